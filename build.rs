@@ -12,8 +12,8 @@ fn main() {
     // 60 000 here, 1.4 MiB that each start reads and that stay in a small process's memory.
     // Packed (RELR) they take a few pages. Static glibc understands them since 2.36.
     println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
-    // The code that an idle pilot runs lies together: the kernel maps 16 pages around each one in
-    // use, and of 14 MiB of code little more than one is (docs/pilot.md).
+    // The code that an idle pilot runs lies together: the kernel maps 16 pages around each page in
+    // use, and of 14 MiB of code little more than one MiB is in use (docs/pilot.md).
     if env::var("PROFILE").is_ok_and(|profile| profile == "release") {
         let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
         println!("cargo::rustc-link-arg-bin=navigator=-Wl,-T,{root}/{ORDER}");

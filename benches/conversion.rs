@@ -1,4 +1,4 @@
-//! What reading, showing and converting an object as large as they are allowed costs.
+//! The cost of reading, showing and converting an object of the largest size that is allowed.
 //!
 //! `cargo bench --bench conversion` prints one row of a Markdown table per step: the median of
 //! many runs. The object takes nearly all of the memory that a body may take, 8 MiB: 50 node

@@ -1,4 +1,4 @@
-//! What a pilot costs beside its child, next to tini, dumb-init and no init at all.
+//! The cost of a pilot beside its child, next to tini, dumb-init and no init at all.
 //!
 //! `make bench-pilot` prints a Markdown table: the median of several runs, with the least and
 //! the most. Memory and idle processor time are taken from the same processes, five of each
@@ -101,7 +101,7 @@ fn main() {
     }
 }
 
-/// Says when it was started, and again when it hears TERM; ends at once.
+/// Prints when it was started, and again when it receives TERM; ends at once.
 fn be_the_child() -> ! {
     let mut term = SigSet::empty();
     term.add(Signal::SIGTERM);
@@ -182,7 +182,7 @@ impl Column {
     fn time(&mut self, place: &Place, copy: u8) {
         let (mut running, took) = Running::start(self.kind, place, copy);
         self.start.push(took);
-        // What is still being done after the start is no part of the stop.
+        // Work that goes on after the start is no part of the stop.
         running.settle();
         let asked = Instant::now();
         running.signal(Signal::SIGTERM);
@@ -221,12 +221,12 @@ fn idle(place: &Place, columns: &mut [Column]) {
 
 struct Running {
     process: Child,
-    /// Where a pilot of a database is asked whether it serves.
+    /// Address at which a pilot of a database is asked whether its node serves.
     address: Option<String>,
 }
 
 impl Running {
-    /// Started, and how many milliseconds it took until its child said its first line.
+    /// Starts a process; returns also the milliseconds until its child printed its first line.
     fn start(kind: Kind, place: &Place, copy: u8) -> (Self, f64) {
         let own = std::env::current_exe().unwrap();
         let navigator = place.navigator.to_str().unwrap();

@@ -44,14 +44,15 @@ use self::{
 };
 
 const CLIENTS: usize = 16;
-/// Of these so many list everything: for 16 lists of many objects at one time, kube-apiserver
-/// takes more memory than many machines have.
+/// Clients that list all objects: for 16 lists of many objects at one time, kube-apiserver takes
+/// more memory than many machines have.
 const LISTING: usize = 4;
-/// 20 000 of them, 2.7 KiB each, would be more than one namespace may hold of a server without a memory limit.
+/// 20 000 objects of 2.7 KiB each would be more than one namespace may hold of a server without a
+/// memory limit.
 const SIZES: [usize; 2] = [1_000, 5_000];
-/// Nothing new is begun after this; the slowest takes less than five minutes.
+/// No measurement is begun after this; the slowest takes less than five minutes.
 const BOUND: Duration = Duration::from_secs(25 * 60);
-/// What others may take of the processors on a machine that is called idle.
+/// What other programs may take of the processors on a machine that counts as idle.
 const IDLE: f64 = 0.05;
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/benchmarks.md");
 const BEGIN: &str = "<!-- written by make bench-serve -->\n";
@@ -96,7 +97,7 @@ impl Choice {
     }
 }
 
-/// Those whose words are given, or all.
+/// The items whose words are given, or all.
 fn chosen<T: Copy, const N: usize>(
     only: &mut Vec<String>,
     all: [T; N],
@@ -116,7 +117,7 @@ fn main() {
         return runtime.block_on(sender::serve(&certificate, &key));
     }
     let choice = Choice::from_environment();
-    // On this thread: what it starts dies with it.
+    // On this thread: the processes that it starts die with it.
     runtime.block_on(compare(&choice));
 }
 
@@ -180,7 +181,7 @@ fn told(figures: &[String]) -> String {
     if figures.is_empty() { "not measured".to_owned() } else { figures.join(", ") }
 }
 
-/// What only sending a list of ours takes, and one object of it.
+/// The cost of only sending a list of our objects, and one object of it.
 async fn only_sent(
     bed: &Bed,
     choice: &Choice,
@@ -201,8 +202,8 @@ async fn only_sent(
     ))
 }
 
-/// One server with so many objects, over each protocol. No protocol finds what another left: a
-/// store that is emptied again still has its log.
+/// Measures one server with so many objects, over each protocol. Each protocol has a store of its
+/// own: a store that is emptied again still has its log.
 async fn measure(bed: &Bed, choice: &Choice, which: Which, objects: usize) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for &protocol in &choice.protocols {
@@ -304,7 +305,7 @@ fn programs() -> Programs {
     programs
 }
 
-/// What everybody used of the processors since the machine came up.
+/// Processor time of all programs since the machine came up.
 fn busy() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap();
     let ticks: Vec<u64> =
@@ -314,7 +315,7 @@ fn busy() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// What this program used, and all that it started and that ended.
+/// Processor time of this program, and of all that it started and that ended.
 fn ours() -> Duration {
     used(UsageWho::RUSAGE_SELF) + used(UsageWho::RUSAGE_CHILDREN)
 }
@@ -324,7 +325,7 @@ fn file_system(folder: &Path) -> String {
     if kind == nix::sys::statfs::TMPFS_MAGIC { "tmpfs".to_owned() } else { "a disk".to_owned() }
 }
 
-/// Replaces what is between the marks.
+/// Replaces the text between the marks.
 fn write_down(text: &str) {
     let document = fs::read_to_string(DOCUMENT).unwrap();
     let (before, rest) = document.split_once(BEGIN).expect("the document has the first mark");

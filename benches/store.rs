@@ -1,4 +1,5 @@
-//! Both stores side by side: what one client waits for, and what many get done together.
+//! Both stores side by side: the time that one client waits, and what many clients get done
+//! together.
 //!
 //! `cargo bench --bench store` prints one row of a Markdown table per operation: the medians,
 //! both stores syncing to the same disk.

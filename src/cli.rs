@@ -53,7 +53,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
     let asked = match parse(argv.into_iter().collect(), databases) {
         Ok(asked) => asked,
         Err(error) => {
-            // A closed standard error leaves nobody to tell.
+            // With standard error closed, there is no reader for the text.
             drop(error.print());
             let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
             return ExitCode::from(code);
@@ -91,7 +91,7 @@ fn parse(argv: Vec<OsString>, databases: Databases) -> Result<Asked, clap::Error
 const PILOT: &str = "pilot";
 const PLUGIN: &str = "plugin";
 
-/// All that can be typed.
+/// The whole command line, as clap knows it.
 pub fn command(databases: Databases) -> clap::Command {
     Cli::command().mut_subcommand(PILOT, |pilot| pilot::with(pilot, databases))
 }
@@ -100,7 +100,7 @@ pub fn command(databases: Databases) -> clap::Command {
 /// when a line of the log would not be seen as the reason of the end.
 fn complain(text: &str) {
     use std::io::Write;
-    // A closed standard error leaves nobody to tell.
+    // With standard error closed, there is no reader for the text.
     drop(writeln!(std::io::stderr(), "navigator: {text}"));
 }
 

@@ -1,8 +1,8 @@
 //! The controller: turns clusters into objects of Kubernetes, one leader at a time. It decides
 //! when; it knows no database protocol.
 //!
-//! One reconcile is `observe → ensure → plan → budget → confirm → execute → status`; see [`mod@reconcile`].
-//! What differs between databases is theirs to say, as a [`ManagedDatabase`].
+//! One reconcile is `observe → ensure → plan → budget → confirm → execute → status`; see
+//! [`mod@reconcile`]. Each database describes its differences as a [`ManagedDatabase`].
 
 pub mod cluster;
 mod context;
@@ -82,20 +82,20 @@ pub struct Config {
     pub namespace: Option<String>,
     /// Namespace of the install: leader lease and the record of the store's identity.
     pub install_namespace: String,
-    /// Name clusters as owners of what is made for them, for a release before 0.3 to go on with.
+    /// Name clusters as owners of their objects, so that a release before 0.3 can take over.
     pub owner_references: bool,
-    /// Fight for the lead; off where only one controller can run.
+    /// Take part in leader election; off where only one controller can run.
     pub leader_elect: bool,
     pub lease_duration: Duration,
     pub renew_deadline: Duration,
     pub retry_period: Duration,
-    /// After this time without heartbeat, a Pilot that nobody wants is deleted.
+    /// A Pilot that no cluster wants is deleted after this time without a heartbeat.
     pub pilot_gc_after: Duration,
     /// Address of metrics, health and the status page.
     pub admin: SocketAddr,
     /// Who may read the status page.
     pub page: page::Readers,
-    /// Tells controllers apart: pod name and a random part.
+    /// Identity of this process as lease holder and in events: pod name and a random part.
     pub identity: String,
 }
 
@@ -169,10 +169,10 @@ pub async fn run(
         () = shutdown.triggered() => return Ok(()),
     }
     info!("Caches are filled");
-    // Nobody else fills it.
+    // No other task fills the window, so `set` does not fail.
     drop(window.set((stores.clone(), heard.clone())));
 
-    // Outlives the other tasks: the lease is released after the last write.
+    // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
     let (lead, mut claim) = watch::channel(Claim::Waiting);
     if config.leader_elect {
@@ -186,7 +186,7 @@ pub async fn run(
         let lease = KubernetesLease::new(client.clone(), &config.install_namespace, lease);
         let mut elector = Elector::new(lease, election);
         let over = term_over.clone();
-        // Once only: a deposed controller ends its process.
+        // The election runs once only: a deposed controller ends its process.
         runtime.tasks().spawn("leader", async move { elector.run(&lead, over).await });
     } else {
         lead.send_replace(Claim::unshared());
@@ -248,7 +248,7 @@ pub async fn run(
     halt.trigger();
     workers.join().await;
     metrics.leader.set(0);
-    // After the last write.
+    // The lease is released after the last write.
     term_over.trigger();
     shutdown.trigger();
     ended
@@ -262,7 +262,7 @@ pub fn metrics_catalogue() -> Vec<Described> {
     described(&collectors)
 }
 
-/// What those who only look are shown; nothing until the caches are filled.
+/// Source of the status page and the cluster metrics; empty until the caches are filled.
 fn seen(window: &Arc<OnceLock<(Stores, Heard)>>, runtime: &Runtime, metrics: &Metrics) -> Source {
     let (window, readiness) = (Arc::clone(window), runtime.readiness().clone());
     let leader = metrics.leader.clone();
@@ -275,8 +275,8 @@ fn seen(window: &Arc<OnceLock<(Stores, Heard)>>, runtime: &Runtime, metrics: &Me
     })
 }
 
-/// Does the work, and drops it as soon as `over`. A reconcile may be dropped anywhere: the next
-/// one, of whoever leads then, observes again.
+/// Does the work, and drops it as soon as `over` triggers. A reconcile may be dropped anywhere: the
+/// next leader observes again.
 async fn until(over: Shutdown, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
@@ -285,7 +285,8 @@ async fn until(over: Shutdown, work: impl Future<Output = ()>) {
     }
 }
 
-/// What `/livez` asks: waiting does not help a worker that makes no progress.
+/// Liveness check for `/livez`: only a restart of the process helps a worker that makes no
+/// progress.
 fn stuck(queue: &Queue) -> admin::Stuck {
     let queue = queue.clone();
     Arc::new(move || {
@@ -338,7 +339,7 @@ async fn store_id(client: &Client, config: &Config) -> Result<String, String> {
 /// Key of the ConfigMap that records the store's identity.
 const STORE_ID_KEY: &str = "id";
 
-/// Returns when the record names another store: then nothing that we know is true any more.
+/// Returns when the record names another store: the caches then describe a store that is gone.
 async fn other_store(client: &Client, config: &Config, known: &str) -> String {
     loop {
         sleep(STORE_CHECK).await;

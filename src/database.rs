@@ -1,5 +1,5 @@
-//! What one database brings: a part for each role. Its folder says it, and the command line hands
-//! the list to the roles.
+//! What one database brings: a part for each role. The database's folder defines the parts, and the
+//! command line hands the list of databases to the roles.
 
 use crate::{api, controller, pilot, plugin};
 
@@ -12,7 +12,7 @@ pub struct Database {
     pub controller: &'static controller::ManagedDatabase,
     /// How a node of it is run.
     pub pilot: &'static pilot::database::DrivenDatabase,
-    /// How people ask for it.
+    /// How `kubectl navigator` names and shows it.
     pub shown: &'static plugin::ShownDatabase,
 }
 

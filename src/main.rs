@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// The API server makes and drops trees of small values in several threads at once; the one of
-/// the C library spends a fifth of its time there.
+/// The API server makes and drops trees of small values in several threads at once; with the C
+/// library's allocator it spends a fifth of its time on that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

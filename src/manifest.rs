@@ -22,7 +22,7 @@ use crate::{
 /// Where the embedded store's claim is mounted.
 const STORE_PATH: &str = "/var/lib/navigator";
 
-/// Component of what stays when Navigator is taken away: the store, and what it is in.
+/// Component of the objects that stay when Navigator is taken away: the store, and what it is in.
 const STORE_COMPONENT: &str = "store";
 
 /// Binds the controller's rights in the one namespace that it looks after.
@@ -53,7 +53,7 @@ pub struct Settings {
     /// Image of every role, and of the pilots.
     pub image: String,
     pub store: Store,
-    /// Where it is installed.
+    /// Namespace of the install.
     pub namespace: String,
     /// The one namespace whose clusters the controller looks after; all of them when absent.
     pub watch_namespace: Option<String>,
@@ -121,7 +121,7 @@ fn labels(component: &str) -> Value {
     })
 }
 
-/// An object with its labels; `namespaced` is the namespace, where the kind has one.
+/// An object with its labels; `namespace` is given where the kind has one.
 fn object(
     api_version: &str,
     kind: &str,
@@ -188,7 +188,7 @@ fn apiserver_access(settings: &Settings) -> Vec<Value> {
             &[],
             &["get", "list", "watch"],
         ),
-        // Whose clusters a store without a record would have to hold.
+        // StatefulSets show which clusters a store without a record would have to hold.
         rule("apps", &["statefulsets"], &[], &["list"]),
         rule("apiregistration.k8s.io", &["apiservices"], &api_services, &["get", "patch"]),
     ]);
@@ -283,7 +283,7 @@ fn user_roles(scheme: &Scheme) -> Vec<Value> {
     ]
 }
 
-/// The kind in which objects are kept. What it holds goes with it.
+/// Definition of the kind in which objects are stored. Its deletion deletes them all.
 fn stored_object_definition() -> Value {
     let name = stored_object::definition_name();
     let api_version = "apiextensions.k8s.io/v1";
@@ -375,17 +375,18 @@ fn probe(path: &str, port: &str, scheme: &str) -> Value {
     json!({"httpGet": {"path": path, "port": port, "scheme": scheme}, "timeoutSeconds": 5})
 }
 
-/// A server that a busy machine starves is not helped by a restart: three looks of 30 s, where kubeadm has eight of 15 s for
-/// kube-apiserver. Not by another failureThreshold: of a Deployment from `kubectl apply` its default is owned by that, and
-/// `kubectl apply --server-side` would meet a conflict.
+/// A server that a busy machine starves is not helped by a restart: the kubelet tries three times
+/// 30 s, and kubeadm has eight of 15 s for kube-apiserver. The failureThreshold stays the default:
+/// after `kubectl apply` that default has an owner, and another value from `kubectl apply
+/// --server-side` would meet a conflict.
 fn liveness(port: &str, scheme: &str) -> Value {
     let mut probe = probe("/livez", port, scheme);
     probe["timeoutSeconds"] = json!(30);
     probe
 }
 
-/// With the default that Kubernetes adds: a reference counts as one field, and who applies it without
-/// that would differ from whoever applied it before.
+/// Includes the default that Kubernetes adds: a reference counts as one field, so a field manager
+/// that applies it without the default would meet a conflict.
 fn from_field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}})
 }
@@ -433,8 +434,8 @@ fn apiserver_deployment(settings: &Settings) -> Value {
         "image": settings.image,
         "args": args,
         "env": [
-            // Each thread that works on a large body would keep memory of its own for a while:
-            // after an attack, half as much again.
+            // Without these settings, each thread that works on a large body would keep memory of
+            // its own for a while: after an attack, half as much again.
             {"name": "MIMALLOC_GENERIC_COLLECT", "value": "50"},
             {"name": "MIMALLOC_MINIMAL_PURGE_SIZE", "value": "16"},
             {"name": "MIMALLOC_PAGE_FULL_RETAIN", "value": "0"},

@@ -17,12 +17,12 @@ pub mod text;
 
 use crate::api::{database_names::DatabaseNames, v1beta1::PilotStatus};
 
-/// A database, as people ask for it.
+/// A database, as users ask for it.
 #[derive(Debug)]
 pub struct ShownDatabase {
     pub names: &'static DatabaseNames,
-    /// Its own client: a program in its container and its first arguments. What people type
-    /// follows.
+    /// The database's own client: a program in its container and its first arguments. The user's
+    /// arguments follow.
     pub shell: &'static [&'static str],
     /// How much a node holds, as the database itself counts.
     pub load: fn(&PilotStatus) -> Option<Load>,
@@ -51,11 +51,11 @@ impl std::fmt::Display for Load {
     }
 }
 
-/// A rule that holds a step up while it is not met.
+/// A rule that makes a step wait while it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Predicate {
     /// Its name in `status.operation.blockedBy` and `spec.updateStrategy.skipPredicates`.
     pub name: &'static str,
-    /// Why a node may not stop while it holds.
+    /// Completes the sentence: a step waits while …
     pub sentence: &'static str,
 }

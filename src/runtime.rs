@@ -29,13 +29,13 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime whose shutdown nobody has asked for yet. Call from within tokio.
+    /// A runtime whose shutdown has not been triggered. Call from within tokio.
     pub fn new() -> Self {
         let shutdown = Shutdown::new();
         Self::with(Tasks::new(shutdown.clone()), shutdown)
     }
 
-    /// The same for a role that does something about a panic itself, see [`Tasks::enduring`].
+    /// A runtime for a role that handles a panic itself, see [`Tasks::enduring`].
     pub fn enduring() -> Self {
         let shutdown = Shutdown::new();
         Self::with(Tasks::enduring(shutdown.clone()), shutdown)

@@ -117,7 +117,7 @@ impl Door {
         let stream = connector.connect(name, stream).await.map_err(|error| failed(&error))?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(stream);
-        // Both drive the connection until its clients are dropped.
+        // Both tasks drive the connection until its clients are dropped.
         let sender = match self.protocol {
             Protocol::Http1 => {
                 let (sender, connection) =

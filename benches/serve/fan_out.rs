@@ -1,4 +1,4 @@
-//! Many watchers of one collection, each of which must hear of every change.
+//! Many watchers of one collection, each of which must receive every change.
 
 use std::{
     sync::{
@@ -23,8 +23,8 @@ use super::{
 
 pub(crate) const WATCHERS: usize = 200;
 pub(crate) const UPDATES: usize = 500;
-/// Clients that change objects: so many keep a server busy with its watchers, and more make
-/// kube-apiserver cut those that fall behind.
+/// Clients that change objects: this many keep a server busy with its watchers, and more make
+/// kube-apiserver cut the watchers that fall behind.
 const CHANGING: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
 const EVENT: &[u8] = b"{\"type\":\"MODIFIED\",";
@@ -34,11 +34,11 @@ struct Watch {
     kind: Kind,
     door: Door,
     from: String,
-    /// Streams that the server ended before their watchers had all.
+    /// Streams that the server ended before their watchers had all events.
     cut: AtomicUsize,
 }
 
-/// Lets all watchers hear of all updates; returns also how many streams the server cut.
+/// Lets all watchers receive all updates; returns also how many streams the server cut.
 ///
 /// Over HTTP/1.1 each watcher has a connection, over HTTP/2 they share the clients'.
 pub(crate) async fn run(
@@ -82,7 +82,7 @@ pub(crate) async fn run(
 }
 
 struct Stream {
-    /// Its connection lives as long.
+    /// Keeps the connection open as long as the stream.
     _client: Client,
     body: Incoming,
 }
@@ -95,7 +95,8 @@ impl Watch {
         Stream { _client: client, body: answer.into_body() }
     }
 
-    /// Counts events until all were heard; where a stream ends before, goes on where it ended.
+    /// Counts events until all were received; where a stream ends before that, goes on from its
+    /// last event.
     async fn listen(&self, mut stream: Stream) {
         let (mut heard, mut line, mut last) = (0, Vec::new(), Vec::new());
         while heard < UPDATES {

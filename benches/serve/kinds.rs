@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::client::{Ask, JSON};
 
 pub(crate) const NAMESPACE: &str = "db";
-/// What an object has when it is sent.
+/// Bytes of an object when it is sent.
 pub(crate) const SIZE: usize = 1536;
 const GROUP: &str = "navigator.jetstack.io";
 const TURN: &str = "bench.example.org/turn";
@@ -17,7 +17,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 /// A kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Ours, or the same as a CustomResourceDefinition.
+    /// Ours, or the same kind as a CustomResourceDefinition.
     CassandraCluster,
     /// sample-apiserver's.
     Flunder,
@@ -72,14 +72,14 @@ impl Kind {
         Ask { method: "DELETE", path, content_type: JSON, body: Bytes::new() }
     }
 
-    /// Changes one annotation, to what no object had before.
+    /// Changes one annotation, to a value that no object had before.
     pub(crate) fn patch(self, number: usize, turn: &str) -> Ask {
         let body = json!({"metadata": {"annotations": {TURN: turn}}}).to_string();
         let path = self.path(number);
         Ask { method: "PATCH", path, content_type: MERGE, body: Bytes::from(body) }
     }
 
-    /// The same by server-side apply.
+    /// Changes an annotation by server-side apply.
     pub(crate) fn apply(self, number: usize, turn: &str) -> Ask {
         let object = self.object(number);
         let body = json!({
@@ -120,7 +120,7 @@ pub(crate) fn definition(openapi: &Value) -> Value {
     };
     let ours = all.values().find(|schema| is_ours(schema)).expect("our kind has a schema");
     let mut schema = structural(ours, all);
-    // kube-apiserver has its own for these.
+    // kube-apiserver has its own schemas for these.
     let properties = schema["properties"].as_object_mut().expect("a kind has properties");
     for own in ["apiVersion", "kind", "metadata"] {
         properties.remove(own);
@@ -142,7 +142,7 @@ pub(crate) fn definition(openapi: &Value) -> Value {
     })
 }
 
-/// A schema without references, of what a structural schema may have.
+/// A schema without references, reduced to what a structural schema may have.
 fn structural(schema: &Value, all: &Map<String, Value>) -> Value {
     const EITHER: &str = "x-kubernetes-int-or-string";
     const OPEN: &str = "x-kubernetes-preserve-unknown-fields";

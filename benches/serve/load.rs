@@ -1,4 +1,5 @@
-//! What clients ask of a server at one time, what it takes, and whether the answers are right.
+//! What clients ask of a server at one time, the time that it takes, and whether the answers are
+//! right.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +26,7 @@ const PAGE: usize = 500;
 /// By how much an answer may be longer or shorter than the one that was read whole: revisions
 /// and tokens are not always of one length.
 const SLACK: usize = 64;
-/// No operation takes so long.
+/// No operation takes this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +79,7 @@ impl Operation {
         }
     }
 
-    /// How long it is done; creating and deleting take as long as all objects take.
+    /// How long an operation is repeated; creating and deleting take as long as all objects take.
     fn lasts(self) -> Option<Duration> {
         match self {
             Self::Create | Self::Delete | Self::Watch => None,
@@ -88,14 +89,14 @@ impl Operation {
     }
 }
 
-/// What one operation took, done by all clients.
+/// The figures of one operation, done by all clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) operations: usize,
     pub(crate) wall: Duration,
-    /// Nothing where what one client waits for is no part of the operation.
+    /// `None` where the wait of one client is no part of the operation.
     pub(crate) latency: Option<Latency>,
-    /// Of the processors: the server's, etcd's, and this program's.
+    /// Processor time of the server, of etcd, and of this program.
     pub(crate) server: Duration,
     pub(crate) etcd: Duration,
     pub(crate) own: Duration,
@@ -129,7 +130,7 @@ impl Phase {
         self.etcd.as_secs_f64() * 1000.0 / count(self.operations)
     }
 
-    /// Whether the speed is rather that of this program.
+    /// Was the speed bound by this program rather than by the server?
     pub(crate) fn is_bound_by_us(&self) -> bool {
         self.own > self.server + self.etcd
     }
@@ -140,7 +141,7 @@ pub(crate) fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// Who uses how much of the processors, from one moment to another.
+/// The processor time of each process, from one moment to another.
 pub(crate) struct Clocks {
     began: Instant,
     server: Duration,
@@ -173,7 +174,7 @@ impl Clocks {
     }
 }
 
-/// What this program or those that it started, and that ended, used of the processors.
+/// Processor time of this program, or of the ended programs that it started.
 pub(crate) fn used(who: UsageWho) -> Duration {
     let usage = getrusage(who).unwrap();
     let microseconds =
@@ -181,7 +182,7 @@ pub(crate) fn used(who: UsageWho) -> Duration {
     Duration::from_micros(u64::try_from(microseconds).unwrap())
 }
 
-/// What a list of everything looks like, read whole once.
+/// Length and revision of a list of all objects, which was read whole once.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     list: usize,
@@ -258,7 +259,7 @@ fn page_path(kind: Kind, token: &str) -> String {
     format!("{path}&continue={token}")
 }
 
-/// Whether the server takes server-side apply at all.
+/// Does the server take server-side apply at all?
 pub(crate) async fn applies(client: &Client, kind: Kind) -> bool {
     let (status, body) = client.ask(kind.apply(0, "probe")).await.unwrap();
     match status {
@@ -300,7 +301,7 @@ pub(crate) async fn run(server: &Server, store: &Store, clients: &[Client], plan
 }
 
 impl Plan {
-    /// One client's part; what each operation took.
+    /// One client's part; returns the time of each operation.
     async fn work(&self, client: &Client, own: usize, until: Option<Instant>) -> Vec<Duration> {
         let mut times = Vec::new();
         let (mut token, mut page) = (String::new(), 0);
@@ -355,7 +356,7 @@ impl Plan {
         self.seen.as_ref().expect("a list was looked at before")
     }
 
-    /// Whether an answer is as long as the one that was read whole.
+    /// Is an answer as long as the one that was read whole?
     fn alike(&self, body: &Bytes, length: usize) {
         let differs = body.len().abs_diff(length);
         assert!(
@@ -374,7 +375,8 @@ impl Plan {
     }
 }
 
-/// Where a list goes on. It is at the begin or at the end, and no item has such a key.
+/// The token with which a list goes on. It is at the beginning or at the end, and no item has such
+/// a key.
 fn token_of(body: &Bytes) -> String {
     const KEY: &[u8] = b"\"continue\":\"";
     const REACH: usize = 1024;

@@ -1,5 +1,5 @@
-//! A server that only sends: what HTTP and TLS cost where nothing else is done. It answers every
-//! GET of `/N` with N bytes out of memory, as a process of its own.
+//! A server that only sends: the cost of HTTP and TLS where nothing else is done. It answers every
+//! GET of `/N` with N bytes out of memory, in a process of its own.
 
 use std::{
     convert::Infallible,
@@ -31,22 +31,22 @@ use super::{
 
 /// The first argument of this program as a sender; its certificate and its key follow.
 pub(crate) const ARGUMENT: &str = "--send";
-/// How long it is asked.
+/// How long the clients ask.
 const LASTS: Duration = Duration::from_secs(2);
 
-/// What it reached.
+/// What the sender reached.
 pub(crate) struct Sent {
     pub(crate) per_second: f64,
     /// Milliseconds of a processor, for one answer.
     pub(crate) milliseconds: f64,
 }
 
-/// Serves until it is killed, and says where.
+/// Serves until it is killed, and prints its address.
 pub(crate) async fn serve(certificate: &str, key: &str) {
     let chain: Vec<_> =
         CertificateDer::pem_file_iter(certificate).unwrap().map(Result::unwrap).collect();
     let mut provider = default_provider();
-    // As the others do: 128 bits before 256.
+    // As the other servers do: 128 bits before 256.
     provider.cipher_suites.sort_by_key(|suite| !format!("{:?}", suite.suite()).contains("AES_128"));
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
@@ -66,7 +66,7 @@ pub(crate) async fn serve(certificate: &str, key: &str) {
         let acceptor = acceptor.clone();
         tokio::spawn(async move {
             let stream = acceptor.accept(stream).await.unwrap();
-            // It ends when the client has gone.
+            // The task ends when the client has gone.
             let answers = service_fn(answer);
             drop(http1::Builder::new().serve_connection(TokioIo::new(stream), answers).await);
         });

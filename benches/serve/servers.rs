@@ -1,7 +1,7 @@
 //! The servers that are measured, each a fresh process with the same certificate.
 //!
-//! Ours and sample-apiserver ask the scripted kube-apiserver what they would ask a real one;
-//! the client is one of `system:masters`, about whom nobody is asked.
+//! Ours and sample-apiserver ask the scripted kube-apiserver what they would ask a real one; the
+//! client is one of `system:masters`, whose requests need no authorization.
 
 use std::{
     fs::{self, File},
@@ -69,7 +69,7 @@ impl Which {
     }
 }
 
-/// What is run.
+/// The programs that are run.
 pub(crate) struct Programs {
     pub(crate) navigator: PathBuf,
     pub(crate) kube_apiserver: PathBuf,
@@ -96,7 +96,7 @@ pub(crate) struct Server {
     pub(crate) door: Door,
 }
 
-/// Killed when dropped, or when this program dies.
+/// A process that is killed when this is dropped, or when this program dies.
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
@@ -111,7 +111,7 @@ impl Process {
             .arg(program)
             .args(args)
             .env_clear()
-            // As in our manifest; nobody else here looks at it.
+            // The variables of our manifest; only our server reads them.
             .env("MIMALLOC_GENERIC_COLLECT", "50")
             .env("MIMALLOC_MINIMAL_PURGE_SIZE", "16")
             .env("MIMALLOC_PAGE_FULL_RETAIN", "0")
@@ -131,7 +131,7 @@ impl Process {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Panics with the end of the log when it has ended.
+    /// Panics with the end of the log when the process has ended.
     fn must_run(&mut self) {
         if let Some(status) = self.child.try_wait().unwrap() {
             panic!("{} ended, {status}:\n{}", self.log.display(), self.log());
@@ -159,7 +159,7 @@ impl Drop for Process {
 }
 
 impl Store {
-    /// What etcd used of the processors, where there is one.
+    /// Processor time of etcd, where there is one.
     pub(crate) fn on_processor(&self) -> Duration {
         self.etcd.as_ref().map(|(process, _)| process.on_processor()).unwrap_or_default()
     }
@@ -185,10 +185,10 @@ impl Bed {
     pub(crate) async fn store(&self, which: Which) -> Store {
         let store = self.empty(which != Which::Embedded).await;
         if which.is_ours() {
-            // Another store than last time, and that is meant.
+            // The new store has another identity than the one on record, as it should.
             self.world.kube.delete("/api/v1/namespaces/navigator/configmaps/navigator-store");
         }
-        // The first start also writes what every other finds.
+        // The first start also writes what every later start finds.
         let (mut server, _) = self.start(which, &store, Protocol::Http1, which != Which::Crd).await;
         if which == Which::Crd {
             self.define(&server).await;
@@ -227,8 +227,8 @@ impl Bed {
         Store { folder, etcd: Some((process, url)) }
     }
 
-    /// Starts a server; returns also what it took from exec until it said that it was ready and
-    /// had listed all objects: a kube-apiserver that is ready may still refuse to.
+    /// Starts a server; returns also the time from exec until it said that it was ready and had
+    /// listed all objects: a kube-apiserver that is ready may still refuse to list.
     pub(crate) async fn start(
         &self,
         which: Which,
@@ -302,8 +302,8 @@ impl Bed {
             format!("--kubeconfig={kubeconfig}"),
             format!("--authentication-kubeconfig={kubeconfig}"),
             format!("--authorization-kubeconfig={kubeconfig}"),
-            // They watch kinds that the scripted kube-apiserver does not have; without them it
-            // has less to do.
+            // These watch kinds that the scripted kube-apiserver does not have; without them the
+            // server has less to do.
             "--enable-priority-and-fairness=false".to_owned(),
             "--disable-admission-plugins=NamespaceLifecycle,MutatingAdmissionPolicy,\
              MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook"
@@ -423,8 +423,8 @@ async fn healthy(url: &str) -> Result<(), etcd_client::Error> {
     etcd_client::Client::connect([url], None).await?.status().await.map(drop)
 }
 
-/// What etcd alone does: so many clients create so many objects of this size in transactions
-/// such as ours; the time that it takes.
+/// etcd alone: so many clients create so many objects of this size in transactions such as ours;
+/// returns the time that this takes.
 pub(crate) async fn etcd_alone(bed: &Bed, clients: usize, objects: usize, size: usize) -> Duration {
     use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
     let store = bed.empty(true).await;

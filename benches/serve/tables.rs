@@ -15,7 +15,7 @@ pub(crate) struct Outcome {
     pub(crate) protocol: Protocol,
     pub(crate) objects: usize,
     pub(crate) phases: BTreeMap<Operation, Phase>,
-    /// From exec to ready, with nothing in the store and with all objects.
+    /// Time from exec to ready, with nothing in the store and with all objects.
     pub(crate) started: Duration,
     pub(crate) restarted: Duration,
     pub(crate) resident: u64,
@@ -33,7 +33,7 @@ enum Better {
     Less,
 }
 
-/// A figure to be compared, if it is one, and what is said behind it.
+/// A figure to be compared, if there is one, and the text behind it.
 type Cell = (Option<(f64, Better)>, String);
 
 /// Lists that are part of "all of it".
@@ -174,7 +174,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The same work for all: what everybody here does. Each object once created, read, patched,
+    /// Processor time for the same work on all servers: each object once created, read, patched,
     /// applied and deleted; ten lists, ten lists in pages, and the changes to the watchers.
     fn all_of_it(&self, one: &Outcome) -> f64 {
         let same: Vec<_> =
@@ -199,7 +199,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Three digits that mean something.
+/// A figure with three significant digits.
 pub(crate) fn three(figure: f64) -> String {
     match figure.abs() {
         0.0 => "0".to_owned(),

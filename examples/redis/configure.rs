@@ -10,8 +10,8 @@ use super::{
     view::{NOWHERE, Released, SAYS, written},
 };
 
-/// The file for a node that is to be started. It follows nobody and takes no writes until its
-/// pilot has heard the others: another one may be primary by now.
+/// The file for a node that is to be started. The node follows no primary and takes no writes until
+/// its pilot has heard the others: another node may be primary by now.
 pub(crate) fn render(
     spec: &PilotSpec,
     (address, folder): (IpAddr, &str),
@@ -22,7 +22,8 @@ pub(crate) fn render(
     if let Some(why) = unsupported(spec.version.as_deref().unwrap_or_default()) {
         return rejected(why);
     }
-    // A quarter is left for the copy that a fork writes, and for what clients wait for.
+    // A quarter is left for pages that are copied while a fork writes, and for the clients'
+    // buffers.
     let maxmemory = memory_limit.map_or(0, |limit| limit / 4 * 3);
     let mut text = format!(
         "maxmemory {maxmemory}\nsave \"\"\nrepl-diskless-sync-delay 1\n\
@@ -48,7 +49,7 @@ pub(crate) fn render(
             if !name.chars().all(plain) || value.contains(char::is_control) {
                 return rejected(format!("config {name:?} is no line of redis.conf"));
             }
-            // What comes later counts.
+            // A later line wins over an earlier one.
             text += &[name, " ", &value, "\n"].concat();
         }
     }

@@ -1,5 +1,5 @@
-//! RedisCluster, as the API knows it: node pools of equal nodes, with no fields of its own, and what
-//! a Pilot of Redis reports.
+//! RedisCluster, as the API knows it: node pools of equal nodes, with no fields of its own, and
+//! what a Pilot of Redis reports.
 
 use navigator::api::{
     cluster_kind::{ClusterKind, NoOlder, Nothing},

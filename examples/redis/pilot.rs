@@ -41,9 +41,9 @@ use super::{
     view::{ASKED, Record, Released, SAYS, View, follow, set, written},
 };
 
-/// How long writes may be held up by a hand-over.
+/// How long a hand-over may hold up writes.
 const HAND_OVER: Duration = Duration::from_secs(5);
-/// Two heartbeats of a pilot and a half.
+/// A pilot is silent after two and a half of its heartbeats.
 const SILENCE: Duration = Duration::from_secs(75);
 const CLIENT: &str = "client";
 /// Folder of Redis on the data volume.
@@ -79,17 +79,17 @@ fn has_data(data: &Path) -> bool {
     fs::read_dir(data.join(FOLDER)).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// What is known of a node, in `.navigator/redis.json`.
+/// What the pilot knows of its node, in `.navigator/redis.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Known {
     name: String,
     address: Option<SocketAddr>,
-    /// It was told to begin a cluster.
+    /// The node was told to begin a cluster.
     founds: bool,
-    /// The others, as last listed.
+    /// The other members, as last listed.
     members: Vec<Member>,
-    /// As last seen in the data.
+    /// The record, as last seen in the data.
     record: Option<Record>,
     released: Released,
 }
@@ -104,7 +104,7 @@ struct Server {
     data: PathBuf,
     volume: Volume,
     seen: Mutex<Seen>,
-    /// Held by whoever changes the node's part in its cluster.
+    /// Held while the node's part in its cluster is changed.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -113,7 +113,7 @@ struct Seen {
     known: Known,
     /// Since when the primary is away.
     absent: Option<Instant>,
-    /// As the leader: its pilot is silent, too; and what an election waits for.
+    /// In the leading pilot: the primary's pilot is silent, too; and what an election waits for.
     silent: bool,
     obstacle: Option<String>,
 }
@@ -130,7 +130,7 @@ impl Server {
         Ok((known, address))
     }
 
-    /// Writes the state file, and then goes by it.
+    /// Writes the state file, and from then on goes by the new state.
     async fn save(&self, known: &Known) -> Result<(), Error> {
         let (data, kept) = (self.data.clone(), known.clone());
         let saved = self.volume.glance(move |_| kept.save(&data)).await;
@@ -140,14 +140,15 @@ impl Server {
         Ok(())
     }
 
-    /// Brings the node nearer to its place in the cluster; returns how all were found, itself last.
+    /// Brings the node nearer to its place in the cluster; returns the views of all members, its
+    /// own last.
     async fn settle(&self) -> Result<(View, Vec<(Member, Option<View>)>), Error> {
         let _turn = self.turn.lock().await;
         let (mut known, address) = self.known()?;
         let (own, mut all) = join(View::of(address), look_at(&known.members)).await;
         let mut own = own?;
         if own.record.is_none() && known.record.is_some() {
-            // Somebody flushed all functions.
+            // A client flushed all functions.
             own.record.clone_from(&known.record);
             if let Some(record) = own.record.as_ref().filter(|_| own.is_primary(&known.name)) {
                 record.write(address).await?;
@@ -190,7 +191,7 @@ impl Server {
             Step::Release(epoch) => {
                 follow(own, None).await?;
                 known.released = Released { epoch, offset: View::of(own).await?.offset };
-                // Others are told at the next look.
+                // The others see the promise at their next look.
                 self.save(&known).await
             }
             Step::Lead(record) => {
@@ -203,7 +204,7 @@ impl Server {
     async fn decommission_state(&self, node: &Node) -> Result<DecommissionState, Error> {
         let _turn = self.turn.lock().await;
         let (known, address) = self.known()?;
-        // Itself first: the others may have more by the time that they are looked at.
+        // The own node first: the others may have more by the time that they are looked at.
         let own = View::of(address).await?;
         let others = look_at(&members(node)).await;
         let moving = |message: String| {
@@ -231,7 +232,8 @@ impl Server {
         let Some((first, _)) = primary(&others) else {
             return Err(Error::NotYet("waits for a primary".to_owned()));
         };
-        // What this replica acknowledged, another one has, too: unless the primary remains alone.
+        // What this replica acknowledged, another replica has, too: unless the primary remains
+        // alone.
         let has_all =
             |view: &View| view.linked && view.follows == first.address && view.offset >= own.offset;
         if others.len() == 1 || own.linked && heard(&others).any(|(_, view)| has_all(view)) {
@@ -293,7 +295,7 @@ async fn hand_over(own: SocketAddr, heir: &Member, epoch: u64) -> Result<(), Err
     Err(Error::Refused(format!("nothing while {} was to take over", heir.name)))
 }
 
-/// What follows from this for people and the controller.
+/// What the views mean for people and the controller.
 fn report(me: &str, own: &View, all: &Views) -> Observation {
     let (leads, first, known) = (own.is_primary(me), primary(all), own.record.is_some());
     // Without a primary the members serve what they have: one of them has to lead the others to

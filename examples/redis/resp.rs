@@ -18,7 +18,7 @@ const LARGEST: usize = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
-    /// A number, too; empty when there is none.
+    /// A number, too; empty for a null.
     Text(String),
     Refusal(String),
     List(Vec<Reply>),

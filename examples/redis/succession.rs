@@ -1,17 +1,19 @@
-//! Who is primary, and who becomes it when the primary is gone. Pure.
+//! Which node is primary, and which one becomes primary when that is gone. Pure.
 //!
 //! A write that one replica acknowledged (`WAIT 1`) must outlive the primary, whichever replica
-//! that was. So all members but the primary must be heard, and each must have released the
-//! primary: it stopped to take anything from it, and wrote down that it never will again. From then
-//! on no write of the primary is acknowledged, and of all that were, one member has all: that which
-//! has most. A release is never taken back, so whoever leads finds the same successor.
+//! that was. So all members but the primary must be heard, and each must have released the primary:
+//! it has stopped to take writes from it, and wrote down that it never will again. From then on no
+//! write of the primary is acknowledged, and one member has all writes that were: the member that
+//! has most. A release is never taken back, so every leader finds the same successor.
 //!
 //! A primary that was down therefore goes on only when a member that knew it has not released it:
-//! then nobody can have succeeded it. It has all that others acknowledged, because every Redis has a
-//! write on its disk before it sends it on or acknowledges it (`appendfsync always`; with `everysec`
-//! a process that is killed lacks up to two seconds of what its replicas have).
+//! then no other node can have succeeded it. The primary has all that others acknowledged, because
+//! every Redis has a write on its disk before it sends it on or acknowledges it (`appendfsync
+//! always`; with `everysec` a process that is killed lacks up to two seconds of what its replicas
+//! have).
 //!
-//! A pilot changes its own Redis only, by [`next`]; the leading one asks the successor, by [`elect`].
+//! A pilot changes only its own Redis, by [`next`]; the leading pilot asks the successor, by
+//! [`elect`].
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -19,15 +21,15 @@ use serde::{Deserialize, Serialize};
 
 use super::view::{Record, View};
 
-/// A node whose volume holds data, and so perhaps writes that nobody else has.
+/// A node whose volume holds data, and so perhaps writes that no other node has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Member {
-    /// Of its Pilot.
+    /// Name of the member's Pilot.
     pub(crate) name: String,
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// How each was found; `None`: it did not answer.
+/// The view of each member; `None`: it did not answer.
 pub(crate) type Views = [(Member, Option<View>)];
 
 pub(crate) fn heard(all: &Views) -> impl Iterator<Item = (&Member, &View)> {
@@ -40,13 +42,13 @@ pub(crate) fn primary(all: &Views) -> Option<(&Member, &View)> {
     primaries.max_by_key(|(_, view)| view.epoch())
 }
 
-/// The newest record, as long as nobody sees its primary at work: neither who looks, nor one that
-/// is linked to it.
+/// The newest record, as long as its primary is not seen at work: neither by this pilot's look, nor
+/// by a member that is linked to it.
 pub(crate) fn orphaned(all: &Views) -> Option<&Record> {
     let record = heard(all).filter_map(|(_, view)| view.record.as_ref()).max()?;
     let works = match all.iter().find(|(member, _)| member.name == record.primary) {
         Some((_, Some(view))) => view.is_primary(&record.primary),
-        // Linked to it, unless nobody knows where it is.
+        // A member is linked to the primary; to any node, where the primary's address is not known.
         known => heard(all).any(|(_, view)| {
             view.linked && known.is_none_or(|(member, _)| view.follows == member.address)
         }),
@@ -57,11 +59,11 @@ pub(crate) fn orphaned(all: &Views) -> Option<&Record> {
 /// How long a primary may be away.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// For how long [`orphaned`] has named the same.
+/// How long [`orphaned`] has named the same primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Absence {
     pub(crate) lasts: Duration,
-    /// Its pilot is silent, too, or says that it is down.
+    /// The primary's pilot is silent, too, or says that its node is down.
     pub(crate) silent: bool,
 }
 
@@ -69,11 +71,11 @@ pub(crate) struct Absence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Stay,
-    /// Nobody: take no writes, and wait.
+    /// Follow this primary. `None`: take no writes, and wait.
     Follow(Option<SocketAddr>),
-    /// Follow nobody, and promise it.
+    /// Follow no primary, and promise not to follow that of this epoch again.
     Release(u64),
-    /// Be the primary, and record that.
+    /// Become the primary, and record that.
     Lead(Record),
 }
 
@@ -96,12 +98,12 @@ pub(crate) fn next(all: &Views, own: &View, founds: bool, absence: Absence) -> S
         _ if leads && is_over => Step::Follow(None),
         _ if leads => Step::Stay,
         None if founds && all_are(&|view| view.record.is_none()) => lead(1, 1),
-        // Or a person made it a master, where no pilot can know who has most.
+        // Or a person made the node a master, where no pilot can know which member has most.
         Some(_) if released == epoch && (own.master || own.asked == Some(epoch)) => {
             lead(epoch + 1, 1)
         }
         _ if own.master => Step::Follow(None),
-        // It was the primary, and was down.
+        // The node was the primary, and was down.
         Some(record) if record.primary == me && released < epoch && !is_over => {
             let unsurpassed = all_are(&|view| view.epoch() <= epoch);
             let vouched = others.iter().all(|(_, view)| view.is_some())
@@ -121,7 +123,7 @@ pub(crate) fn next(all: &Views, own: &View, founds: bool, absence: Absence) -> S
     }
 }
 
-/// Can it be succeeded, and has it been waited for?
+/// Can the primary be succeeded, and was it waited for long enough?
 fn is_given_up(all: &Views, gone: &Record, Absence { lasts, silent }: Absence) -> bool {
     let mut rest = all.iter().filter(|(member, _)| member.name != gone.primary);
     // One node alone cannot tell a primary that is gone from a cable of its own that is cut.
@@ -129,8 +131,8 @@ fn is_given_up(all: &Views, gone: &Record, Absence { lasts, silent }: Absence) -
     agreed && lasts >= PATIENCE && rest.all(|(_, view)| view.is_some())
 }
 
-/// Who shall succeed the primary of which epoch; `all` are all members. An error says what an
-/// election waits for.
+/// The member to succeed the primary, and the primary's epoch; `all` are all members. An error says
+/// what an election waits for.
 pub(crate) fn elect(all: &Views) -> Result<Option<(SocketAddr, u64)>, String> {
     let Some(gone) = heard(all).filter_map(|(_, view)| view.record.as_ref()).max() else {
         return Ok(None);
@@ -150,7 +152,7 @@ pub(crate) fn elect(all: &Views) -> Result<Option<(SocketAddr, u64)>, String> {
     }
     let mut fit: Vec<_> = rest.iter().filter(|(_, view)| view.record.as_ref() == newest).collect();
     fit.sort_by_key(|(member, view)| (view.released.offset, &member.name));
-    // Sorted, one that does not know how much it has is the first.
+    // After the sort, a member that does not know how much it has is the first.
     match &fit[..] {
         [(unsure, view), _, ..] if view.released.offset.is_none() => Err(format!(
             "{} was started anew and does not know how much it has: make the member that shall be \
@@ -174,7 +176,7 @@ mod tests {
         Record { epoch, run, primary: primary.to_owned() }
     }
 
-    /// As seen in epoch 3, whose primary is `a`.
+    /// A view in epoch 3, whose primary is `a`.
     fn view(word: &str) -> Option<View> {
         let cut = View { record: Some(by("a", 3, 1)), ..View::default() };
         let free = |offset| View { released: Released { epoch: 3, offset }, ..cut.clone() };
@@ -214,7 +216,7 @@ mod tests {
         let (stay, fence, release) = (Step::Stay, Step::Follow(None), Step::Release(3));
         let (follow, succeed) = (Step::Follow(at("b")), Step::Lead(by("c", 4, 1)));
         let goes_on = Step::Lead(by("a", 3, 2));
-        // The last one is the pilot's own.
+        // The last member is the pilot's own node.
         for (members, absence, step) in [
             ("b:b-works c:new", long, &follow),
             ("a:works b:b-works c:linked", long, &follow),
@@ -234,7 +236,7 @@ mod tests {
             ("a:silent c:asked", long, &stay),
             ("a:silent c:free-master", long, &succeed),
             ("a:silent c:works", long, &fence),
-            // It was down.
+            // The primary was down.
             ("a:cut", long, &goes_on),
             ("b:cut c:silent a:cut", long, &goes_on),
             ("b:new a:cut", long, &goes_on),
@@ -242,7 +244,7 @@ mod tests {
             ("b:new c:silent a:cut", long, &stay),
             ("b:cut c:free-7 a:cut", long, &stay),
             ("c:b-cut a:cut", short, &stay),
-            // It was unheard.
+            // The primary was not heard.
             ("b:linked c:free-7 a:works", long, &fence),
         ] {
             let views = all(members);

@@ -1,10 +1,9 @@
-//! What one look at a Redis shows of its part in the cluster, and what pilots leave there for each
-//! other.
+//! A Redis' part in the cluster as one look shows it, and what pilots leave there for each other.
 //!
-//! Who is primary is recorded by a function in the data: it is replicated and kept in order with
+//! A function in the data records which node is primary: it is replicated and kept in order with
 //! the writes, and no client's FLUSHALL removes it. What a pilot says of its own node, and what the
-//! leading pilot asks of it, stand in two settings that change nothing here: one is of Redis
-//! Cluster, one counts together with a password only.
+//! leading pilot asks of that node, stand in two settings that change nothing here: one is of Redis
+//! Cluster, the other counts together with a password only.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,32 +12,33 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::resp::{Reply, ask};
 
-/// Where a node's pilot says what it released.
+/// Setting by which a node's pilot says what it released.
 pub(crate) const SAYS: &str = "cluster-announce-ip";
-/// Where the leading pilot asks it to succeed the primary of an epoch.
+/// Setting by which the leading pilot asks the node to succeed the primary of an epoch.
 pub(crate) const ASKED: &str = "masteruser";
-/// A node that follows nobody follows this port of its own, where nobody listens.
+/// A node without a primary follows this port of its own, where no process listens.
 pub(crate) const NOWHERE: u16 = 1;
 
-/// Seconds. A primary says something each second.
+/// Seconds. A primary sends something to its replicas each second.
 const IN_TOUCH: i64 = 5;
 
-/// Who is primary. Ordered by age.
+/// Names the primary. Ordered by age.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// Counts the primaries, from 1: no two have the same.
     pub(crate) epoch: u64,
     /// Counts the starts of one primary. Offsets of one epoch and run can be compared.
     pub(crate) run: u64,
-    /// Name of its Pilot.
+    /// Name of the primary's Pilot.
     pub(crate) primary: String,
 }
 
-/// A promise: this node takes nothing any more from the primary of this epoch or an earlier one.
+/// A promise: this node takes no writes any more from the primary of this epoch or an earlier one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Released {
     pub(crate) epoch: u64,
-    /// How much of the primary's writes it has. Unknown when it was started since it got them.
+    /// How much of the primary's writes the node has. Unknown when it was started after it got
+    /// them.
     pub(crate) offset: Option<u64>,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct Released {
 pub(crate) struct View {
     pub(crate) master: bool,
     pub(crate) follows: Option<SocketAddr>,
-    /// It has all that whom it follows had, and gets what is new.
+    /// The node has all that its primary had, and gets what is new.
     pub(crate) linked: bool,
     pub(crate) offset: Option<u64>,
     pub(crate) record: Option<Record>,
     pub(crate) released: Released,
-    /// To succeed the primary of this epoch.
+    /// The node was asked to succeed the primary of this epoch.
     pub(crate) asked: Option<u64>,
     pub(crate) version: Option<String>,
 }
@@ -67,7 +67,7 @@ impl View {
         Ok(Self { record, ..Self::parse(&replies[0], &replies[1])? })
     }
 
-    /// What is not said is not taken for its absence: a Redis that says no role is no replica.
+    /// A missing field does not count as an absent one: a Redis that says no role is no replica.
     fn parse(info: &Reply, settings: &Reply) -> Result<Self, NotHeard> {
         let info = info.text();
         let lines = || info.lines().filter_map(|line| line.split_once(':'));
@@ -108,7 +108,7 @@ impl View {
             master,
             follows,
             linked,
-            // One that was started and has not been linked since counts from 1.
+            // A replica that was started and not linked since counts from 1.
             offset: u64::try_from(offset).ok().filter(|offset| master || *offset > 1),
             record: None,
             released: read(set(SAYS)?).unwrap_or_default(),
@@ -117,7 +117,7 @@ impl View {
         })
     }
 
-    /// Is it the primary, as it should be? A master that its own data name otherwise is none.
+    /// Is the node the primary, as it should be? A master whose own data name another node is none.
     pub(crate) fn is_primary(&self, name: &str) -> bool {
         self.master && self.record.as_ref().is_some_and(|record| record.primary == name)
     }
@@ -128,7 +128,7 @@ impl View {
 }
 
 impl Record {
-    /// Writes it into the data of the master at this address.
+    /// Writes the record into the data of the master at this address.
     pub(crate) async fn write(&self, at: SocketAddr) -> Result<(), Error> {
         let library = format!(
             "#!lua name=navigator\nredis.register_function{{function_name='navigator', \
@@ -154,7 +154,7 @@ fn recorded(reply: &Reply) -> Result<Record, NotHeard> {
     read(reply.text()).ok_or_else(unread)
 }
 
-/// As it stands in a setting or a function.
+/// The text of a record or a promise, as it stands in a function or a setting.
 pub(crate) fn written(what: &impl Serialize) -> String {
     serde_json::to_string(what).expect("plain fields are JSON")
 }
@@ -168,7 +168,7 @@ pub(crate) async fn set(at: SocketAddr, name: &str, value: &str) -> Result<(), E
     ask(at, &[&["CONFIG", "SET", name, value]]).await.map(drop)
 }
 
-/// Lets a Redis follow another, or nobody.
+/// Lets a Redis follow a primary, or none.
 pub(crate) async fn follow(own: SocketAddr, primary: Option<SocketAddr>) -> Result<(), Error> {
     let to = primary.unwrap_or(SocketAddr::new(own.ip(), NOWHERE));
     let (ip, port) = (to.ip().to_string(), to.port().to_string());
@@ -203,7 +203,7 @@ mod tests {
         format!("*4\r\n{}{released}{}{}", bulk(SAYS), bulk(ASKED), bulk("3"))
     }
 
-    /// Answers `INFO` and `CONFIG GET`, which come together, and `FCALL_RO`; counts what came.
+    /// Answers `INFO` and `CONFIG GET`, which come together, and `FCALL_RO`; counts the requests.
     async fn serve(info: String, function: String) -> (SocketAddr, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (at, count) = (listener.local_addr().unwrap(), Arc::<AtomicUsize>::default());
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(View::of(at).await.unwrap().record, None);
     }
 
-    /// Each question fails in each way: nothing of it is taken for "none".
+    /// Each question fails in each way: no missing answer is taken for "none".
     #[tokio::test]
     async fn what_was_not_heard_is_no_view() {
         let heard = bulk(REPLICA) + &settings();

@@ -1,8 +1,8 @@
 //! What one database adds to the cluster kind that all share: [`ClusterKind`].
 //!
-//! Implemented in the folder of each database, on the type of its own fields of `spec`, and beside
-//! it its rules, [`ClusterRules`](super::validation::ClusterRules). Types, conversion, defaults,
-//! validation and columns of everything else are written once, over it.
+//! Each database implements the trait in its folder, on the type of its own fields of `spec`,
+//! together with its rules, [`ClusterRules`](super::validation::ClusterRules). Types, conversion,
+//! defaults, validation and columns of all shared fields are written once, generic over it.
 
 use std::fmt::Debug;
 
@@ -15,7 +15,7 @@ use super::{
     kind::{Column, Version},
     legacy, printer,
 };
-/// What every type of fields has to be.
+/// Bounds of every type that holds fields of a database.
 pub trait Fields:
     Clone
     + Debug
@@ -53,10 +53,10 @@ pub trait ClusterKind: Fields {
 
     /// The fields that only this database has in a node pool.
     type Pool: Fields;
-    /// How v1alpha1 shows it, which only databases have that were released in it: [`NoOlder`].
+    /// How v1alpha1 shows these fields; [`NoOlder`] for a database that was never released in it.
     type Older: OlderCluster<Self>;
 
-    /// Writes defaults into the fields of the node pool of this name. Twice equals once.
+    /// Writes defaults into the fields of the node pool of this name. Must be idempotent.
     fn default_pool(_name: &str, _pool: &mut Self::Pool) {}
 
     /// One cell for each of [`Self::COLUMNS`], of a hub object. `now` is in seconds since the
@@ -71,14 +71,15 @@ pub trait OlderCluster<K: ClusterKind> {
     /// Versions in which the kind is served, in the order of preference.
     const VERSIONS: &'static [Version] = &Version::ALL;
 
-    /// Its own fields of a spec and of a node pool, and what cannot be said there of the spec's.
+    /// The database's own fields of a spec and of a node pool in v1alpha1, and the spec's fields
+    /// that v1alpha1 cannot express.
     type Spec: Fields;
     type Pool: Fields;
     type Surplus: Fields;
 
-    /// The fields, and what they cannot say. `lift(project(x)) == x`.
+    /// The fields of v1alpha1, and the surplus that they cannot express. `lift(project(x)) == x`.
     fn project(own: K) -> (Self::Spec, Self::Surplus);
-    /// Edits of the older form win.
+    /// Puts both together again. Edits of the older form win.
     fn lift(older: Self::Spec, surplus: Self::Surplus) -> K;
     fn project_pool(pool: K::Pool) -> Self::Pool;
     fn lift_pool(older: Self::Pool) -> K::Pool;
@@ -95,7 +96,7 @@ pub type OlderSurplus<K> = <<K as ClusterKind>::Older as OlderCluster<K>>::Surpl
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Nothing {}
 
-/// Of a database that was never released in v1alpha1, and is not served there.
+/// The older form of a database that was never released in v1alpha1 and is not served there.
 #[derive(Debug)]
 pub struct NoOlder;
 
@@ -114,7 +115,7 @@ impl<K: ClusterKind> OlderCluster<K> for NoOlder {
         surplus
     }
 
-    // Nobody asks for a pool of a version that is not served.
+    // Never called: no client can ask for a pool in a version that is not served.
     fn project_pool(_pool: K::Pool) -> Nothing {
         Nothing {}
     }

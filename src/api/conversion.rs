@@ -1,4 +1,4 @@
-//! Between the hub and v1alpha1, both ways, by hand: nothing is lost.
+//! Conversion between the hub and v1alpha1, both ways, written by hand: nothing is lost.
 //!
 //! Two pure functions per kind. `project` shows a hub object in the older form, beside it the
 //! *surplus*: what the older form cannot say. `lift` puts both together again. For every canonical
@@ -102,8 +102,8 @@ struct Scheduling {
     rest: PodTemplate,
 }
 
-/// Takes node selector and scheduler out of a pod template. What is not of their type (nobody
-/// validated the template as a whole) stays in the rest.
+/// Takes node selector and scheduler out of a pod template. A value of another type stays in the
+/// rest, since the template is not validated as a whole.
 fn project_pod_template(mut template: PodTemplate) -> Scheduling {
     let mut node_selector = BTreeMap::new();
     let mut scheduler_name = String::new();

@@ -6,7 +6,7 @@
 pub struct DatabaseNames {
     /// Kind of its clusters: `ExampleCluster`.
     pub kind: &'static str,
-    /// The same as it stands in URLs: `exampleclusters`.
+    /// Plural of the kind, as in URLs: `exampleclusters`.
     pub plural: &'static str,
     /// `examplecluster`
     pub singular: &'static str,
@@ -17,7 +17,7 @@ pub struct DatabaseNames {
     pub title: &'static str,
     /// Begins the names of a cluster's objects: `ex`.
     pub prefix: &'static str,
-    /// Its container in a pod.
+    /// Name of the database's container in a pod.
     pub container: &'static str,
     /// The volume that holds a node's data; its claim is named `<volume>-<pod>`.
     pub data_volume: &'static str,

@@ -20,17 +20,17 @@ use super::ownership::Entries;
 /// Largest body in bytes; the same as kube-apiserver's.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// Most findings of a sort: whoever made a hundred mistakes needs not hear of more. Upstream
-/// stops there too.
+/// Most findings of a sort: a client with a hundred mistakes needs no more of them. Upstream stops
+/// there too.
 pub const MAX_FINDINGS: usize = 100;
 
 /// Why a body was not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// 400: it is not what it should be, and where.
+    /// 400: the body is malformed; the text says where.
     #[error("{0}")]
     Malformed(String),
-    /// 413: it holds more than a request may.
+    /// 413: the body holds more than a request may.
     #[error("{0}")]
     TooLarge(String),
 }
@@ -44,7 +44,7 @@ pub struct Document {
     /// [`MAX_FINDINGS`].
     pub duplicates: Vec<String>,
     /// Numbers whose digits `value` cannot repeat (`1.50`, `1e3`), as written, by path. JSON only:
-    /// YAML numbers are canonical before anyone sees them, as in upstream's YAML to JSON pass.
+    /// YAML numbers are canonical before the visitor sees them, as in upstream's YAML to JSON pass.
     pub numbers: BTreeMap<String, String>,
     /// What stands in `metadata.managedFields`, which `value` does not have.
     pub owners: Option<Entries>,
@@ -133,7 +133,7 @@ impl Collector<'_> {
         match read {
             Ok(mut value) => {
                 let Self { duplicates, numbers, owners, weight, .. } = self;
-                // Of YAML they were read as a tree.
+                // Owners in a YAML body were read as a tree.
                 let owners = owners.or_else(|| Entries::take(&mut value));
                 Ok(Document { value, duplicates, numbers, owners, weight })
             }
@@ -164,7 +164,7 @@ impl Collector<'_> {
         if self.weight > MAX_TREE { Err(E::custom(weight::too_heavy())) } else { Ok(()) }
     }
 
-    /// Goes into a list or an object.
+    /// Checks the depth before a list or an object is entered.
     fn nest<E: serde::de::Error>(&self) -> Result<(), E> {
         if self.path.len() >= MAX_DEPTH { Err(E::custom(weight::too_deep())) } else { Ok(()) }
     }
@@ -201,7 +201,7 @@ impl Collector<'_> {
             && matches!(&self.path[..], [only] if above(only))
     }
 
-    /// Keeps owners as text.
+    /// Keeps `managedFields` as text.
     fn keep_owners<E: serde::de::Error>(&mut self, raw: &RawValue) -> Result<(), E> {
         self.weigh(weight::heap(raw.get().len()))?;
         if weight::depth_of_text(raw.get()) > weight::MAX_OWNERS_DEPTH {
@@ -211,7 +211,7 @@ impl Collector<'_> {
             self.duplicate();
         }
         self.owners = Entries::from_json(raw);
-        // Their numbers will not be met.
+        // The visitor does not meet the numbers in this text, so their tokens are skipped.
         let numbers = NumberTokens { rest: raw.get().as_bytes() }.count();
         if let Some(tokens) = &mut self.tokens {
             tokens.take(numbers).for_each(drop);
@@ -219,7 +219,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// The key at this path was there before.
+    /// Notes that the key at this path was there before.
     fn duplicate(&mut self) {
         if self.duplicates.len() < MAX_FINDINGS {
             let here = self.here();
@@ -482,7 +482,7 @@ mod tests {
         assert!(error.contains("repetition limit") || error.contains("too many values"), "{error}");
     }
 
-    /// Bodies that cost much more to read than to send, and what becomes of them.
+    /// Bodies that cost much more to read than to send, and whether they are read.
     #[test]
     fn hostile_bodies_cost_little() {
         let fill = |unit: &str| unit.repeat(MAX_BODY / unit.len() - 400);

@@ -1,8 +1,8 @@
 //! The defaults that the server writes, and the canonical form of what it stores.
 //!
-//! Few on purpose: a live object equals its manifest. Never looks at other objects or the clock;
-//! doing it twice equals doing it once. All other defaults are effective values of those who
-//! need them.
+//! Few on purpose: a live object equals its manifest. Defaulting never looks at other objects or
+//! the clock, and is idempotent. Code that needs any other default computes it as an effective
+//! value.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -83,7 +83,7 @@ pub(super) fn pilot(pilot: &mut Pilot) {
     no_empty(&mut spec.jvm);
 }
 
-/// Removes what says nothing from metadata.
+/// Removes the surplus annotation and empty fields from metadata.
 pub(super) fn metadata(metadata: &mut ObjectMeta) {
     drop_annotation(metadata);
     no_empty(&mut metadata.annotations);
@@ -117,7 +117,7 @@ fn fill(text: &mut Option<String>, default: &str) {
     }
 }
 
-/// Removes a value that says nothing.
+/// Removes a value that equals its default.
 fn no_empty<T: Default + PartialEq>(value: &mut Option<T>) {
     if value.as_ref().is_some_and(is_default) {
         *value = None;

@@ -31,9 +31,9 @@ pub struct Names {
     pub selectable: &'static [&'static str],
     pub columns: &'static [Column],
     pub cells: fn(&Value, i64) -> Vec<Value>,
-    /// Bytes of a stored object.
+    /// Most bytes of a stored object.
     pub largest: usize,
-    /// Small, and databases wait for it.
+    /// Databases wait for objects of this kind, which are small.
     pub is_vital: bool,
     /// The LeaderLease of the cluster whose pods run as this ServiceAccount.
     pub lease_of: fn(&str) -> Option<String>,
@@ -72,7 +72,7 @@ pub trait Hub: Clone + Serialize + DeserializeOwned + Metadata<Ty = ObjectMeta> 
     fn into_older(self, _schemas: &Schemas) -> Value {
         serde_json::to_value(self).expect("wire types have string keys")
     }
-    /// Brings what travels as JSON in the object into the form of its type.
+    /// Brings the parts that are kept as JSON in the object into the form of their types.
     fn canonicalize(&mut self, _schemas: &Schemas) -> Result<(), serde_json::Error> {
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Hub for Pilot {
         ],
         columns: printer::PILOT,
         cells: printer::pilot,
-        // A node's intent and report, and their owners: some 4 KiB.
+        // Intent and report of a node, with their managedFields: some 4 KiB.
         largest: 256 * 1024,
         is_vital: false,
         lease_of: |_| None,
@@ -269,7 +269,7 @@ impl Hub for LeaderLease {
         selectable: &["spec.holderIdentity"],
         columns: printer::LEASE,
         cells: printer::lease,
-        // Who leads, who founded, and the marks of what was decided: some 1 KiB.
+        // Holder, founder and the former marks of volumes: some 1 KiB.
         largest: 16 * 1024,
         is_vital: true,
         lease_of: |_| None,

@@ -1,5 +1,4 @@
-//! The words in which kinds are spoken of: versions, columns, bodies that were understood, and
-//! [`Kind`] itself.
+//! Types that describe kinds: versions, columns, bodies that were understood, and [`Kind`] itself.
 //!
 //! Handlers and registry are written once over [`Kind`]; what differs between kinds and versions
 //! lies behind it. Objects travel as JSON values in *hub form*: the v1beta1 object, defaulted.
@@ -20,7 +19,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Those of our group.
+    /// Versions of our group.
     pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1alpha1];
 
     pub fn as_str(self) -> &'static str {
@@ -63,7 +62,7 @@ pub struct Column {
     pub description: &'static str,
 }
 
-/// What of an object a request means to write.
+/// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Everything but status.
@@ -170,22 +169,22 @@ pub trait Kind: Send + Sync {
         static DEDUCED: LazyLock<Schema> = LazyLock::new(Schema::deduced);
         &DEDUCED
     }
-    /// Writes into a new object what is the server's to write.
+    /// Sets the fields of a new object that only the server writes.
     fn begin(&self, _hub: &mut Value) {}
-    /// Seconds that a deleted object stays until it is deleted with none: those that were asked
-    /// for, or its own.
+    /// Grace period of a deletion in seconds: the one that was asked for, or the object's own. A
+    /// deletion with 0 ends the object at once.
     fn grace_period(&self, _hub: &Value, _asked: Option<i64>) -> i64 {
         0
     }
-    /// Writes into an object whose deletion begins what is the server's to write.
+    /// Sets the fields that only the server writes when a deletion begins.
     fn end(&self, _hub: &mut Value) {}
-    /// Does anything but metadata's finalizers stand between a deleted object and its end?
+    /// Does anything but a finalizer still hold a deleted object?
     fn is_held(&self, _hub: &Value) -> bool {
         false
     }
 
     /// Rewrites what a patch (merge, strategic, apply) of `version` says in an older way; returns
-    /// warnings. `decode` does it by itself with whole objects, and with what a JSON patch made.
+    /// warnings. `decode` does that itself for whole objects, and for the results of JSON patches.
     fn normalize(
         &self,
         version: Version,
@@ -223,12 +222,12 @@ pub trait Kind: Send + Sync {
     fn validate_update(&self, version: Version, part: Part, new: &Value, old: &Value)
     -> Validation;
 
-    /// Bytes of a stored object. One that is larger already may shrink.
+    /// Most bytes of a stored object. An object that is larger already may shrink.
     fn largest(&self) -> usize {
         usize::MAX
     }
 
-    /// Do databases wait for objects of this kind? Then they are stored when little else may be.
+    /// Do databases wait for objects of this kind? Then these are stored even when space is short.
     fn is_vital(&self) -> bool {
         false
     }

@@ -109,7 +109,7 @@ impl<'a> Known<'a> {
                         None => all_known = false,
                     }
                 }
-                // Rare, and costs more than looking.
+                // Unknown fields are rare, and `retain` costs more than the look for them.
                 if !all_known {
                     object.retain(|name, _| fields.get(name).is_some());
                 }
@@ -126,7 +126,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Is `old` equal to `new` once it is pruned?
+    /// Is `old`, once it is pruned, equal to `new`?
     fn prunes_to(self, old: &Value, new: &Value) -> bool {
         match (self.shape(), old, new) {
             (Shape::Object(fields), Value::Object(old), Value::Object(new)) => {
@@ -157,7 +157,8 @@ impl<'a> Known<'a> {
                 for (name, value) in old {
                     match (self.field(fields, name), new.get_mut(name)) {
                         (Some(known), Some(new)) => known.carry(value, new),
-                        // Who read an object of which nothing is known did not see it.
+                        // A client that read the object saw this field and removed it. An object of
+                        // unknown fields alone was invisible to the client, and is carried.
                         (Some(known), None) if !known.unseen(value) => {}
                         (_, _) => {
                             new.insert(name.clone(), value.clone());
@@ -257,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// Pools by name, settings of any content, and a name.
+    /// A schema with pools by name, settings of any content, and a name.
     fn schema() -> Schema {
         let any = json!({"x-kubernetes-preserve-unknown-fields": true});
         Schema::from_openapi(&json!({"properties": {

@@ -16,8 +16,8 @@ use super::{
     schema::compiled::Schema,
 };
 
-/// Rewrites a body of v1alpha1 in its current form, with what its kind does beyond that of all;
-/// returns warnings.
+/// Rewrites a body of v1alpha1 in its current form: what all kinds share, then what its own kind
+/// adds. Returns warnings.
 pub(super) fn normalize(
     schema: &Schema,
     document: &mut Document,
@@ -54,7 +54,7 @@ fn conditions(object: &mut Value) {
     }
 }
 
-/// T8: 3.10 without quotes is 3.1 by the time it arrives, so no number is believed.
+/// T8: 3.10 without quotes arrives as the number 3.1, so numbers are refused.
 fn version(spec: &Map<String, Value>) -> Result<(), DecodeError> {
     match spec.get("version") {
         Some(Value::Number(_)) => Err(DecodeError::Malformed(
@@ -64,7 +64,7 @@ fn version(spec: &Map<String, Value>) -> Result<(), DecodeError> {
     }
 }
 
-/// Collects what is said about older ways of writing.
+/// Collects warnings and errors about older ways of writing.
 #[derive(Debug, Default)]
 pub struct Pass {
     pub warnings: Vec<String>,
@@ -76,7 +76,7 @@ impl Pass {
         self.errors.push(FieldError::new(&Path::new(path), problem, detail));
     }
 
-    /// V9, V10: these meant something else, and we do not guess.
+    /// V9, V10: these fields had another meaning, so they are refused, not guessed.
     fn early_form(&mut self, spec: &Map<String, Value>) {
         if spec.get("image").and_then(|image| image.get("fsGroup")).is_some() {
             self.error(
@@ -121,7 +121,7 @@ impl Pass {
                     continue;
                 }
                 (_, Value::String(phase)) if phase == "Running" => false,
-                // The second is how the proposal wrote it.
+                // `Decomissioned` is how the proposal wrote it.
                 (_, Value::String(phase))
                     if phase == "Decommissioned" || phase == "Decomissioned" =>
                 {

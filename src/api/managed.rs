@@ -1,8 +1,8 @@
-//! What Navigator decides of every database and its pods, known to validation and to those who
-//! render.
+//! What Navigator decides for every database and its pods, known to validation and to the code that
+//! renders.
 
-/// What of a pod template holds parts of Navigator's, so that `null` must not remove it; and in
-/// the database's own container.
+/// Fields of a pod template that hold parts of Navigator's, so that `null` must not remove them;
+/// below, those of the database's own container.
 pub const KEPT_IN_PODS: [&[&str]; 7] = [
     &["metadata"],
     &["metadata", "labels"],

@@ -39,25 +39,26 @@ pub mod annotation {
     pub const ACCEPT_STORE: &str = "navigator.jetstack.io/accept-store";
     /// `"true"` on the namespace of an install or on its claim: a person lets the store go with it.
     pub const DELETE_STORE: &str = "navigator.jetstack.io/delete-store";
-    /// On an event of the audit trail: refusals of its address since the last one, which were not
-    /// recorded.
+    /// On an event of the audit trail: how many refusals of the client's address were not recorded
+    /// since the last event.
     pub const UNRECORDED: &str = "navigator.jetstack.io/unrecorded-refusals";
     /// Identity of our store, on every object that we own.
     pub const STORE_ID: &str = "navigator.jetstack.io/store-id";
-    /// On a Pilot: uid of the claim that was there when it was made, or empty. What lies on that may
-    /// be older than the Pilot.
+    /// On a Pilot: uid of the claim that was there when the Pilot was made, or empty. Data on that
+    /// claim may be older than the Pilot.
     pub const EARLIER_CLAIM: &str = "navigator.jetstack.io/earlier-claim";
     /// On a cluster's PodDisruptionBudget: the rule and the node that hold every eviction off.
     pub const DRAINABLE_WHY: &str = "navigator.jetstack.io/drainable-why";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";
-    /// On a Pilot: a person asks for the removal of rows that are other nodes' now. The value, a time,
-    /// tells one request from the next, and says who goes first.
+    /// On a Pilot: a person asks to remove rows of ranges that other nodes own now. The value is a
+    /// time: it tells one request from the next, and the earliest goes first.
     pub const CLEANUP: &str = "navigator.jetstack.io/cleanup";
 }
 
-/// Conditions of Pilots that other parts go by.
+/// Conditions of Pilots that other components read.
 pub mod condition {
-    /// Rows are on the node that are other nodes' now; `Unknown` while the database does not say.
+    /// The node has rows of ranges that other nodes own now; `Unknown` while the database does not
+    /// say.
     pub const CLEANUP_DUE: &str = "CleanupDue";
 }
 

@@ -1,9 +1,9 @@
 //! Who wrote which field of an object: the rules of server-side apply.
 //!
-//! Owns `metadata.managedFields`: its text ([`Entries`]), sets of paths ([`Set`]) in the form FieldsV1, the walks
-//! over objects by their [`Schema`], and what becomes of owners when somebody updates or applies
-//! ([`Tracker`]). Pure: conversion between versions is handed in
-//! as [`Versions`]. The rules are those of structured-merge-diff 6 and of apimachinery's
+//! Owns `metadata.managedFields`: its text ([`Entries`]), sets of paths ([`Set`]) in the form
+//! FieldsV1, the walks over objects by their [`Schema`], and how owners change when a client
+//! updates or applies ([`Tracker`]). Pure: conversion between versions is handed in as
+//! [`Versions`]. The rules are those of structured-merge-diff 6 and of apimachinery's
 //! `managedfields`; `tests/it/api/ownership.rs` holds them to upstream's own cases.
 
 mod compare;

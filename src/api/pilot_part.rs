@@ -1,7 +1,8 @@
 //! The part of a Pilot that is one database's own, in spec and status under its own word.
 //!
-//! A [`PilotPart`] gives it its types; a [`Part`] is the same for code that knows no database. In
-//! a Pilot parts travel as JSON, and [`Part::canonicalize`] holds them to their types.
+//! A [`PilotPart`] gives such a part its types; a [`Part`] is its form for code that knows no
+//! database. In a Pilot, parts travel as JSON, and [`Part::canonicalize`] holds them to their
+//! types.
 
 use std::collections::BTreeMap;
 
@@ -29,10 +30,10 @@ pub trait PilotPart: Sized + 'static {
 /// The part of a spec as v1alpha1 shows it, which holds the name of the node pool.
 pub trait OlderPart<P: PilotPart> {
     type Spec: Fields;
-    /// What cannot be said there.
+    /// What v1alpha1 cannot express of the part.
     type Surplus: Fields;
 
-    /// The part, and what it cannot say.
+    /// The part of v1alpha1, and the surplus that it cannot express.
     fn project(spec: P::Spec, node_pool: String) -> (Self::Spec, Self::Surplus);
     /// The part, and the name of the node pool. Edits of the older form win.
     fn lift(older: Self::Spec, surplus: Self::Surplus) -> (P::Spec, String);

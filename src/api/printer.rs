@@ -122,7 +122,7 @@ fn nodes(hub: &Value) -> String {
     format!("{ready}/{}", wanted(hub))
 }
 
-/// A field of the condition Ready; its status is `Unknown` while nobody wrote the condition.
+/// A field of the condition Ready; its status is `Unknown` while there is no such condition.
 fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
     let conditions = hub.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions.into_iter().flatten().find(|c| text(c, "/type") == "Ready");
@@ -133,7 +133,7 @@ fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
     }
 }
 
-/// `OutOfMemory (137)`, or what of it is known.
+/// How the last process ended: `OutOfMemory (137)`, or what of it is known.
 fn last_exit(hub: &Value) -> String {
     let reason = match text(hub, "/status/lastTermination/reason") {
         "" => text(hub, "/status/lastTermination/signal"),
@@ -173,7 +173,7 @@ pub fn human_duration(seconds: i64) -> String {
         }
     };
     match seconds {
-        // A clock that is a little ahead is not worth a word; a wrong one is.
+        // One second in the future is a clock that is slightly ahead; more is an error.
         ..-1 => "<invalid>".into(),
         -1..0 => "0s".into(),
         0..120 => format!("{seconds}s"),

@@ -34,8 +34,8 @@ pub fn units(text: &str) -> Option<i128> {
     Some(nanos.div_euclid(1_000_000_000) + i128::from(nanos.rem_euclid(1_000_000_000) != 0))
 }
 
-/// The same value in the plainest spelling: `4096Mi` is `4Gi`, `1000m` is `1`, `0.5` is `500m`. What
-/// is a whole number of mebibytes is said in powers of two. `None` when the text is no quantity.
+/// The quantity in its plainest spelling: `4096Mi` is `4Gi`, `1000m` is `1`, `0.5` is `500m`. A
+/// whole number of mebibytes is spelled in powers of two. `None` when the text is no quantity.
 pub fn plain(text: &str) -> Option<String> {
     const UNIT: i128 = 1_000_000_000;
     let nanos = nanos(text)?;

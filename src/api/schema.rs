@@ -1,8 +1,9 @@
 //! Schemas of the kinds, from the doc comments of the types.
 //!
-//! Owns their form: structural, `$ref`s into `#/definitions/`, definitions named as upstream
-//! names them. Kubernetes' own types come from `schema/kubernetes.json`, an extract of the
-//! OpenAPI document of Kubernetes 1.34 (`scripts/kubernetes-definitions.py`), so that kube-aggregator finds them equal to its own.
+//! Owns their form: structural, `$ref`s into `#/definitions/`, definitions named as upstream names
+//! them. Kubernetes' own types come from `schema/kubernetes.json`, an extract of the OpenAPI
+//! document of Kubernetes 1.34 (`scripts/kubernetes-definitions.py`), so that kube-aggregator finds
+//! them equal to its own.
 
 mod closed;
 mod compile;
@@ -50,14 +51,14 @@ impl KindSchema {
 /// The schemas of the kinds that are served together.
 #[derive(Debug)]
 pub struct Schemas {
-    /// Those of the databases first.
+    /// The kinds of the databases come first.
     kinds: Vec<KindSchema>,
     clusters: usize,
     parts: Vec<&'static Part>,
     rows: Vec<&'static Rows>,
     versions: [OnceLock<OfVersion>; Version::ALL.len()],
     pilot_surplus: OnceLock<Schema>,
-    /// Of types that are no kinds and are checked like one.
+    /// Schemas of types that are no kinds and are checked like one.
     others: Mutex<HashMap<TypeId, Arc<Schema>>>,
 }
 
@@ -65,7 +66,7 @@ pub struct Schemas {
 #[derive(Debug)]
 struct OfVersion {
     definitions: Map<String, Value>,
-    /// Who only describes kinds needs none.
+    /// Compiled at first use: code that only describes kinds needs no schema.
     kinds: OnceLock<BTreeMap<&'static str, Schema>>,
 }
 
@@ -112,7 +113,7 @@ impl Schemas {
         &self.parts
     }
 
-    /// Names of those parts.
+    /// Names of the parts of Pilots that are one database's own.
     pub fn words(&self) -> impl Iterator<Item = &'static str> {
         self.parts.iter().map(|part| part.word)
     }
@@ -138,7 +139,7 @@ impl Schemas {
         for kind in self.kinds_of(version) {
             (kind.generate)(version, &mut generator);
         }
-        // What a part's field says is in its type's description.
+        // The fields of parts are added below, each with its own description.
         let mut parts = Vec::new();
         for part in &self.parts {
             let spec = match version {
@@ -167,7 +168,7 @@ impl Schemas {
         all
     }
 
-    /// What the generator met, in the form that Kubernetes takes.
+    /// The generator's definitions, in the form that Kubernetes takes.
     fn own_definitions(&self, mut own: Map<String, Value>, version: Version) -> Map<String, Value> {
         if version == Version::V1beta1 {
             own.insert("PodTemplate".into(), pod_template(version));
@@ -211,7 +212,7 @@ impl Schemas {
 
     /// The schema of a type that is no kind and is checked like one.
     pub(super) fn other<T: JsonSchema + 'static>(&self) -> Arc<Schema> {
-        // What a panic left is whole: an entry is added when it is made.
+        // A lock that a panic left is safe to use: an entry is added only when it is complete.
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let made = others.entry(TypeId::of::<T>()).or_insert_with(|| {
             let mut generator = generator();
@@ -284,13 +285,13 @@ fn generator() -> SchemaGenerator {
     SchemaGenerator::new(settings)
 }
 
-/// What the generator met, without Kubernetes' own types.
+/// The generator's definitions, without Kubernetes' own types.
 fn generated(mut generator: SchemaGenerator) -> Map<String, Value> {
     let definitions = generator.take_definitions(false).into_iter();
     definitions.filter(|(name, _)| !name.starts_with("io.k8s.")).collect()
 }
 
-/// What every served object has beside its own fields.
+/// Adds the fields that every served object has beside its own.
 fn add_head(definition: &mut Value, version: Version, kind: &KindSchema) {
     let text = |name: &str| {
         kubernetes()["io.k8s.apimachinery.pkg.apis.meta.v1.Status"]["properties"][name].clone()
@@ -308,8 +309,8 @@ fn add_head(definition: &mut Value, version: Version, kind: &KindSchema) {
     }
 }
 
-/// A pod template of which nothing is required. Its parts are core/v1's own, so that lists merge
-/// by the keys that everybody knows.
+/// A pod template of which nothing is required. Its parts are core/v1's own, so that lists merge by
+/// the keys that clients know from Kubernetes.
 fn pod_template(version: Version) -> Value {
     let mut schema = kubernetes()["io.k8s.api.core.v1.PodTemplateSpec"].clone();
     schema["description"] =

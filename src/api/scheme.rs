@@ -47,9 +47,9 @@ impl Entry {
 const PILOT: Entry = Entry::new::<Pilot>();
 const LEASE: Entry = Entry::new::<LeaderLease>();
 
-/// What a server serves. Made once, for as long as the process lives.
+/// The kinds that a server serves. Made once, for as long as the process lives.
 pub struct Scheme {
-    /// Those of the databases first.
+    /// The kinds of the databases come first.
     kinds: Vec<&'static dyn Kind>,
     clusters: usize,
     schemas: &'static Schemas,
@@ -77,7 +77,7 @@ impl Scheme {
         Box::leak(Box::new(Self { kinds, clusters: databases.len(), schemas }))
     }
 
-    /// The same and these kinds, which are no part of our group.
+    /// This scheme with further kinds, which are no part of our group.
     pub fn with(&self, others: impl IntoIterator<Item = &'static dyn Kind>) -> &'static Self {
         let kinds = self.kinds.iter().copied().chain(others).collect();
         Box::leak(Box::new(Self { kinds, clusters: self.clusters, schemas: self.schemas }))

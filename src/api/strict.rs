@@ -15,7 +15,7 @@ use super::{
     },
 };
 
-/// What a body has beside what its schema allows.
+/// Where a body differs from what its schema allows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Strict {
     /// Unknown fields, then duplicates: `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
@@ -176,7 +176,7 @@ fn wrong_type(
     }
 }
 
-/// A text that YAML takes for something else.
+/// Reports a text that YAML takes for a number or boolean, because its quotes are missing.
 fn unquoted(place: &Place<'_>, written: impl FnOnce(&str) -> String, found: &mut Strict) {
     if found.type_errors.len() < MAX_FINDINGS {
         let path = place.path();

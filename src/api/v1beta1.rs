@@ -1,7 +1,7 @@
 //! Version `v1beta1`: the hub, the stored form and the recommended version.
 //!
-//! Wire types only. A field that is absent stays absent: effective values (images, quorum,
-//! heap) are computed by those who need them and shown in `status`.
+//! Wire types only. A field that is absent stays absent: effective values (images, quorum, heap)
+//! are computed by the code that needs them and shown in `status`.
 
 /// Defines an enum of strings that keeps a value it does not know exactly as written, so that
 /// an object of a newer server passes through unharmed.

@@ -5,7 +5,7 @@ pub fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// What stands before a value of so many bytes.
+/// Tag and length before a value of so many bytes.
 pub fn head(out: &mut Vec<u8>, number: u32, length: usize) {
     raw(out, u64::from(number) << 3 | 2);
     raw(out, length as u64);

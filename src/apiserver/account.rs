@@ -1,13 +1,13 @@
 //! One account of bytes: everything that clients can make large draws its memory from it.
 //!
-//! Owns how much there is, a share of the process's memory limit, and who may have it. What finds
-//! no room waits its turn for [`WAIT`] and is then told so.
+//! Owns the account's size, a share of the process's memory limit, and the order in which requests
+//! draw from it. A request that finds no room waits for at most [`WAIT`], and is then refused.
 //!
-//! Uses have an order, and each may fill the account, together with those before it, up to a
-//! ceiling that is higher than that of the one before. Whoever holds a share asks for another one
-//! of a later use only, for which there is always room between the two ceilings: nobody waits in a
-//! circle. What lasts as long as a connection, and what is small and known, have reserves beside
-//! it that nothing else can take.
+//! Uses have an order. Each use may fill the account, together with the uses before it, up to a
+//! ceiling that is higher than that of the use before. A request that holds a share asks for
+//! another one of a later use only, and between the two ceilings there is always room: requests
+//! never wait for each other in a circle. Memory that lasts as long as a connection, and small
+//! bodies, have reserves beside the account that no other use can take.
 
 mod figures;
 
@@ -25,7 +25,7 @@ pub use figures::Figures;
 use super::status::{ApiError, Result};
 use crate::runtime::cgroup;
 
-/// The memory limit where there is none: the manifest's.
+/// The memory limit that counts where the process has none: the manifest's.
 const DEFAULT_LIMIT: usize = 256 << 20;
 /// How long a request waits for its turn.
 const WAIT: Duration = Duration::from_secs(10);
@@ -75,13 +75,12 @@ impl Use {
 
 const USES: usize = 7;
 
-/// The account is counted in parts of the memory limit: 8 MiB of the manifest's. What is not in
-/// it is for what is stored, and for the process itself.
+/// The account is counted in parts of the memory limit; of the manifest's 256 MiB a part is 8 MiB.
+/// Memory outside the account is for stored objects and for the process itself.
 const PARTS: usize = 32;
-/// How far each use may fill the account, in these parts; the first and the last one fill reserves
-/// of their own.
+/// Ceiling of each use, in these parts; the first and the last use have reserves of their own.
 const CEILINGS: [usize; USES] = [1, 2, 5, 8, 9, 10, 1];
-/// Of the reserve of what is small, one in so many parts is one request's.
+/// One request may take the reserve for small bodies divided by this.
 const RESERVED: usize = 8;
 
 static ACCOUNT: LazyLock<Account> = LazyLock::new(|| {
@@ -97,7 +96,7 @@ struct Account {
 
 #[derive(Default)]
 struct State {
-    /// By use.
+    /// Bytes held, by use.
     used: [usize; USES],
     waiting: [VecDeque<Waiter>; USES],
     refused: [u64; USES],
@@ -108,7 +107,7 @@ struct Waiter {
     grant: oneshot::Sender<Share>,
 }
 
-/// Memory that somebody holds.
+/// Memory that a request or a connection holds.
 #[derive(Debug, Default)]
 #[must_use = "the memory is taken as long as this lives"]
 pub struct Share(Option<Held>);
@@ -126,7 +125,8 @@ impl std::fmt::Debug for Account {
     }
 }
 
-/// Waits for so many bytes. 413 for more than there ever are, 429 when there is no room in time.
+/// Waits for so many bytes. 413 for more than one request may have, 429 when there is no room in
+/// time.
 pub async fn take(of: Use, bytes: usize) -> Result<Share> {
     ACCOUNT.take(of, bytes).await
 }
@@ -136,7 +136,7 @@ pub fn try_take(of: Use, bytes: usize) -> Option<Share> {
     ACCOUNT.try_take(of, bytes)
 }
 
-/// What is small has a reserve; what is larger waits with its like.
+/// A small body draws on a reserve when there is no room for its tree; a larger one waits.
 pub async fn take_small(bytes: usize) -> Result<Share> {
     if bytes > ACCOUNT.largest(Use::Small) {
         return ACCOUNT.take(Use::Trees, bytes).await;
@@ -147,7 +147,7 @@ pub async fn take_small(bytes: usize) -> Result<Share> {
     }
 }
 
-/// Does nobody hold anything for this use?
+/// Is no memory held for this use?
 #[cfg(test)]
 pub fn is_free(of: Use) -> bool {
     ACCOUNT.state().used[of as usize] == 0
@@ -172,7 +172,7 @@ impl Account {
         self.part * CEILINGS[of as usize]
     }
 
-    /// The most that one may take: what those of earlier uses leave in any case.
+    /// The most that one request may take of a use: what earlier uses leave free in any case.
     fn largest(&self, of: Use) -> usize {
         match of {
             Use::Small => self.ceiling(of) / RESERVED,
@@ -204,7 +204,7 @@ impl Account {
         free.then(|| self.grant(&mut state, of, bytes))
     }
 
-    /// Whoever waits longest for a use is next.
+    /// Of the requests that wait for a use, the one that came first is next.
     async fn take(&'static self, of: Use, bytes: usize) -> Result<Share> {
         let largest = self.largest(of);
         if bytes > largest {
@@ -239,7 +239,7 @@ impl Account {
         ))
     }
 
-    /// Takes back, and gives to those who wait.
+    /// Takes bytes back, and grants them to requests that wait.
     fn give_back(&'static self, of: Use, bytes: usize) {
         let mut gone = Vec::new();
         let mut state = self.state();
@@ -251,7 +251,7 @@ impl Account {
                 }
                 let next = state.waiting[of as usize].pop_front().expect("it was just there");
                 let share = self.grant(&mut state, of, next.bytes);
-                // Who stopped waiting meanwhile gives it back, without the lock.
+                // A request that stopped waiting gives its share back after the lock is released.
                 gone.extend(next.grant.send(share).err());
             }
         }
@@ -267,7 +267,7 @@ impl State {
 }
 
 impl Share {
-    /// Nothing: what it is about is small.
+    /// No memory: the body or object is too small to be counted.
     pub const NONE: Self = Self(None);
 
     pub fn is_none(&self) -> bool {
@@ -284,7 +284,7 @@ impl Share {
         }
     }
 
-    /// Takes more of the same, if there is room at once.
+    /// Takes more bytes of the share's use, if there is room at once; an empty share's use is `of`.
     #[must_use]
     pub fn try_grow(&mut self, of: Use, bytes: usize) -> bool {
         let account = self.0.as_ref().map_or(&*ACCOUNT, |held| held.account);
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(account.state().used, [0; USES]);
     }
 
-    /// Trees of others keep no body out, and a body no handshake.
+    /// Other requests' trees keep no body out, and bodies keep no handshake out.
     #[tokio::test]
     async fn earlier_uses_have_room_beside_later_ones() {
         let account = account(256 * MIB);
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(account.state().used, [0; USES]);
     }
 
-    /// The heaviest body, thrice as a tree.
+    /// A request may hold the heaviest body as a tree three times.
     #[test]
     fn with_the_manifests_limit_no_single_request_needs_more_than_it_may_have() {
         use crate::api::decode::weight::MAX_TREE;

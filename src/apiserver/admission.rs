@@ -50,19 +50,19 @@ pub struct Attributes<'a> {
     pub namespace: &'a str,
     /// Empty for a collection.
     pub name: &'a str,
-    /// What shall be stored; absent for deletes.
+    /// The object that shall be stored; absent for deletes.
     pub object: Option<&'a Value>,
-    /// What is stored; absent for creates.
+    /// The object that is stored; absent for creates.
     pub old: Option<&'a Value>,
     pub dry_run: bool,
 }
 
 /// A validating admission plugin.
 pub trait Admit: Send + Sync {
-    /// Fails with what the client shall read.
+    /// Fails with the error that the client shall read.
     fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>>;
 
-    /// Those that are asked after the plugins, where there is a cluster that has some.
+    /// The webhooks that are called after the plugins; `None` where no core cluster configures any.
     fn webhooks(&self) -> Option<&Webhooks> {
         None
     }

@@ -1,7 +1,7 @@
 //! The audit trail: who asked for what, and how it ended (Events of `audit.k8s.io/v1`).
 //!
-//! Owns the policy that decides what is recorded, the stages of a request, and the two places
-//! where events go: a log, and a webhook. Whether a request waits for them is each one's mode.
+//! Owns the policy that decides what is recorded, the stages of a request, and the two backends
+//! that events go to: a log, and a webhook. A backend's mode says whether requests wait for it.
 
 mod backend;
 mod batch;
@@ -35,13 +35,13 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Bytes of an object that are kept in any case: what a client may send at most.
+/// Most bytes of an object that are kept: as many as a client may send.
 const LARGEST_OBJECT: usize = crate::api::decode::MAX_BODY;
 
 /// What is recorded, and where it goes.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Requests that change something, at level Metadata, when absent.
+    /// When absent, requests that change something are recorded, at level Metadata.
     pub policy: Option<PathBuf>,
     pub log: Option<LogConfig>,
     pub webhook: Option<WebhookConfig>,
@@ -56,37 +56,37 @@ pub struct LogConfig {
 
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
-    /// In the form of a kubeconfig.
+    /// Path of a file in the form of a kubeconfig.
     pub file: PathBuf,
-    /// Before the second try.
+    /// The pause before the second try.
     pub backoff: Duration,
     pub delivery: Delivery,
 }
 
-/// How events get there.
+/// How events reach a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delivery {
     pub mode: Mode,
     pub truncation: Option<Truncation>,
 }
 
-/// Does a request wait until its events are there?
+/// Does a request wait until the backend has its events?
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// No: what finds no room in the buffer is lost.
+    /// No: an event that finds no room in the buffer is lost.
     Batch(Batch),
-    /// Yes, but it does not fail with them.
+    /// Yes, but the request does not fail when an event is lost.
     Blocking,
-    /// Yes, and it fails when its arrival cannot be recorded.
+    /// Yes, and the request fails when its arrival cannot be recorded.
     BlockingStrict,
 }
 
 /// What is done about large events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// Bytes of an event. First its objects go, then the event.
+    /// Most bytes of an event. A larger one loses its objects; if that is not enough, it is lost.
     pub max_event: usize,
-    /// Bytes of events in a batch.
+    /// Most bytes of events in a batch.
     pub max_batch: usize,
 }
 
@@ -119,8 +119,8 @@ pub struct Trail {
 }
 
 impl Trail {
-    /// Opens the trail; `None` when it leads nowhere. Its tasks end with the process, after the
-    /// last event. A policy is read in any case.
+    /// Opens the trail; `None` when there is no backend. The trail's tasks end with the process,
+    /// after the last event. The policy file is read in any case.
     pub async fn open(
         config: &Config,
         metrics: &Arc<Metrics>,
@@ -136,7 +136,7 @@ impl Trail {
             backends.push(Backend::webhook(config, metrics, rt).await?);
         }
         let is_strict = backends.iter().any(|backend| backend.is_strict);
-        // What every backend would cut off anyway is not kept.
+        // Bytes that every backend would cut off are not kept.
         let cut = backends.iter().map(|backend| backend.max_event.unwrap_or(LARGEST_OBJECT)).max();
         let Some(cut) = cut else { return Ok(None) };
         Ok(Some(Self {
@@ -158,13 +158,13 @@ impl Trail {
         self.largest_object
     }
 
-    /// A request fails because it cannot be recorded.
+    /// Counts a request that fails because it cannot be recorded.
     fn reject(&self) {
         self.metrics.audit_rejected.inc();
     }
 
-    /// Hands an event to every backend, and waits for those that want it. `false` when a strict
-    /// one does not have it.
+    /// Hands an event to every backend, and waits for those in a blocking mode. `false` when a
+    /// strict backend did not record the event.
     ///
     /// Every backend has got the event before this waits for one of them.
     async fn record(&self, event: &mut Event, stage: Stage) -> bool {
@@ -176,7 +176,7 @@ impl Trail {
         stored
     }
 
-    /// The same for whom nobody waits.
+    /// Hands an event to every backend, and waits for none of them.
     fn leave(&self, event: &mut Event, stage: Stage) {
         drop(self.give(event, stage));
     }

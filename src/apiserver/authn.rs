@@ -1,9 +1,9 @@
-//! Who asks: front proxy, client certificate, bearer token, or nobody.
+//! Authentication: by the front proxy, a client certificate or a bearer token, or anonymous.
 //!
 //! Owns the order and the rule that a bad credential is an error, not an anonymous user. Each
-//! request is judged by itself (invariant 8): against the CAs as they are now, with nothing
-//! remembered from the connection but the certificates it presented, and what became of reading
-//! them for as long as the CAs and the time leave that as it is.
+//! request is judged by itself (invariant 8), against the CAs as they are now. Of a connection only
+//! the certificates that it presented are remembered, and the verdict on them until the valid CAs
+//! change or one of the certificates ends.
 
 mod front_proxy;
 mod reload;
@@ -72,7 +72,7 @@ pub mod well_known {
     pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 }
 
-/// What one way to authenticate says.
+/// What one method of authentication says; `None` when it finds no credential.
 type Identified = Result<Option<User>, Rejected>;
 
 /// A credential was presented and is bad. The client learns only that it is unauthorized.
@@ -92,7 +92,7 @@ pub enum Rejected {
     Review(#[source] Arc<TokenError>),
 }
 
-/// Decides who asks.
+/// Authenticates requests.
 pub struct Authenticator {
     trust: watch::Receiver<Arc<Trust>>,
     tokens: Arc<dyn ReviewTokens>,
@@ -109,7 +109,7 @@ impl Authenticator {
     }
 
     /// The user of one request. Credentials and identity headers are gone from `headers`
-    /// afterwards, whoever sent them, so nothing further in can mistake them for the truth.
+    /// afterwards, forged ones, too, so no later filter can trust them by mistake.
     pub async fn authenticate(
         &self,
         certificates: &Presented,
@@ -129,7 +129,7 @@ impl Authenticator {
         outcome.map(with_authenticated_group)
     }
 
-    /// Does any pool of CAs vouch for whoever presented these?
+    /// Does any pool of CAs vouch for the client that presented these certificates?
     pub async fn vouches_for(&self, certificates: &Presented) -> bool {
         if certificates.is_empty() {
             return false;
@@ -144,7 +144,7 @@ impl Authenticator {
         false
     }
 
-    /// Asks each way in order. The first that knows the user wins; a rejection counts only when
+    /// Asks each method in order. The first that knows the user wins; a rejection counts only when
     /// none does.
     async fn union(
         &self,
@@ -174,8 +174,8 @@ impl Authenticator {
     }
 }
 
-/// The user whom the front proxy names, or whom the certificate is of. The last rejection counts,
-/// when neither is known.
+/// The user that the front proxy names, or else the one of the client certificate. When neither is
+/// known, the last rejection counts.
 async fn by_certificate(
     metrics: &Metrics,
     trust: &Trust,
@@ -206,7 +206,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Everybody but the anonymous is in `system:authenticated`.
+/// Every user but the anonymous one is in `system:authenticated`.
 fn with_authenticated_group(mut user: User) -> User {
     let said =
         user.in_group(well_known::AUTHENTICATED) || user.in_group(well_known::UNAUTHENTICATED);

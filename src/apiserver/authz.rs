@@ -1,5 +1,5 @@
-//! Who may do what: `system:masters` everything, everybody the health endpoints, all else as
-//! kube-apiserver's SubjectAccessReview says. No answer means no.
+//! Authorization: `system:masters` may do everything, every client may ask the health endpoints,
+//! and all else is as kube-apiserver's SubjectAccessReview says. No answer means no.
 
 mod review;
 
@@ -18,29 +18,29 @@ use super::{
 };
 use crate::error::chain;
 
-/// Open to everybody, so that probes need neither credentials nor kube-apiserver. Exact paths.
+/// Open to every client, so that probes need neither credentials nor kube-apiserver. Exact paths.
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// An answer about one request, with the reason that the authorizer gave, often none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allow(String),
-    /// Somebody says no.
+    /// An authorizer denies the request.
     Deny(String),
-    /// Nobody says yes: the same to the caller.
+    /// No authorizer allows the request. To the caller that is a denial, too.
     NoOpinion(String),
 }
 
-/// What becomes of one request.
+/// The outcome of authorizing one request.
 pub struct Ruling {
-    /// `allow` or `forbid`; absent when nobody could tell.
+    /// `allow` or `forbid`; absent when the review failed.
     pub decision: Option<&'static str>,
     pub reason: String,
-    /// 403 when the request is not allowed, 500 when nobody could tell.
+    /// 403 when the request is not allowed, 500 when the review failed.
     pub outcome: Result<(), ApiError>,
 }
 
-/// Knows the rules. Errors are no decision.
+/// Asks an authorizer. An error is no decision.
 pub trait ReviewAccess: Send + Sync {
     fn review<'a>(
         &'a self,
@@ -80,7 +80,7 @@ impl Authorizer {
         ruling
     }
 
-    /// Fails with 403 when the rules do not let the user be what is asked for, or cannot tell.
+    /// Fails with 403 when the user may not impersonate what is asked for, or the review failed.
     pub async fn may_impersonate(&self, user: &User, asked: &RequestInfo) -> Result<(), ApiError> {
         match self.decide(user, asked).await {
             Ok(Decision::Allow(_)) => Ok(()),
@@ -137,7 +137,7 @@ fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
     ApiError::forbidden(Resource { group, resource }, object, why + &reason)
 }
 
-/// Nothing that a browser could take for HTML.
+/// Escapes what a browser could take for HTML.
 pub(super) fn sanitized(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -31,8 +31,9 @@ struct Parts {
     left: u64,
 }
 
-/// Parts are gathered until a frame has so many bytes: each frame costs more than its copy. It
-/// takes no more memory than that, because connections bound what they hold by bytes.
+/// Small parts are copied into one frame of at most so many bytes: a frame costs more than the
+/// copy. A frame's memory is no larger than its data, because connections bound what they hold by
+/// bytes.
 const FRAME: usize = 32 * 1024;
 
 impl Parts {

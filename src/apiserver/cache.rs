@@ -1,5 +1,5 @@
-//! One per resource: what the store holds, decoded, and its latest changes, for lists and
-//! watches that ask no store.
+//! A cache for each resource: the store's objects, decoded, and their latest changes, for lists and
+//! watches that need not ask the store.
 //!
 //! Owns the promise that every watcher sees every change of its range once, in revision order,
 //! or is ended with an error and has to list again. Serves any store alike. Leaves selectors,
@@ -63,16 +63,16 @@ use crate::runtime::{Shutdown, readiness};
 /// How long a read waits for a revision that is not here yet: upstream's `blockTimeout`.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
-/// What is made of the bytes that a store keeps: they are copied, and decoded.
+/// Copies of an object's bytes that a read of the store holds: the store's, and the decoded one.
 const COPIES: usize = 2;
 
-/// How long a watch waits for what happened before the cache was ready.
+/// How long a watch waits for the changes from before the cache was ready.
 const PAST_WAIT: Duration = Duration::from_secs(10);
 
 /// Why the cache did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The first list is not done, or what was before it not known: 429 with Retry-After.
+    /// The first list is not done, or changes before it are not known yet: 429 with Retry-After.
     #[error("the cache is not ready")]
     NotReady,
     /// 504 `Timeout`, with the cause `ResourceVersionTooLarge`.
@@ -92,7 +92,7 @@ pub enum Error {
     Undecodable { key: Key, reason: String },
     #[error("failed to read the store")]
     Store(#[from] storage::Error),
-    /// What would be read of the store is too large, or many read as much: 413 or 429.
+    /// The read of the store is too large, or too many large reads are under way: 413 or 429.
     #[error(transparent)]
     NoRoom(#[from] ApiError),
 }
@@ -104,11 +104,11 @@ pub struct Listing {
     pub revision: Revision,
     /// More objects follow the last one.
     pub more: bool,
-    /// How many, if a page was asked to count them.
+    /// How many objects follow, if the page was asked to count them.
     pub remaining: usize,
-    /// The store was asked for them.
+    /// The objects were read from the store.
     pub from_store: bool,
-    /// The memory that they take, unless they are the cache's own.
+    /// The account's memory for the objects, unless they are the cache's own.
     pub share: Share,
 }
 
@@ -117,13 +117,13 @@ pub struct Listing {
 pub struct Figures {
     pub objects: usize,
     pub revision: u64,
-    /// Times that everything was listed.
+    /// Times that the whole resource was listed.
     pub lists: u64,
     /// Changes since the server began.
     pub changes: u64,
 }
 
-/// Reads stored bytes; the text says why it could not.
+/// Decodes stored bytes, or says why they cannot be read.
 pub type Decode = dyn Fn(&[u8]) -> Result<Form, String> + Send + Sync;
 
 /// The cache of one resource.
@@ -134,19 +134,19 @@ pub struct Cache {
     /// Pages of first lists that are read at one time, by all caches of a server.
     turns: Arc<Semaphore>,
     state: RwLock<State>,
-    /// A watch of the store is open: what it wrote comes here.
+    /// A watch of the store is open, so that the cache sees the store's writes.
     follows: AtomicBool,
-    /// What happened before the latest list, until it is known.
+    /// The time before the latest list, until its changes are known.
     unknown: watch::Sender<Option<Arc<Past>>>,
-    /// Somebody waits for it.
+    /// A watch waits for those changes.
     past_asked: Notify,
     /// Asks the store for its latest revision.
     now: Now,
-    /// Latest revision that the state shows, for those who wait for one.
+    /// Latest revision that the state shows, for readers that wait for one.
     revision: watch::Sender<Revision>,
     /// Watchers that wait for something to happen.
     waiting: Waiting,
-    /// What the registry writes and the store's watch has not shown yet.
+    /// Objects that the registry writes and the store's watch has not shown yet.
     offers: Offers,
     tally: Tally,
 }
@@ -189,7 +189,8 @@ impl Cache {
     pub async fn run(self: Arc<Self>, shutdown: Shutdown, ready: readiness::Handle) {
         tokio::select! {
             () = shutdown.triggered() => {}
-            // Dropped half-way it leaves the state between two events, which is a true state.
+            // Dropped half-way, `follow` leaves the state between two events: a state the store
+            // had.
             () = feed::follow(&self, ready) => {}
             () = past::follow(&self) => {}
         }
@@ -199,14 +200,14 @@ impl Cache {
         self.read().is_ready()
     }
 
-    /// What there is to tell of it.
+    /// The cache's numbers, for metrics.
     pub fn figures(&self) -> Figures {
         let state = self.read();
         let (lists, changes) = state.version();
         Figures { objects: state.len(), revision: state.revision().0, lists, changes }
     }
 
-    /// How it was read. Who lists says what became of the objects.
+    /// Counts how the cache was read. A handler that lists adds what became of the objects.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -226,7 +227,7 @@ impl Cache {
         self.read().get(key)
     }
 
-    /// One object as it was lately, if it is known.
+    /// One object as the cache shows it now; `None` also while no watch of the store is open.
     pub fn known(&self, key: &Key) -> Option<Arc<Cached>> {
         if !self.follows.load(Ordering::SeqCst) {
             return None;
@@ -234,7 +235,7 @@ impl Cache {
         self.read().get(key).ok().flatten()
     }
 
-    /// One object as it is now: absent when only the store can tell at once.
+    /// One object as it is now. `None` when the cache is behind, and only the store can tell.
     pub async fn latest(&self, key: &Key) -> Result<Option<Option<Arc<Cached>>>, Error> {
         if !self.follows.load(Ordering::SeqCst) {
             return Ok(None);
@@ -259,9 +260,9 @@ impl Cache {
         self.read().one(key)
     }
 
-    /// A page, of the latest state or of an exact revision. Out of what the cache remembers; what
-    /// lies further back, or is not here yet, the store tells. What is in the cache at the same
-    /// revision is not decoded again.
+    /// A page, of the latest state or of an exact revision. The cache answers as far back as its
+    /// window reaches. The store answers for revisions further back, or not here yet; objects that
+    /// the cache has at the same revision are not decoded again.
     pub async fn page(&self, range: &Prefix, request: PageRequest) -> Result<Listing, Error> {
         let at = match request.at {
             None => self.catch_up().await.ok(),
@@ -290,7 +291,7 @@ impl Cache {
             page.entries.iter().map(|entry| state.known(&entry.key, entry.revision)).collect()
         };
         let bytes: usize = page.entries.iter().map(|entry| entry.value.len()).sum();
-        // What was in the past may have been larger than what is.
+        // Objects of the past may have been larger than those of now.
         let missing = (COPIES * bytes).saturating_sub(foreseen);
         if missing > 0 && !share.try_grow(Use::Objects, missing) {
             let text = "Too many large lists of the past, please try again later.";
@@ -316,7 +317,7 @@ impl Cache {
         Watcher::start(Arc::clone(self), range, from)
     }
 
-    /// Waits until the changes after `from` are known, if they are about to be.
+    /// Waits until the changes after `from` are known, if the cache is about to learn them.
     async fn wait_for_past(&self, from: Revision) -> Result<(), Error> {
         let mut unknown = self.unknown.subscribe();
         if self.read().oldest() <= from {
@@ -324,13 +325,13 @@ impl Cache {
         }
         self.past_asked.notify_one();
         match time::timeout(PAST_WAIT, unknown.wait_for(Option::is_none)).await {
-            // The sender cannot go: this holds it.
+            // The sender cannot be dropped: `self` holds it.
             Ok(_) => Ok(()),
             Err(_) => Err(Error::NotReady),
         }
     }
 
-    /// Waits until everything that is acknowledged now is shown, and returns its revision.
+    /// Waits until all writes acknowledged by now are shown, and returns the store's revision.
     pub async fn catch_up(&self) -> Result<Revision, Error> {
         let latest = self.now.revision(&*self.storage).await?;
         self.wait_until_shown(latest).await?;
@@ -338,13 +339,13 @@ impl Cache {
     }
 
     /// Waits until `asked` is shown, for a few seconds. A revision that the store has not reached
-    /// nobody can have seen, so nobody waits for it.
+    /// fails at once: no client can have seen it.
     pub async fn wait_until(&self, asked: Revision) -> Result<(), Error> {
         if self.is_ready() && self.revision() < asked {
             match self.storage.current_revision().await {
                 Ok(latest) if latest < asked => return Err(Error::NotYet { asked, latest }),
                 Err(error @ storage::Error::Replaced { .. }) => return Err(error.into()),
-                // A store that is merely away may have reached it before.
+                // A store that is merely unreachable may have reached the revision before.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -377,8 +378,8 @@ impl Cache {
         }
     }
 
-    /// While no watch is open, the store may be a wiped one that the cache has not met yet. One
-    /// that is merely away is waited for; what the cache shows was true.
+    /// While no watch is open, the store may have been wiped without the cache noticing. A store
+    /// that is merely unreachable is no error: what the cache shows was true.
     async fn still_there(&self) -> Result<(), Error> {
         if self.follows.load(Ordering::SeqCst) {
             return Ok(());
@@ -393,8 +394,8 @@ impl Cache {
         self.wait_until(at_least.unwrap_or_default()).await
     }
 
-    /// What the registry is about to write as `stored`, so that nobody reads it again out of its
-    /// bytes.
+    /// Takes the object that the registry is about to write as `stored`, so that the cache need not
+    /// decode those bytes.
     pub fn offer(&self, key: &Key, form: Form, stored: Bytes, event: EventType) -> Offered<'_> {
         self.offers.add(key, form, stored, event, self.revision())
     }
@@ -436,7 +437,7 @@ impl Cache {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, then tells those who wait.
+    /// Changes the state, then wakes the readers and watchers that wait.
     fn update(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let (lists, changes) = state.version();

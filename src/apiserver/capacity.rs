@@ -1,14 +1,15 @@
-//! How much may be stored: all stored objects are held in memory, so their sum has a bound that
-//! the memory limit of the process gives, and that of one namespace has one of its own.
+//! How much may be stored: all stored objects are held in memory, so their sum has a bound, a share
+//! of the process's memory limit, and the objects of one namespace have a bound of their own.
 //!
-//! Owns the bounds, the sum, and who may still write. What grows an object draws on it before the
-//! store is asked, and counts as on its way until the cache shows it. Up to [`Bounds::all`] anybody
-//! may write. Beyond that there is a reserve for what an operation or a deletion needs to come to
-//! its end ([`Growth::Reserved`]). What makes an object no larger always passes.
+//! Owns the bounds, the sums, and the decision which writes still pass. A write that grows an
+//! object claims the bytes before the store is asked; the claim counts until the cache shows the
+//! write. Up to [`Bounds::all`] any user may write. Beyond that there is a reserve for writes that
+//! an operation or a deletion needs to come to its end ([`Growth::Reserved`]). A write that makes
+//! an object no larger always passes.
 //!
-//! Each server counts what its caches show and what it has under way itself. Several servers over
-//! one store may together exceed the bound by what the others have under way at that moment, and
-//! each goes by its own memory limit: the smallest should be that of all.
+//! Each server counts what its caches show and its own claims. Several servers over one store may
+//! together exceed the bound by what the others have under way at that moment. Each goes by its own
+//! memory limit, so all of them should have the same.
 
 mod figures;
 mod survey;
@@ -31,43 +32,43 @@ pub use self::{
 use super::storage::{Key, Revision};
 use crate::runtime::cgroup;
 
-/// The memory limit where there is none: the manifest's.
+/// The memory limit that counts where the process has none: the manifest's.
 pub const DEFAULT_LIMIT: usize = 256 << 20;
 
-/// As those of the account: 8 MiB of the manifest's limit.
+/// Parts of the memory limit, as in the account: 8 MiB of the manifest's limit.
 const PARTS: usize = 32;
-/// Of these, what may be stored in all.
+/// Parts for stored objects, in all.
 const ALL: usize = 6;
-/// And what operations and deletions may add.
+/// Parts that operations and deletions may add.
 const RESERVE: usize = 1;
-/// What several servers, and deletions, may have added before a server still starts.
+/// Parts by which several servers, and deletions, may have exceeded that when a server starts.
 const EXCESS: usize = 1;
-/// And forms of objects that somebody asked for lately.
+/// Parts for further forms of objects, of those that clients asked for lately.
 const FORMS: usize = 1;
-/// One namespace may have one in so many of all, and of the reserve.
+/// One namespace may have all, and the reserve, divided by this.
 const NAMESPACES: usize = 2;
-/// Of the limit, a kind's changes that are kept for watchers; of no more use above the most.
+/// Bytes of a kind's changes that are kept for watchers: the limit divided by this, up to a most.
 const WINDOWS: usize = 64;
 const LARGEST_WINDOW: usize = 16 << 20;
 
 /// What an object takes beside its JSON: key, labels, counts, and its place in the cache.
 pub const BESIDE: usize = 1024;
 
-/// How many bytes may be stored. What they are counted by is [`counted`]'s.
+/// How many bytes may be stored, as [`counted`] counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The memory limit that they are made of.
+    /// The memory limit that the bounds are shares of.
     pub limit: usize,
     pub all: usize,
     pub namespace: usize,
-    /// Above `all`.
+    /// Bytes above `all` that [`Growth::Reserved`] may use.
     reserve: usize,
     namespace_reserve: usize,
-    /// With more than this no server starts to serve.
+    /// No server starts to serve a store that holds more than this.
     pub startable: usize,
-    /// Changes of one kind that are kept for watchers.
+    /// Bytes of one kind's changes that are kept for watchers.
     pub window: usize,
-    /// Forms of objects beside the one that is always there, of all kinds.
+    /// Bytes of forms of objects beside the one that is always there, of all kinds.
     pub forms: usize,
 }
 
@@ -77,12 +78,12 @@ static OWN: LazyLock<Bounds> = LazyLock::new(|| {
 });
 
 impl Bounds {
-    /// Those of this process.
+    /// The bounds of this process.
     pub fn own() -> Self {
         *OWN
     }
 
-    /// Those of a process that may have so many bytes of memory in all.
+    /// The bounds of a process that may have so many bytes of memory in all.
     pub fn new(limit: usize) -> Self {
         let part = limit / PARTS;
         let (all, reserve) = (part * ALL, part * RESERVE);
@@ -98,7 +99,7 @@ impl Bounds {
         }
     }
 
-    /// The least memory limit with which a server starts on so much.
+    /// The least memory limit with which a server starts when so many bytes are stored.
     pub fn limit_for(stored: usize) -> usize {
         const MIB: usize = 1 << 20;
         (stored.div_ceil(ALL + RESERVE + EXCESS) * PARTS).next_multiple_of(MIB)
@@ -121,17 +122,17 @@ pub fn counted(stored: usize) -> usize {
     stored + BESIDE
 }
 
-/// What a write is that makes an object larger.
+/// Which sort of write makes an object larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Growth {
     /// A new object, or more of a spec.
     Ordinary,
-    /// Status, leases, and what a finalizer or an operation adds to an object: they draw on a
-    /// reserve, so that what was begun can end.
+    /// Status, leases, and what a finalizer or an operation adds to an object: such writes draw on
+    /// a reserve, so that an operation that was begun can end.
     Reserved,
 }
 
-/// What is full.
+/// Which bound is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     All,
@@ -209,7 +210,7 @@ impl Sums {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Adds what is in another one.
+    /// Adds the sums of another one.
     fn merge(&mut self, other: &Self) {
         self.all += other.all;
         for (namespace, bytes) in &other.namespaces {
@@ -218,21 +219,21 @@ impl Sums {
     }
 }
 
-/// What a cache shows of what is stored.
+/// A cache, as far as the capacity needs to know it.
 pub trait Shown: Send + Sync {
-    /// Every write up to here.
+    /// The revision up to which every write is shown.
     fn revision(&self) -> Revision;
-    /// Lets somebody look at how much it is.
+    /// Calls `look` with the sums of the objects that are shown.
     fn look(&self, look: &mut dyn FnMut(&Sums));
 }
 
 /// The capacity of one server.
 pub struct Capacity {
     bounds: Bounds,
-    /// Of all kinds.
+    /// The caches of all kinds.
     caches: RwLock<Vec<Arc<dyn Shown>>>,
     claims: Mutex<Claims>,
-    /// Of caches that read all there is.
+    /// Turns of the caches that read the whole store.
     turns: Arc<Semaphore>,
     refused: [AtomicU64; Scope::EACH.len()],
 }
@@ -248,7 +249,7 @@ struct Open {
     cache: Arc<dyn Shown>,
     namespace: Box<str>,
     bytes: usize,
-    /// When it was written.
+    /// The revision of the write; absent before the store answered.
     at: Option<Revision>,
 }
 
@@ -281,7 +282,7 @@ impl Capacity {
         self.bounds
     }
 
-    /// Whose turn it is to read a page of all there is.
+    /// The turns in which caches read the whole store, a page each.
     pub fn turns(&self) -> Arc<Semaphore> {
         Arc::clone(&self.turns)
     }
@@ -300,8 +301,9 @@ impl Capacity {
         sums
     }
 
-    /// What is counted in all and of a namespace, with what is on its way. A claim that the cache
-    /// shows goes first: seen twice for a moment it refuses too much, never too little.
+    /// What is stored in all and in a namespace, with the claims. Claims that a cache shows are
+    /// dropped before the caches are looked at: a write that is seen twice for a moment refuses too
+    /// much, never too little.
     fn stored(&self, claims: &mut Claims, namespace: &str) -> [usize; Scope::EACH.len()] {
         claims.open.retain(|_, open| open.at.is_none_or(|at| at > open.cache.revision()));
         let (mut of_one, mut all) = (0, 0);
@@ -359,7 +361,7 @@ impl Capacity {
 }
 
 impl Claim<'_> {
-    /// It is stored, and counts as on its way until the cache has come so far.
+    /// The write is stored; the claim counts until the cache shows its revision.
     pub fn written(mut self, at: Revision) {
         let Some(number) = self.number.take() else { return };
         if let Some(open) = self.capacity.claims().open.get_mut(&number) {
@@ -417,7 +419,7 @@ mod tests {
         let first = claim("a", Growth::Ordinary, 96).unwrap();
         let full = claim("a", Growth::Ordinary, 1).err().unwrap();
         assert_eq!((full.scope, full.stored, full.ceiling), (Scope::Namespace, 96 * KIB, 96 * KIB));
-        // What was begun goes on, as far as the reserve goes.
+        // Reserved growth goes on, as far as the reserve reaches.
         let reserved = claim("a", Growth::Reserved, 16).unwrap();
         assert_eq!(claim("a", Growth::Reserved, 1).err().unwrap().scope, Scope::Namespace);
         drop(reserved);
@@ -427,9 +429,9 @@ mod tests {
         assert_eq!(claim("c", Growth::Ordinary, 0).unwrap().number, None, "nothing grows");
         drop(first);
         drop(claim("c", Growth::Ordinary, 1).unwrap());
-        // One that was written stands, although its request has ended.
+        // A claim that was written stands, although its request has ended.
         assert_eq!(claim("b", Growth::Ordinary, 1).err().unwrap().stored, 96 * KIB);
-        // When the cache shows it, it is counted there and no more here.
+        // Once the cache shows the write, the claim no longer counts.
         *stage.0.lock().unwrap() = (Revision(7), Sums::default());
         stage.0.lock().unwrap().1.add(&key("b"), 10 * KIB);
         let full = claim("b", Growth::Ordinary, 87).err().unwrap();
@@ -465,8 +467,8 @@ mod tests {
         assert!(why.contains("268435456 bytes (256 MiB) or more"), "{why}");
     }
 
-    /// What the account of requests has, what is stored with what is kept beside it, and the
-    /// process itself.
+    /// Shares of the account of requests, of stored objects with what is kept beside them, and of
+    /// the process itself.
     #[test]
     fn all_shares_of_the_memory_limit_leave_room_for_the_process() {
         const ACCOUNT: usize = 12;

@@ -44,7 +44,7 @@ pub enum PairError {
 }
 
 impl Serving {
-    /// Starts with a self-signed certificate that nobody trusts.
+    /// Starts with a self-signed certificate that no client trusts.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         let (certificate, key) = leaf::self_signed();
         let current = pair(certificate.as_bytes(), key.as_bytes())

@@ -58,7 +58,7 @@ pub enum CallError {
     Call(#[source] Box<kube::Error>),
     #[error("kube-apiserver took longer than {ANSWER:?}")]
     Timeout,
-    /// Where the answer lies in our own store.
+    /// A review is answered from our own store, which could not be read.
     #[error("failed to read the store")]
     Store(#[from] super::storage::Error),
 }

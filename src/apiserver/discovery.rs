@@ -1,7 +1,7 @@
 //! What this server serves: groups, versions, resources, OpenAPI, its own version.
 //!
-//! Owns the documents and their ETags. They never change while the process lives, so each is
-//! built once: for the first client that asks, because a start waits for nothing that nobody may
+//! Owns the documents and their ETags. They never change while the process lives, so each is built
+//! once, for the first client that asks: a start does not wait for documents that no client may
 //! want. Never redirects: through the aggregator that is an error.
 
 mod documents;
@@ -28,7 +28,7 @@ use crate::api::{GROUP, kind::Version, openapi, scheme::Scheme};
 /// Aggregated discovery keeps its parameters, or clients read it as another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Of a document that takes milliseconds to make.
+/// Bytes of a document that takes milliseconds to make.
 const LARGE: usize = 1024 * 1024;
 
 const JSON: &str = "application/json";
@@ -38,7 +38,7 @@ const OLDER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+
 
 /// Every document, by path.
 pub(super) struct Discovery {
-    /// Of groups, and of the core group when that is served.
+    /// Aggregated discovery of named groups, and of the core group when that is served.
     aggregated: Document,
     core: Option<Document>,
     documents: BTreeMap<String, Value>,
@@ -59,7 +59,7 @@ struct Tagged {
     hash: String,
 }
 
-/// Bytes as clients take them.
+/// Bytes as clients take them, plain or compressed.
 struct Packed {
     plain: Bytes,
     gzipped: Bytes,
@@ -76,7 +76,7 @@ impl Document {
         Self { make: Box::new(make), json: OnceLock::new(), protobuf: None }
     }
 
-    /// One of OpenAPI's version 3.
+    /// A document of OpenAPI's version 3.
     fn spec(make: impl Fn() -> Value + Send + Sync + 'static) -> Self {
         Self { protobuf: Some(OnceLock::new()), ..Self::new(make) }
     }
@@ -90,7 +90,7 @@ impl Document {
         self.json.get_or_init(|| load::work(LARGE, make))
     }
 
-    /// The same in protobuf, where there is that form.
+    /// The document in protobuf, where there is that form.
     fn protobuf(&self) -> Option<&Packed> {
         let make = || Packed::new(openapi::protobuf::v3(&(self.make)()));
         self.protobuf.as_ref().map(|made| made.get_or_init(|| load::work(LARGE, make)))

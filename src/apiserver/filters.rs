@@ -50,14 +50,14 @@ use crate::{
     runtime::{Readiness, Shutdown},
 };
 
-/// Clients and proxies name a request by it; ours is a UUID.
+/// Header by which clients and proxies name a request; an id of ours is a UUID.
 const AUDIT_ID: &str = "audit-id";
-/// Bytes of one: a UUID has 36.
+/// Most bytes of an audit id: a UUID has 36.
 const LONGEST_ID: usize = 64;
 /// Seconds after which a client may try again while the server starts.
 const STARTING_RETRY: u32 = 5;
 
-/// And while a person has to act.
+/// Seconds after which a client may try again while a person has to act.
 const HELD_UP_RETRY: u32 = 30;
 
 /// What a server needs before it can answer.
@@ -68,12 +68,12 @@ pub struct Installed {
     pub router: Router,
 }
 
-/// What a person could do who asked for an upgraded connection.
+/// Advice for a user who asked for an upgraded connection.
 pub type Instead = fn(&RequestInfo) -> Option<&'static str>;
 
 /// Is the request in the audit trail?
 enum Recording {
-    /// It is not known yet whose it is.
+    /// The request's user is not known yet.
     NotYet,
     /// No rule asks for it.
     No,
@@ -89,7 +89,7 @@ struct Found {
 /// The filters around a router.
 pub struct Chain {
     installed: OnceLock<Installed>,
-    /// Why it cannot be installed before a person acts.
+    /// Why the server cannot be installed before a person acts.
     obstacle: RwLock<Option<String>>,
     readiness: Readiness,
     drain: Shutdown,
@@ -151,7 +151,8 @@ impl Chain {
         *self.obstacle.write().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    /// Does anybody vouch for whoever presented these? While nobody can judge yet, everybody does.
+    /// Does a CA vouch for the client that presented these certificates? Until there is an
+    /// authenticator, any certificate counts.
     pub async fn vouches_for(&self, certificates: &Presented) -> bool {
         match self.installed.get() {
             Some(installed) => installed.authenticator.vouches_for(certificates).await,
@@ -161,9 +162,9 @@ impl Chain {
 
     /// Answers one request, whatever happens.
     ///
-    /// A client that goes away drops the future that answers it, wherever that stands. A read may
-    /// end so. What may have changed something becomes a task of its own then: it keeps its seat,
-    /// and its line gets into the audit trail.
+    /// When a client goes away, the future that answers its request is dropped, wherever that
+    /// stands. A read may end so. A request that may have changed something becomes a task of its
+    /// own then: it keeps its seat, and its line gets into the audit trail.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         let received = Timestamp::now();
         let info = Arc::new(RequestInfo::of(&request));
@@ -260,11 +261,11 @@ impl Chain {
             return outcome;
         }
         self.metrics.terminate(info, "504");
-        // In JSON for everybody, as upstream: the request, and what it accepts, may be gone.
+        // In JSON for every client, as upstream: the request, and what it accepts, may be gone.
         Ok(ApiError::timeout(limit.message, 0).into_response())
     }
 
-    /// Takes the request once it is known whose it is.
+    /// Authenticates the request, and passes it on.
     async fn authenticated(
         &self,
         request: &mut Request<Body>,
@@ -296,14 +297,14 @@ impl Chain {
                 return Err(ApiError::unauthorized());
             }
         };
-        // Of strangers that a front proxy sends nobody is told: they share its connection.
+        // An anonymous request through a front proxy does not end the proxy's connection.
         if !user.is_anonymous() || !certificates.is_empty() {
             found.stranger.known();
         }
         self.known(user, installed, request, incoming, &mut found.recording).await
     }
 
-    /// Takes the request of somebody who is known.
+    /// Takes the request of an authenticated user, or of the anonymous one.
     async fn known(
         &self,
         mut user: User,
@@ -331,7 +332,7 @@ impl Chain {
         }
         let user = &user;
         let seat = self.inflight.enter(user, info)?;
-        // Given back here, not with the response: a watch goes on for long.
+        // This seat is given back here, not with the response: a watch goes on for long.
         let beginning = self.inflight.begin_watch(user, info)?;
         if let Some(operation) = &info.operation
             && matches!(operation.action, Action::Refused(_))
@@ -349,21 +350,21 @@ impl Chain {
         }
         ruling.outcome?;
         request.extensions_mut().insert(user.clone());
-        // Some writes turn out to be another one, which is to be allowed, too.
+        // An apply may turn out to be a create, which is to be authorized, too.
         request.extensions_mut().insert(Arc::clone(&installed.authorizer));
         let Ok(mut response) = installed.router.clone().oneshot(mem::take(request)).await;
         if let Recording::Yes(audit) = recording {
             response = audit.look_at(response).await;
         }
-        // Free when the client has read the response.
+        // The seat is free when the client has read the response.
         Ok(match watch.or(seat) {
             Some(seat) => guarded(response, seat),
             None => response,
         })
     }
 
-    /// As whom the request goes on. Who asks has a seat meanwhile: each header may be a question to
-    /// kube-apiserver.
+    /// The user as which the request goes on. The requesting user has a seat meanwhile: each header
+    /// may be a question to kube-apiserver.
     async fn impersonated(
         &self,
         wanted: Wanted,
@@ -413,7 +414,7 @@ fn probe(failed: &[&str], endpoint: &str) -> Response<Body> {
 }
 
 /// Identity is per request: a connection that became something else would carry the identity it
-/// began with (CVE-2018-1002105). So it ends here.
+/// began with (CVE-2018-1002105). So the connection ends here.
 fn refuse_upgrade(instead: Option<&'static str>) -> Response<Body> {
     let why = instead.unwrap_or("connections are never upgraded");
     let mut response = ApiError::bad_request(why).into_response();

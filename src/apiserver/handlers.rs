@@ -51,7 +51,7 @@ use crate::{
 pub struct AppState(Arc<State>);
 
 struct State {
-    /// By group and plural.
+    /// Registries by group and plural.
     registries: BTreeMap<(&'static str, &'static str), Arc<Registry>>,
     guard: Guard,
     storage: Arc<dyn Storage>,
@@ -59,16 +59,15 @@ struct State {
     discovery: Discovery,
     requests: RequestMetrics,
     metrics: prometheus::Registry,
-    /// How long a watch lasts at least that does not say.
+    /// How long a watch without `timeoutSeconds` lasts at least.
     least_watch: Duration,
     /// Ends watches.
     shutdown: Shutdown,
 }
 
 impl AppState {
-    /// Serves every kind of the scheme out of `storage`, within these bounds, and starts to fill the
-    /// caches.
-    /// Watches end with `closing`, before what they read from does.
+    /// Serves every kind of the scheme out of `storage`, within these bounds, and starts to fill
+    /// the caches. Watches end with `closing`, before the caches that they read from do.
     pub fn start(
         scheme: &'static Scheme,
         (storage, bounds): (&Arc<dyn Storage>, Bounds),
@@ -106,7 +105,7 @@ impl AppState {
         }))
     }
 
-    /// How long a watch lasts at least that does not say; not nothing.
+    /// Sets how long a watch without `timeoutSeconds` lasts at least; must not be zero.
     #[must_use]
     pub fn watching_at_least(mut self, time: Duration) -> Self {
         let state = Arc::get_mut(&mut self.0).expect("nobody serves it yet");
@@ -172,7 +171,7 @@ impl Target<'_> {
         }
     }
 
-    /// May the user create what is to be applied, when there is none?
+    /// May the user create the object, when there is none to apply to?
     async fn may_create(&self) -> Result<()> {
         let authorizer = self.authorizer.ok_or_else(|| {
             ApiError::internal("nobody can tell whether the object may be created")
@@ -184,7 +183,7 @@ impl Target<'_> {
         authorizer.authorize(self.user, &info).await.outcome
     }
 
-    /// Passes on what the registry had to say.
+    /// Passes on the registry's warnings.
     fn warn(&self, call: Call<'_>) {
         for text in call.warnings {
             self.warnings.add(text);
@@ -195,7 +194,7 @@ impl Target<'_> {
 /// Most bytes of a manager's name.
 const MAX_MANAGER: usize = 128;
 
-/// Whose the fields are that are written: the client says it, or its user agent does.
+/// The field manager of a write: the client names it, or else its user agent does.
 fn manager_of(query: &Query, headers: &HeaderMap) -> String {
     let named = query.text("fieldManager");
     if !named.is_empty() {
@@ -298,7 +297,7 @@ async fn act(target: &Target<'_>, parts: &Parts, body: Body) -> Result<Response<
     }
 }
 
-/// Options, now that it is known that the client may do what they are about.
+/// The options; an error in them is told only now that the client is authorized.
 fn given<T>(options: &Result<T>) -> Result<&T> {
     options.as_ref().map_err(ApiError::clone)
 }
@@ -311,7 +310,7 @@ fn part_of(registry: &Registry, operation: &Operation) -> Result<Part> {
     }
     match &operation.parts[1..] {
         [] | [_] => Ok(Part::Main),
-        // A subresource is no collection, so nobody can watch it.
+        // A subresource is no collection, so no client can watch it.
         [_, _] if matches!(operation.action, Action::Watch(_)) => Err(ApiError::no_such_resource()),
         [_, subresource] if subresource == "status" && registry.kind().has_status() => {
             Ok(Part::Status)

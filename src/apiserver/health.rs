@@ -1,8 +1,8 @@
 //! `/livez`, `/readyz`, `/healthz`: whether this process works, and whether to send it requests.
 //!
-//! Owns the checks and upstream's notation (`server/healthz/healthz.go`): `?verbose`,
-//! `?exclude=`, one check by its path. A reason goes to the log, not to a stranger, except for
-//! what the store's guard has to say: somebody must read that.
+//! Owns the checks and upstream's notation (`server/healthz/healthz.go`): `?verbose`, `?exclude=`,
+//! one check by its path. A reason goes to the log, not to a stranger, except for what the store's
+//! guard has to say: a person must read that.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,11 +20,11 @@ use crate::{
 
 /// How long the store may take to answer.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long its answer is good for. Everybody may ask for health, and each look at an etcd is a
-/// quorum read.
+/// How long the store's answer is good for. Any client may ask for health, and each look at an etcd
+/// is a quorum read.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// The store's last answer. Who comes while it is being asked waits for that answer.
+/// The store's last answer. A check that comes while the store is being asked waits for it.
 #[derive(Default)]
 struct StoreHealth(Mutex<Option<(Instant, Result<(), String>)>>);
 
@@ -83,7 +83,7 @@ impl Slis {
     }
 }
 
-/// For the reference of metrics.
+/// The metrics of health checks, for their reference.
 pub(super) fn collectors() -> [Box<dyn Collector>; 2] {
     Slis::new().collectors()
 }
@@ -159,9 +159,10 @@ impl Check {
         }
     }
 
-    /// A restart heals none of the others, so the kubelet must not try one. A server with a
-    /// foreign store stays ready: its 503s tell every client what happened, while without
-    /// endpoints the aggregator would say "service unavailable" and no more.
+    /// Liveness is ping alone: a restart heals no failure of another check, so the kubelet must not
+    /// try one. A server with a foreign store stays ready: its 503s tell every client what
+    /// happened, while without endpoints the aggregator would say "service unavailable" and no
+    /// more.
     fn belongs_to(self, endpoint: Endpoint) -> bool {
         match endpoint {
             Endpoint::Livez => self == Self::Ping,
@@ -171,7 +172,7 @@ impl Check {
     }
 }
 
-/// The answer to a health check; `None` when the path is none.
+/// The answer to a health check; `None` for another path.
 pub(super) async fn respond(health: &Health, path: &str, query: &Query) -> Option<Response<Body>> {
     let (name, single) = match path[1..].split_once('/') {
         Some((name, single)) => (name, Some(single)),

@@ -5,7 +5,7 @@
 //! it has come are recorded in a ConfigMap outside of it, and as long as the two differ, every
 //! resource answers 503. `docs/store.md` says how to accept a store.
 //!
-//! Owns the guard and when to look; what a look finds is [`judge`]'s.
+//! Owns the guard and when to look; [`judge`] decides what a look finds.
 
 mod judge;
 mod orphans;
@@ -28,15 +28,15 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Between looks while the verdict keeps us from serving.
+/// Pause between looks while the verdict keeps us from serving.
 const SOON: Duration = Duration::from_secs(3);
-/// Between looks while all is well.
+/// Pause between looks while all is well.
 const LATER: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
-/// For the last word on how far the store has come, before the process ends.
+/// Time to record, before the process ends, how far the store has come.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
-/// A look that told nothing.
+/// Why a look came to no verdict.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("failed to read the store's identity")]
@@ -65,13 +65,13 @@ impl From<kube::Error> for Error {
 /// What is known about the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nobody could look yet; says what is waited for.
+    /// The store is not judged yet; says what is waited for.
     Unknown(String),
     Ours,
-    /// Says what happened and what to do.
+    /// The store is not ours. Says what happened and what to do.
     Foreign(String),
     /// The store that is there now may be served, but is not the one that this process opened and
-    /// remembers: only a new process may. Says why.
+    /// remembers: only a new process may serve it. Says why.
     Over(String),
 }
 
@@ -85,7 +85,7 @@ impl Guard {
         Self(watch::channel(Verdict::Ours).1)
     }
 
-    /// A guard whose verdict somebody else decides.
+    /// A guard whose verdicts the caller decides.
     pub fn following(verdicts: watch::Receiver<Verdict>) -> Self {
         Self(verdicts)
     }
@@ -107,7 +107,7 @@ impl Guard {
     /// Waits until objects may not be served any more. Cancel-safe.
     pub async fn until_refused(&mut self) {
         if self.0.wait_for(|verdict| *verdict != Verdict::Ours).await.is_err() {
-            // Nobody judges any more, so the verdict stays.
+            // The judge is gone, so the verdict stays.
             std::future::pending::<()>().await;
         }
     }
@@ -117,7 +117,7 @@ impl Guard {
         let over = self.0.wait_for(|verdict| matches!(verdict, Verdict::Over(_))).await;
         match over.as_deref() {
             Ok(Verdict::Over(why)) => why.clone(),
-            // Nobody judges any more.
+            // The judge is gone, so the verdict stays.
             _ => std::future::pending().await,
         }
     }
@@ -129,8 +129,7 @@ impl Guard {
     }
 }
 
-/// Starts judging `store`; the guard says what came of it. The last verdict holds while nobody
-/// can look.
+/// Starts judging `store`; the guard tells the verdict. The last verdict holds while looks fail.
 pub fn start(
     store: Arc<dyn Storage>,
     scheme: &'static Scheme,
@@ -157,7 +156,8 @@ pub fn start(
                 () = shutdown.triggered() => break,
             };
             match looked.unwrap_or(Err(Error::Timeout)) {
-                // Nobody but the store's alarm decides beside us; what was read before it is old.
+                // Only the store's alarm decides beside this task; a look from before it is
+                // outdated.
                 Ok(_) if verdicts.has_changed().unwrap_or_default() => continue,
                 Ok(verdict) => {
                     let over = matches!(verdict, Verdict::Over(_));
@@ -174,7 +174,7 @@ pub fn start(
             let pause = if *sender.borrow() == Verdict::Ours { LATER } else { SOON };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // An alarm.
+                // The store's alarm.
                 _ = verdicts.changed() => {}
                 () = shutdown.triggered() => break,
             }

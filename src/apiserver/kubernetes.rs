@@ -1,9 +1,9 @@
-//! How kube-apiserver, and who is described by a kubeconfig like it, is asked: by clients that try
-//! once, and with pauses that are ours.
+//! Clients for kube-apiserver, and for other servers that a kubeconfig describes: they try once,
+//! and callers try again after pauses of ours.
 //!
 //! A client of kube tries a refused request again by itself, up to fifteen times, with pauses of
-//! minutes, or of as long as the answer says, and tells nobody. What waits for kube-apiserver here
-//! must notice that it is back within seconds, so whoever asks decides when to ask again.
+//! minutes, or of as long as the answer says, and logs nothing. Tasks that wait for kube-apiserver
+//! here must notice within seconds that it is back, so each caller decides when to ask again.
 
 use std::{path::Path, time::Duration};
 
@@ -45,18 +45,18 @@ pub async fn config(kubeconfig: &Path) -> Result<Config, Unusable> {
 pub fn client_of(mut config: Config) -> Result<Client, Unusable> {
     config.default_retry = false;
     if config.cluster_url.scheme_str() == Some("http") {
-        // No certificate will be looked at, so whom the system trusts, in hundreds of files, need
-        // not be read.
+        // Plain HTTP checks no certificate, so the CAs that the system trusts, in hundreds of
+        // files, need not be read.
         config.root_cert.get_or_insert_default();
     }
     Client::try_from(config).map_err(Unusable::new)
 }
 
-/// Between two tries to follow something: within the time that a write waits for us.
+/// Pauses between tries to watch objects: within the time that a write waits for a watch.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// The pauses of those who follow something.
+/// The pauses between tries to watch objects.
 pub(super) struct Pauses(Duration);
 
 impl Pauses {

@@ -1,13 +1,13 @@
-//! Where the time of a request went: webhooks, the store, questions about who asks and what they may.
+//! Where the time of a request went: webhooks, the store, authentication and authorization.
 //!
-//! Kept with the task that answers the request, so that those who spend the time need not know
-//! whose it is. Watches have no account: their time is waiting.
+//! An account is kept with the task that answers the request, so that code that spends the time
+//! need not know the request. Watches have no account: their time is waiting.
 
 use std::{cell::Cell, time::Duration};
 
 use tokio::time::Instant;
 
-/// Requests that took longer say in the audit trail where it went: upstream's threshold.
+/// Of requests that took longer, the audit trail says where the time went: upstream's threshold.
 const LONG: Duration = Duration::from_millis(500);
 const TOTAL: &str = "apiserver.latency.k8s.io/total";
 
@@ -15,7 +15,7 @@ tokio::task_local! {
     static ACCOUNT: Account;
 }
 
-/// What takes time.
+/// The parts of a request that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layer {
     Authentication,
@@ -45,7 +45,7 @@ impl Layer {
         }
     }
 
-    /// What is done at one time counts once, by what took longest.
+    /// Work in parallel counts once, by what took longest.
     fn add(self, sum: Duration, more: Duration) -> Duration {
         match self {
             Self::Authorization | Self::ValidatingWebhook => sum.max(more),
@@ -54,7 +54,7 @@ impl Layer {
     }
 }
 
-/// One request's.
+/// The account of one request.
 struct Account {
     begun: Instant,
     spent: [Cell<Duration>; Layer::ALL.len()],
@@ -72,7 +72,7 @@ pub(super) async fn accounted<T>(answer: impl Future<Output = T>) -> T {
     ACCOUNT.scope(account, answer).await
 }
 
-/// Does something that takes its time in a layer. What is given up half-way counts, too.
+/// Does work and adds its time to a layer. Work that is given up half-way counts, too.
 pub(super) async fn spend<T>(layer: Layer, work: impl Future<Output = T>) -> T {
     let _spending = Spending { layer, since: Instant::now() };
     work.await
@@ -95,7 +95,7 @@ impl Drop for Spending {
     }
 }
 
-/// What webhooks took of the request so far.
+/// The time that webhooks took of the request so far.
 pub(super) fn of_webhooks() -> Duration {
     let of = |account: &Account| {
         account.spent(Layer::MutatingWebhook).get() + account.spent(Layer::ValidatingWebhook).get()

@@ -1,5 +1,5 @@
 //! What large requests cost: which of their parts draw how much from the account, and how long work
-//! keeps off the threads that serve everybody.
+//! stays off the threads that serve all requests.
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::api::decode::{MAX_BODY, weight};
 
-/// Bodies and objects of so many bytes are handled where they are.
+/// Bodies and objects of up to so many bytes are handled on the thread that has them.
 pub const SMALL: usize = 64 * 1024;
 
-/// Trees that stand beside each other while one request is handled.
+/// Trees that are in memory at one time while one request is handled.
 const TREES: usize = 3;
 
-/// A large body has to arrive within this time: it keeps others of its kind out.
+/// A large body has to arrive within this time: meanwhile it keeps other large bodies out.
 const ARRIVAL: Duration = Duration::from_secs(20);
 
 /// A body that arrived, and the room that it takes.
@@ -91,7 +91,7 @@ pub async fn record(yaml: &[u8]) -> Result<Share> {
     account::take(Use::Records, weight::foresee_yaml(yaml)).await
 }
 
-/// Room for what is made of these stored bytes, which are let go while it is waited for.
+/// Room for what is made of these stored bytes, which are dropped before the wait.
 pub async fn object(stored: Bytes) -> Result<Share> {
     let weight = weight::foresee(&stored);
     drop(stored);
@@ -112,7 +112,7 @@ pub async fn sent(sent: Response<Body>, mut share: Share) -> Result<Response<Bod
     Ok(holding(sent, share, bytes))
 }
 
-/// The same of a write, which has happened: its client hears of it, whatever room there is.
+/// The response to a write. The write has happened, so its client is told even without room.
 pub async fn written(written: Response<Body>, mut share: Share) -> Response<Body> {
     let bytes = size(&written);
     if bytes > SMALL && share.is_none() {
@@ -134,8 +134,8 @@ fn holding(response: Response<Body>, mut share: Share, bytes: usize) -> Response
     guarded(response, share)
 }
 
-/// Does work that grows with `bytes`. When they are many, this thread first hands what else it
-/// serves to another one.
+/// Does work that grows with `bytes`. When they are many, this thread first hands its other tasks
+/// to another thread.
 pub fn work<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let several = Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);

@@ -15,14 +15,14 @@ pub use labels::Labels;
 use super::{delegate::Calls, request_info::RequestInfo};
 use crate::api::scheme::Scheme;
 
-/// Of authentication and authorization: 1 ms to 16 s.
+/// Seconds of authentication and authorization: 1 ms to 16 s.
 const CHECKS: [f64; 15] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
     8.192, 16.384,
 ];
 const FILTERS: [f64; 13] =
     [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0];
-/// What is left of a certificate: nothing, half an hour, up to a year.
+/// Seconds that are left of a certificate: none, half an hour, up to a year.
 const LIFETIMES: [f64; 14] = [
     0.0,
     1800.0,
@@ -46,7 +46,7 @@ const NAMED_USERS: [&str; 5] =
 
 /// See each metric's help text.
 pub struct Metrics {
-    /// What labels may name; nothing before it is known.
+    /// The kinds that labels may name; none before the scheme is known.
     scheme: OnceLock<&'static Scheme>,
     pub requests: IntCounterVec,
     pub inflight: IntGaugeVec,
@@ -62,7 +62,7 @@ pub struct Metrics {
     authorization_duration: HistogramVec,
     pub delegated_authn: Calls,
     pub delegated_authz: Calls,
-    /// Seconds that are left of a certificate that somebody authenticates with.
+    /// Seconds that are left of the client certificates that requests authenticate with.
     pub client_certificates: Histogram,
     pub audit_events: IntCounter,
     pub audit_errors: IntCounterVec,
@@ -72,7 +72,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics that nobody scrapes yet; see [`Metrics::register`].
+    /// Metrics that are not registered yet; see [`Metrics::register`].
     #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
     pub fn new() -> Self {
         Self {
@@ -173,19 +173,19 @@ impl Metrics {
         }
     }
 
-    /// Says what labels may name.
+    /// Sets the scheme whose kinds labels may name.
     pub fn know(&self, scheme: &'static Scheme) {
         self.scheme.get_or_init(|| scheme);
     }
 
-    /// A request is ended before a handler has answered it.
+    /// Counts a request that is ended before a handler has answered it.
     pub fn terminate(&self, info: &RequestInfo, code: &'static str) {
         let mut labels = Labels::of(self.scheme.get().copied(), info).values().to_vec();
         labels.push(code);
         self.terminations.with_label_values(&labels).inc();
     }
 
-    /// There is no seat for a request.
+    /// Counts a request for which there is no seat.
     pub fn refuse(&self, info: &RequestInfo, kind: &str) {
         self.rejected.with_label_values(&[kind]).inc();
         let labels = Labels::of(self.scheme.get().copied(), info).with_dry_run(info);
@@ -193,7 +193,7 @@ impl Metrics {
         self.terminate(info, "429");
     }
 
-    /// The user's name, or how authentication failed.
+    /// Counts an authentication: the user's name, or how it failed.
     pub fn authenticated(&self, outcome: Result<&str, &'static str>, took: Duration) {
         let result = match outcome {
             Ok(user) => {
@@ -219,7 +219,7 @@ impl Metrics {
         self.filters.with_label_values(&[filter]).observe(took.as_secs_f64());
     }
 
-    /// Audit events are lost.
+    /// Counts audit events that are lost.
     pub fn lost_events(&self, plugin: &str, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         self.audit_errors.with_label_values(&[plugin]).inc_by(count);

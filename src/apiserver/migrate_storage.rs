@@ -1,8 +1,8 @@
 //! `navigator apiserver migrate-storage`: every object in the form that is stored today.
 //!
-//! Owns which store is opened how: one that exists, at once or not at all. What a migration does
-//! to an object is [`Registry::migrate`]'s. Makes no store, and records no store as this
-//! installation's: serving is not its business.
+//! Owns how the store is opened: one that exists, at once or not at all. [`Registry::migrate`]
+//! decides what happens to an object. A migration makes no store, and records no store as this
+//! installation's, because it serves none.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub async fn run(
     scheme: &'static Scheme,
 ) -> Result<Vec<(&'static str, Migrated)>, Error> {
     let store = open(store).await?;
-    // A migration asks nobody's leave: it changes no object, only how it is written.
+    // A migration asks no admission plugin: it changes no object, only how it is written.
     let admission: Arc<dyn Admit> = Arc::new(Plugins::default());
     let capacity = Capacity::new(Bounds::own());
     let mut found = Vec::new();

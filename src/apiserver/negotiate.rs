@@ -28,16 +28,16 @@ const GZIP_ABOVE: usize = 128 * 1024;
 /// Stands for the items of a list that are written one by one.
 pub const ITEM: &str = "the-items-of-this-list";
 
-/// How bytes look.
+/// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Json,
     Yaml,
-    /// Of metadata alone, and of Status.
+    /// For metadata alone, and for Status.
     Protobuf,
 }
 
-/// What stands for the object.
+/// The form in which an object is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     Object,
@@ -46,7 +46,7 @@ pub enum View {
     PartialObjectMetadataList,
 }
 
-/// A Status that is sent as protobuf, in JSON: for the audit trail, in the extensions of the response.
+/// A Status that is sent as protobuf, in JSON: for the audit trail, in the response's extensions.
 #[derive(Clone)]
 pub(super) struct Said(pub(super) String);
 
@@ -491,7 +491,7 @@ mod tests {
         );
     }
 
-    /// A clause with a view is none for a Status.
+    /// A clause that asks for a view does not count for a Status.
     #[test]
     fn a_status_has_no_view() {
         let view = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1";

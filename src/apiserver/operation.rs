@@ -1,8 +1,8 @@
 //! What a request wants done to a resource, with its options.
 //!
 //! A request is read once, into an [`Operation`]. Authorization, audit, seats, deadlines, metrics
-//! and handlers look at nothing else, so what was authorized is what is done. A method that
-//! nothing is done for has an [`Action`] that no handler carries out.
+//! and handlers look at nothing else, so what was authorized is what is done. A method that is not
+//! served has an [`Action`] that no handler carries out.
 
 use http::{HeaderMap, Method};
 
@@ -13,7 +13,7 @@ use super::{
     url::Query,
 };
 
-/// What rules of access and audit call it.
+/// The verb by which authorization and audit know an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Get,
@@ -24,7 +24,8 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
-    /// No method does this: it is asked of the rules for a request in another user's name.
+    /// No method has this verb: authorization is asked about it for a request in another user's
+    /// name.
     Impersonate,
 }
 
@@ -54,12 +55,12 @@ pub enum PatchForm {
     Json,
     Merge,
     Strategic,
-    /// None that this server knows: 415.
+    /// A format that this server does not know: 415.
     Unknown,
 }
 
-/// What to do. Options that are wrong are told to those only who may do it, so they are kept as
-/// the error that they are.
+/// What to do. An error in the options is told only to a client that may do it, so the error is
+/// kept in their place.
 #[derive(Clone, Debug)]
 pub enum Action {
     Get(Result<ReadAt>),
@@ -73,9 +74,9 @@ pub enum Action {
     /// Its options may stand in the body.
     Delete,
     DeleteCollection(Result<ListOptions>),
-    /// A method that is not served: 405, to those who might do what the verb says.
+    /// A method that is not served: 405, for clients that may do what the verb says.
     Unserved(Option<Verb>),
-    /// `…/watch/…` with a method other than GET: 405, whoever asks.
+    /// `…/watch/…` with a method other than GET: 405 for every client.
     Refused(Option<Verb>),
 }
 

@@ -1,8 +1,8 @@
 //! Options of requests, from query and body, and what is wrong with them.
 //!
-//! Owns ListOptions, GetOptions, the options of writes and DeleteOptions: their defaults and
-//! their validation (apimachinery `pkg/apis/meta/v1/validation`). What cannot be read is 400,
-//! what contradicts itself is 422 in upstream's wording.
+//! Owns ListOptions, GetOptions, the options of writes and DeleteOptions: their defaults and their
+//! validation (apimachinery `pkg/apis/meta/v1/validation`). Options that cannot be read are 400,
+//! options that contradict themselves are 422 in upstream's wording.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::{
 };
 use crate::api::field::{ErrorList, FieldError, Path, Problem};
 
-/// Seconds that a watch lasts at most, whatever its client asks for: whoever loses a right loses
-/// what was begun with it by then.
+/// Seconds that a watch lasts at most, whatever its client asks for: a user who loses a right loses
+/// the watches that were begun with it by then.
 const LONGEST_TIMEOUT: u64 = 3600;
 
 /// Which state a read may show.
@@ -24,7 +24,7 @@ const LONGEST_TIMEOUT: u64 = 3600;
 pub enum ReadAt {
     /// The latest, as of the time of the request.
     Latest,
-    /// Whatever is at hand.
+    /// Any state that the cache has.
     Any,
     /// This revision or a later one.
     NotOlderThan(Revision),
@@ -68,8 +68,8 @@ impl ListOptions {
         "sendInitialEvents",
     ];
 
-    /// Reads and validates. `watch` is what the request turned out to be. Of a key that is given
-    /// more than once the first value counts.
+    /// Reads and validates. `watch`: the request is a watch. Of a key that is given more than once
+    /// the first value counts.
     pub fn parse(query: &Query, watch: bool) -> Result<Self> {
         let mut options = Self { watch, ..Self::default() };
         let mut errors = ErrorList::new();
@@ -267,7 +267,7 @@ pub struct ApplyOptions {
 }
 
 impl ApplyOptions {
-    /// Reads what every write has, too.
+    /// Reads the options that every write has, too.
     pub fn parse(query: &Query) -> Result<(WriteOptions, Self)> {
         let write = WriteOptions::parse(query, "ApplyOptions")?;
         let manager = query.text("fieldManager").to_owned();
@@ -295,7 +295,7 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
     pub propagation: Option<Propagation>,
-    /// The deprecated way to say it; decides between 200 and 202 as well.
+    /// The deprecated form of `propagation`; decides between 200 and 202 as well.
     pub orphan_dependents: Option<bool>,
     /// Seconds; absent for the object's own. Never negative.
     pub grace_period: Option<i64>,
@@ -343,7 +343,7 @@ impl DeleteOptions {
         };
         options.grace_period = match &given["gracePeriodSeconds"] {
             Value::Null => None,
-            // Upstream takes a negative one for the shortest that is no force.
+            // Upstream takes a negative period for 1 s, the shortest that forces nothing.
             Value::Number(seconds) => seconds.as_i64().map(|s| if s < 0 { 1 } else { s }),
             _ => return Err(wrong("gracePeriodSeconds")),
         };
@@ -381,7 +381,7 @@ impl DeleteOptions {
         Ok(options)
     }
 
-    /// What the request asks for, whichever way it says it.
+    /// The propagation that the request asks for, in either of the two ways.
     pub fn effective_propagation(&self) -> Option<Propagation> {
         self.propagation.or_else(|| {
             let orphan = self.orphan_dependents?;

@@ -1,4 +1,4 @@
-//! Who sends a request, as far as its connection tells.
+//! The client of a request, as far as its connection tells.
 
 use std::{
     net::SocketAddr,
@@ -16,11 +16,11 @@ pub struct Peer {
     pub certificates: Arc<Presented>,
 }
 
-/// Certificates of a chain that is judged, and its bytes: a leaf and what leads to a CA.
+/// Most certificates and most bytes of a chain that is judged: a leaf and what leads to a CA.
 pub const MOST_CERTIFICATES: usize = 5;
 pub const MOST_CHAIN: usize = 16 * 1024;
 
-/// A chain that nobody looks at.
+/// A chain that is too long to be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the certificate chain has {certificates} certificates and {bytes} bytes; at most \
@@ -43,45 +43,46 @@ pub fn check_length<'a>(
     Ok(())
 }
 
-/// What a client presented in the handshake, leaf first. Only its possession of the leaf's key
-/// has been checked: whether anybody trusts the chain is asked for each request.
+/// What a client presented in the handshake, leaf first. Only its possession of the leaf's key has
+/// been checked: whether a CA vouches for the chain is asked for each request.
 #[derive(Debug, Default)]
 pub struct Presented {
     certificates: Vec<CertificateDer<'static>>,
-    /// Of the leaf, read once for each connection.
+    /// The subject of the leaf, read once for each connection.
     subject: OnceLock<Result<Subject, String>>,
-    /// What pools said of it: it is judged once for each connection and pool.
+    /// The pools' verdicts: a chain is judged once for each connection and pool.
     verdicts: Mutex<Vec<(PoolId, Verdict)>>,
 }
 
-/// Of whom a certificate is.
+/// The user that a certificate names.
 #[derive(Debug)]
 pub struct Subject {
-    /// Empty when it has none.
+    /// Empty when the subject has none.
     pub common_name: String,
     pub organisations: Vec<String>,
     /// What the subject says of the user's uid; an error when it cannot be told.
     pub uid: Result<Option<String>, String>,
     /// SHA-256 of the whole certificate, in hexadecimal digits.
     pub fingerprint: String,
-    /// When it ends.
+    /// When the certificate ends.
     pub until: SystemTime,
 }
 
 /// What a pool of CAs says of a chain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It is good, until its first certificate ends.
+    /// The chain is good, until its first certificate ends.
     Good { until: SystemTime },
-    /// It is not. One that becomes valid later is so on the next connection.
+    /// The chain is bad. If it becomes valid later, it is good on the next connection.
     Bad(rustls::Error),
 }
 
-/// A pool of CAs; one that was loaded anew is another.
+/// The valid CAs of a pool; a pool that was loaded anew has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolId(pub u64);
 
-/// Pools of which a chain remembers the word: the front proxy's, the clients', and those before.
+/// Most verdicts that are kept of a chain: of the front proxy's pool, the clients', and earlier
+/// ones.
 const POOLS: usize = 4;
 
 impl Presented {
@@ -89,7 +90,7 @@ impl Presented {
         Self { certificates, subject: OnceLock::new(), verdicts: Mutex::default() }
     }
 
-    /// Of whom the leaf is, or why it cannot be read; absent when nothing was presented.
+    /// The subject of the leaf, or why it cannot be read; absent when no certificate was presented.
     pub fn subject(
         &self,
         read: impl FnOnce(&CertificateDer<'_>) -> Result<Subject, String>,
@@ -99,7 +100,7 @@ impl Presented {
         Some(subject.as_ref().map_err(String::as_str))
     }
 
-    /// What this pool said of it, as long as that holds.
+    /// This pool's verdict on the chain, as long as it holds.
     pub fn verdict(&self, pool: PoolId) -> Option<Verdict> {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, verdict) = verdicts.iter().find(|(known, _)| *known == pool)?;
@@ -109,13 +110,13 @@ impl Presented {
         }
     }
 
-    /// Did any pool find it good?
+    /// Did any pool find the chain good?
     pub fn is_vouched_for(&self) -> bool {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Good { .. }))
     }
 
-    /// Remembers what a pool says of it.
+    /// Remembers a pool's verdict on the chain.
     pub fn judge(&self, pool: PoolId, verdict: Verdict) {
         let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         verdicts.retain(|(known, _)| *known != pool);

@@ -1,9 +1,9 @@
-//! What kube-apiserver writes as protobuf for kinds that it has no messages of: an object's metadata,
-//! lists of it, and Status.
+//! What kube-apiserver writes as protobuf for kinds that it has no messages of: an object's
+//! metadata, lists of it, and Status.
 //!
 //! Owns the numbers of apimachinery's `generated.proto`, as tables, the envelope around a message
-//! and the frames of a watch. Reads nothing. The bytes are those of upstream, which writes what is
-//! empty, too.
+//! and the frames of a watch. Reads nothing. The bytes are those of upstream, which writes empty
+//! fields, too.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -15,25 +15,25 @@ pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// What every object begins with; its type and its message follow.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What stands in a field.
+/// How the value of a field is written.
 #[derive(Clone, Copy)]
 enum Form {
-    /// There always, be it empty.
+    /// Always written, even when empty.
     Text,
     Texts,
-    /// There always, be it zero.
+    /// Always written, even when zero.
     Count,
     Integer,
     Flag,
     /// RFC 3339, as seconds and nanoseconds.
     Time,
-    /// There always, be it empty.
+    /// A time that is always written, even when empty.
     Made,
-    /// From text to text.
+    /// A map from text to text.
     Map,
     /// JSON, as it is, in a message of its own.
     Json,
-    /// There always, be it empty.
+    /// A message that is always written, even when empty.
     Within(Fields),
     Message(Fields),
     Messages(Fields),
@@ -86,7 +86,7 @@ const LIST_META: Fields = &[
 ];
 const PARTIAL: Fields = &[("metadata", 1, Within(META))];
 const LIST: Fields = &[("metadata", 1, Within(LIST_META)), ("items", 2, Messages(PARTIAL))];
-/// Of `meta.k8s.io/v1beta1`.
+/// A list of `meta.k8s.io/v1beta1`.
 const OLDER_LIST: Fields = &[("items", 1, Messages(PARTIAL)), ("metadata", 2, Within(LIST_META))];
 const STATUS: Fields = &[
     ("metadata", 1, Within(LIST_META)),
@@ -123,7 +123,7 @@ pub(super) fn encode(object: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Neither encoded nor of another type.
+/// Ends the envelope: empty `contentEncoding` and `contentType`.
 fn end(out: &mut Vec<u8>) {
     for number in [3, 4] {
         bytes(out, number, b"");
@@ -138,7 +138,7 @@ pub(super) fn item(head: &Value, object: &Value) -> Vec<u8> {
     out
 }
 
-/// What stands before and behind the items of a list of metadata, which are so many bytes.
+/// The bytes before and behind the items of a list of metadata; the items take `items` bytes.
 pub(super) fn around(head: &Value, items: usize) -> [Vec<u8>; 2] {
     let mut metadata = Vec::new();
     let number = if is_older(head) { 2 } else { 1 };

@@ -53,7 +53,7 @@ use crate::{
     error,
 };
 
-/// Stands for the namespace in the keys of what is in none; no namespace has this name.
+/// Stands for the namespace in the keys of objects without one; no namespace has this name.
 pub const NO_NAMESPACE: &str = "-";
 
 /// Serves one kind out of a store.
@@ -65,19 +65,19 @@ pub struct Registry {
     capacity: Arc<Capacity>,
 }
 
-/// On whose behalf, in which version and where something is done.
+/// For which user, in which version and in which namespace a request is carried out.
 pub struct Call<'a> {
     pub version: Version,
     /// Empty for all namespaces, which only reads may mean.
     pub namespace: &'a str,
     pub user: &'a User,
-    /// Who comes to own the fields that are written.
+    /// The field manager that comes to own the fields that are written.
     pub manager: String,
-    /// The same, as far as the client says it.
+    /// The field manager as the client names it; empty when it names none.
     pub field_manager: &'a str,
-    /// What the client shall be told besides the answer.
+    /// Warnings for the client, besides the answer.
     pub warnings: Vec<String>,
-    /// What admission has to say, also when the request is refused.
+    /// Warnings and annotations of admission, also when the request is refused.
     pub remarks: &'a Remarks,
 }
 
@@ -87,20 +87,20 @@ pub struct Object {
     pub key: Key,
     /// Hub form, with `metadata.resourceVersion` and without its owners.
     pub hub: Value,
-    /// Who owns its fields.
+    /// The field managers, and the fields that each owns.
     pub owners: Option<Entries>,
     pub revision: Revision,
-    /// Bytes of what is stored, about.
+    /// About how many bytes the store holds of it.
     pub size: usize,
-    /// The memory that it takes, when that is much.
+    /// The account's memory for the object, when it is large.
     pub share: Share,
-    /// As caches keep it, if it is out of one or was written.
+    /// The object as caches keep it, if it came from the cache or was written.
     pub shown: Option<Arc<Cached>>,
 }
 
 impl Registry {
-    /// A registry whose cache is empty until [`Registry::cache`] is run. What it may store is
-    /// bounded together with all that draw on this capacity.
+    /// A registry whose cache is empty until [`Registry::cache`] is run. All registries that draw
+    /// on this capacity are bounded together.
     pub fn new(
         kind: &'static dyn Kind,
         store: Arc<dyn Storage>,
@@ -130,7 +130,7 @@ impl Registry {
         Resource { group: self.kind.group(), resource: self.kind.plural() }
     }
 
-    /// Key of an object. A name that fits no key names nothing.
+    /// Key of an object. A name that fits no key is not found.
     fn key(&self, namespace: &str, name: &str) -> Result<Key> {
         let namespace = if self.kind.is_namespaced() { namespace } else { NO_NAMESPACE };
         Key::new(self.kind.stored_group(), self.kind.plural(), namespace, name)
@@ -146,7 +146,7 @@ impl Registry {
         prefix.map_err(|error| ApiError::bad_request(error.to_string()))
     }
 
-    /// Understands a body, and refuses or warns about what it has too much.
+    /// Decodes a body, and refuses or warns about fields that it should not have.
     fn decode(
         &self,
         call: &mut Call<'_>,
@@ -186,7 +186,7 @@ impl Registry {
         ))
     }
 
-    /// The body's own word about what it is; saying nothing agrees.
+    /// Checks a body's `apiVersion` and `kind`; absent ones agree with the request.
     fn check_head(&self, version: Version, body: &Value) -> Result<()> {
         let kind = self.kind.kind();
         let api_version = self.kind.api_version(version);
@@ -245,8 +245,8 @@ impl Registry {
         json.into()
     }
 
-    /// What the store holds under a key, and the room for what is made of it. A large object is
-    /// let go and read again when it is its turn.
+    /// The entry that the store holds under a key, and memory for what is made of it. A large entry
+    /// is dropped, and read again once there is room.
     async fn fetch(&self, key: &Key, name: &str) -> Result<Option<(Entry, Share)>> {
         let get = async || self.store.get(key).await.map_err(|e| self.store_error(name, &e));
         let Some(entry) = get().await? else { return Ok(None) };
@@ -269,12 +269,12 @@ impl Registry {
         })
     }
 
-    /// Is the object in the store that of this revision?
+    /// Is the object in the store still at this revision?
     async fn is_at(&self, key: &Key, revision: Revision) -> storage::Result<bool> {
         Ok(self.store.get(key).await?.is_some_and(|entry| entry.revision == revision))
     }
 
-    /// What a store keeps, in hub form.
+    /// Reads stored bytes into hub form.
     fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<Object> {
         let unreadable = |why: String| {
             let (key, reason) = (key.clone(), why);
@@ -292,8 +292,8 @@ impl Registry {
         Ok(Object { share, ..object })
     }
 
-    /// A store's answer to a write in a client's words. Where nobody knows whether it happened,
-    /// the client is not told to try again: client-go would repeat even a create.
+    /// The store's error after a write, for the client. Where it is unknown whether the write
+    /// happened, the client is not told to try again: client-go would repeat even a create.
     fn write_error(&self, name: &str, error: &storage::Error) -> ApiError {
         match error {
             storage::Error::Unavailable { .. } => {
@@ -307,13 +307,13 @@ impl Registry {
                     0,
                 )
             }
-            // It may have happened there.
+            // The write may have happened in the store that is there no more.
             storage::Error::Replaced { .. } => ApiError::unavailable(error.to_string(), 0),
             error => self.store_error(name, error),
         }
     }
 
-    /// A store's refusal in a client's words.
+    /// The store's error, for the client.
     fn store_error(&self, name: &str, error: &storage::Error) -> ApiError {
         use storage::Error;
         match error {
@@ -346,7 +346,7 @@ impl Registry {
 
 /// An object on its way to the store.
 struct Ready {
-    /// As caches keep it.
+    /// The object as caches keep it.
     form: Form,
     stored: Bytes,
 }
@@ -354,7 +354,7 @@ struct Ready {
 /// An object as caches keep it.
 fn form(kind: &dyn Kind, hub: &Value, owners: Option<&Entries>) -> Result<Form, String> {
     let fields = selectable(kind, hub);
-    // What a later release wrote is kept, and not shown.
+    // Fields that a later release wrote are kept in the store, and not shown.
     if kind.shows_all(hub) {
         Form::new(hub, owners, fields, true)
     } else {
@@ -367,11 +367,11 @@ fn selectable(kind: &dyn Kind, hub: &Value) -> Vec<String> {
     kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect()
 }
 
-/// A body, understood.
+/// A body that was decoded.
 struct Understood {
     hub: Value,
     strict: Vec<String>,
-    /// What it said about them.
+    /// The `managedFields` that the body brought.
     owners: Option<Entries>,
 }
 
@@ -394,7 +394,7 @@ impl Object {
         Self { key, hub, owners, revision, size: 0, share: Share::NONE, shown: None }
     }
 
-    /// All of it in one tree, to be shown.
+    /// The object and its owners in one tree, to be shown.
     pub fn whole(&self) -> Value {
         let mut whole = self.hub.clone();
         if let Some(owners) = &self.owners {

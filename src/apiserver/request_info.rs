@@ -52,7 +52,8 @@ impl RequestInfo {
         })
     }
 
-    /// Does the request change anything? Decides seats, deadlines and the audit trail.
+    /// Does the request change anything? Decides seats, the audit trail, and whether the request
+    /// goes on without its client.
     pub fn is_mutating(&self) -> bool {
         match &self.operation {
             Some(operation) => !operation.verb().is_some_and(Verb::is_read),
@@ -136,7 +137,7 @@ mod tests {
             ("GET", "/watch/namespaces/a/pilots", "watch a pilots - -"),
             ("GET", "/watch/pilots", "watch - pilots - -"),
             ("GET", "/watch/namespaces/a/pilots/x", "watch a pilots x -"),
-            // Under the prefix, too, a method is what it is.
+            // Under the prefix, too, a method keeps its verb.
             ("HEAD", "/watch/namespaces/a/pilots/x", "get a pilots x -"),
             ("POST", "/watch/namespaces/a/pilots", "create a pilots - -"),
             ("PUT", "/watch/namespaces/a/pilots/x", "update a pilots x -"),

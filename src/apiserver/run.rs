@@ -1,8 +1,9 @@
 //! `navigator apiserver` from start to end.
 //!
 //! The port opens first and probes are answered at once; everything else gets 503 until all is
-//! installed. The end goes the other way round: not ready, a delay for those who have not heard
-//! of it, no new connections, the open ones drained, and only then what they worked with.
+//! installed. The end goes the other way round: the server is not ready, serves on for clients that
+//! have not heard of it, accepts no new connections, drains the open ones, and only then stops what
+//! they worked with.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -44,22 +45,22 @@ use crate::{
     runtime::{Runtime, Shutdown, process::Process, signals},
 };
 
-/// Connections get this long to finish after the last accept. Watches end at once and requests
-/// mostly; the kubelet kills after 30 s.
+/// Connections get this long to finish after the last accept. Watches end at once, and so do most
+/// requests; the kubelet kills after 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
 /// Writes that outlive their connections get this long.
 const WRITES: Duration = Duration::from_secs(3);
-/// Between tries to reach etcd.
+/// Pause between tries to reach etcd.
 const STORE_RETRY: Duration = Duration::from_secs(2);
 
-/// Between looks at a store that holds more than this process may load.
+/// Pause between looks at a store that holds more than this process may load.
 const SURVEY_RETRY: Duration = Duration::from_secs(30);
 
 /// What the flags mean.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub address: SocketAddr,
-    /// The install's own: Secret, ConfigMap and Service are there.
+    /// The install's own namespace: Secret, ConfigMap and Service are there.
     pub namespace: String,
     /// In-cluster credentials when absent.
     pub kubeconfig: Option<PathBuf>,
@@ -72,7 +73,7 @@ pub struct Config {
     pub limits: Limits,
     pub deadlines: Deadlines,
     pub goaway: Goaway,
-    /// How long a watch lasts at least that does not say; not nothing.
+    /// How long a watch without `timeoutSeconds` lasts at least; must not be zero.
     pub least_watch: Duration,
     /// How long to serve on after shutdown was asked for.
     pub shutdown_delay: Duration,
@@ -157,7 +158,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let listener = serve::listen(address).map_err(|source| Error::Bind { address, source })?;
     info!(address = %listener.local_addr().unwrap_or(address), "Listening");
 
-    // Asked to end; and, later, accepting no more.
+    // `drain`: shutdown was asked for. `closing`: later, no connection is accepted any more.
     let (drain, closing) = (Shutdown::new(), Shutdown::new());
     let signals = signals::shutdown_on_signal(&drain).map_err(Error::Signals)?;
     rt.tasks().spawn("signals", signals);
@@ -294,8 +295,8 @@ async fn install(
     Ok((installed, guard, store))
 }
 
-/// Waits until the memory of this process holds what is stored. Until then nothing of it is
-/// loaded, and every request is told what is needed.
+/// Waits until the stored objects fit into the memory of this process. Until then none of them is
+/// loaded, and every request is told how much memory is needed.
 async fn until_it_fits(store: &dyn Storage, chain: &Chain, rt: &Runtime) {
     let _waiting = rt.readiness().add("memory");
     let mut told = None;
@@ -322,7 +323,7 @@ async fn until_it_fits(store: &dyn Storage, chain: &Chain, rt: &Runtime) {
     chain.hold_up(None);
 }
 
-/// Who has a say about writes, in the order in which they are asked.
+/// The plugins and webhooks that admit writes, in the order in which they are asked.
 fn admission(
     config: &Config,
     scheme: &'static Scheme,
@@ -345,8 +346,8 @@ fn admission(
     Arc::new(Plugins::new(plugins).with_webhooks(webhooks))
 }
 
-/// Opens the store, and names the etcd that is to be compacted. An etcd, or a kube-apiserver, that does not answer is waited for; while it
-/// does, the server is not ready and says why.
+/// Opens the store, and names the etcd that is to be compacted. An etcd, or a kube-apiserver, that
+/// does not answer is waited for; meanwhile the server is not ready and says why.
 async fn open(
     store: &Store,
     rt: &Runtime,

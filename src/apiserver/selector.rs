@@ -1,7 +1,7 @@
 //! Label and field selectors: which objects a list, a watch or a delete is about.
 //!
-//! Owns their notation (apimachinery `pkg/labels`, `pkg/fields`). Which fields may be selected
-//! is the kind's; what a match leads to is the registry's.
+//! Owns their notation (apimachinery `pkg/labels`, `pkg/fields`). The kind says which fields may be
+//! selected; the registry decides what a match leads to.
 
 mod label;
 
@@ -13,10 +13,10 @@ pub use label::{LabelSelector, Labels};
 use super::status::{ApiError, Result};
 use crate::api::kind::Kind;
 
-/// Bytes of a selector of a request.
+/// Most bytes of a selector of a request.
 const LONGEST: usize = 8 * 1024;
 
-/// Fails for one that is too long to be kept and compared.
+/// Fails for a selector that is too long to be kept and compared.
 fn check_length(what: &str, text: &str) -> Result<(), String> {
     if text.len() <= LONGEST {
         return Ok(());
@@ -47,15 +47,15 @@ impl Selector {
         self.labels.is_everything() && self.fields.0.is_empty()
     }
 
-    /// Bytes that it keeps.
+    /// Bytes of memory that the selector keeps.
     pub fn weight(&self) -> usize {
         let fields = self.fields.0.iter().map(|term| size_of::<FieldTerm>() + term.value.len());
         self.labels.weight() + fields.sum::<usize>()
     }
 
-    /// What it costs to compare it with so many objects, as bytes of work.
+    /// What it costs to compare the selector with so many objects, as bytes of work.
     pub fn effort(&self, objects: usize) -> usize {
-        /// Of a comparison.
+        /// Bytes of work of one comparison.
         const BYTES: usize = 16;
         let terms = self.labels.values() + self.fields.0.len();
         terms.saturating_mul(objects).saturating_mul(BYTES)
@@ -125,8 +125,9 @@ pub fn exact_name(text: &str) -> Option<String> {
     })
 }
 
-/// All that a field selector demands, in any kind's terms, as authorization is told of it. Nothing
-/// of a text that cannot be read: who may do what it is about learns what is wrong with it.
+/// All that a field selector demands, in any kind's terms, as authorization is told of it. A text
+/// that cannot be read demands nothing here: the handler tells an authorized client what is wrong
+/// with it.
 pub fn field_requirements(text: &str) -> Vec<FieldSelectorRequirement> {
     let terms = terms(text).unwrap_or_default().into_iter();
     let requirements = terms.map(|(path, equal, value)| FieldSelectorRequirement {
@@ -312,7 +313,7 @@ mod tests {
                 assert!(selector.require_name("other").is_err(), "{text}");
             }
         }
-        // What cannot be read names nobody, and the list itself is refused.
+        // A selector that cannot be read names no object, and the list itself is refused.
         for text in ["metadata.name=a,", "metadata.name=a,x", "metadata.name=a=b"] {
             let readable = FieldSelector::parse(pilots(), text).is_ok();
             assert_eq!(exact_name(text).is_some(), readable, "{text}");

@@ -1,8 +1,8 @@
 //! The HTTPS listener: accepts, shakes hands, speaks HTTP/1.1 or HTTP/2, drains.
 //!
-//! Owns connections and their limits. Every request carries the `Peer` of its connection in
-//! its extensions; who that makes the user is decided anew for each request (invariant 8).
-//! Nothing is ever upgraded or redirected.
+//! Owns connections and their limits. Every request carries the `Peer` of its connection in its
+//! extensions; which user that makes is decided anew for each request (invariant 8). Nothing is
+//! ever upgraded or redirected.
 
 mod body;
 mod connection;
@@ -31,7 +31,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that wait to be accepted, as far as `net.core.somaxconn` lets them; Go's servers
-/// take what that says. Whoever finds no room asks again after 1 s, 3 s, 7 s.
+/// take what that says. The kernel of a client that finds no room tries again after 1 s, 3 s, 7 s.
 const BACKLOG: u32 = 4096;
 
 /// Opens the port.
@@ -104,7 +104,7 @@ async fn serve_one(
 ) {
     let handshake = acceptor.accept(Patient::new(stream));
     match tokio::time::timeout(HANDSHAKE, handshake).await {
-        // In a place of its own: a connection that only shakes hands takes little.
+        // Boxed, so that a connection that only shakes hands takes little memory.
         Ok(Ok(mut stream)) => {
             let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let bytes = shown.iter().map(|der| der.len()).sum();

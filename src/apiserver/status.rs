@@ -68,7 +68,7 @@ struct ListMeta {
     continue_token: Option<String>,
 }
 
-/// `metav1.Status`, as far as somebody else's word counts: a webhook's.
+/// The fields of a webhook's `metav1.Status` that are passed on to the client.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Told {
@@ -281,7 +281,8 @@ impl ApiError {
         error
     }
 
-    /// What the admission webhook `hook` refused, in its words; its code where that is an error's.
+    /// The refusal of the admission webhook `hook`, in its words; 400 unless its code is an
+    /// error's.
     pub fn denied(hook: &str, told: Told) -> Self {
         let Told { message, reason, details, code } = told;
         let (message, reason) = (message.unwrap_or_default(), reason.unwrap_or_default());
@@ -326,7 +327,7 @@ impl ApiError {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(Details::default())
     }
 
-    /// Adds what the message leaves out.
+    /// Adds a cause that the message leaves out.
     #[must_use]
     pub fn because(self, why: impl std::fmt::Display) -> Self {
         self.cause("", why.to_string(), "")
@@ -366,7 +367,7 @@ impl ApiError {
         if seconds > 0 { error.retry_after(seconds) } else { error.with(Details::default()) }
     }
 
-    /// 504: nothing was written yet at the revision that the client has seen elsewhere.
+    /// 504: this server has not reached the revision that the client has seen elsewhere.
     pub fn revision_too_high(asked: u64, current: u64) -> Self {
         let why = format!("Too large resource version: {asked}, current: {current}");
         Self::timeout(why, 1).cause("ResourceVersionTooLarge", "Too large resource version", "")
@@ -396,7 +397,7 @@ impl ApiError {
         serde_json::to_value(&*self.0).expect("Status has string keys only")
     }
 
-    /// The same as text, its fields in upstream's order.
+    /// The Status object as text, its fields in upstream's order.
     pub fn to_json(&self, pretty: bool) -> Vec<u8> {
         let encode = if pretty { serde_json::to_vec_pretty } else { serde_json::to_vec };
         let mut text = encode(&self.0).expect("Status has string keys only");

@@ -87,7 +87,7 @@ impl Key {
 }
 
 impl Prefix {
-    /// Every object.
+    /// Every object of a group.
     pub fn group(group: &str) -> Result<Self, InvalidKey> {
         Ok(Self(format!("{}/", checked(group)?)))
     }
@@ -106,7 +106,7 @@ impl Prefix {
         &self.0
     }
 
-    /// Group and resource; that is empty for all of a group.
+    /// Group and resource; the resource is empty for all of a group.
     pub fn kind(&self) -> [&str; 2] {
         kind(&self.0)
     }
@@ -115,7 +115,7 @@ impl Prefix {
         key.0.starts_with(&self.0)
     }
 
-    /// Keys from the first that is in it to the last: what is not below the second comes after.
+    /// Bounds of the range: its keys are not before the first bound, and before the second.
     pub(crate) fn bounds(&self) -> (Key, Key) {
         let path = self.0.strip_suffix('/').expect("every constructor ends it with a slash");
         // '0' comes after '/'.
@@ -147,7 +147,7 @@ pub struct PageRequest {
     pub limit: Option<usize>,
     /// No further entry when there are so many bytes already; at least one in any case.
     pub bytes: Option<usize>,
-    /// Count what follows, which costs a look at every key.
+    /// Count the entries that follow, which costs a look at every key.
     pub count: bool,
 }
 
@@ -159,7 +159,7 @@ pub struct Page {
     pub revision: Revision,
     /// More entries follow the last one.
     pub more: bool,
-    /// How many, if it was asked for.
+    /// How many entries follow, if `count` asked for it.
     pub remaining: usize,
 }
 
@@ -168,7 +168,7 @@ pub struct Page {
 pub enum Event {
     Put {
         entry: Entry,
-        /// There was no such key before.
+        /// The key did not exist before.
         created: bool,
     },
     Delete {
@@ -176,7 +176,7 @@ pub enum Event {
         /// The revision of the deletion.
         revision: Revision,
     },
-    /// Nothing happened up to and including this revision.
+    /// Nothing else happened in the range up to and including this revision.
     Progress(Revision),
 }
 
@@ -196,8 +196,8 @@ pub type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Error>> + Send>>;
 /// All of a range as of one revision, a page at a time.
 pub type Scan<'a> = Pin<Box<dyn Stream<Item = Result<Page>> + Send + 'a>>;
 
-/// Objects of a page of a [`Scan`], and their bytes: whoever reads them has them in memory beside
-/// what is made of them.
+/// Most objects of a page of a [`Scan`], and their bytes: a reader has them in memory beside what
+/// it makes of them.
 const SCANNED: usize = 500;
 const SCANNED_BYTES: usize = 4 << 20;
 
@@ -208,7 +208,7 @@ pub enum Error {
     NotFound(Key),
     #[error("key {0:?} already exists")]
     Exists(Key),
-    /// Another write came first. It was seen, never inferred.
+    /// Another write came first. Its revision was read, never inferred.
     #[error("key {key:?} is at revision {actual}, not {expected}")]
     Conflict { key: Key, expected: Revision, actual: Revision },
     #[error("revision {asked} was compacted; the oldest is {oldest}")]
@@ -217,18 +217,19 @@ pub enum Error {
     FutureRevision { asked: Revision, latest: Revision },
     #[error("value of {size} bytes is too large for the store")]
     TooLarge { size: usize },
-    /// The outcome of a write is unknown when this answers one.
+    /// As the answer to a write: the outcome of the write is unknown.
     #[error("store is unavailable")]
     Unavailable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("store is corrupt: {reason}")]
     Corrupt { reason: String },
-    /// What answers is not what was opened. Nothing that it says about an object may be believed.
+    /// The store that answers is not the one that was opened. Nothing that it says about an object
+    /// may be believed.
     #[error("the store was lost or replaced: {reason}")]
     Replaced { reason: String },
 }
 
 impl Error {
-    /// Fills in how large the value was, which a store that refuses one does not say.
+    /// Fills in the size of a value, which a store that refuses the value does not say.
     fn of_value(self, size: usize) -> Self {
         match self {
             Self::TooLarge { .. } => Self::TooLarge { size },
@@ -239,16 +240,17 @@ impl Error {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Hears, before anybody gets an answer, that the store was lost or replaced, and how that shows.
+/// Called, before any caller gets an answer, when the store was lost or replaced, with how that
+/// shows.
 pub type Alarm = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What a store says about itself, whether or not it is the one that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
-    /// Absent when nothing was ever kept there.
+    /// Absent when no store was ever made there.
     pub id: Option<String>,
     pub revision: Revision,
-    /// How it shows that another store was opened.
+    /// Why the store that is there is not the one that was opened.
     pub other: Option<String>,
     /// The latest writes are missing, or may be.
     pub lost: Option<Loss>,
@@ -257,9 +259,9 @@ pub struct Sight {
 /// A store that lacks writes that it acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// How it shows.
+    /// How the loss shows.
     pub why: String,
-    /// How far it had come, as far as is known.
+    /// The latest revision that the store had reached, as far as is known.
     pub reached: Revision,
 }
 
@@ -281,7 +283,7 @@ pub trait Storage: Send + Sync + 'static {
     /// A page of a prefix, consistent as of `page.revision`.
     fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>>;
     /// All of a prefix, as of this revision or the latest, by pages of some MiB, which may come in
-    /// any order. For those who want everything and hold no more than a page at a time.
+    /// any order. For callers that want everything and hold no more than a page at a time.
     fn scan<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
         let (limit, bytes) = (Some(SCANNED), Some(SCANNED_BYTES));
         let first = PageRequest { at, limit, bytes, ..PageRequest::default() };
@@ -316,22 +318,23 @@ pub trait Storage: Send + Sync + 'static {
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>>;
     /// The latest revision, linearizable. Doubles as the health check.
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>>;
-    /// Somebody waits for watches to reach `revision`. A store whose watches report progress by
+    /// A reader waits for watches to reach `revision`. A store whose watches report progress by
     /// themselves has nothing to do.
     fn request_progress(&self, _revision: Revision) {}
     /// Identity of this store: made with the store, the same for its whole life, gone with it.
     fn id(&self) -> BoxFuture<'_, Result<String>>;
-    /// What is there now. A store that can be replaced under a running process is asked each time.
+    /// What the store says about itself now. A store that can be replaced under a running process
+    /// is asked each time.
     fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
         Box::pin(async {
             let (id, revision) = (self.id().await?, self.current_revision().await?);
             Ok(Sight { id: Some(id), revision, other: None, lost: None })
         })
     }
-    /// Leaves every revision up to `past` behind and forgets the history, so that whoever knows an
-    /// older state has to list again. Returns the latest revision.
+    /// Leaves every revision up to `past` behind and forgets the history, so that clients that know
+    /// an older state have to list again. Returns the latest revision.
     fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>>;
-    /// Absent when nobody can tell.
+    /// What the store takes on its disk; absent when it cannot tell.
     fn size(&self) -> BoxFuture<'_, Option<Size>> {
         Box::pin(std::future::ready(None))
     }
@@ -343,7 +346,7 @@ pub trait Storage: Send + Sync + 'static {
     fn failed(&self) -> BoxFuture<'_, String> {
         Box::pin(std::future::pending())
     }
-    /// Whom to tell that the store was replaced. One that only this process can change has
-    /// nothing to tell.
+    /// Sets the alarm for a store that was replaced. A store that only this process can change
+    /// never raises it.
     fn on_replaced(&self, _alarm: Alarm) {}
 }

@@ -1,8 +1,8 @@
 //! What can be done with a store beside serving it: `navigator apiserver store …`.
 //!
 //! Owns the form of an export: JSON lines, a head with the store's id and revision, one line for
-//! each object with the bytes as they are stored, and an end that counts them, so that one that
-//! was cut short is noticed. Opens a store at once or not at all.
+//! each object with the bytes as they are stored, and an end that counts them, so that an export
+//! that was cut short is noticed. Opens a store at once or not at all.
 
 mod export;
 mod import;
@@ -93,8 +93,8 @@ pub async fn identity(store: &Store, scheme: &Scheme) -> Result<Identity, Error>
     Ok(found)
 }
 
-/// Removes objects that cannot be read, for which every list that covers them fails; those that
-/// can be read only when that is said, too. Returns their lines of an export. Nothing is removed
+/// Removes objects that cannot be read, for which every list that covers them fails; readable ones
+/// only with `even_readable`. Returns the lines that an export has of them. Nothing is removed
 /// unless all may be.
 pub async fn forget(
     store: &Store,
@@ -143,7 +143,8 @@ async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
     })
 }
 
-/// Every object as of one revision, which is returned; in order, unless the store has none.
+/// Visits every object as of one revision, and returns that; in order, unless the store scans in
+/// none.
 async fn each(
     store: &dyn Storage,
     mut visit: impl FnMut(Entry) -> Result<(), Error>,

@@ -56,7 +56,7 @@ impl Query {
         self.get(key).unwrap_or_default()
     }
 
-    /// Absent is false; given, only `false` and `0` are, as Go's clients write them.
+    /// False when absent; when given, only `false` and `0` are false, as Go's clients write them.
     pub fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(boolean)
     }

@@ -104,7 +104,7 @@ impl Viewer {
         Ok(list)
     }
 
-    /// A list with this in place of its items.
+    /// A list with `item` in place of its items.
     pub fn list_around(&self, item: &str, meta: &ListMeta) -> Result<Value> {
         let Some(mut list) = self.list_head(meta)? else {
             return Ok(self.table(meta.to_value(), vec![json!(item)], true));
@@ -160,7 +160,7 @@ impl Viewer {
         self.view == View::Object && self.version == self.kind.versions()[0]
     }
 
-    /// Metadata alone, out of what was made for others where there is that.
+    /// An object's metadata alone, out of the form that readers share where there is one.
     pub fn metadata(&self, object: &Cached) -> Value {
         match self.shared(object) {
             Some(encoded) => encoded.tree(),
@@ -168,7 +168,7 @@ impl Viewer {
         }
     }
 
-    /// The same for one reader, of whom nothing is kept.
+    /// An object's metadata for one reader; no form of it is kept.
     pub fn partial_of(&self, object: &Cached) -> Value {
         self.partial(&object.tree())
     }

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::Path};
 
 use super::{PILOT, PLUGIN};
 
-/// The plugin's word for "what may follow these words".
+/// The plugin's subcommand with which kubectl asks for completions.
 pub(crate) const COMPLETE: &str = "__complete";
 
 /// Roles that a link to the binary may be named after, with `navigator-` before them.

@@ -19,7 +19,7 @@ use crate::{
     runtime::{Runtime, build, signals},
 };
 
-/// What is left to do at the end takes no longer: giving the lease back is the longest.
+/// Limit for the tasks at the end; giving the lease back takes longest.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Turns clusters into objects of Kubernetes.
@@ -144,7 +144,7 @@ async fn act(config: Config, databases: Databases, kubeconfig: Option<&Path>) ->
     info!(version = build::VERSION, identity = config.identity, "Starting the controller");
     let ended = controller::run(config, controllers(databases), client, runtime.clone()).await;
     runtime.shutdown().trigger();
-    // Whoever hangs on the admin port must not keep a deposed leader alive.
+    // A client that hangs on the admin port must not keep a deposed leader alive.
     if timeout(ENDING, runtime.tasks().join()).await.is_err() {
         warn!("Some tasks did not end in time");
     }
@@ -158,7 +158,7 @@ async fn act(config: Config, databases: Databases, kubeconfig: Option<&Path>) ->
     }
 }
 
-/// What was typed, checked before a port is bound.
+/// The settings of the command line, checked before a port is bound.
 fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
     let Args {
         pilot_image,
@@ -179,7 +179,7 @@ fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
     if pilot_image.is_empty() {
         return Err("--pilot-image: must not be empty".to_owned());
     }
-    // A leader must have stopped before anyone else may begin, and have tried more than once.
+    // A leader must have tried to renew more than once, and have stopped before another may begin.
     if !(retry > 0 && retry < renew && renew < lease) {
         return Err(format!(
             "leader election needs 0 < retry period < renew deadline < lease duration, not \

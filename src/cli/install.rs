@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, databases: Databases) -> u8 {
     let agents: Vec<&Agent> = databases.iter().flat_map(|database| database.pilot.agents).collect();
     match install(dir, &agents) {
         Ok(installation) => {
-            // It is installed all the same.
+            // The files are installed all the same.
             if let Err(error) = write_termination_log(termination_log, &installation) {
                 super::complain(&format!("failed to write {}: {error}", termination_log.display()));
             }
@@ -51,19 +51,19 @@ pub(crate) fn run(args: &Args, databases: Databases) -> u8 {
     }
 }
 
-/// Says which installation was made.
+/// Installs the files; returns which installation they make.
 fn install(dir: &Path, agents: &[&Agent]) -> io::Result<String> {
     for agent in agents {
         put(dir, agent.name, 0o644, &mut io::Cursor::new(agent.bytes))?;
     }
-    // Last: who sees a new binary may rely on what it needs.
+    // The binary comes last: a pilot that sees a new one may rely on its agents.
     put(dir, "navigator", 0o755, &mut File::open("/proc/self/exe")?)?;
     Ok(installation(&fs::metadata(dir.join("navigator"))?))
 }
 
-/// A page. A file lies in the page cache in pieces as large as the writes that brought it there, and
-/// whoever runs it has whole pieces mapped. So an idle pilot is smallest when its copy was written
-/// page by page; with writes of 256 KiB it is half as large again (docs/pilot.md).
+/// A page. A file lies in the page cache in pieces as large as the writes that brought it there,
+/// and a process that runs it has whole pieces mapped. So an idle pilot is smallest when its copy
+/// was written page by page; with writes of 256 KiB it is half as large again (docs/pilot.md).
 const CHUNK: usize = 4 << 10;
 
 /// As [`io::copy`], in writes of at most [`CHUNK`] and never by the kernel's own copy.
@@ -83,7 +83,7 @@ fn put(dir: &Path, name: &str, mode: u32, from: &mut dyn io::Read) -> io::Result
     let temporary = dir.join(format!(".{name}.{}", std::process::id()));
     let written = File::create(&temporary).and_then(|mut file| {
         copy_in_chunks(from, &mut file)?;
-        // The umask has no say in who may run it.
+        // The umask must not decide which users may run the file.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()
     });
@@ -116,7 +116,7 @@ mod tests {
         copy_in_chunks(&mut io::Cursor::new(&content), &mut written).unwrap();
         assert_eq!(written.0, content);
         assert_eq!(written.1, [CHUNK, CHUNK, CHUNK, 7]);
-        // What it is about: no piece of the page cache holds more than what is used.
+        // The point of small writes: no piece of the page cache is larger than a page.
         const { assert!(CHUNK <= 4 << 10) };
     }
 

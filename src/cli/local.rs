@@ -25,9 +25,9 @@ use crate::{
     local::{folder::Folder, homes::Homes},
 };
 
-/// A local API that takes longer does not answer.
+/// A local API that takes longer counts as not answering.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Whoever waits for it asks this often.
+/// How often a command asks again while it waits for the API.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Runs databases on this host, without Kubernetes.
@@ -183,7 +183,7 @@ fn homes(databases: Databases, folder: &Folder) -> Homes {
     Homes::new(all, folder, told, set("NAVIGATOR_HOMES").map(PathBuf::from))
 }
 
-/// The process that serves, or starts to, or was killed and is not gone yet.
+/// The daemon of a folder: it serves, or starts to, or was killed and is not gone yet.
 fn running(folder: &Folder) -> Result<Option<i32>, Failure> {
     folder.daemon().map_err(|error| Failure::new(format!("{}: {error}", folder.path().display())))
 }
@@ -206,7 +206,7 @@ fn say(text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("failed to write: {error}")))
 }
 
-/// Where nothing says it: the port of the last time, or the usual one at first.
+/// The address that was given, or the usual one.
 fn address(given: Option<SocketAddr>) -> SocketAddr {
     given.unwrap_or(crate::local::api::ADDRESS)
 }

@@ -27,7 +27,7 @@ impl Args {
         self.log_format.is_json()
     }
 
-    /// The same for a process that must not wait for whoever reads its log.
+    /// As [`Args::init`], for a process that must not wait for a slow reader of its log.
     ///
     /// # Errors
     /// As of [`Args::init`].

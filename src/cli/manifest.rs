@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
     }
 }
 
-/// Refuses what would print an install that does not do what was asked, or does not start.
+/// Refuses flags that would print an install that does not do what was asked, or does not start.
 fn store(
     kind: StoreKind,
     servers: Vec<String>,

@@ -39,7 +39,7 @@ enum Which {
     Takeover(takeover::Args),
 }
 
-/// How long whoever reads the log may hold up the pilot's end.
+/// How long a slow reader of the log may hold up the pilot's end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The pilot of a database, and its flags.
@@ -179,7 +179,7 @@ fn fail(termination_log: &Path, text: &str, code: u8) -> u8 {
     code
 }
 
-/// What an earlier program of this process left.
+/// The handoff of the program that this process ran before, where one took over.
 #[expect(clippy::disallowed_methods, reason = "no flag: it must not be seen in help")]
 fn handed() -> Result<Option<Handoff>, crate::pilot::process::takeover::Error> {
     match std::env::var(VARIABLE) {

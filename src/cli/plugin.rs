@@ -1,6 +1,6 @@
 //! `kubectl navigator`: `navigator plugin` under the name that kubectl looks for.
 //!
-//! Owns the words of its command line, which begin anew here: whoever types them knows nothing of
+//! Owns the words of its command line, which begin anew here: a user of kubectl knows nothing of
 //! `navigator` and its roles.
 
 mod args;
@@ -55,14 +55,14 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
     let plugin = match parsed {
         Ok(plugin) => plugin,
         Err(error) => {
-            // A closed standard error leaves nobody to tell.
+            // With standard error closed, there is no reader for the text.
             drop(error.print());
             return if error.use_stderr() { exit::USAGE } else { exit::OK };
         }
     };
     match carry_out(plugin, databases) {
         Ok(code) => code,
-        // Who reads no further, as `head` does, has what they want.
+        // A reader that closes the pipe early, as `head` does, has what it wants.
         Err(Error::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
             output::say(&format!("error: {}", error.shown()));
@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
 
 fn carry_out(plugin: Plugin, databases: Databases) -> Result<u8, Error> {
     let Plugin { common, command } = plugin;
-    // What needs no cluster does without one.
+    // Commands that need no API do without one.
     let command = match command {
         Command::Install { what: Install::Generate(args) } => {
             return Ok(super::manifest::run(args, databases));
@@ -97,10 +97,10 @@ fn carry_out(plugin: Plugin, databases: Databases) -> Result<u8, Error> {
     }
 }
 
-/// How a command goes on once all was asked.
+/// How a command goes on once the API was asked.
 enum Ended {
     Code(u8),
-    /// As another program, in the place of this one.
+    /// The process becomes another program.
     Become(Vec<OsString>),
 }
 

@@ -1,6 +1,6 @@
 //! Any cluster of node pools in the terms that every database shares: [`desired`].
 //!
-//! Owns what all clusters have; a database says the rest by [`Runs`]. Pure.
+//! Owns what all clusters have; a database adds its own part through [`Runs`]. Pure.
 
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ pub trait Runs: ClusterKind {
 }
 
 impl ManagedDatabase {
-    /// A database whose nodes are all equal, keep their data and elect nobody among them; a
-    /// database says what it has beside that.
+    /// A database whose nodes are all equal, keep their data and elect no leader. A database that
+    /// differs overrides single fields.
     pub const fn new<K: Runs>(
         services: fn(&Desired) -> Vec<Service>,
         reports: fn(&PilotStatus) -> Reports,
@@ -81,7 +81,7 @@ impl ManagedDatabase {
 /// Reads a cluster object.
 ///
 /// # Errors
-/// When it is none of this kind: our API server lets no such object in.
+/// When the object is not of this kind; our API server stores no such object.
 pub fn desired<K: Runs>(
     object: &DynamicObject,
     settings: &Settings,
@@ -223,7 +223,7 @@ pub fn run_as_user(given: Option<&SecurityContext>, default: i64) -> i64 {
     given.and_then(|context| context.run_as_user).filter(|uid| *uid > 0).unwrap_or(default)
 }
 
-/// Nodes of a pool that asks for so many.
+/// Nodes that a pool asks for; 1 where its spec does not say.
 pub fn replicas(given: Option<i32>) -> u32 {
     given.map_or(1, |replicas| u32::try_from(replicas).unwrap_or_default())
 }

@@ -21,7 +21,7 @@ use crate::{
 /// Name under which we write; owner of our fields on the server.
 pub(crate) const MANAGER: &str = crate::api::names::CONTROLLER;
 
-/// How we call ourselves in audit trails, beside the number of the term.
+/// User agent of the controller in audit logs; the number of the reign is added to it.
 const AGENT: &str = concat!("navigator-controller/v", env!("CARGO_PKG_VERSION"));
 
 pub(crate) struct Context {
@@ -36,7 +36,8 @@ pub(crate) struct Context {
     pub(crate) claim: watch::Receiver<Claim>,
 }
 
-/// The client of [`Context::write`]: a write ends with the claim, whatever the server does.
+/// The client of [`Context::write`]: a write fails when the claim ends, even if the server has not
+/// answered.
 pub(crate) fn writer(client: &Client, claim: &watch::Receiver<Claim>) -> Client {
     fenced(client.clone(), claim.clone(), AGENT)
 }
@@ -44,18 +45,18 @@ pub(crate) fn writer(client: &Client, claim: &watch::Receiver<Claim>) -> Client 
 /// Why a reconcile ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Somebody else changed it; the next reconcile sees that.
+    /// Another client changed the object; the next reconcile sees the change.
     #[error("{kind} {name:?} changed meanwhile")]
     Conflict { kind: String, name: String },
     #[error("failed to {verb} {kind} {name:?}")]
     Request { verb: &'static str, kind: String, name: String, source: Box<kube::Error> },
-    /// Our own API server lets no such object in.
+    /// The object is not of its kind. Our own API server stores no such object.
     #[error("failed to understand {kind} {name:?}")]
     Unreadable { kind: &'static str, name: String, source: serde_json::Error },
     /// Nothing is made in a namespace that is being deleted.
     #[error("namespace {0:?} is being deleted")]
     NamespaceTerminating(String),
-    /// An object of a name that we need belongs to somebody else.
+    /// An object with a name that the cluster needs has another owner, or is of another store.
     #[error("{}", .0.message)]
     Foreign(super::desired::Stalled),
     /// Another process may lead by now: nothing is written any more.
@@ -77,7 +78,7 @@ impl Error {
         }
     }
 
-    /// Nobody answered, or could: it says nothing about the object that was asked for.
+    /// The request got no answer, or a 5xx code. The error says nothing about the object.
     pub(crate) fn is_outage(&self) -> bool {
         let Self::Request { source, .. } = self else { return false };
         !matches!(&**source, kube::Error::Api(status) if status.code < 500)
@@ -95,8 +96,8 @@ impl Error {
     }
 }
 
-/// What the server would not take, in its words, when that is all that is wrong: a policy, a
-/// quota or a webhook that regards one object. Other errors come back.
+/// The server's message, when it refused a single object: because of a policy, a quota or a
+/// webhook. Any other error is returned as it is.
 pub(crate) fn refused(error: Error) -> Result<Stalled, Error> {
     match &error {
         Error::Request { verb, kind, name, source } => match source.as_ref() {

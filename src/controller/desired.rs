@@ -74,7 +74,7 @@ pub struct ManagedDatabase {
     /// Labels that all objects of a cluster carry beside Navigator's own.
     pub labels: &'static [(&'static str, &'static str)],
     pub termination_grace: Duration,
-    /// Role and RoleBinding of the pilots.
+    /// Name of the Role and RoleBinding of a cluster's pilots.
     pub pilot_role: fn(&str) -> String,
     /// A cluster object in the terms that every database shares.
     pub desired: fn(&DynamicObject, &Settings) -> Result<Desired, serde_json::Error>,
@@ -83,7 +83,7 @@ pub struct ManagedDatabase {
     /// Annotations of StatefulSets that only this database has.
     pub set_annotations: fn(&Desired) -> Vec<(&'static str, String)>,
     /// Labels of one node's pod and Pilot beside those of its pool, by its ordinal and what its
-    /// pilot reports. One without a value is taken off.
+    /// pilot reports. A label without a value is taken off.
     pub node_labels: fn(u32, Option<&PilotStatus>) -> Vec<NodeLabel>,
     /// Adapts the specs of Pilots to the nodes that there are.
     pub fit: fn(&mut Desired, &[Existing]),
@@ -98,8 +98,8 @@ pub struct ManagedDatabase {
     /// Fields of the database's part of a Pilot's status that change all the time: no reason to
     /// reconcile a cluster.
     pub gauges: &'static [&'static str],
-    /// Its pilots report `DataOutlivesPod` where no other node has a copy. When they report none,
-    /// there is a copy.
+    /// Pilots of this database report `DataOutlivesPod` while no other node has a copy of the data.
+    /// Without that report, there is a copy.
     pub knows_copies: bool,
     /// The cluster's id, where the database has none of its own, is the cluster object's uid.
     pub id_is_uid: bool,
@@ -118,13 +118,14 @@ pub type NodeLabel = (&'static str, Option<&'static str>);
 /// What a pilot reports of its node, in the terms that every database shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
-    /// It is the one that leads its peers.
+    /// The node is the elected leader of its peers.
     pub elected: bool,
-    /// The database said something of itself.
+    /// The report holds something that the database itself said.
     pub answered: bool,
     /// Data come in or go out.
     pub moves_data: bool,
-    /// The node never was a member, whatever it said: it holds nothing that others lack.
+    /// The node never was a member of the database cluster, whatever else the report holds. So it
+    /// has no data that other nodes lack.
     pub outsider: bool,
 }
 
@@ -132,12 +133,12 @@ pub struct Reports {
 #[derive(Clone, Debug)]
 pub struct Service {
     pub name: String,
-    /// Names of the [`DatabaseNames::ports`] that it shows.
+    /// Names of the [`DatabaseNames::ports`] that the Service exposes.
     pub ports: &'static [&'static str],
     pub reach: Reach,
-    /// Labels that it carries, and selects by, beside the cluster's own.
+    /// Labels of the Service and of its selector, beside the cluster's own.
     pub marks: &'static [(&'static str, &'static str)],
-    /// One that is not wanted is removed.
+    /// A Service that is not wanted is removed.
     pub wanted: bool,
 }
 
@@ -152,7 +153,7 @@ pub enum Reach {
     Client,
 }
 
-/// A pool as it is, as far as it decides about the specs of Pilots.
+/// A pool as it exists, as far as the specs of Pilots depend on it.
 #[derive(Clone, Debug)]
 pub struct Existing {
     pub pool: String,
@@ -163,7 +164,7 @@ pub struct Existing {
 }
 
 impl ManagedDatabase {
-    /// Its clusters as a resource of Kubernetes.
+    /// The API resource of this database's clusters.
     pub fn resource(&self) -> ApiResource {
         let (group, version) = (GROUP.to_owned(), VERSION.to_owned());
         ApiResource {
@@ -216,7 +217,8 @@ pub struct Pool {
     pub pilot: PilotSpec,
     /// Hash of what a person said that the pods are made of; see [`PodInputs::hash`].
     pub pod_hash: String,
-    /// Hashes of pods that were made of the same, said in other words; see [`PodInputs::alike`].
+    /// Hashes of pods whose inputs are equal and were spelled differently; see
+    /// [`PodInputs::alike`].
     pub pods_alike: Vec<String>,
     /// Its nodes may be elected to lead the others.
     pub eligible: bool,
@@ -230,7 +232,7 @@ impl Pool {
         self.pilot.config_hash.as_deref().unwrap_or_default()
     }
 
-    /// Is a pod of this hash made of what is wanted?
+    /// Was a pod with this hash made from the wanted inputs?
     pub fn makes(&self, pod_hash: &str) -> bool {
         self.pod_hash == pod_hash || self.pods_alike.iter().any(|alike| alike == pod_hash)
     }
@@ -254,7 +256,7 @@ impl Pool {
 /// How changes reach running nodes.
 #[derive(Clone, Debug)]
 pub struct Strategy {
-    /// Changes wait until somebody restarts a pod.
+    /// Changes reach a node only when its pod is deleted by hand.
     pub on_delete: bool,
     /// A newer pilot is brought into running pods.
     pub deliver_pilots: bool,
@@ -300,8 +302,8 @@ pub struct Stalled {
 }
 
 impl Desired {
-    /// For Pilots, which lie in one store with their cluster. It does not block the cluster's
-    /// deletion: a pilot is to stop its database while its Pilot is still there.
+    /// Owner reference of Pilots, which are in the same store as their cluster. It does not block
+    /// the cluster's deletion: a pilot has to stop its database while its Pilot still exists.
     pub fn owner(&self) -> OwnerReference {
         OwnerReference {
             api_version: crate::api::v1beta1::API_VERSION.to_owned(),
@@ -313,7 +315,7 @@ impl Desired {
         }
     }
 
-    /// The same, with specs of Pilots that fit these nodes.
+    /// This cluster with the specs of its Pilots adapted to the existing nodes.
     #[must_use]
     pub fn fitting(mut self, existing: &[Existing]) -> Self {
         (self.database.fit)(&mut self, existing);
@@ -332,16 +334,17 @@ pub fn hash(value: &impl Serialize) -> String {
     digest.iter().take(8).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
-/// What a person said that the pods of a pool are made of.
+/// What the spec of a cluster says about the pods of a pool.
 ///
-/// Only what stands in the spec: another default image or probe of a newer controller leaves
-/// the hash alone, so an upgrade of ours restarts no database. Nor does another pilot's image,
-/// whoever names it: running pods get it beside their database (see `plan::deliver`). The version
-/// stands for the image that follows from it.
+/// The inputs come from the spec only. A new default image or probe of a newer controller does not
+/// change the hash, so an upgrade of Navigator restarts no database. The pilot's image is not an
+/// input either, even where the spec names one: running pods get a new pilot beside their database
+/// (see `plan::deliver`). The version stands for the default image that follows from it.
 ///
-/// The hash is stored in every pod: a change of how it is made restarts every database at the next
-/// upgrade. A new field is left out while it is unset (`skip_serializing_if`), and another way to
-/// say the same goes into [`PodInputs::alike`]. The literal hashes in the tests hold that.
+/// The hash is stored in every pod: a change in how it is computed restarts every database at the
+/// next upgrade. A new field is left out while it is unset (`skip_serializing_if`), and another
+/// spelling of an equal value goes into [`PodInputs::alike`]. The literal hashes in the tests guard
+/// that.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodInputs<'a> {
@@ -354,18 +357,18 @@ pub struct PodInputs<'a> {
     pub overlays: &'a [PodTemplate],
 }
 
-/// When an image is pulled says nothing about what runs. These are the words for it.
+/// Pull policies. They do not decide which image runs, so the hash leaves them out.
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 
 impl PodInputs<'_> {
-    /// What a new pod carries: without the words that make no difference.
+    /// Hash that a new pod carries. Pull policy and the spelling of quantities do not count.
     pub fn hash(&self) -> String {
         let image = self.image.map(|image| pulled(image, None));
         let resources = self.resources.map(plain);
         hash(&PodInputs { image: image.as_ref(), resources: resources.as_ref(), ..self.clone() })
     }
 
-    /// What pods of the same carry that were made while such words still counted.
+    /// Hashes of equal pods from releases in which pull policy and spelling still counted.
     pub fn alike(&self) -> Vec<String> {
         let resources = self.resources.map(plain);
         let mut hashes = Vec::new();
@@ -391,7 +394,7 @@ fn pulled(image: &ImageSpec, policy: Option<&str>) -> ImageSpec {
     ImageSpec { pull_policy: policy.map(str::to_owned), ..image.clone() }
 }
 
-/// The same amounts in their plainest spelling.
+/// The resources with each quantity in its plainest spelling.
 fn plain(resources: &ResourceRequirements) -> ResourceRequirements {
     let plain = |amounts: &Option<BTreeMap<String, Quantity>>| {
         let spelled = |(name, amount): (&String, &Quantity)| {
@@ -421,7 +424,7 @@ mod tests {
         serde_json::from_value(amounts).unwrap()
     }
 
-    /// A pool whose pods are made of this.
+    /// A pool whose pods have this image and these resources.
     fn made(image: &ImageSpec, resources: &ResourceRequirements) -> Pool {
         let inputs = PodInputs {
             version: "5.0.6",
@@ -436,8 +439,8 @@ mod tests {
         Pool { pod_hash: inputs.hash(), pods_alike: inputs.alike(), ..pool }
     }
 
-    /// These hashes stand in running pods. If this test fails, so would every user's database be
-    /// restarted by an upgrade: correct the code, not the numbers.
+    /// Running pods carry these hashes. If this test fails, an upgrade would restart every user's
+    /// databases: correct the code, not the numbers.
     #[test]
     fn hashes_that_released_controllers_stored_stay_what_they_are() {
         let (image, amounts) = (image(None), resources(json!({"limits": {"memory": "4Gi"}})));
@@ -481,7 +484,7 @@ mod tests {
             let earlier = made(&image(policy), &written);
             assert_eq!(earlier.pod_hash, wanted.pod_hash, "{policy:?}");
             assert!(wanted.makes(&earlier.pod_hash));
-            // Pods of an earlier release carry the hash of the very words.
+            // Pods of an earlier release carry the hash of the spec as it was spelled.
             let literal = hash(&json!({
                 "version": "5.0.6", "image": image(policy), "runAsUser": null, "zone": null,
                 "resources": written, "persistent": true, "overlays": [],

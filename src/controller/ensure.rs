@@ -1,6 +1,7 @@
-//! Makes the objects of a cluster as they were built, and gives back what somebody took from them.
+//! Makes the objects of a cluster as `resources` builds them, and repairs what another client
+//! changed in them.
 //!
-//! Invariants: nothing is written that already is so; nothing that belongs to somebody else is
+//! Invariants: an object that is as built is not written; an object of another owner is not
 //! touched.
 
 mod adopt;
@@ -28,15 +29,16 @@ use super::{
 };
 use crate::api::{names::annotation, quantity};
 
-/// Makes every object of the cluster as it should be, and every Pilot that a node needs. What the
-/// server will not take of one object holds no other up; the first such refusal is returned.
+/// Makes every object of the cluster as it should be, and every Pilot that a node needs. A refusal
+/// of one object does not hold the others up; the first refusal is returned.
 pub(crate) async fn ensure(
     ctx: &Context,
     desired: &Desired,
     observed: &Observed,
 ) -> Result<Option<Stalled>, Error> {
-    // Pilots of volumes that were kept come before any pod, in all pools: a node whose own volume is
-    // lost founds when all Pilots have said that theirs are empty, so a refusal of one holds all up.
+    // Pilots for volumes that were kept are made before any pod, in all pools. A node whose own
+    // volume is lost founds a new cluster once all Pilots report empty volumes, so a refusal here
+    // holds all up.
     for pool in observed.pools.iter().filter(|pool| pool.set.is_none()) {
         let Some(wanted) = desired.pool(&pool.name) else { continue };
         for ordinal in 0..pool.initial() {
@@ -70,7 +72,7 @@ pub(crate) async fn ensure(
     Ok(first)
 }
 
-/// Makes one object as it was built, or gives back what somebody took from it.
+/// Makes one object as it was built, or repairs what another client changed in it.
 pub(crate) async fn ensure_object(
     ctx: &Context,
     desired: &Desired,
@@ -105,13 +107,13 @@ async fn ensure_set(
         let finished = annotations.is_some_and(|all| all.contains_key(annotation::CONFIG_HASH));
         let mut version = known.metadata.resource_version.clone();
         if !finished {
-            // Whoever made it did not come so far.
+            // The set was created and never finished, so its maker may still own fields by update.
             version = disown(ctx, desired, set, &known.metadata).await?.resource_version;
         }
         return change(ctx, desired, set, version).await;
     }
     if let Some(found) = unknown(ctx, desired, set).await? {
-        // It was built without regard to what is there, so nothing but its labels is right.
+        // The body was built without regard to the existing set, so only its labels are right.
         let labels = &set.body["metadata"]["labels"];
         adopt::relabel(ctx, desired, &set.resource, &found, labels).await?;
         return Err(Error::Conflict { kind: set.resource.kind.clone(), name: name.clone() });
@@ -125,8 +127,9 @@ async fn ensure_set(
     Ok(())
 }
 
-/// A StatefulSet as it is created: without pods, and not yet what was built. Were it made by an apply,
-/// one of a former leader that the server carries out late would set it to the size it was born with.
+/// A StatefulSet as it is created: without replicas, and without the hash of a finished one. A
+/// create is used because an apply of a former leader that arrives late would reset the size of the
+/// set.
 fn unborn(body: &Value) -> Value {
     let mut body = body.clone();
     body["spec"]["replicas"] = json!(0);
@@ -136,8 +139,8 @@ fn unborn(body: &Value) -> Value {
     body
 }
 
-/// What an earlier cluster of this name left is taken over, and written as this one wants it. Not
-/// a StatefulSet: its pods run, and whose data they have a person must say.
+/// Objects of an earlier cluster of this name are taken over and rewritten for this one. A
+/// StatefulSet is not: its pods run, and a person must say whose data they hold.
 fn ours_or_former(desired: &Desired, object: &Prepared, found: &ObjectMeta) -> Result<(), Error> {
     if former(found, desired) { Ok(()) } else { ours(desired, object, found) }
 }
@@ -149,9 +152,9 @@ fn ours(desired: &Desired, object: &Prepared, found: &ObjectMeta) -> Result<(), 
     Err(Error::Foreign(foreign(&object.resource.kind, found, desired)))
 }
 
-/// An object that the caches do not know, and the server does: it lost the labels by which we
-/// watch, or is too new for the caches. The server is asked because an apply would take over what
-/// somebody else made.
+/// Asks the server for an object that the caches lack: it may have lost the labels by which we
+/// watch, or be too new for the caches. Without this check an apply would take over an object that
+/// another client made.
 async fn unknown(
     ctx: &Context,
     desired: &Desired,
@@ -168,8 +171,8 @@ async fn unknown(
     Ok(Some(found))
 }
 
-/// Is the object what was built? Its hash says what it was made from; the comparison sees what
-/// somebody changed since.
+/// Is the object what was built? Its hash says what it was made from; the comparison finds what
+/// another client changed since.
 fn current(prepared: &Prepared, found: &Value) -> bool {
     let hash = found["metadata"]["annotations"][annotation::CONFIG_HASH].as_str();
     hash == Some(prepared.hash()) && holds(found, &prepared.body)
@@ -193,7 +196,7 @@ fn holds(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Absent and empty are one to the server.
+/// The server treats absent and empty values alike.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -213,7 +216,7 @@ async fn not_terminating(ctx: &Context, desired: &Desired) -> Result<(), Error> 
     Ok(())
 }
 
-/// Services that the cluster does not want any more.
+/// Deletes Services that the cluster does not want any more.
 async fn remove_services(ctx: &Context, desired: &Desired) -> Result<(), Error> {
     let resource = ApiResource::erase::<Service>(&());
     for service in (desired.database.services)(desired) {

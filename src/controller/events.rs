@@ -95,15 +95,15 @@ fn nodes(count: u32) -> String {
     format!("{count} {}", if count == 1 { "node" } else { "nodes" })
 }
 
-/// Conditions whose loss is told, the events of their loss and their return.
+/// Conditions whose loss is worth an event, with the events of their loss and their return.
 const TURNS: [(&str, &str, &str); 2] =
     [("Available", "AvailabilityLost", "Available"), ("Ready", "ReadyLost", "Ready")];
 
 /// Reasons for which a cluster is not ready because a person wants it so.
 const AS_ASKED: [&str; 4] = ["ClusterPaused", "ClusterStopped", "ConfigureInProgress", "Deleting"];
 
-/// What was lost without anybody's doing, and what is back. An operation and a stall have events of
-/// their own.
+/// Events for conditions that stopped being True although no person asked for that, and for those
+/// that are True again. An operation and a stall have events of their own.
 fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Notice> {
     let operation = after.operation.as_ref().map(|operation| operation.type_.as_str());
     let stops = operation == Some("Stop") || after.phase.as_deref() == Some("Stopped");
@@ -193,7 +193,8 @@ mod tests {
         testing::sample::{desired, observed},
     };
 
-    /// What is told of a cluster of three that is as it should be, and then looks like this.
+    /// Events of a cluster of three nodes that is as it should be and then goes through these
+    /// changes.
     fn told(changes: &[fn(&mut Desired, &mut Observed)]) -> Vec<String> {
         let (mut desired, now) = (desired(&[("a", 3)], "new"), Timestamp::UNIX_EPOCH);
         let mut look = |change: fn(&mut Desired, &mut Observed)| {

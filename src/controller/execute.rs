@@ -121,8 +121,8 @@ async fn give_spec(
     Ok(())
 }
 
-/// Gives a node the newest spec and the order to stop; both at once, so that it is started with
-/// the newest spec whatever happens to us.
+/// Gives a node the newest spec and the order to stop in one write, so that the database starts
+/// with the newest spec even if this controller ends.
 async fn restart_in_place(
     ctx: &Context,
     desired: &Desired,
@@ -140,7 +140,7 @@ async fn restart_in_place(
 }
 
 /// Adds a container that installs the wanted pilot to a running pod. The server merges lists of
-/// containers by name, so what is there stays; the uid makes it this very pod.
+/// containers by name, so existing containers stay. The uid makes sure that it is this very pod.
 async fn deliver(
     ctx: &Context,
     desired: &Desired,
@@ -173,7 +173,7 @@ async fn resize(
     };
     let Some(set) = &found.set else { return Ok(()) };
     if let Some(wanted) = desired.pool(pool) {
-        // New nodes get specs that fit the cluster that they make.
+        // New nodes get specs that fit the cluster as it is after the resize.
         let resized = desired.clone().fitting(&observed.resized(pool, to).existing());
         let fitting = resized.pool(pool).unwrap_or(wanted);
         for ordinal in set.replicas..to {

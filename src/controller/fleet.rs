@@ -1,7 +1,8 @@
-//! Figures about clusters: what each one's status says, read off the caches at each scrape.
+//! Metrics of clusters: what each cluster's status says, read from the caches at each scrape.
 //!
-//! Only the leader tells them, so that each is told once. The names of clusters are people's, and
-//! Prometheus keeps a series for each: so there is a bound, and those that are not Ready come first.
+//! Only the leader exports them, so that each cluster is counted once. Users choose the names of
+//! clusters, and Prometheus keeps a series for each name. So their number is bounded, and clusters
+//! that are not Ready come first.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,8 @@ use super::{
 };
 use crate::api::{printer, v1beta1::ClusterStatus};
 
-/// Clusters that have series of their own: with nine series each, well below what is felt.
+/// Most clusters that have series of their own: with ten series each at most, well below what
+/// Prometheus notices.
 const CLUSTERS: usize = 500;
 
 /// Conditions that have a series for each cluster.
@@ -25,7 +27,7 @@ const CONDITIONS: [&str; 4] = ["Ready", "Available", "Stalled", "PilotsCurrent"]
 
 const CLUSTER: [&str; 3] = ["kind", "namespace", "name"];
 
-/// Adds the figures to those that the process tells.
+/// Adds these metrics to those of the process.
 pub(super) fn register(registry: &Registry, source: Source) {
     registry.register(collector(source)).expect("the registry holds no metric of these names");
 }
@@ -36,7 +38,7 @@ pub(super) fn collector(source: Source) -> Box<dyn Collector> {
 
 struct Fleet {
     source: Source,
-    /// Holds no series: each scrape fills ones of its own.
+    /// Describes the metrics and holds no series: each scrape fills gauges of its own.
     gauges: Gauges,
 }
 

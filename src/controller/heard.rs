@@ -1,7 +1,7 @@
 //! When each pilot was heard, by our own clock.
 //!
-//! A report counts from the moment at which we saw it change: a pilot whose clock is wrong is
-//! neither silent nor fresh for that. Decides nothing.
+//! A report counts from the moment at which this controller saw it change. So a pilot whose clock
+//! is wrong is neither silent nor fresh because of that. Decides nothing.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::DefaultHasher},
@@ -17,23 +17,24 @@ use crate::api::v1beta1::Pilot;
 /// Reason of the condition Ready that we write on a Pilot whose pilot is not heard.
 pub(crate) const SILENT: &str = "PilotSilent";
 
-/// The same where that is no wonder: its token is of a ServiceAccount that is no more.
+/// Reason of that condition where the silence is explained: the token is of a deleted
+/// ServiceAccount.
 pub(crate) const TURNED_AWAY: &str = "PilotTurnedAway";
 
-/// Did we write this reason, and not the pilot?
+/// Did the controller write this reason, and not the pilot?
 pub(crate) fn says_unheard(reason: &str) -> bool {
     [SILENT, TURNED_AWAY].contains(&reason)
 }
 
-/// Shared by the watch, which hears, and those who ask.
+/// Shared by the watch of Pilots, which notes reports, and the readers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By uid of the Pilot.
+    /// Last reports by uid of the Pilot.
     pilots: HashMap<String, LastReport>,
-    /// When the API was last found to be away: nobody could be heard until then.
+    /// When the API last failed to answer: no pilot could be heard until then.
     api_away: Option<Instant>,
 }
 
@@ -43,7 +44,7 @@ struct LastReport {
     ready: bool,
     /// When the report was seen to change last, or was seen first.
     at: Instant,
-    /// It changed before our eyes; else nobody knows how old it is.
+    /// The report changed while this controller watched. Otherwise its age is unknown.
     moved: bool,
     /// When the node was seen to become ready, or was seen first.
     returned: Option<Instant>,
@@ -56,16 +57,16 @@ const FRESH: Duration = Duration::from_secs(60);
 /// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hearing {
-    /// How long ago it reported last.
+    /// How long ago the pilot reported last.
     pub(crate) ago: Duration,
-    /// It reported before our eyes.
+    /// The pilot reported while this controller watched.
     pub(crate) heard: bool,
-    /// How long ago its node became ready, as far as we were there to see.
+    /// How long ago the node was seen to become ready, or was seen first.
     pub(crate) returned: Duration,
 }
 
 impl Hearing {
-    /// One that reports all the time, of a node that has long been there.
+    /// A pilot that reports all the time, of a node that became ready long ago.
     #[cfg(test)]
     pub(crate) const STEADY: Self =
         Self { ago: Duration::ZERO, heard: true, returned: Duration::MAX };
@@ -74,17 +75,17 @@ impl Hearing {
         self.heard && !self.is_over()
     }
 
-    /// Its last report is so old that it counts for nothing.
+    /// The pilot's last report is so old that it counts for nothing.
     pub(crate) fn is_over(&self) -> bool {
         self.ago >= FRESH
     }
 }
 
 impl Heard {
-    /// Notes what a watch showed.
+    /// Notes a Pilot that the watch delivered.
     pub(crate) fn note(&self, pilot: &Pilot, now: Instant) {
         let ready = pilot.status.conditions.iter().find(|found| found.type_ == "Ready");
-        // That is what we wrote ourselves.
+        // The controller wrote this condition itself, so it is no report.
         if ready.is_some_and(|ready| says_unheard(&ready.reason)) {
             return;
         }
@@ -110,13 +111,13 @@ impl Heard {
         last.ready = ready;
     }
 
-    /// The API cannot be asked: until it can, and for as long again as a pilot needs to find that
-    /// out, silence means nothing.
+    /// Notes that the API does not answer. Silence counts from the last such moment at the
+    /// earliest, so that pilots have time to notice that the API is back.
     pub(crate) fn api_is_away(&self, now: Instant) {
         self.state().api_away = Some(now);
     }
 
-    /// By uid of the Pilot.
+    /// What is known of a pilot, by uid of its Pilot.
     pub(crate) fn of(&self, pilot: &str, now: Instant) -> Hearing {
         let state = self.state();
         let hearing = |last: &LastReport| Hearing {
@@ -127,7 +128,7 @@ impl Heard {
         state.pilots.get(pilot).map(hearing).unwrap_or_default()
     }
 
-    /// Every pilot reported just now, of nodes that have long been there.
+    /// Makes every pilot one that reported just now, of a node that became ready long ago.
     #[cfg(test)]
     pub(crate) fn hear_all(&self, pilots: &[Arc<Pilot>]) {
         for pilot in pilots {
@@ -197,7 +198,8 @@ mod tests {
         assert_eq!(silence(&beating(7200)), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
         assert_eq!(silence(&beating(7200)), MINUTE);
-        // An hour in the past, but it moved. What we write ourselves is no report of its pilot.
+        // The new heartbeat is an hour in the past, but it changed. What the controller writes is
+        // no report.
         assert_eq!(silence(&beating(3600)), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
         assert_eq!(silence(&saying(3600, "Unknown", "PilotSilent")), MINUTE);

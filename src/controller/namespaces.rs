@@ -58,7 +58,7 @@ impl Ending {
         names
     }
 
-    /// Its condition is to be written once more.
+    /// The namespace's condition is to be written once more.
     fn again(&mut self, namespace: String) {
         self.0.insert(namespace);
     }

@@ -48,11 +48,11 @@ pub(crate) struct Objects {
 pub(crate) struct Observed {
     /// Wanted pools in the order of the spec, then pools that are no longer wanted.
     pub(crate) pools: Vec<ObservedPool>,
-    /// An object of a name that we need belongs to somebody else, or to another store.
+    /// An object with a name that the cluster needs has another owner, or is of another store.
     pub(crate) stalled: Option<Stalled>,
-    /// What the server would not take of what was written last, or why nothing could be written.
+    /// The server's refusal of the last write, or why nothing could be written.
     pub(crate) refused: Option<Stalled>,
-    /// The pilot that leads the others, as they agreed.
+    /// The pilot that holds the cluster's LeaderLease.
     pub(crate) leader: Option<String>,
 }
 
@@ -93,13 +93,14 @@ pub(crate) struct PodFacts {
     pub(crate) started: bool,
     /// Annotation config-hash: what the pod is made of.
     pub(crate) hash: String,
-    /// The same of the template of its StatefulSet, if that is the one that the pod was made of.
+    /// Annotation config-hash of the StatefulSet's template, if the pod was made from that
+    /// template.
     pub(crate) template: Option<String>,
-    /// What brought pilots into the pod, the first of them its init container.
+    /// Containers that brought pilots into the pod; the first is the init container.
     pub(crate) installers: Vec<Installer>,
     /// Why the pod does not get ready without help.
     pub(crate) trouble: Option<Trouble>,
-    /// Its token may be of an earlier ServiceAccount, until then.
+    /// The pod's token may be of an earlier ServiceAccount, until then.
     pub(crate) token_renewed_by: Option<Timestamp>,
 }
 
@@ -108,7 +109,7 @@ pub(crate) struct Trouble {
     /// Reason for the cluster's conditions.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// It is not over in a moment, as a slow registry or a machine that is being made would be.
+    /// The trouble has lasted longer than a slow registry or a new machine would take.
     pub(crate) lasts: bool,
 }
 
@@ -121,13 +122,14 @@ pub(crate) struct PilotFacts {
     pub(crate) phase_ours: bool,
     /// Owned by this cluster; false for one that can be adopted.
     pub(crate) owned: bool,
-    /// The node is the one that its peers follow, where a database has such a one.
-    /// It leads its peers, or may be elected to, or has a state that matters.
+    /// The node is the elected leader of its peers, where a database has one.
     pub(crate) elected: bool,
+    /// The peers of the node may elect it.
     pub(crate) eligible: bool,
+    /// The node has a state that matters.
     pub(crate) keeps_data: bool,
     pub(crate) ready: bool,
-    /// When its pilot was heard, which no object says; see [`Observed::hear`].
+    /// When the pilot was heard, which no object says; see [`Observed::hear`].
     pub(crate) hearing: Hearing,
     /// The node is, or was, a member of the database cluster.
     pub(crate) identity: bool,
@@ -139,43 +141,45 @@ pub(crate) struct PilotFacts {
     pub(crate) idle: bool,
     /// The host passed the pilot's checks, which include whose data lie on the volume.
     pub(crate) checked: bool,
-    /// Uid of the claim that was there before the Pilot, empty for none; `None` where nobody noted it.
+    /// Uid of the claim that was there before the Pilot, empty for none; `None` where it was not
+    /// noted.
     pub(crate) earlier_claim: Option<String>,
     pub(crate) decommissioned: bool,
     pub(crate) stopped: bool,
     pub(crate) irreversible: bool,
-    /// The node joins its ring or leaves it: that takes what it takes.
+    /// The node moves data because it joins or leaves, which takes as long as it takes.
     pub(crate) at_work: bool,
     /// Progress or refusal of a decommission, in a sentence.
     pub(crate) progress: Option<String>,
     pub(crate) running_hash: Option<String>,
     /// The database cannot be run with the spec of its Pilot.
     pub(crate) failed: bool,
-    /// What the pilot thinks of the newest spec; `None` while it has not said.
+    /// The pilot's verdict on the newest spec; `None` until it has judged that spec.
     pub(crate) validated: Option<Result<(), String>>,
     pub(crate) version: Option<String>,
     /// Which installation of its program the pilot runs.
     pub(crate) program: Option<String>,
-    /// Reason and message of a program that lies in the place of that one.
+    /// Reason and message of the condition ProgramCurrent while another program is installed.
     pub(crate) successor: Option<(String, String)>,
     pub(crate) health: Option<Health>,
     /// Why its database takes no writes, or soon will not: the volume is full.
     pub(crate) full: Option<String>,
     pub(crate) cluster_id: Option<String>,
-    /// Whether rows are here that are other nodes' now, where a database tells that at all.
+    /// Whether the node has rows of ranges that other nodes own now; `None` where the database does
+    /// not tell.
     pub(crate) cleanup: Option<CleanupFacts>,
     /// Predicate and message of what speaks against stopping this node.
     pub(crate) blockers: Vec<(String, String)>,
     /// What the Ready condition says while it is not True.
     pub(crate) not_ready: Option<String>,
-    /// The Ready condition is ours: its pilot has not been heard for long.
+    /// The controller wrote the Ready condition: the pilot has not been heard for long.
     pub(crate) marked_unheard: bool,
 }
 
-/// What a pilot says of rows that are other nodes' now.
+/// What a pilot says of rows of ranges that other nodes own now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CleanupFacts {
-    /// There are some; or nobody knows.
+    /// There are such rows, or the pilot does not know.
     pub(crate) due: bool,
     pub(crate) message: String,
 }
@@ -187,12 +191,12 @@ pub(crate) struct ClaimFacts {
     pub(crate) resource_version: String,
     pub(crate) terminating: bool,
     pub(crate) capacity: Option<String>,
-    /// There is a volume behind it that stays, and what a node wrote may lie on it.
+    /// The claim has a volume that stays, and a node may have written data to it.
     pub(crate) holds_data: bool,
 }
 
 impl Observed {
-    /// What decides about the specs of Pilots.
+    /// The facts on which the specs of Pilots depend.
     pub(crate) fn existing(&self) -> Vec<Existing> {
         let one = |pool: &ObservedPool| Existing {
             pool: pool.name.clone(),
@@ -202,7 +206,7 @@ impl Observed {
         self.pools.iter().map(one).collect()
     }
 
-    /// Adds what is known of each pilot, by the uid of its Pilot, beside its objects.
+    /// Adds what was heard of each pilot, by the uid of its Pilot.
     pub(crate) fn hear(&mut self, heard: impl Fn(&str) -> Hearing) {
         for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
             if let Some(pilot) = &mut member.pilot {
@@ -212,7 +216,7 @@ impl Observed {
         }
     }
 
-    /// The same, had this pool so many replicas.
+    /// The cluster as it would be with so many replicas in this pool.
     pub(crate) fn resized(&self, pool: &str, to: u32) -> Self {
         let mut resized = self.clone();
         for set in resized.pools.iter_mut().filter(|found| found.name == pool) {
@@ -235,7 +239,7 @@ impl Member {
         self.pilot.as_ref().and_then(|pilot| pilot.spec.phase.clone()).unwrap_or_default()
     }
 
-    /// Was an intent other than Running written by us?
+    /// Is this the node's intent, and did the controller write it?
     pub(crate) fn intends(&self, intent: &PilotIntent) -> bool {
         self.intent() == *intent && self.pilot.as_ref().is_some_and(|pilot| pilot.phase_ours)
     }
@@ -251,41 +255,41 @@ impl Member {
         (acts && !pilot.phase_ours).then_some(intent)
     }
 
-    /// Is it only that its pilot is not heard? The kubelet hears it, and finds the database ready.
+    /// Is the pilot not heard, although the kubelet hears it and finds the database ready?
     pub(crate) fn unheard(&self) -> bool {
         let ready = self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating);
         let silent = |pilot: &PilotFacts| pilot.hearing.is_over() || pilot.marked_unheard;
         ready && self.pilot.as_ref().is_some_and(silent)
     }
 
-    /// Is its pilot not heard since the API turns it away? Says when its pod has a token of its
-    /// ServiceAccount again, at the latest.
+    /// When the pod has a valid token again, at the latest. `None` unless the API turns the pilot
+    /// away because its ServiceAccount was deleted and made again.
     pub(crate) fn turned_away(&self) -> Option<Timestamp> {
         let pod = self.pod.as_ref().filter(|pod| pod.started && !pod.terminating)?;
         let unheard = self.pilot.as_ref().is_some_and(|pilot| pilot.marked_unheard);
         pod.token_renewed_by.filter(|_| unheard)
     }
 
-    /// Does its pilot say of this very pod that its database cannot be run?
+    /// Does the pilot of this very pod report that its database cannot be run?
     pub(crate) fn fails(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
         pilot.failed && !pilot.hearing.is_over() && pilot.instance.as_ref() == Some(&pod.uid)
     }
 
-    /// Does its pilot say now that data come in or go out?
+    /// Does the pilot report now that data come in or go out?
     pub(crate) fn at_work(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.at_work && !pilot.hearing.is_over())
     }
 
     /// Would the data of this node go with its pod?
     pub(crate) fn dies_with_pod(&self) -> bool {
-        // Without a Pilot nobody says that there are none.
+        // Without a Pilot there is no report that the pod holds no data.
         let has = self.pilot.as_ref().is_none_or(|pilot| pilot.identity && !pilot.decommissioned);
         let keeps = self.pilot.as_ref().is_none_or(|pilot| pilot.keeps_data);
         has && keeps && self.pod.as_ref().is_some_and(|pod| pod.holds_data && pod.started)
     }
 
-    /// May the others elect this node?
+    /// May the other nodes elect this node?
     pub(crate) fn eligible(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.eligible)
     }
@@ -306,14 +310,15 @@ impl Member {
     }
 
     /// The node holds data of the database cluster, or may: its volume is older than its Pilot, and
-    /// no pilot has said yet what lies there.
+    /// no pilot has reported yet what the volume holds.
     pub(crate) fn may_be_member(&self) -> bool {
         let unread = self.pilot.as_ref().is_some_and(|pilot| !pilot.checked);
         self.has_identity() || (unread && !self.is_first_life())
     }
 
-    /// Does what may lie on the volume come from the time of this Pilot? An older one may hold what
-    /// an earlier node of this name wrote. Clocks do not tell: the two lie on servers of their own.
+    /// Was the volume made later than this Pilot? An older volume may hold data of an earlier node
+    /// of this name. Creation times do not tell: claim and Pilot are on servers with clocks of
+    /// their own.
     pub(crate) fn is_first_life(&self) -> bool {
         let Some(claim) = self.claim.as_ref().filter(|claim| claim.holds_data) else { return true };
         let noted = |pilot: &PilotFacts| {
@@ -322,11 +327,11 @@ impl Member {
         self.pilot.as_ref().is_none_or(noted)
     }
 
-    /// The database was started here and never came so far as to answer, and does not run now.
-    /// It never joined the others then, and nothing can be lost with the node.
+    /// The database never answered its pilot, and does not run now. So it never joined the other
+    /// nodes, and nothing can be lost with the node.
     ///
-    /// Only the pilot of this very pod can say so, and only while it is heard. Of an older volume
-    /// it must have been able to read whose data they are.
+    /// Only the pilot of this very pod can tell, and only while it is heard. If the volume is older
+    /// than the Pilot, the pilot must also have read whose data the volume holds.
     pub(crate) fn never_served(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
         let speaks = pilot.instance.as_ref() == Some(&pod.uid) && pilot.hearing.is_fresh();
@@ -345,7 +350,7 @@ impl ObservedPool {
         nodes.saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
     }
 
-    /// Do its nodes hold the quorum?
+    /// May nodes of the pool be elected?
     pub(crate) fn eligible(&self) -> bool {
         self.members.values().any(Member::eligible)
     }
@@ -354,16 +359,16 @@ impl ObservedPool {
         self.set.as_ref().map_or(0, |set| set.replicas)
     }
 
-    /// Nodes that joined the database cluster and did not leave it: a StatefulSet must have at
-    /// least so many, or data would be shut out.
+    /// Replicas that the StatefulSet needs, at least, to have a pod for every node that joined the
+    /// database cluster and did not leave it. With fewer, data would be shut out.
     pub(crate) fn returning(&self) -> u32 {
         self.one_past_last(|member| member.may_be_member() && !member.decommissioned())
     }
 
-    /// Replicas that a StatefulSet is made with. Pods without one (it was deleted and its pods
-    /// orphaned) are kept. Volumes that an earlier cluster of this name left hold its members: all
-    /// start, because a quorum may need them, also those that nobody wants any more. Those move
-    /// their data away and leave like any other node.
+    /// Replicas with which a StatefulSet is made. Pods that a deleted StatefulSet left as orphans
+    /// are kept. Volumes of an earlier cluster of this name hold the members of the database
+    /// cluster: all of them start, because a quorum may need them. Those that the spec does not
+    /// want move their data away and leave like any other node.
     pub(crate) fn initial(&self) -> u32 {
         let orphan = |member: &Member| member.pod.as_ref().is_some_and(|pod| !pod.terminating);
         let kept = |member: &Member| {
@@ -378,7 +383,7 @@ impl ObservedPool {
         last.map_or(0, |(ordinal, _)| ordinal + 1)
     }
 
-    /// Members that the StatefulSet runs, those included that have nothing yet.
+    /// Ordinals that the StatefulSet runs, with the members that have an object already.
     pub(crate) fn running(&self) -> impl Iterator<Item = (u32, Option<&Member>)> {
         (0..self.replicas()).map(|ordinal| (ordinal, self.members.get(&ordinal)))
     }
@@ -446,8 +451,8 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
     Observed { pools, stalled, ..Observed::default() }
 }
 
-/// A pod is not broken that is not ready for long because its node is at work, or because a
-/// person keeps it so.
+/// Clears the missed deadline of a pod whose node moves data, or is kept down by a person: such a
+/// pod is not broken.
 fn excuse(member: &mut Member) {
     let busy = member.held().is_some() || member.at_work();
     if let Some(pod) = member.pod.as_mut().filter(|_| busy) {
@@ -455,7 +460,7 @@ fn excuse(member: &mut Member) {
     }
 }
 
-/// The member of this name, `<set>-<ordinal>`, made when it is the first to be observed of it.
+/// The member of this name, `<set>-<ordinal>`; added when this is the first object seen of it.
 fn member<'a>(pools: &'a mut [ObservedPool], name: Option<&str>) -> Option<&'a mut Member> {
     let (set, ordinal) = name?.rsplit_once('-')?;
     let ordinal: u32 = ordinal.parse().ok()?;
@@ -468,8 +473,8 @@ pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Uid of the cluster that an object was made for: by its mark, else by its owner, as a Pilot has
-/// one, and as everything had that a release before 0.3 made.
+/// Uid of the cluster that an object was made for: from its annotation, else from its controller
+/// reference. Pilots have such a reference, and so has every object that a release before 0.3 made.
 pub(crate) fn made_for(meta: &ObjectMeta) -> Option<&str> {
     let marked = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_UID));
     let owner = || controller(meta).map(|owner| owner.uid.as_str());
@@ -482,7 +487,7 @@ pub(crate) fn owned(meta: &ObjectMeta, desired: &Desired) -> bool {
 }
 
 /// Was the object made for an earlier cluster of this name? There is one cluster of a name at a
-/// time, so that one is gone.
+/// time, so the earlier one is gone.
 pub(crate) fn former(meta: &ObjectMeta, desired: &Desired) -> bool {
     let labels = meta.labels.as_ref();
     let has = |key, value| labels.and_then(|all| all.get(key)).is_some_and(|found| found == value);
@@ -493,7 +498,7 @@ pub(crate) fn former(meta: &ObjectMeta, desired: &Desired) -> bool {
         && has(desired.database.names.cluster_label, desired.name.as_str())
 }
 
-/// Owners of an object, without clusters: those are no owners of what Kubernetes holds.
+/// Owner references of an object without clusters: no cluster owns an object in Kubernetes.
 pub(crate) fn owners_but_ours(meta: &ObjectMeta) -> Vec<&OwnerReference> {
     meta.owner_references.iter().flatten().filter(|owner| !is_cluster(owner)).collect()
 }
@@ -503,7 +508,7 @@ pub(crate) fn is_cluster(owner: &OwnerReference) -> bool {
     owner.api_version.split('/').next() == Some(crate::api::GROUP)
 }
 
-/// Why an object of a name that we need cannot be used, and what leads on.
+/// Why an object with a name that the cluster needs cannot be used, and what a person can do.
 pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stalled {
     let name = meta.name.as_deref().unwrap_or_default();
     let cluster = desired.database.names.kind;
@@ -548,7 +553,7 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stall
     }
 }
 
-/// What a person can do about an object of a name that we need.
+/// What a person can do about an object with a name that the cluster needs.
 fn ways(kind: &str, name: &str, desired: &Desired) -> String {
     let kind = kind.to_lowercase();
     let (namespace, uid, key) = (&desired.namespace, &desired.uid, annotation::CLUSTER_UID);
@@ -605,8 +610,8 @@ fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
     }
 }
 
-/// What the template says that a pod was made of, while its StatefulSet has no newer one: another
-/// pod would be made of the same.
+/// Hash in the template that a pod was made from, if the StatefulSet has no newer template. A new
+/// pod would then be made from the same template.
 fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
     let (name, _) = pod.metadata.name.as_deref()?.rsplit_once('-')?;
     let set = sets.iter().find(|set| set.metadata.name.as_deref() == Some(name))?;
@@ -620,15 +625,15 @@ fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
     newest.then(|| hash.unwrap_or_default())
 }
 
-/// Is the data volume a part of the pod? That is what the pod is made of, not what the spec says
-/// by now: persistence that is added later reaches no volume.
+/// Is the data volume a part of the pod? The volumes of the pod decide, not the cluster's spec:
+/// persistence that is added later does not reach a pod that is there.
 fn holds_data(pod: &Pod, desired: &Desired) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     let data = volumes.into_iter().flatten().find(|v| v.name == desired.database.names.data_volume);
     data.is_some_and(|volume| volume.empty_dir.is_some() || volume.ephemeral.is_some())
 }
 
-/// Waiting reasons of containers that do not end by themselves.
+/// Reasons of waiting containers that do not pass by themselves, and the reason for conditions.
 const WAITING: &[(&str, &str)] = &[
     ("ErrImagePull", "ImagePullFailed"),
     ("ImagePullBackOff", "ImagePullFailed"),
@@ -675,11 +680,11 @@ fn trouble(pod: &Pod, desired: &Desired, now: Timestamp) -> Option<Trouble> {
     })
 }
 
-/// Registries and autoscalers take their time: until then a pod that waits for them is reported, and
-/// is no reason to call its cluster stalled.
+/// Registries and autoscalers take their time. A pod that has waited for them for less than this is
+/// reported, and does not make its cluster Stalled.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Without a time nobody knows, and nothing would ever say so.
+/// Trouble without a start time counts as lasting, because its age would never be known.
 fn lasts(since: Option<Timestamp>, now: Timestamp) -> bool {
     since.is_none_or(|since| age(since, now) >= PATIENCE)
 }
@@ -719,7 +724,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         decommissioned: is("Decommissioned"),
         stopped: status.phase == Some(PilotPhase::Stopped) || is("Stopped"),
         irreversible: decommission.is_some_and(|progress| progress.irreversible),
-        // What was heard of a process that ended is no work.
+        // A report about a process that has ended does not count as work.
         at_work: (reports.moves_data && status.process.is_some())
             || status.phase == Some(PilotPhase::Decommissioning),
         progress: decommission.map(|progress| {
@@ -758,8 +763,9 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
     }
 }
 
-/// What a pilot knows of its database comes from the database, and is kept over restarts of both.
-/// One that says it never was a member has answered for nobody's data.
+/// Has the database ever answered its pilot? These fields come from the database, and the pilot
+/// keeps them over restarts of both. A node that never was a member has no data, so its answers do
+/// not count.
 fn answered(status: &PilotStatus, reports: Reports) -> bool {
     if reports.outsider && status.identity.is_none() {
         return false;

@@ -1,11 +1,12 @@
-//! Owners of what Kubernetes holds: no cluster is one.
+//! Takes clusters out of the owner references of objects in Kubernetes.
 //!
-//! Kubernetes' garbage collector deletes what an absent owner owned, and asks our API whether the
-//! owner is there. Whoever answers 404 for another reason, an API that is being taken away say,
-//! would have it delete running databases. Releases before 0.3 named clusters as owners; here
-//! those references go, and the mark of the cluster's uid stays. Pods are not touched.
+//! Kubernetes' garbage collector deletes objects whose owner is absent, and asks our API whether
+//! the owner is there. A 404 for another reason, for example while the API is being taken away,
+//! would make it delete running databases. Releases before 0.3 named clusters as owners. This
+//! module takes those references away; the annotation with the cluster's uid stays. Pods are not
+//! touched.
 //!
-//! Owns also what is said of StatefulSets that run without a cluster. They are never changed.
+//! Reports StatefulSets that run without a cluster, too. They are never changed.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -55,8 +56,9 @@ pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
     }
 }
 
-/// Takes clusters away from the owners of all that Kubernetes holds. What was meant by them is said
-/// by the cluster's uid. Not before the cluster has its finalizer: else its deletion would leave them.
+/// Takes clusters away from the owners of all objects in Kubernetes; the annotation with the
+/// cluster's uid takes their place. Waits until the cluster has its finalizer: without either,
+/// deleting the cluster would leave its objects behind.
 pub(crate) async fn give_up(ctx: &Context) -> Result<(), Error> {
     if ctx.settings.owner_references {
         return Ok(());
@@ -70,7 +72,7 @@ pub(crate) async fn give_up(ctx: &Context) -> Result<(), Error> {
         }
         match rewrite(ctx, &resource, &meta).await {
             Err(Error::NotLeading) => return Err(Error::NotLeading),
-            // Its copy is old, or it is gone: the next look sees that.
+            // The cached object is old, or gone: the next look sees that.
             Ok(()) | Err(Error::Conflict { .. }) => {}
             Err(error) => {
                 first.get_or_insert(error);
@@ -108,7 +110,7 @@ pub(crate) struct Clusterless {
     pub(crate) uid: String,
 }
 
-/// As the caches know it.
+/// StatefulSets without their cluster, as the caches know them.
 pub(crate) fn without_cluster(ctx: &Context) -> BTreeSet<Clusterless> {
     let mut found = BTreeSet::new();
     for set in ctx.stores.sets.state() {
@@ -139,8 +141,8 @@ fn has_finalizer(cluster: &DynamicObject) -> bool {
     cluster.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER_TEARDOWN)
 }
 
-/// Which of them were told: each once, when it was seen in two looks, so that one cache that is
-/// behind another says nothing.
+/// StatefulSets without a cluster that were reported. Each is reported once, after two looks have
+/// seen it, so that a cache that is behind another one reports nothing.
 #[derive(Default)]
 struct Alone {
     seen: BTreeSet<Clusterless>,
@@ -148,7 +150,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// Those to tell now.
+    /// The StatefulSets to report now.
     fn found(&mut self, now: BTreeSet<Clusterless>) -> Vec<Clusterless> {
         let lasting: BTreeSet<_> = now.intersection(&self.seen).cloned().collect();
         let fresh = lasting.difference(&self.told).cloned().collect();

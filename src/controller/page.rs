@@ -1,8 +1,8 @@
 //! The status page: clusters, nodes, operations and what holds them up, on one screen.
 //!
-//! Owns the two paths and who may read them. Everything comes from a [`Source`], so no request
-//! leaves for it, and nothing can be changed by it. The page is one file without anything from
-//! elsewhere; what it shows is `/status.json`, told by `status`.
+//! Owns the two paths and who may read them. All data come from a [`Source`], so the page sends no
+//! request to another server and can change nothing. It is one file that loads nothing from
+//! elsewhere; what it shows is `/status.json`, which `status` makes.
 
 mod status;
 
@@ -32,11 +32,11 @@ use crate::runtime::admin::Peer;
 /// Who may read the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readers {
-    /// Whoever connects from this machine, or from within the pod: in Kubernetes, who may forward
-    /// a port of it.
+    /// Clients that connect from this machine or from within the pod. In Kubernetes, these are
+    /// users who may forward a port of the pod.
     #[default]
     Local,
-    /// Whoever reaches the port.
+    /// Every client that reaches the port.
     All,
     Nobody,
 }
@@ -56,7 +56,7 @@ impl FromStr for Readers {
 
 const PAGE: &str = include_str!("page/page.html");
 
-/// An answer is made once for all who ask within this time: whoever asks costs little.
+/// Requests within this time share one answer, so that many clients cost little.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// `/` and `/status.json`.
@@ -101,7 +101,7 @@ fn html() -> Response {
     (headers, PAGE).into_response()
 }
 
-/// What keeps browsers from doing more with an answer than showing it.
+/// Headers that keep browsers from doing more with an answer than showing it.
 fn guarded() -> HeaderMap {
     static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         HeaderValue::from_str(&policy()).expect("hashes in base64 are visible ASCII")
@@ -118,7 +118,8 @@ fn guarded() -> HeaderMap {
     ])
 }
 
-/// Only the page's own script and style, which are known by their hashes, and requests back here.
+/// Content security policy: only the page's own script and style, by their hashes, and requests to
+/// this server.
 fn policy() -> String {
     let hash = |tag: &str| {
         let (from, to) = (format!("<{tag}>"), format!("</{tag}>"));
@@ -151,7 +152,8 @@ async fn admit(State(readers): State<Readers>, request: Request, next: Next) -> 
     }
 }
 
-/// From this machine, and meant for it: a name that somebody let point here is another site's.
+/// Does the request come from this machine, and name it as host? Any other name may be an
+/// attacker's that resolves to this machine.
 fn is_local(request: &Request) -> bool {
     let peer = request.extensions().get::<Peer>();
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());

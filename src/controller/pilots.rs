@@ -1,6 +1,6 @@
-//! Pilots that nobody speaks for: silent ones are marked, abandoned ones collected.
+//! Pilots whose pilot does not report: silent ones are marked, abandoned ones collected.
 //!
-//! The one writer of a Pilot's status beside its pilot, and only to say that the pilot is silent.
+//! Beside the pilot, this is the only writer of a Pilot's status: it marks a pilot as silent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -68,7 +68,7 @@ pub(super) async fn check_all(ctx: &Context, gc_after: Duration) {
                 warn!(error = %chain(&error), "Failed to look after a Pilot");
                 if error.is_outage() {
                     ctx.heard.api_is_away(Instant::now());
-                    // The others are no better off.
+                    // The API is away, so the other Pilots cannot be written either.
                     return;
                 }
             }
@@ -76,7 +76,7 @@ pub(super) async fn check_all(ctx: &Context, gc_after: Duration) {
     }
 }
 
-/// Was the node asked to stop or to leave, so that nobody is there to speak for it?
+/// Was the node asked to stop or to leave, and is its pod gone, so that no pilot reports?
 fn rests(ctx: &Context, pilot: &Pilot) -> bool {
     let away = matches!(pilot.spec.phase, Some(PilotIntent::Stopped | PilotIntent::Decommissioned));
     let in_pod = pilot.status.instance.as_ref().is_some_and(|at| at.runtime == "Kubernetes");
@@ -101,7 +101,7 @@ fn place(pilot: &Pilot) -> (&str, &str) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {
     Unexplained,
-    /// Its token is of an earlier ServiceAccount; kubelet has renewed it by then.
+    /// The token is of an earlier ServiceAccount; kubelet has renewed it by this time.
     DeadToken(Timestamp),
 }
 
@@ -123,7 +123,7 @@ impl Silence {
         }
     }
 
-    /// What is told of it, after a time at which the pilot was heard last.
+    /// Text that follows the time of the last report in messages.
     fn explanation(self) -> String {
         match self {
             Self::Unexplained => String::new(),
@@ -135,14 +135,14 @@ impl Silence {
     }
 }
 
-/// Did a pilot once report, and has nobody said yet that it is silent for this reason?
+/// Did the pilot once report, and does its Pilot not say yet that it is silent for this reason?
 fn unmarked(pilot: &Pilot, reason: &str) -> bool {
     let ready = condition(&pilot.status.conditions, "Ready");
     let marked = ready.is_some_and(|c| c.status == "Unknown" && c.reason == reason);
     pilot.status.last_heartbeat_time.is_some() && !marked
 }
 
-/// The status of a Pilot whose pilot is silent: all that it last said, but ready and phase.
+/// The status of a Pilot whose pilot is silent: its last report, with another Ready and phase.
 fn silenced(pilot: &Pilot, silence: Silence, now: Timestamp) -> serde_json::Value {
     let mut conditions = pilot.status.conditions.clone();
     let last = pilot.status.last_heartbeat_time.as_ref().map(|time| time.0.to_string());
@@ -163,7 +163,7 @@ fn silenced(pilot: &Pilot, silence: Silence, now: Timestamp) -> serde_json::Valu
     json!({"conditions": conditions, "phase": PilotPhase::Unknown})
 }
 
-/// Says on a Pilot that its pilot is not heard and why, if nobody has.
+/// Marks a Pilot as silent, with the reason, unless it is marked so already.
 async fn mark(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
     let now = Timestamp::now();
     let silence = Silence::of(ctx, pilot, now);
@@ -174,7 +174,7 @@ async fn mark(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
     mark_as(ctx, pilot, silence, now).await
 }
 
-/// Has its pod been there for so long that it could have been heard?
+/// Has the pod been there for so long that its pilot should have reported?
 fn has_old_pod(ctx: &Context, pilot: &Pilot, now: Timestamp) -> bool {
     let made = pod(ctx, pilot).and_then(|pod| pod.metadata.creation_timestamp.clone());
     made.is_some_and(|made| {
@@ -190,7 +190,7 @@ async fn mark_as(
 ) -> Result<(), Error> {
     let meta = &pilot.metadata;
     let (namespace, name) = place(pilot);
-    // Its pilot may speak at this very moment: then the version differs, and nothing is written.
+    // The pilot may report at this very moment: then the version differs, and nothing is written.
     let patch = json!({
         "metadata": {"resourceVersion": meta.resource_version},
         "status": silenced(pilot, silence, now),
@@ -215,7 +215,7 @@ async fn mark_as(
     Ok(())
 }
 
-/// No cluster wants it, and nothing of its name runs, as far as the caches know.
+/// Is the Pilot wanted by no cluster, and without a pod, as far as the caches know?
 fn abandoned(ctx: &Context, pilot: &Pilot) -> bool {
     if has_pod(ctx, pilot) {
         return false;
@@ -231,8 +231,8 @@ fn of_kind(ctx: &Context, kind: &str) -> Option<&'static ManagedDatabase> {
     ctx.stores.databases().find(|database| database.names.kind == kind)
 }
 
-/// The same, as the server knows it. A cache that misses an object proves nothing: its watch may
-/// lag behind, or see less than there is.
+/// Asks the server whether a Pilot is abandoned. A cache that misses an object proves nothing: its
+/// watch may lag behind, or may not cover the object.
 async fn is_abandoned(ctx: &Context, pilot: &Pilot) -> Result<bool, Error> {
     let (namespace, name) = place(pilot);
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), namespace);
@@ -249,7 +249,7 @@ async fn is_abandoned(ctx: &Context, pilot: &Pilot) -> Result<bool, Error> {
     Ok(!found.is_some_and(|cluster| wants(ctx, database, &cluster, pilot)))
 }
 
-/// Does the cluster want a node of this name, or its data? One that cannot be read may.
+/// Does the cluster want a node of this name, or its data? A cluster that cannot be read may.
 fn wants(
     ctx: &Context,
     database: &ManagedDatabase,

@@ -67,7 +67,7 @@ impl OperationType {
         }
     }
 
-    /// Reason of the Ready condition while this lasts.
+    /// Reason of the Ready condition while the operation lasts.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Bootstrap | Self::Start => "BootstrapInProgress",
@@ -84,7 +84,7 @@ impl OperationType {
 /// One change of a cluster. Each is safe to repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Raise the replicas of a pool; Pilots up to there are made first.
+    /// Raise the replicas of a pool; Pilots of the new nodes are made first.
     Raise { pool: String, to: u32 },
     /// Give a broken node the newest spec and a new pod.
     Replace { pilot: String, pod: String },
@@ -93,12 +93,12 @@ pub(crate) enum Step {
     Configure { pilot: String },
     /// Give a serving node the newest spec and a new pod.
     Restart { pilot: String, pod: String },
-    /// Give a serving node the newest spec and let its pilot stop its database, which is started
-    /// again when it has stopped: its data would go with its pod.
+    /// Give a serving node the newest spec and let its pilot stop and restart the database. For a
+    /// node whose data would be deleted with its pod.
     RestartInPlace { pilot: String },
     /// Ask a pilot to move its data away and leave.
     Decommission { pilot: String },
-    /// Take that back.
+    /// Take a decommission back.
     Keep { pilot: String },
     /// Lower the replicas of a pool by one: its last node left, or never served.
     Remove { pool: String, pilot: String, to: u32 },
@@ -243,7 +243,8 @@ fn stop(desired: &Desired, observed: &Observed) -> Option<Plan> {
     if let Some(member) = leaving {
         return Plan::wait(OperationType::Stop, "DrainPilot", &member.name, progress(member));
     }
-    // A phase that a person wrote stops the database too, or is theirs to take back.
+    // A phase that a person wrote is left alone: it stops the database too, or is theirs to take
+    // back.
     let ask: Vec<String> = running()
         .filter(|member| member.pilot.is_some() && !member.decommissioned())
         .filter(|member| member.held().is_none() && !member.intends(&PilotIntent::Stopped))
@@ -260,7 +261,7 @@ fn stop(desired: &Desired, observed: &Observed) -> Option<Plan> {
         let message = format!("{} is stopping its database", member.name);
         return Plan::wait(OperationType::Stop, "RemovePilot", &member.name, message);
     }
-    // Where the pod is where the data are, the database stays stopped inside it.
+    // A pod that holds its data is kept, with its database stopped.
     observed
         .pools
         .iter()
@@ -275,7 +276,7 @@ fn stop(desired: &Desired, observed: &Observed) -> Option<Plan> {
 fn resume(desired: &Desired, observed: &Observed) -> Option<Plan> {
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
     let asked = || members().filter(|member| member.intends(&PilotIntent::Stopped));
-    // A restart in place is one only when the database has stopped.
+    // A restart in place goes on only when the database has stopped.
     let stopping = asked().find(|member| {
         let pilot = member.pilot.as_ref();
         let stops = |pilot: &PilotFacts| !pilot.stopped && !pilot.hearing.is_over();
@@ -300,9 +301,9 @@ fn resume(desired: &Desired, observed: &Observed) -> Option<Plan> {
     Plan::act(OperationType::Start, step)
 }
 
-/// A node that is broken already waits for nothing: it gets the newest spec. Where only its
-/// database cannot run, its pilot is there to take it. One that a person keeps down is theirs, and
-/// one that is at work is not broken.
+/// Gives a broken node the newest spec, without waiting for other nodes. If only its database
+/// cannot run, the pilot takes the spec without a new pod. A node that a person keeps down is left
+/// alone, and a node that moves data is not broken.
 fn replace(desired: &Desired, observed: &Observed) -> Option<Plan> {
     for (pool, wanted) in wanted(desired, observed) {
         for (_, member) in pool.running() {
@@ -322,7 +323,7 @@ fn replace(desired: &Desired, observed: &Observed) -> Option<Plan> {
             let step = if pod.trouble.is_none() && roll::fits(member, wanted) {
                 Step::Configure { pilot }
             } else if roll::lost_with_pod(desired, member).is_some() {
-                // Reported below, where the node is waited for.
+                // `settle` reports this, where it waits for the node.
                 continue;
             } else {
                 Step::Replace { pilot, pod: pod.uid.clone() }
@@ -347,7 +348,8 @@ fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 to: ordinal,
             };
             if !member.intends(&PilotIntent::Decommissioned) {
-                // It left by itself, or has no data to move away, and nobody who could.
+                // The node left by itself, or it has no data to move away and no database that
+                // could.
                 let empty =
                     member.held().is_none() && (member.never_ran() || given_up(member, observed));
                 if last && replicas > wanted && (member.decommissioned() || empty) {
@@ -355,7 +357,7 @@ fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 }
                 continue;
             }
-            // One that never joined, and whose database does not run, has nothing to move away.
+            // A node that never joined, and whose database does not run, has nothing to move away.
             let needless = replicas > wanted && member.held().is_none();
             if member.decommissioned() || (needless && given_up(member, observed)) {
                 if last {
@@ -369,7 +371,7 @@ fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 return Plan::act(OperationType::ScaleUp, step);
             }
             if member.turned_away().is_some() {
-                // Nobody tells how far it is. Reported below.
+                // The API turns this pilot away, so its progress is unknown. `renewal` reports it.
                 continue;
             }
             let message = progress(member);
@@ -379,8 +381,8 @@ fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
     None
 }
 
-/// Did the database of a node never serve, so that the node may go as it is? Not before another
-/// is a member: until then this node may be the one whose founding all others wait for.
+/// Did the database of a node never serve, so that the node may go as it is? Only once another node
+/// is a member: until then, all others may wait for this node to found the cluster.
 fn given_up(member: &Member, observed: &Observed) -> bool {
     let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
     let founded = members.any(|other| other.has_identity() && !other.decommissioned());
@@ -393,14 +395,15 @@ fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
         let wanted = desired.pool(&pool.name);
         for (ordinal, member) in pool.members.range(pool.replicas()..) {
             let Some(pilot) = &member.pilot else { continue };
-            // A Pilot is made before the StatefulSet grows: one that is wanted waits for that.
+            // A Pilot is made before the StatefulSet grows, so a wanted Pilot may still wait for
+            // its pod.
             let awaited = wanted.is_some_and(|wanted| *ordinal < wanted.replicas);
             let needless = pilot.decommissioned || (!member.may_be_member() && !awaited);
             if member.pod.is_some() || !needless {
                 continue;
             }
             let pilot_name = member.name.clone();
-            // The rule for claims went with a pool that left the spec: then they are kept.
+            // The retention rule is gone with a pool that left the spec, so its claims are kept.
             let delete = wanted.is_some_and(Pool::delete_claim_when_scaled);
             let step = match &member.claim {
                 Some(claim) if delete && pilot.decommissioned && !claim.terminating => {
@@ -445,7 +448,7 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
                 );
             }
             if member.turned_away().is_some() {
-                // All others come first.
+                // Nodes that do not serve for other reasons come first.
                 continue;
             }
             if let Some(block) = desired.pool(&pool.name).and_then(|w| kept(desired, member, w)) {
@@ -493,7 +496,7 @@ fn change(desired: &Desired, observed: &Observed) -> Option<Plan> {
     let resized = grow(desired, observed).or_else(|| shrink(desired, observed));
     let mixed = |plan: &Plan| mixed(desired, observed, plan.step.as_ref()?);
     match resized.as_ref().and_then(mixed) {
-        // A canary or a predicate is told by the roll; with `OnDelete` nobody rolls.
+        // A roll to another version was returned above; with `OnDelete` there is none.
         Some(block) => Plan::blocked(resized?.operation, vec![block]),
         None => resized.or(rolled),
     }
@@ -516,7 +519,7 @@ fn mixed(desired: &Desired, observed: &Observed, step: &Step) -> Option<Block> {
 }
 
 fn grow(desired: &Desired, observed: &Observed) -> Option<Plan> {
-    // Without a master no other node serves, so those come first; else the order of the spec.
+    // Masters come first, because no other node serves without one; then the order of the spec.
     let (pool, _) = wanted(desired, observed)
         .filter(|(pool, wanted)| pool.set.is_some() && pool.replicas() < wanted.replicas)
         .min_by_key(|(_, wanted)| !wanted.eligible)?;
@@ -562,8 +565,9 @@ fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
     })
 }
 
-/// What others must do before a node leaves: the ranges that it gives back to them may have rows there of
-/// before they gave them away, and those that were deleted since would come back.
+/// What other nodes must clean up before a node leaves. They get ranges back from it, and may still
+/// hold rows of those ranges from before they gave them away. Rows that were deleted since would
+/// come back.
 fn owed(desired: &Desired, observed: &Observed, leaving: &Member) -> Option<Plan> {
     if desired.strategy.skips(roll::CLEANUP_PENDING) {
         return None;
@@ -590,7 +594,7 @@ fn owed(desired: &Desired, observed: &Observed, leaving: &Member) -> Option<Plan
             }],
         );
     }
-    // Whoever has joined just now may have taken ranges of one that has not looked since.
+    // A node that has just joined may have taken ranges of a node that has not looked since.
     let mut speak = others().filter(|(_, pilot)| pilot.cleanup.is_some());
     let unsaid = speak.find(|(_, pilot)| {
         heard.iter().any(|(_, joined)| joined.hearing.returned <= pilot.hearing.ago)
@@ -608,8 +612,8 @@ fn wanted<'a>(
     observed.pools.iter().filter_map(|pool| Some((pool, desired.pool(&pool.name)?)))
 }
 
-/// The name under which nodes are waited for: what was begun goes on until every node serves.
-/// `None` when nothing was begun: then nodes are away for reasons of their own.
+/// The operation under which nodes are waited for: one that was begun goes on until every node
+/// serves. `None` when nothing was begun: then nodes are away for reasons of their own.
 fn under_way(desired: &Desired) -> Option<OperationType> {
     let initialized = super::observe::condition(&desired.status.conditions, "Initialized")
         .is_some_and(|condition| condition.status == "True");
@@ -635,7 +639,7 @@ fn unready(member: &Member) -> String {
     if let Some(trouble) = &pod.trouble {
         return trouble.message.clone();
     }
-    // Until the pilot of a new pod has reported, what was written of an earlier one stands.
+    // Until the pilot of a new pod has reported, the Pilot still bears the mark of an earlier pod.
     let earlier = |pilot: &PilotFacts| {
         pilot.marked_unheard && pilot.instance.as_ref().is_some_and(|uid| *uid != pod.uid)
     };

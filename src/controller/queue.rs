@@ -45,7 +45,8 @@ impl fmt::Display for Key {
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const CONFLICT_FIRST: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// So many conflicts in a row may be of a cache that lags; then events wait for the pause too.
+/// Up to so many conflicts in a row may come from a cache that lags; then events wait for the pause
+/// too.
 const PATIENT: u32 = 3;
 
 #[derive(Clone, Debug, Default)]
@@ -60,7 +61,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     due: BTreeMap<Key, Instant>,
-    /// Those that are being reconciled, and since when.
+    /// Clusters that are being reconciled, and since when.
     running: BTreeMap<Key, Instant>,
     failures: BTreeMap<Key, u32>,
 }
@@ -74,7 +75,8 @@ pub(crate) enum Outcome {
     Again(Duration),
     /// Reconcile again, later with each failure.
     Failed,
-    /// Somebody was faster, or the caches lag: reconcile again, later each time that this goes on.
+    /// Another client was faster, or the caches lag: reconcile again, later each time that this
+    /// goes on.
     Conflict,
     /// The cluster is gone.
     Gone,
@@ -94,7 +96,7 @@ impl Queue {
         self.0.changed.notify_waiters();
     }
 
-    /// Waits for the next cluster that is due and that nobody reconciles. Cancel-safe. Every key
+    /// Waits for the next cluster that is due and that no worker reconciles. Cancel-safe. Every key
     /// that is taken is given back with [`Queue::done`].
     pub(crate) async fn take(&self) -> Key {
         loop {

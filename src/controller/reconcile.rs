@@ -32,7 +32,7 @@ use super::{
     status::status,
 };
 
-/// Watches report every change; this bounds what they cannot report: time.
+/// Pauses before a cluster is reconciled without an event: watches do not report that time passed.
 const WHILE_WAITING: Duration = Duration::from_secs(15);
 const AFTER_A_STEP: Duration = Duration::from_secs(5);
 const AFTER_STATUS: Duration = Duration::from_millis(200);
@@ -107,7 +107,7 @@ async fn ensure(ctx: &Context, desired: &Desired, observed: &mut Observed) -> Re
     }
     match ensure::ensure(ctx, desired, observed).await {
         Ok(refused) => observed.refused = refused,
-        // Shown in status, like what the caches know.
+        // The status shows this like a conflict that the caches know.
         Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
         Err(error) => return Err(error),
     }
@@ -125,7 +125,7 @@ async fn execute(ctx: &Context, confirmed: Option<Confirmed>) -> Result<(), Erro
         detail = ?step,
         "Carried out step"
     );
-    // A step that is part of none stands for itself.
+    // A step that is part of no operation counts under its own name.
     let operation = operation.map_or(step.name(), OperationType::as_str);
     ctx.metrics.steps.with_label_values(&[desired.database.names.kind, operation]).inc();
     ctx.events.publish(&desired, &events::of_step(&step)).await;

@@ -34,10 +34,10 @@ pub(crate) use stateful_set::stateful_set;
 /// An object that we want.
 #[derive(Clone, Debug)]
 pub(crate) enum Resource {
-    /// Its size follows the plan, and what it was made from cannot all be changed, so it is
-    /// compared with what was observed, and written over that alone.
+    /// The plan sets the size of a StatefulSet, and some of its fields cannot be changed. So it is
+    /// compared with the observed set, and written over that version alone.
     StatefulSet(Prepared),
-    /// Compared with the caches, and overwritten whenever it differs.
+    /// Any other object is compared with the caches, and overwritten whenever it differs.
     Other(Prepared),
 }
 
@@ -86,7 +86,7 @@ impl Prepared {
     }
 }
 
-/// Everything but Pilots and the budget, in the order in which it is made.
+/// All objects but Pilots and the budget, in the order in which they are made.
 pub(crate) fn resources(
     desired: &Desired,
     observed: &Observed,
@@ -97,7 +97,7 @@ pub(crate) fn resources(
     for pool in &desired.pools {
         resources.push(services::pods_service(desired, settings, pool));
     }
-    // StatefulSets last: what they name exists by then.
+    // StatefulSets come last: the objects that they name exist by then.
     for pool in &desired.pools {
         let found = observed.pools.iter().find(|found| found.name == pool.name);
         let set = stateful_set(desired, settings, pool, found, found.map_or(0, replicas));
@@ -111,7 +111,7 @@ fn replicas(found: &ObservedPool) -> u32 {
     found.set.as_ref().map_or_else(|| found.initial(), |set| set.replicas)
 }
 
-/// Cluster and store, the same on every object.
+/// Metadata with the marks of cluster and store, which every object bears.
 fn metadata(
     desired: &Desired,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! What the caches hold, for those who only look: the status page and the figures about clusters.
+//! What the caches hold, for readers that only show it: the status page and the cluster metrics.
 //!
 //! Sends no request, and decides nothing.
 
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::api::v1beta1::{ClusterStatus, Pilot};
 
-/// All that there is to look at, at one moment.
+/// A snapshot of all clusters and Pilots.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub now: Timestamp,
-    /// Whether this controller acts, or waits until another one does not.
+    /// Whether this controller leads, or waits for the lease.
     pub leads: bool,
-    /// What has to come before anything is known.
+    /// Readiness checks that are missing while the caches are not filled.
     pub waiting_for: Vec<String>,
     pub clusters: Vec<SeenCluster>,
     pub pilots: Vec<SeenPilot>,
@@ -41,11 +41,11 @@ pub struct SeenPilot {
     pub heard: Duration,
 }
 
-/// Where a [`Seen`] comes from. Called by whoever is asked; must not wait.
+/// Makes a [`Seen`]. Called for a request to the status page or for metrics; must not wait.
 pub type Source = Arc<dyn Fn() -> Seen + Send + Sync>;
 
 impl Seen {
-    /// Nothing yet.
+    /// The snapshot before the caches are filled.
     pub fn nothing(waiting_for: Vec<String>) -> Self {
         let now = Timestamp::now();
         Self { now, leads: false, waiting_for, clusters: Vec::new(), pilots: Vec::new() }
@@ -83,20 +83,21 @@ impl SeenCluster {
         [&self.kind, self.namespace(), self.name()]
     }
 
-    /// What the status says; nothing where nobody wrote one that we understand.
+    /// The status of the cluster; empty where there is none, or none that we understand.
     pub(super) fn status(&self) -> ClusterStatus {
         let status = self.object.data.get("status").cloned();
         status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default()
     }
 
-    /// A switch of the spec that is on.
+    /// Is this switch of the spec on?
     pub(super) fn is_asked(&self, switch: &str) -> bool {
         self.object.data.pointer(&format!("/spec/{switch}")) == Some(&true.into())
     }
 }
 
 impl SeenPilot {
-    /// Nobody hears it. The leader says so, who knows when nobody could be heard at all.
+    /// Has the leader marked the Pilot as silent? Only the leader knows when no pilot could be
+    /// heard.
     pub(super) fn is_silent(&self) -> bool {
         let ready = condition(&self.pilot.status.conditions, "Ready");
         ready.is_some_and(|ready| ready.status == "Unknown" && says_unheard(&ready.reason))

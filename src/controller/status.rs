@@ -45,12 +45,12 @@ struct Facts<'a> {
     counts: Counts,
     pilots: Pilots,
     health: Option<Health>,
-    /// A node that serves has no room left, and which.
+    /// The first node that serves and has no room left, with what its pilot says.
     full: Option<String>,
     stalled: Option<Stalled>,
     /// No node is known to serve, and the pilots of some that may are not heard.
     unheard: bool,
-    /// Whose pilots the API turns away, and until when.
+    /// The nodes whose pilots the API turns away, and until when.
     turned_away: Option<String>,
     /// What speaks against the eviction of a node.
     hold: Option<DrainHold>,
@@ -122,7 +122,7 @@ pub(crate) fn status(
     }
 }
 
-/// The status of a cluster that is being deleted: what was last said of it, and what is waited for.
+/// The status of a cluster that is being deleted: its last status, and what the deletion waits for.
 pub(crate) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> ClusterStatus {
     let mut conditions = desired.status.conditions.clone();
     conditions
@@ -231,8 +231,8 @@ fn cluster_id(desired: &Desired, observed: &Observed) -> Option<String> {
     members.find_map(|member| member.pilot.as_ref()?.cluster_id.clone())
 }
 
-/// The worst of what serving nodes see; Yellow at best while a wanted node does not serve or has
-/// no room left. Unknown while pilots alone are silent.
+/// The worst health that serving nodes report; Yellow at best while a wanted node does not serve or
+/// has no room left. Unknown while pilots alone are silent.
 fn health(desired: &Desired, observed: &Observed, counts: Counts) -> Option<Health> {
     let members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
     let seen = members.filter_map(|member| member.pilot.as_ref()?.health.clone());
@@ -300,7 +300,7 @@ fn phase(facts: &Facts<'_>) -> &'static str {
         return "Stopped";
     }
     match plan.operation {
-        // It runs, as far as anybody can tell, and nothing is changed.
+        // The cluster runs, as far as the kubelet can tell, and nothing is changed.
         Some(_) if waits_for_renewal(plan) => "Degraded",
         Some(OperationType::Bootstrap | OperationType::Start) => "Creating",
         Some(OperationType::ScaleUp | OperationType::ScaleDown) => "Scaling",

@@ -1,8 +1,8 @@
 //! Caches of everything that the controller reads, filled by watches, and what in them makes a
 //! cluster due.
 //!
-//! Invariant: a heartbeat or a renewed lease makes no cluster due. What counts of a Pilot is
-//! its [`fingerprint`].
+//! Invariant: a heartbeat or a renewed lease makes no cluster due. A Pilot makes its cluster due
+//! when its [`fingerprint`] changes.
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
@@ -57,7 +57,7 @@ pub(crate) struct Stores {
     pub(crate) sets: Store<StatefulSet>,
     pub(crate) pods: Store<Pod>,
     pub(crate) claims: Store<PersistentVolumeClaim>,
-    /// Objects that are only ever compared with what they should be.
+    /// Objects that are only compared with what they should be.
     others: Vec<(ApiResource, Store<DynamicObject>)>,
 }
 
@@ -227,7 +227,7 @@ impl Stores {
         })
     }
 
-    /// Any other object of ours.
+    /// An object of ours of one of the other kinds.
     pub(crate) fn other(
         &self,
         resource: &ApiResource,
@@ -241,7 +241,7 @@ impl Stores {
 
 #[cfg(test)]
 impl Stores {
-    /// Caches that hold what the watches would have brought of these objects.
+    /// Caches that hold those of these objects that the watches would deliver.
     pub(crate) fn holding(databases: &[&'static ManagedDatabase], objects: &[Value]) -> Self {
         fn filled<K>(objects: &[Value], mut writer: Writer<K>, kind: &str, all: bool) -> Store<K>
         where
@@ -347,7 +347,7 @@ fn version<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(object: &K) -> u64 {
     digest(&object.metadata().resource_version)
 }
 
-/// Our own writes of a cluster's status make it due no more.
+/// The status is left out, so our own writes of it make no cluster due.
 fn cluster_print(cluster: &DynamicObject) -> u64 {
     let meta = &cluster.metadata;
     digest((
@@ -359,7 +359,7 @@ fn cluster_print(cluster: &DynamicObject) -> u64 {
     ))
 }
 
-/// What of a Pilot can change a plan: everything but heartbeats and gauges.
+/// Hash of everything in a Pilot that can change a plan: all but heartbeats and gauges.
 pub(crate) fn fingerprint(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> u64 {
     let meta = &pilot.metadata;
     let mut status = serde_json::to_value(&pilot.status).unwrap_or_default();
@@ -434,7 +434,7 @@ impl Watches {
         store
     }
 
-    /// Every change of a Pilot is heard, also where it makes no cluster due.
+    /// Every change of a Pilot is noted in `heard`, also where it makes no cluster due.
     fn pilots(&self, config: watcher::Config, heard: &Heard) -> Store<Pilot> {
         let api = match &self.namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
@@ -515,13 +515,13 @@ async fn pump<K>(
 {
     // Dropped when the cache was filled once.
     let mut ready = Some(ready);
-    // Prints by uid; a deleted object's entry goes with it.
+    // Fingerprints by uid; the entry of a deleted object is removed.
     let mut prints: HashMap<String, u64> = HashMap::new();
     let mut last_error = String::new();
     let mut events = Box::pin(watcher(api, config).default_backoff());
     loop {
         let event = tokio::select! {
-            // The stream goes on where it was when it is polled again.
+            // The stream goes on where it was when the loop polls it again.
             event = events.next() => event,
             () = shutdown.triggered() => return,
         };
@@ -536,7 +536,7 @@ async fn pump<K>(
                 }
                 continue;
             }
-            // Who owns which field is a good part of an object, and nobody here asks.
+            // `managedFields` are a large part of an object, and the controller does not read them.
             Some(Ok(event)) => event.modify(|object| object.meta_mut().managed_fields = None),
         };
         writer.apply_watcher_event(&event);
@@ -560,7 +560,8 @@ async fn pump<K>(
             watcher::Event::InitDone => {
                 last_error.clear();
                 ready.take();
-                // What vanished while nobody watched shows as a missing object of its cluster.
+                // An object that vanished while the watch was down shows as a missing object of its
+                // cluster.
                 for key in writer.as_reader().state().iter().filter_map(|object| key(object)) {
                     queue.add(key);
                 }
@@ -569,5 +570,5 @@ async fn pump<K>(
     }
 }
 
-/// Retry pause for what is asked for again and again at start.
+/// Pause between the tries of what is asked again and again at start.
 pub(crate) const RETRY: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
 //! Whole reconciles against a scripted API: what is written, what never is, and that the next
-//! reconcile makes good one that ended anywhere.
+//! reconcile repairs one that ended anywhere.
 
 mod api;
 mod deletion;
@@ -27,7 +27,7 @@ use crate::{
     runtime::leader::Claim,
 };
 
-/// Everything of a cluster but pods and claims, once.
+/// All objects of a cluster but Pilots, pods and claims.
 const OBJECTS: [(&str, &str); 8] = [
     ("poddisruptionbudgets", "ex-shop"),
     ("rolebindings", ""),
@@ -95,7 +95,7 @@ fn check_objects(harness: &Harness) {
         assert!(called.is_empty() || name == called, "{plural}/{name}");
         let object = &server.objects[&(plural.clone(), name.clone())];
         assert_eq!(object["metadata"]["annotations"][annotation::STORE_ID], harness::STORE);
-        // A Pilot lies in one store with its cluster; of Kubernetes nothing names it as owner.
+        // A Pilot is in one store with its cluster, and owned by it; objects in Kubernetes are not.
         let uid = "exampleclusters/shop#1";
         assert_eq!(object["metadata"]["annotations"][annotation::CLUSTER_UID], uid);
         let owner = if plural == "pilots" { json!(uid) } else { Value::Null };
@@ -262,7 +262,7 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
         "apiVersion": "apps/v1", "kind": "Deployment", "name": "x", "uid": "x",
         "controller": true,
     }]);
-    // Nobody's controller, though it names our cluster.
+    // The reference names our cluster, but not as controller.
     let named = json!([{
         "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "ExampleCluster",
         "name": "shop", "uid": "exampleclusters/shop#1",
@@ -290,7 +290,7 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
                 assert_eq!(harness.object(&theirs.0, &theirs.1), before);
                 assert_eq!(harness.api.server().of("pilots").count(), 0);
 
-                // It goes: the cluster comes up by itself.
+                // The object goes, and the cluster comes up by itself.
                 harness.api.server().delete(&theirs);
                 harness.settle().await;
                 assert_eq!(harness.condition("Ready")["status"], "True", "{theirs:?}");
@@ -317,7 +317,7 @@ async fn nothing_is_made_in_a_namespace_that_is_being_deleted() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_made_for_a_cluster_that_is_being_deleted() {
     let harness = Harness::new(2);
-    // Somebody else keeps it a while.
+    // A finalizer of another controller keeps the cluster for a while.
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["metadata"]["finalizers"] = json!(["example.org/backup"]);
     });
@@ -359,7 +359,7 @@ async fn a_process_that_does_not_lead_writes_nothing() {
             Some((Outcome::Failed, "fenced")),
             "{claim:?}"
         );
-        // Also where there would be much to do, and at the deletion.
+        // The claim writes nothing either where there would be much to do, or at the deletion.
         harness.reconcile().await;
         harness.reconcile().await;
         let writes = harness.writes();
@@ -450,7 +450,7 @@ async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
     harness.settle().await;
     let since = harness.writes();
     harness.make_again();
-    // None serves before a quorum does.
+    // No node serves before a quorum is up.
     harness.pods_start = false;
     harness.settle().await;
     assert_eq!(harness.replicas(), 3);
@@ -465,7 +465,7 @@ async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
         assert!(made < at("statefulsets/ex-shop-a"), "no pod comes before every Pilot");
     }
 
-    // Fewer are wanted than there are volumes: all start, and those that are too many leave.
+    // Fewer nodes are wanted than there are volumes: all start, and the surplus leaves.
     harness.make_again();
     harness.scale(1);
     harness.pods_start = false;
@@ -481,7 +481,7 @@ async fn a_cluster_made_again_on_its_volumes_starts_all_its_nodes_at_once() {
 async fn a_node_that_cannot_start_goes_when_it_is_taken_back_and_its_claim_stays() {
     let harness = Harness::new(1);
     harness.settle().await;
-    // What status says of the node that comes up is its own: the first does not restart for it.
+    // The bad heap is set for the new pool only: the first node does not restart for it.
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["spec"]["nodePools"].as_array_mut().unwrap().push(json!({
             "name": "b", "replicas": 2, "persistence": {"size": "1Gi"}, "jvm": {"heap": "64Mi"},
@@ -524,7 +524,8 @@ async fn a_clock_that_is_ahead_makes_no_new_volume_an_old_one() {
         harness.settle().await;
         assert!(harness.object("pilots", "ex-shop-b-0").is_null(), "{claims_of}");
     }
-    // A node that founds a cluster on a volume that was kept: that may hold data, whatever the time.
+    // A cluster is made again on a volume that was kept, which may hold data, whatever the times
+    // say.
     let mut harness = Harness::new(1);
     harness.settle().await;
     harness.make_again();
@@ -600,7 +601,7 @@ async fn scale_in_shrinks_only_after_the_pilot_said_that_it_has_left() {
     assert_eq!(harness.object("pilots", "ex-shop-a-2")["spec"]["phase"], "Decommissioned");
     assert_eq!(harness.replicas(), 3, "it is still moving its data away");
 
-    // Somebody thinks otherwise: the node is kept.
+    // A user scales out again: the node is kept.
     harness.scale(3);
     harness.settle().await;
     assert_ne!(harness.object("pilots", "ex-shop-a-2")["spec"]["phase"], "Decommissioned");
@@ -731,7 +732,7 @@ async fn pods_of_a_deleted_account_are_told_and_made_anew_one_by_one_on_a_person
         harness.reconcile().await;
         assert_eq!(harness.pods().len(), 2, "{:#?}", harness.condition("Ready"));
         assert_eq!(old(), left);
-        // Not before the new pod's pilot was heard.
+        // No other pod is deleted before the new pod's pilot was heard.
         let deletes = harness.api.server().deletes.len();
         harness.reconcile().await;
         assert_eq!(harness.api.server().deletes.len(), deletes);

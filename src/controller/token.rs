@@ -1,22 +1,23 @@
-//! When the token of a pod is of a ServiceAccount that is no more.
+//! Until when the token of a pod may be of a ServiceAccount that is no more.
 //!
-//! A token is bound to the uid of its ServiceAccount. Where that is deleted and made again, every
-//! request with the old one is answered 401 until kubelet puts a new one into the pod, which it
-//! does by the clock alone. Owns how that is recognised and when it is over; decides nothing.
+//! A token is bound to the uid of its ServiceAccount. After the account is deleted and made again,
+//! every request with the old token is answered 401 until kubelet puts a new one into the pod,
+//! which it does by the clock alone. Owns how such a token is recognised and until when it stays;
+//! decides nothing.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::{SignedDuration, Timestamp},
 };
 
-/// kubelet renews a token of 3607 s at 80 % of that, and writes it into the pod with its next look at
-/// the volume, a minute or two later. No token is issued while its account is away, so this is the
-/// longest that an earlier one stays, counted from the making of the later account.
+/// kubelet renews a token of 3607 s at 80 % of that, and writes it into the pod with its next look
+/// at the volume, a minute or two later. No token is issued while its account is away, so an old
+/// token stays in a pod for this long at most after the new account was made.
 const RENEWAL: SignedDuration = SignedDuration::from_mins(50);
 
-/// When a pod that was made before its ServiceAccount has a token of it at the latest; `None` for a
-/// pod that was made later, and when that time is over. Both were made by one server, whose clock
-/// orders them; of ours only the end depends.
+/// When a pod that is older than its ServiceAccount has a token of that account, at the latest.
+/// `None` for a younger pod, and once that time is over. One server made both, and its clock orders
+/// them; our own clock decides only when the time is over.
 pub(super) fn renewed_by(
     pod: &ObjectMeta,
     account: Option<&ObjectMeta>,

@@ -35,8 +35,8 @@ pub(crate) async fn change(
     Ok(())
 }
 
-/// Makes an object that is not there, and leaves it to [`change`] to finish it: it has no hash yet. A
-/// request that is carried out late meets the object, and changes nothing.
+/// Makes an object that is not there. The object has no hash yet: [`change`] finishes it. A create
+/// that the server carries out late meets the object, and changes nothing.
 pub(crate) async fn create(
     ctx: &Context,
     desired: &Desired,
@@ -52,8 +52,9 @@ pub(crate) async fn create(
     disown(ctx, desired, object, &made.metadata).await
 }
 
-/// Takes from everybody what they own of an object's fields. What is created belongs to its maker in
-/// a way that no later apply gives up: a field that is wanted no more would stay.
+/// Resets `managedFields`, so that no field manager owns a field of the object. A create makes its
+/// client own fields by update, which no later apply gives up: a field that is wanted no more would
+/// stay.
 pub(crate) async fn disown(
     ctx: &Context,
     desired: &Desired,
@@ -89,7 +90,7 @@ pub(crate) async fn patch_pilot(
     Ok(())
 }
 
-/// Deletes what was read. What is gone already is fine.
+/// Deletes the object that was read. An object that is gone already is no error.
 pub(crate) async fn delete(
     ctx: &Context,
     desired: &Desired,
@@ -105,13 +106,13 @@ pub(crate) async fn delete(
     }
 }
 
-/// This very object, as it was read.
+/// Preconditions for this very object, as it was read.
 pub(crate) fn exactly(meta: &ObjectMeta) -> Preconditions {
     let ObjectMeta { uid, resource_version, .. } = meta;
     Preconditions { uid: uid.clone(), resource_version: resource_version.clone() }
 }
 
-/// The object of the step, at the version at which the step was decided.
+/// Preconditions for the object of a step, at the version at which the step was decided.
 pub(crate) fn decided(uid: &str, version: Option<&String>) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), resource_version: version.cloned() }
 }

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// A cluster that says everything that ends up in objects.
+/// A cluster with every field that ends up in objects.
 const SHOP: &str = r#"
 apiVersion: navigator.jetstack.io/v1beta1
 kind: CassandraCluster

@@ -19,7 +19,8 @@ pub enum HeapError {
     TooSmall(u64),
 }
 
-/// Heap in bytes. `rule` is asked when the user wrote nothing; without a limit it is 1 GiB.
+/// Heap in bytes. `rule` is asked when the user wrote none; without a memory limit the heap is 1
+/// GiB.
 pub fn choose(
     jvm: Option<&Jvm>,
     memory_limit: Option<u64>,

@@ -1,8 +1,8 @@
 //! What the controller and the pilots may do on Kubernetes: tables of RBAC rules.
 //!
-//! The controller creates the pilots' Role, and Kubernetes lets nobody grant what they do not
-//! hold: so [`controller_rules`] covers [`pilot_rules`], without `escalate` or `bind`. A test
-//! here holds that.
+//! The controller creates the pilots' Role, and Kubernetes lets a subject grant only rights that it
+//! holds itself: so [`controller_rules`] covers [`pilot_rules`], without `escalate` or `bind`. A
+//! test here holds that.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
@@ -26,8 +26,8 @@ fn named(mut rule: PolicyRule, name: &str) -> PolicyRule {
 const READ: &[&str] = &["get", "list", "watch"];
 const OWN: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
 
-/// Role of the pilots of one cluster, whose LeaderLease is `lease`. Which Pilot's status a pilot
-/// may write is narrowed to its own by our API server.
+/// Role of the pilots of one cluster, whose LeaderLease is `lease`. Our API server lets a pilot
+/// write the status of its own Pilot only.
 pub fn pilot_rules(lease: &str) -> Vec<PolicyRule> {
     vec![
         rule("", &["pods"], &["get"]),
@@ -56,16 +56,16 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         below("status", &["update", "patch"]),
         rule(GROUP, &["pilots"], OWN),
         rule(GROUP, &["pilots/status"], &["update", "patch"]),
-        // Read for the name of the leader; written by pilots, to whom we grant that.
+        // The controller reads the leader's name; it holds the writes to grant them to the pilots.
         rule(GROUP, &["leaderleases"], &["get", "list", "watch", "create", "update"]),
         rule("", &["services", "serviceaccounts"], OWN),
         // `patch` is for labels of single nodes.
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
-        // By which a newer pilot reaches a running pod.
+        // An ephemeral container brings a newer pilot into a running pod.
         rule("", &["pods/ephemeralcontainers"], &["patch"]),
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "delete"]),
         rule("", &["namespaces"], &["get"]),
-        // By which a namespace that is being deleted hears that our pods are gone.
+        // The controller tells a namespace that is being deleted that our pods in it are gone.
         rule("", &["namespaces/status"], &["patch"]),
         rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),

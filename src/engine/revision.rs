@@ -8,13 +8,12 @@ use crate::api::v1beta1::PilotSpec;
 /// Hash of everything in a Pilot's spec that needs a restart to take effect. The controller
 /// writes it to `spec.configHash`; the pilot shows the one that its process was started with.
 ///
-/// `own` is what of its database's part does, in a form that the database chooses and keeps.
+/// `own` is what of the database's own part counts, in a form that the database chooses and keeps.
 ///
-/// It is stored with every Pilot: a change of how it is made restarts every database at the next
-/// upgrade. So a new field is left out while it is unset (`skip_serializing_if`), a database says
-/// what it always said, and another way to hash gets a prefix of its own, with which a stored hash
-/// says in which way it was made; this first way has none. The literal hashes in the tests of each
-/// database hold that.
+/// The hash is stored with every Pilot: a change of how it is made restarts every database at the
+/// next upgrade. So a new field is left out while it is unset (`skip_serializing_if`), a database
+/// passes what it always passed, and hashes made in another way get a prefix that says so; those of
+/// this first way have none. Tests of each database hold that with literal hashes.
 pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
     let PilotSpec {
         cluster_ref: _,
@@ -27,7 +26,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
         pilot_settings: _,
         config,
         jvm,
-        // Each database chooses.
+        // Each database chooses what of its part counts.
         parts: _,
     } = spec;
     let mut all = vec![json!(version), json!(restarted_at), json!(config), json!(jvm)];

@@ -11,7 +11,8 @@ pub fn merge(base: &mut Map<String, Value>, over: &Map<String, Value>) {
             }
             (Some(Value::Object(below)), Value::Object(above)) => merge(below, above),
             (_, Value::Object(above)) => {
-                // Merged into nothing, so that a `null` inside it does not survive.
+                // The object is merged into an empty one, so that a `null` inside it does not
+                // survive.
                 let mut fresh = Map::new();
                 merge(&mut fresh, above);
                 base.insert(key.clone(), Value::Object(fresh));

@@ -17,8 +17,8 @@ pub fn definition_name() -> String {
     format!("{PLURAL}.{GROUP}")
 }
 
-/// The `spec` of the CustomResourceDefinition, with Kubernetes' defaults: all of it counts as one
-/// field of whoever applies it.
+/// The `spec` of the CustomResourceDefinition, with the defaults that Kubernetes would add: so
+/// applying the manifest again changes nothing.
 pub fn definition() -> Value {
     let text = json!({"type": "string"});
     json!({
@@ -44,7 +44,8 @@ pub fn definition() -> Value {
                 "description": "One object of Navigator's API server, as it is stored. Only that \
                                 server may write here: whoever deletes one of these deletes no \
                                 database, but what is known of it.",
-                // What was deleted is never written again, by no revision.
+                // An object that was marked as deleted is never written again, at whatever
+                // revision.
                 "x-kubernetes-validations": [{
                     "rule": "!has(oldSelf.deleted)",
                     "message": "it was deleted",
@@ -53,11 +54,13 @@ pub fn definition() -> Value {
                     "key": text,
                     // Base64, so that every byte comes back.
                     "value": text,
-                    // Of each write another, so that none is taken for no change.
+                    // Different in each write, so that Kubernetes never takes a write for no
+                    // change.
                     "write": text,
-                    // The object was deleted at this revision; what is left of it goes soon.
+                    // Our object was deleted at this revision; the StoredObject itself is removed
+                    // soon after.
                     "deleted": {"type": "boolean"},
-                    // On the object that stands for the store itself.
+                    // Only in the object that stands for the store itself.
                     "store": {
                         "type": "object",
                         "properties": {

@@ -3,7 +3,7 @@
 //!
 //! Owns what a kube-apiserver would be asked for: certificates and identities, authorization,
 //! namespaces, logs. Requests, storage, watches and patches are the API server's own machinery.
-//! Runs nothing: what the objects mean is carried out by whoever watches them.
+//! Runs nothing: the node and the controller watch the objects and carry them out.
 
 mod access;
 mod bootstrap;
@@ -52,23 +52,22 @@ use crate::{
     runtime::{Runtime, Shutdown},
 };
 
-/// Where it listens unless told otherwise.
+/// Where the API listens unless told otherwise.
 pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8089);
 
-/// Connections get this long to finish after the last accept; they are of this host.
+/// How long open connections get to finish at shutdown; all clients are on this host.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What it is started with.
+/// What the API server is started with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Holds the store, the keys and the logs. Whoever starts it sees to it that there is one
-    /// daemon to a folder.
+    /// Holds the store, the keys and the logs. The caller sees to it that a folder has one daemon.
     pub dir: PathBuf,
-    /// Port 0 is any, and the same one at every start.
+    /// Port 0 takes any port at the first start, and that same port at each later start.
     pub address: SocketAddr,
 }
 
-/// Why it did not start.
+/// Why the API server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to listen on {address}")]
@@ -113,14 +112,14 @@ impl Server {
         self.controller.clone()
     }
 
-    /// A kubeconfig with the credentials of one identity. It is good for as long as the folder is
-    /// kept, that of a pod for as long as the pod exists.
+    /// A kubeconfig with the credentials of one identity. A pod's is good for as long as the pod
+    /// exists, any other for as long as the folder is kept.
     pub fn kubeconfig(&self, who: &Identity) -> String {
         self.issuer.kubeconfig(who)
     }
 }
 
-/// Serves, with the first namespaces in place, when it returns. Nothing runs on after an error.
+/// Returns when the API is served and the first namespaces exist. Nothing runs on after an error.
 ///
 /// # Errors
 /// See [`Error`].
@@ -192,7 +191,7 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
     Ok(Server { address, issuer, admin, controller })
 }
 
-/// Opens the port before anything is touched but the folder that remembers it.
+/// Opens the port first. Before that only the folder is made, which remembers the port.
 async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), Error> {
     let folder = |source| Error::Folder { path: config.dir.clone(), source };
     pki::make_own(&config.dir).map_err(folder)?;

@@ -1,6 +1,6 @@
 //! The one process behind a local installation: API server, controller and node.
 //!
-//! Invariant: databases outlive it, however it ends, unless it was asked to stop them
+//! Invariant: databases outlive the daemon, however it ends, unless it was asked to stop them
 //! ([`Folder::stop_mark`]).
 
 use std::{
@@ -30,13 +30,13 @@ use crate::{
     runtime::{Runtime, Shutdown},
 };
 
-/// What is left to do at the end takes no longer.
+/// Limit for the controller's end, and again for that of all other tasks.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Settings of the daemon.
 pub struct Config {
     pub folder: Folder,
-    /// Where the API is served; port 0 takes the one of the last time.
+    /// Where the API is served; port 0 takes the port of the last start.
     pub address: SocketAddr,
     pub databases: Databases,
     pub homes: Homes,
@@ -73,7 +73,7 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     let Config { folder, address, databases, homes, program, machine, environment, java } = config;
     let settings = api::Config { dir: folder.path().to_owned(), address };
     let server = Arc::new(api::start(settings, scheme(databases), &rt).await?);
-    // Databases may run as users of their own, who go through it.
+    // Databases may run as users of their own, who must be able to pass through the folder.
     let again = |source| Error::Write { path: folder.path().to_owned(), source };
     folder.create().map_err(again)?;
     let path = folder.kubeconfig();
@@ -139,7 +139,7 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     ended
 }
 
-/// Who the pilot of a pod is to the API.
+/// The identity of a pod's pilot at the API.
 fn identity(pod: &Pod) -> Identity {
     let meta = &pod.metadata;
     let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
@@ -151,7 +151,7 @@ fn identity(pod: &Pod) -> Identity {
     }
 }
 
-/// A free address for the status page and metrics, beside the API's where it can be.
+/// A free address for the status page and metrics: the port after the API's, or any other.
 fn beside(api: SocketAddr) -> io::Result<SocketAddr> {
     let at = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.local_addr();
     api.port().checked_add(1).map_or_else(|| at(0), |next| at(next).or_else(|_| at(0)))
@@ -159,11 +159,12 @@ fn beside(api: SocketAddr) -> io::Result<SocketAddr> {
 
 fn controller_settings(page: SocketAddr) -> controller::Config {
     controller::Config {
-        // Of any version: the node installs its own program, and brings a newer one by itself.
+        // The image has no version: the node installs its own program, and brings a newer one by
+        // itself.
         pilot_image: "navigator".to_owned(),
         namespace: None,
         install_namespace: names::NAMESPACE.to_owned(),
-        // The folder's lock sees to it that there is one.
+        // The folder's lock allows one daemon, so there is one controller.
         leader_elect: false,
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),

@@ -12,7 +12,7 @@ use nix::{
     libc,
 };
 
-/// Whole files of a secret kind.
+/// Mode of files that only their owner may read.
 const OWN: u32 = 0o600;
 
 /// The folder, and the names of what is in it.
@@ -26,9 +26,9 @@ pub struct Lock {
 }
 
 impl Drop for Lock {
-    /// A child that is being started shares the open file until it is another program.
+    /// Unlocks by hand: a child between fork and exec shares the open file and would keep the lock.
     fn drop(&mut self) {
-        // Closing it ends the lock, too.
+        // A failure does no harm: the lock ends with the file, too.
         fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK))).ok();
     }
 }
@@ -42,8 +42,8 @@ impl Folder {
         &self.0
     }
 
-    /// Makes the folder. Databases run as users of their own where the daemon is root: they go
-    /// through it, and read nothing in it.
+    /// Makes the folder. Where the daemon is root, databases run as users of their own: they may
+    /// pass through the folder and not list it.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -107,13 +107,13 @@ impl Folder {
         self.0.join("logs").join(namespace).join(pod)
     }
 
-    /// What a container writes, and with `previous` what the one before it wrote.
+    /// The log of a container, or with `previous` the one from before its last restart.
     pub fn log(&self, namespace: &str, pod: &str, container: &str, previous: bool) -> PathBuf {
         let ending = if previous { "previous.log" } else { "log" };
         self.logs(namespace, pod).join(format!("{container}.{ending}"))
     }
 
-    /// Every file that a program writes into.
+    /// Every log of every container.
     pub fn all_logs(&self) -> Vec<PathBuf> {
         let below = |path: PathBuf| {
             let all = fs::read_dir(path).into_iter().flatten().flatten();
@@ -124,7 +124,7 @@ impl Folder {
         [self.daemon_log()].into_iter().chain(logs).collect()
     }
 
-    /// Becomes the one daemon of this folder and writes down who that is.
+    /// Takes the lock of the folder's one daemon, and writes this process's id into it.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when there is one already.
@@ -144,8 +144,8 @@ impl Folder {
         Ok(held)
     }
 
-    /// The process that holds the lock. Looking takes nothing: a daemon that starts meanwhile gets
-    /// it.
+    /// The process that holds the lock. Asking does not take the lock: a daemon that starts
+    /// meanwhile gets it.
     ///
     /// # Errors
     /// When the lock cannot be looked at.
@@ -198,7 +198,7 @@ pub fn write_own(path: &Path, text: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// What a file says; nothing where there is none.
+/// The content of a file; `None` where there is none.
 ///
 /// # Errors
 /// When it is there and cannot be read.

@@ -1,5 +1,5 @@
 //! Distributions of databases on this host: which there are, of which version, and which one a
-//! pod's image stands for. Nothing is pulled: what is not here is said, and what to do about it.
+//! pod's image stands for. Nothing is pulled: an error names what is missing and what to do.
 
 use std::{
     fs, io,
@@ -19,19 +19,19 @@ pub struct Home {
     pub path: PathBuf,
 }
 
-/// Why there is no such distribution: one line, with what to do.
+/// Why there is no such distribution: one line that also says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Missing(pub String);
 
-/// Where distributions are looked for. They are looked for again with every question: a new one
-/// may have been named or fetched meanwhile.
+/// Where distributions are looked for. Each question looks again: a user may have named or fetched
+/// a new one meanwhile.
 #[derive(Clone, Debug)]
 pub struct Homes {
     databases: Vec<&'static DrivenDatabase>,
-    /// Those that `--home` named, a line each.
+    /// The file of the distributions that `--home` named, a line each.
     named: PathBuf,
-    /// What the vendors' variables name.
+    /// Distributions that the vendors' variables name.
     told: Vec<(&'static str, PathBuf)>,
     /// Folders of distributions.
     places: Vec<PathBuf>,
@@ -92,7 +92,7 @@ impl Homes {
         if changed { write_own(&self.named, text.as_bytes()) } else { Ok(()) }
     }
 
-    /// Every distribution of a database, those that somebody named first.
+    /// Every distribution of a database, those that `--home` named first.
     pub fn all(&self, database: &'static DrivenDatabase) -> Vec<Home> {
         let named = fs::read_to_string(&self.named).unwrap_or_default();
         let named: Vec<PathBuf> = named
@@ -114,10 +114,10 @@ impl Homes {
         all.filter_map(|path| home(database, &path)).collect()
     }
 
-    /// The distribution of a version.
+    /// The distribution of this version.
     ///
     /// # Errors
-    /// When there is none: which there are, and what to do.
+    /// When there is none: the message says which there are, and what to do.
     pub fn find(&self, database: &'static DrivenDatabase, version: &str) -> Result<Home, Missing> {
         let all = self.all(database);
         if let Some(found) = all.iter().find(|home| home.version == version) {

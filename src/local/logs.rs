@@ -1,8 +1,8 @@
 //! How the files that programs write into stay bounded, and where such a file begins.
 //!
-//! The beginning of a file that grew too long is given back as a hole: nobody can tell a database
-//! to open another file, a copy and a cut would lose the lines between them, and whoever reads
-//! goes on at the offset where they were. While no daemon runs, files grow.
+//! The beginning of a file that grew too long is given back as a hole. A database cannot be told to
+//! open another file, a copy and a cut would lose the lines written between them, and a reader goes
+//! on at its old offset. While no daemon runs, files grow.
 
 use std::{
     fs::File,
@@ -24,7 +24,7 @@ use crate::runtime::Shutdown;
 
 /// What the kubelet keeps of a container: 5 files of 10 MiB.
 pub const LIMIT: Limit = Limit { kept: 50 << 20, more: 10 << 20 };
-/// As often as the kubelet looks.
+/// The kubelet looks as often.
 const EVERY: Duration = Duration::from_secs(10);
 /// Holes are made of whole blocks, whatever the file system's are.
 const BLOCK: u64 = 64 << 10;
@@ -33,7 +33,7 @@ const BLOCK: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     pub kept: u64,
-    /// It may have so much more until something is done about it.
+    /// How far a file may grow beyond `kept` before it is cut.
     pub more: u64,
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn keep(folder: Folder, shutdown: Shutdown) {
     }
 }
 
-/// Gives back the beginning of a file that is too long. Whoever writes into it must append.
+/// Gives back the beginning of a file that is too long. The writer must append (`O_APPEND`).
 ///
 /// # Errors
 /// When it cannot be opened or cut.
@@ -68,7 +68,7 @@ pub fn trim(path: &Path, limit: Limit) -> io::Result<()> {
     let hole = (size - limit.kept) / BLOCK * BLOCK;
     let kind = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     match fallocate(&file, kind, 0, i64::try_from(hole).map_err(io::Error::other)?) {
-        // A file system that knows no holes: better a short log than a full disk.
+        // A file system without holes: a short log is better than a full disk.
         Err(nix::Error::EOPNOTSUPP) => file.set_len(0),
         done => Ok(done?),
     }
@@ -89,7 +89,8 @@ pub fn begin(path: &Path) -> io::Result<u64> {
     Ok(first + u64::try_from(cut).map_err(io::Error::other)?)
 }
 
-/// Goes over a hole, for those who read behind the writer by more than is kept. `None` at the end.
+/// Skips a hole, for a reader that is further behind the writer than what is kept. `None` at the
+/// end.
 ///
 /// # Errors
 /// When the file system does not say.
@@ -152,7 +153,7 @@ mod tests {
         let first = usize::try_from(begin(&path).unwrap()).unwrap();
         assert!(read.len() - first >= 4 * 65_536 - 100, "begins at {first} of {}", read.len());
         assert!(read[first..].starts_with("line ") && read[..first].ends_with('\n'));
-        // Who read nothing so far goes on with what is left.
+        // A reader at an offset that was given back goes on with what is left.
         let mut late = File::open(&path).unwrap();
         let at = data(&late, 10).unwrap().unwrap();
         late.seek(SeekFrom::Start(at)).unwrap();

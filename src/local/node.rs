@@ -44,7 +44,7 @@ use crate::{
     runtime::{Runtime, Shutdown, Tasks, deadline::bounded, events::Events},
 };
 
-/// Who writes, as managed fields name it.
+/// The node's field manager.
 const MANAGER: &str = "navigator-local";
 /// A request that takes longer has failed.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ pub struct Config {
     pub credentials: Credentials,
 }
 
-/// What everybody in here works with.
+/// What all parts of the node work with.
 struct Host {
     folder: Folder,
     program: PathBuf,
@@ -85,9 +85,9 @@ struct Host {
     client: Client,
     events: Events,
     root: bool,
-    /// Processes are stopped, and started again by the next daemon.
+    /// Once triggered, processes are stopped; the next daemon starts them again.
     stopping: Shutdown,
-    /// Processes are left alone.
+    /// Once triggered, processes are left alone.
     shutdown: Shutdown,
 }
 
@@ -196,7 +196,8 @@ async fn collect(client: Client, rt: Runtime) {
     }
 }
 
-/// What is gone, or is another object by now, needs no write any more.
+/// A write to an object that is gone (404), or was changed or replaced meanwhile (409), is dropped:
+/// the watch brings what is there now.
 fn gone(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),

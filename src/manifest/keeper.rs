@@ -1,9 +1,10 @@
 //! Keeps the store when Navigator is taken away: kube-apiserver refuses to delete the claim of the
-//! embedded store, or the definition of the kind that holds objects in Kubernetes, and the namespace
-//! around them, until somebody says that the store shall go too.
+//! embedded store, or the definition of the kind that holds objects in Kubernetes, and the
+//! namespace around them, until a person says that the store shall go too.
 //!
-//! The databases would run on without it, but nobody would know them any more. What holds in a
-//! request is decided by kube-apiserver alone, so it holds while none of our processes runs.
+//! Without the store the databases would run on, but Navigator would not know them any more.
+//! kube-apiserver alone decides, from the request, so the store is kept while none of our processes
+//! runs.
 
 use serde_json::{Value, json};
 
@@ -78,14 +79,16 @@ pub(super) fn objects(namespace: &str, kept: Kept) -> [Value; 2] {
         object(ADMISSION, "ValidatingAdmissionPolicy", KEEPER, None, STORE_COMPONENT),
         json!({"spec": {
             "failurePolicy": "Fail",
-            // With Kubernetes' defaults: all of it counts as one field of whoever applies it.
+            // Includes Kubernetes' defaults: all of it counts as one field, and a field manager
+            // that applies it without them would meet a conflict.
             "matchConstraints": {
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {},
                 "objectSelector": {},
                 "resourceRules": rules,
             },
-            // Asked once without an object for a whole collection, then for each object of it.
+            // kube-apiserver asks once without an object for a whole collection, then for each
+            // object of it.
             "matchConditions": [{
                 "name": "is-the-store",
                 "expression": format!("oldObject != null && (({is_namespace}) || ({is_kept}))"),

@@ -14,34 +14,36 @@ use crate::{
 #[derive(Debug)]
 pub struct DrivenDatabase {
     pub names: &'static DatabaseNames,
-    /// Variable by which the vendor's image says where the database is, and where it is when
-    /// that is not set.
+    /// Variable by which the vendor's image says where the database is installed, and the place
+    /// where it is when the variable is not set.
     pub home_variable: &'static str,
     pub home: &'static str,
     /// Reason of the conditions while the process runs.
     pub started: &'static str,
-    /// Which of two writes is the newer one, it decides by the clocks of its machines.
+    /// The database decides by the clocks of its machines which of two writes is the newer one.
     pub orders_by_time: bool,
-    /// TCP ports that it listens on at the node's address.
+    /// TCP ports that the database listens on at the node's address.
     pub ports: &'static [u16],
     /// The node belongs to a database cluster that exists elsewhere: it never founds.
     pub joins_elsewhere: fn(&Pilot) -> bool,
     /// Do files of the database lie in this data directory?
     pub has_data: fn(&Path) -> bool,
-    /// What is said of the programs that run before the database, where there are any.
+    /// The condition about the programs that run before the database, where there are any.
     pub preparation: Option<Preparation>,
-    /// Conditions of its own that its driver may tell in
+    /// Conditions of this database alone, which its driver may tell in
     /// [`Observation::conditions`](crate::pilot::driver::Observation).
     pub conditions: &'static [&'static str],
-    /// What its driver may tell in [`Observation::gauges`](crate::pilot::driver::Observation).
+    /// Gauges that its driver may tell in
+    /// [`Observation::gauges`](crate::pilot::driver::Observation).
     pub gauges: &'static [Gauge],
     /// Files that `navigator install` puts beside the program, for the driver to use.
     pub agents: &'static [Agent],
     /// Which version lies in this folder; `None` where it is no installation of this database.
     pub installed: fn(&Path) -> Option<String>,
-    /// The Java that it runs on, where it does.
+    /// Where the Java of a database on the JVM is.
     pub java: Option<Java>,
-    /// Makes its driver from its configuration folder, its data directory and the way to that.
+    /// Makes the driver from its configuration folder, its data directory and the volume that holds
+    /// it.
     pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>,
 }
 
@@ -57,7 +59,7 @@ pub struct Gauge {
 pub struct Java {
     /// Variables that name an installation of Java, the first that is set counts.
     pub variables: &'static [&'static str],
-    /// Where one comes with the database, below its own folder.
+    /// Where the Java that comes with the database lies, below the database's own folder.
     pub bundled: Option<&'static str>,
 }
 
@@ -99,7 +101,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
 
-/// For tests of what is the same for all.
+/// For tests of what is the same for all databases.
 #[cfg(test)]
 pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     names: &NAMES,

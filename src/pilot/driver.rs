@@ -20,14 +20,14 @@ use crate::{
     runtime::leader::Claim,
 };
 
-/// What a database cannot do without; 0 is nothing.
+/// What a database cannot do without; 0 asks for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     pub open_files: u64,
     pub processes: u64,
     /// `vm.max_map_count`
     pub mappings: u64,
-    /// Memory is locked, all of it.
+    /// The database locks all of its memory.
     pub locks_memory: bool,
 }
 
@@ -41,7 +41,7 @@ impl Lead {
         Self(claim)
     }
 
-    /// For a node with nobody to share with.
+    /// The permission of a node without peers: it holds for good.
     pub fn alone() -> Self {
         Self(watch::channel(Claim::unshared()).1)
     }
@@ -82,7 +82,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ring {
     pub id: String,
-    /// It was there before the cluster object: it may miss members that no Pilot stands for.
+    /// The ring is older than the cluster object: it may miss members for which no Pilot stands.
     pub remade: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct ProcessSpec {
     pub config_hash: String,
 }
 
-/// Its output is the container's; which user it runs as is the pilot's to say.
+/// The process writes to the container's output; the pilot chooses its user.
 impl From<&ProcessSpec> for Command {
     fn from(process: &ProcessSpec) -> Self {
         let ProcessSpec { program, args, env, working_directory, config_hash: _ } = process;
@@ -117,7 +117,7 @@ impl From<&ProcessSpec> for Command {
 /// A program that must end well before the database starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preparation {
-    /// What it does, for people: `install plugin analysis-icu`.
+    /// What the program does, for people: `install plugin analysis-icu`.
     pub what: String,
     pub program: ProcessSpec,
 }
@@ -131,23 +131,24 @@ pub struct FailedCheck {
     pub message: String,
 }
 
-/// Reason of a member that holds nothing of what the others hold: it is one, and does not serve.
+/// Reason of a node that joined without the data of the others: a member that does not serve.
 pub const JOINED_EMPTY: &str = "JoinedEmpty";
 
-/// Reason of a node whose join is over: only another process may begin it anew, which the pilot starts.
+/// Reason of a node whose join is over without success: only a new process may begin a join anew,
+/// and the pilot starts one.
 pub const JOIN_FAILED: &str = "JoinFailed";
 
-/// What a database said when it was asked.
+/// A database's answer to the question how it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
-    /// It answers at all: liveness, never dependent on other nodes.
+    /// The database answers at all: liveness, never dependent on other nodes.
     pub alive: bool,
-    /// It joined and serves clients: readiness.
+    /// The node joined and serves clients: readiness.
     pub serving: bool,
-    /// `None` where all nodes are alike, and as long as it is not known.
+    /// `None` where all nodes are alike, and as long as the role is not known.
     pub role: Option<Role>,
-    /// Where it is on its way when it does not serve, for the Ready condition:
-    /// `Starting`, `Joining`, `Leaving`.
+    /// How far a node is that does not serve, as the reason of the Ready condition: `Starting`,
+    /// `Joining`, `Leaving`.
     pub reason: Option<&'static str>,
     pub message: Option<String>,
     pub version: Option<String>,
@@ -156,21 +157,23 @@ pub struct Observation {
     /// The database's own id of its cluster, where it has one.
     pub cluster_id: Option<String>,
     pub health: Option<Health>,
-    /// Why it refuses writes while it serves, for want of room.
+    /// Why the database refuses writes for want of room while it serves.
     pub refuses_writes: Option<String>,
     /// Rules that forbid to stop the node now, each with a sentence.
     pub blockers: Vec<(&'static str, String)>,
-    /// What it was asked for this and did not say. While there is any, blockers that it named before stay.
+    /// Questions that the database left open. While there are any, blockers that it named before
+    /// stay.
     pub not_heard: Vec<NotHeard>,
-    /// Conditions that no other database has; of [`DrivenDatabase::conditions`](crate::pilot::database::DrivenDatabase).
+    /// Conditions that no other database has, out of
+    /// [`DrivenDatabase::conditions`](crate::pilot::database::DrivenDatabase).
     pub conditions: Vec<OwnCondition>,
     pub endpoints: Vec<Endpoint>,
     /// Gauges for `/metrics`, name without prefix → value.
     pub gauges: BTreeMap<&'static str, f64>,
     /// What only this database reports.
     pub detail: Parts,
-    /// What the pilot could not write down of all this, or read again: its own trouble, and
-    /// nothing about the database.
+    /// What of all this the pilot could not write to the volume, or read there again: a trouble of
+    /// the pilot, which says nothing about the database.
     pub unsaved: Option<String>,
 }
 
@@ -178,7 +181,7 @@ pub struct Observation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCondition {
     pub type_: &'static str,
-    /// `None`: it is not known.
+    /// `None`: the condition's status is Unknown.
     pub status: Option<bool>,
     pub reason: Cow<'static, str>,
     pub message: String,
@@ -189,7 +192,7 @@ pub struct OwnCondition {
 pub enum DecommissionState {
     /// Data are still being moved.
     Moving(Decommission),
-    /// It cannot go on until somebody acts; the message says why.
+    /// The decommission cannot go on until a person acts; the message says why.
     Refused(String),
     /// The node holds no data that others lack, and left the database cluster.
     Done,
@@ -202,11 +205,12 @@ pub struct StopPlan {
     /// How long [`Driver::flush`] may take before the first signal is sent anyway; zero where there
     /// is nothing to flush. At most three quarters of the grace period.
     pub flush: Duration,
-    /// The signal that asks it to end. The last one has all the time that is left.
+    /// The first signal that asks the process to end. The last one has all the time that is left.
     pub signal: i32,
-    /// Stronger ones, each sent when the one before it had this long.
+    /// Stronger signals, each sent when the signal before it had this long.
     pub then: &'static [(Duration, i32)],
-    /// What it ends with when it did as asked, beside 0: exit codes, or 128 plus a signal.
+    /// Exit codes of a process that did as asked, beside 0; 128 plus a signal's number counts as
+    /// one.
     pub success: &'static [u8],
 }
 
@@ -225,12 +229,12 @@ pub struct Dump {
     pub children: &'static str,
 }
 
-/// What a node is among those that hold the same data, where they are not all alike.
+/// A node's part among the nodes with the same data, in a database whose nodes are not all alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It takes the writes.
+    /// The node takes the writes.
     Primary,
-    /// It follows a primary.
+    /// The node follows a primary.
     Replica,
 }
 
@@ -249,13 +253,14 @@ impl Role {
 /// Why a database could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The intent cannot be rendered or the database would refuse it; a running one is left alone.
+    /// The intent cannot be rendered, or the database would refuse it; a running database is left
+    /// alone.
     #[error("configuration was rejected: {0}")]
     ConfigRejected(String),
-    /// What must be in place before the database starts cannot be brought there.
+    /// What the database needs in place before it starts, such as a plugin, cannot be put there.
     #[error("{0}")]
     Unprepared(String),
-    /// Something must happen elsewhere first; ask again.
+    /// Something must happen elsewhere first; the pilot asks again.
     #[error("{0}")]
     NotYet(String),
     #[error("failed to read {path:?}")]
@@ -264,10 +269,10 @@ pub enum Error {
     Write { path: PathBuf, source: std::io::Error },
     #[error("failed to give {path:?} to the database's user")]
     Give { path: PathBuf, source: std::io::Error },
-    /// It answers, and not how it is.
+    /// The database answers clients, and not the question how it is.
     #[error("the database answers clients, and does not say how it is")]
     Evasive,
-    /// It lives, and one question stayed open.
+    /// The database lives, and left one question open.
     #[error("the database does not say what is asked of it")]
     NotHeard(#[source] NotHeard),
     #[error("database does not answer")]
@@ -285,7 +290,7 @@ impl From<NotHeard> for Error {
     }
 }
 
-/// A database that takes longer than it may does not answer.
+/// A database that takes longer than its limit counts as one that does not answer.
 impl From<tokio::time::error::Elapsed> for Error {
     fn from(late: tokio::time::error::Elapsed) -> Self {
         Self::Unreachable { source: late.into() }
@@ -300,15 +305,15 @@ impl Error {
     }
 }
 
-/// The verbs of one database. Calls may overlap; each is safe to repeat and to drop half-way.
-/// Those that read or write the data volume at length (`recall`, `preflight`, `validate`, `configure`,
-/// `refresh`, `decommission`, `cancel_decommission`) may block: they are called where a volume that hangs
-/// holds nothing else up. The others touch it through the [`Volume`](crate::pilot::volume::lock::Volume) only,
-/// and never wait for it.
+/// The verbs of one database. Calls may overlap; each is safe to repeat and to drop half-way. Verbs
+/// that read or write the data volume at length (`recall`, `preflight`, `validate`, `configure`,
+/// `refresh`, `decommission`, `cancel_decommission`) may block: the pilot calls them where a volume
+/// that hangs holds nothing else up. The others touch the volume through
+/// [`Volume`](crate::pilot::volume::lock::Volume) only, and never wait for it.
 pub trait Driver: Send + Sync + 'static {
     /// Reads what an earlier pilot left on the volume. Called once and first.
     fn recall(&self) {}
-    /// What the kernel must let the node have.
+    /// What the kernel's limits must allow the node.
     fn needs(&self, _node: &Node) -> Needs {
         Needs::default()
     }
@@ -316,11 +321,11 @@ pub trait Driver: Send + Sync + 'static {
     fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>>;
     /// Programs to run to their end, in order, after [`Driver::configure`] and before the
     /// database: installing and removing plugins. One that fails keeps the database stopped.
-    /// None of them runs while this is called.
+    /// No such program runs while this is called.
     fn prepare<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
-    /// Told how the program of this index ended, before the next one is started.
+    /// Called when the program of this index has ended, before the next one is started.
     fn prepared(
         &self,
         _node: &Node,
@@ -339,17 +344,18 @@ pub trait Driver: Send + Sync + 'static {
     /// Brings a running database up to date with what needs no restart: the addresses of its
     /// peers. Called when the node's own Pilot or a peer changed.
     fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
-    /// Asks the database how it is, without starting a process. What cannot be written down of
-    /// the answer is told in [`Observation::unsaved`], and the rest of the answer stands. What it did not say is told in
-    /// [`Observation::not_heard`], or is [`Error::NotHeard`] where the rest means nothing without it: then all stays as it was
-    /// reported, and the node shall not be stopped.
+    /// Asks the database how it is, without starting a process. What of the answer cannot be
+    /// written to the volume is told in [`Observation::unsaved`], and the answer stands. Questions
+    /// that the database left open are told in [`Observation::not_heard`]; where the rest means
+    /// nothing without them, the call fails with [`Error::NotHeard`]. Then the last report stands,
+    /// and the node shall not be stopped.
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
-    /// A second opinion about one that did not say how it is: does it answer in another way? Not
-    /// waited for for long.
+    /// A second opinion about a database that did not say how it is: does it answer in another way?
+    /// The pilot waits two seconds for this.
     fn lives(&self) -> BoxFuture<'_, bool> {
         Box::pin(async { false })
     }
-    /// Begins or goes on with moving all data away; says how far it is.
+    /// Begins or continues to move all data away; says how far that is.
     fn decommission<'a>(
         &'a self,
         node: &'a Node,
@@ -361,9 +367,10 @@ pub trait Driver: Send + Sync + 'static {
     fn wants_upkeep(&self, _pilot: &Pilot) -> bool {
         false
     }
-    /// Does work on the node's own data that a person asked for, which may take days, when it is the
-    /// node's turn: `node.peers` are what the API says now. Returns when it is done, failed, or must wait;
-    /// it is called again as long as [`Driver::wants_upkeep`]. Dropped when the process ends.
+    /// Does work on the node's own data that a person asked for, which may take days, when it is
+    /// the node's turn: `node.peers` are what the API says now. Returns when the work is done,
+    /// failed, or must wait; the pilot calls it again as long as [`Driver::wants_upkeep`]. Dropped
+    /// when the process ends.
     fn upkeep<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
@@ -382,22 +389,22 @@ pub trait Driver: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
-    /// Tells the others that the node stops and is to come back, ahead of [`Driver::flush`] and within
-    /// its time. What is not told costs work and no data.
+    /// Tells the other nodes that this one stops and is to come back, ahead of [`Driver::flush`]
+    /// and within its time. A restart that was not announced costs work and no data.
     fn announce_restart<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
-    /// Flushes and stops serving, ahead of the first signal of [`Driver::stop_plan`], where that
-    /// leaves time for it.
+    /// Flushes and stops serving, ahead of the first signal of [`Driver::stop_plan`], where the
+    /// plan leaves time for a flush.
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
-    /// Takes out of the report what is true of a process only: there is none any more.
+    /// Takes out of the report what is true of a running process only, as no process runs any more.
     fn forget_process(&self, _detail: &mut Parts) {}
     fn stop_plan(&self) -> StopPlan {
         StopPlan::DEFAULT
     }
-    /// `None`: no signal does that, and one that is not expected may end it.
+    /// `None`: no signal makes the process print that, and an unexpected signal may end it.
     fn dump(&self) -> Option<Dump> {
         None
     }

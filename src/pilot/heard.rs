@@ -1,8 +1,8 @@
-//! What a database said to a question, or that it was not heard.
+//! A database's answer to a question, or the fact that it was not heard.
 //!
-//! Owns the rule that a missing answer is not an empty one. [`Heard`] has no default and turns into no other value by itself: whoever needs the
-//! answer fails without it ([`Heard::or_fail`]), or the report tells what was not heard ([`Heard::or_note`]), and then every
-//! blocker of before stays.
+//! Owns the rule that a missing answer is not an empty one. [`Heard`] has no default and turns into
+//! no other value by itself: code that needs the answer fails without it ([`Heard::or_fail`]), or
+//! the report tells what was not heard ([`Heard::or_note`]), and then every earlier blocker stays.
 
 /// An answer that was understood, or why there is none.
 #[must_use = "what was not heard is not nothing"]
@@ -12,7 +12,8 @@ pub enum Heard<T> {
     Not(NotHeard),
 }
 
-/// A question that was left open, and why: no answer in time, a refusal, an answer that is not understood.
+/// A question that was left open, and why: no answer in time, a refusal, or an answer that is not
+/// understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{question}: {why}")]
 pub struct NotHeard {
@@ -40,7 +41,7 @@ impl<T> Heard<T> {
         self.and_then(|said| Heard::Said(then(said)))
     }
 
-    /// For an answer that may turn out not to be one.
+    /// For a check of the answer, which may find that the database was not heard after all.
     pub fn and_then<U>(self, then: impl FnOnce(T) -> Heard<U>) -> Heard<U> {
         match self {
             Self::Said(said) => then(said),
@@ -48,7 +49,7 @@ impl<T> Heard<T> {
         }
     }
 
-    /// For what cannot go on without the answer.
+    /// For a caller that cannot go on without the answer.
     pub fn or_fail(self) -> Result<T, NotHeard> {
         match self {
             Self::Said(said) => Ok(said),

@@ -37,7 +37,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What it says to `question`; see [`Client::hear`].
+    /// What this answer says to `question`; see [`Client::hear`].
     pub fn heard<T: DeserializeOwned>(self, question: &str) -> Heard<T> {
         let not = |why: String| Heard::Not(NotHeard::new(question, why));
         let Self { status, body } = self;
@@ -86,7 +86,8 @@ impl Client {
             .unwrap_or(Err(Error::TimedOut(timeout)))
     }
 
-    /// Asks for something. An answer that is no success, or that lacks a field which `T` cannot do without, was not heard.
+    /// Sends a GET. An answer that is no success, or that lacks a field which `T` cannot do
+    /// without, counts as not heard.
     pub async fn hear<T: DeserializeOwned>(&self, path: &str, timeout: Duration) -> Heard<T> {
         match self.send(Method::GET, path, None, timeout).await {
             Ok(answer) => answer.heard(path),

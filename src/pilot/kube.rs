@@ -1,4 +1,4 @@
-//! The API as one pilot uses it: what is wanted, what is reported, whose turn it is, who leads.
+//! The API as one pilot uses it: intent, report, the turn to start, the lead.
 
 pub mod backoff;
 pub mod breaker;

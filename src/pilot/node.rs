@@ -1,5 +1,5 @@
-//! One database node: what its life is (`machine`), what carries that out (`runner`), and what is
-//! told of it.
+//! One database node: its life (`machine`), the loop that carries it out (`runner`), and the
+//! reports about it.
 
 pub mod blockers;
 pub mod machine;

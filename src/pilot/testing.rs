@@ -1,4 +1,5 @@
-//! Scripted databases whose requests fail, for tests of drivers: each request by itself, and all from one on.
+//! Scripted databases whose requests fail, for tests of drivers: each request by itself, and all
+//! from one on.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +26,7 @@ use tokio::net::TcpListener;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Status(u16),
-    /// A success, and nothing of what was asked.
+    /// A success without any of the fields that were asked for.
     Empty,
     Garbage,
     Cut,
@@ -33,7 +34,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Those that are there at once.
+    /// The failures that come at once, without a timeout.
     pub(crate) const QUICK: [Self; 6] = [
         Self::Status(429),
         Self::Status(503),
@@ -44,7 +45,7 @@ impl Failure {
     ];
 }
 
-/// Which requests fail: this one, or all from its first time on.
+/// The request that fails, or from which on all requests fail.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) request: String,
@@ -53,7 +54,8 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// Each of these requests fails in each of these ways, and in the last one all from there on, too.
+    /// Every request with every failure, and with the last failure also all requests from that one
+    /// on.
     pub(crate) fn all(requests: &BTreeSet<String>, failures: &[Failure]) -> Vec<Self> {
         let ways = failures.iter().map(|failure| (*failure, false));
         let ways: Vec<_> = ways.chain(failures.last().map(|failure| (*failure, true))).collect();
@@ -76,13 +78,13 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// From now on this fails, and requests are counted anew.
+    /// Sets what fails from now on, and counts requests anew.
     pub(crate) fn set(&self, fault: Option<Fault>) {
         *self.fault.lock().unwrap() = fault;
         self.asked.lock().unwrap().clear();
     }
 
-    /// Requests since then, each once.
+    /// Requests since the last [`Script::set`], each once.
     pub(crate) fn asked(&self) -> BTreeSet<String> {
         self.asked.lock().unwrap().iter().cloned().collect()
     }
@@ -105,7 +107,7 @@ impl Script {
 /// What a scripted database says to a request: method, path, body.
 pub(crate) type Answer = Box<dyn Fn(&str, &str, &Bytes) -> Result<Value, Failure> + Send + Sync>;
 
-/// Serves it at an address of its own.
+/// Serves a scripted database at an address of its own.
 pub(crate) async fn serve(port: u16, answer: Answer) -> IpAddr {
     static LAST: AtomicU8 = AtomicU8::new(1);
     let address = Ipv4Addr::new(127, 9, 200, LAST.fetch_add(1, Ordering::Relaxed));

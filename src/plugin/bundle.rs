@@ -1,4 +1,4 @@
-//! `report`: what somebody who helps from afar needs, in one archive without secrets.
+//! `report`: what a helper from afar needs, in one archive without secrets.
 //!
 //! Secrets and ConfigMaps of others are never read. What is read passes [`redact`] before it is
 //! written. A part that cannot be read is named in `errors.txt`, and the rest is worth having.
@@ -25,7 +25,7 @@ use crate::{
     runtime::build,
 };
 
-/// What is gathered.
+/// What goes into a report.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// One cluster; all of the namespace when absent.
@@ -38,7 +38,7 @@ pub struct Settings {
     pub most: usize,
 }
 
-/// Bytes of one log.
+/// Most bytes of one log.
 const LOG_BYTES: i64 = 2 << 20;
 
 /// An archive and what could not be put into it.
@@ -47,7 +47,7 @@ pub struct Bundle {
     pub problems: Vec<String>,
 }
 
-/// A collection that is read as it is.
+/// A collection whose objects go into the report.
 struct Collection {
     group: &'static str,
     version: &'static str,
@@ -64,7 +64,7 @@ const fn collection(
     Collection { group, version, kind, plural }
 }
 
-/// What belongs to clusters. Of pods and claims, those of their nodes.
+/// Objects that belong to clusters; of pods and claims, those of their nodes.
 const OF_CLUSTERS: &[Collection] = &[
     collection("apps", "v1", "StatefulSet", "statefulsets"),
     collection("", "v1", "Pod", "pods"),
@@ -73,11 +73,11 @@ const OF_CLUSTERS: &[Collection] = &[
     collection("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
 ];
 
-/// What belongs to the install.
+/// Objects that belong to the install.
 const OF_INSTALL: &[Collection] =
     &[collection("apps", "v1", "Deployment", "deployments"), collection("", "v1", "Pod", "pods")];
 
-/// By which the manifest marks what is ours.
+/// The label by which the manifest marks Navigator's own objects.
 const LABEL: &str = "/metadata/labels/app.kubernetes.io~1name";
 const OURS: &str = "navigator";
 
@@ -85,7 +85,7 @@ const API_SERVICES: Collection =
     collection("apiregistration.k8s.io", "v1", "APIService", "apiservices");
 
 impl Session {
-    /// Gathers it all. Fails only where there is no cluster to speak of.
+    /// Gathers the report. Fails only where the clusters cannot be read.
     pub async fn bundle(&self, settings: &Settings, folder: &str) -> Result<Bundle, Error> {
         let found = match &settings.cluster {
             Some(wanted) => vec![self.cluster(wanted).await?],
@@ -146,7 +146,7 @@ impl Gathering<'_> {
         self.put("versions.yaml", &json!({"plugin": plugin, "kubernetes": kubernetes}));
     }
 
-    /// The cluster itself, its Pilots and its screen. Returns the names of its pods.
+    /// Adds the cluster, its Pilots and its screen. Returns the names of its pods.
     async fn cluster(&mut self, found: &Found) -> Vec<String> {
         let place = format!("clusters/{}-{}", found.kind.singular(), found.name());
         self.put(&format!("{place}/cluster.yaml"), &found.object);
@@ -218,7 +218,7 @@ impl Gathering<'_> {
         for of in OF_INSTALL {
             match self.list(Some(&namespace), of).await {
                 Ok(mut items) => {
-                    // Databases may run beside us.
+                    // Databases may run in the namespace of the install, too.
                     items.retain(|item| text(item, LABEL) == OURS);
                     if of.kind == "Pod" {
                         pods.extend(items.iter().map(|pod| text(pod, "/metadata/name").to_owned()));
@@ -240,7 +240,8 @@ impl Gathering<'_> {
         }
     }
 
-    /// The log of a pod's first container, and of the one before it, where there was one.
+    /// Adds the log of a pod's first container, and the one before its restart, where there was
+    /// one.
     async fn log(&mut self, namespace: &str, pod: &str, folder: &str) {
         let pods: Api<Pod> = Api::namespaced(self.session.client.clone(), namespace);
         let container = match pods.get(pod).await {
@@ -265,7 +266,7 @@ impl Gathering<'_> {
                     let log = redact::text(&log);
                     self.bundle.archive.add(&format!("{folder}/{pod}{end}"), log.as_bytes());
                 }
-                // Most containers have had no other before them.
+                // Most containers were never restarted, and so have no earlier log.
                 Err(_) if previous => {}
                 Err(error) => self.problem(&format!("log of {pod}"), &said(&error)),
             }
@@ -298,7 +299,7 @@ fn belongs(object: &Value, found: &[Found], pods: &[String]) -> bool {
     is_made_for(object, &uids) || is_of_node(object, pods)
 }
 
-/// By its mark, or as a Pilot or lease by its owner.
+/// Does the object name such a cluster in its annotation, or (a Pilot or lease) as its owner?
 fn is_made_for(object: &Value, uids: &[&str]) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let owners = owners.into_iter().flatten().map(|owner| text(owner, "/uid"));
@@ -306,7 +307,7 @@ fn is_made_for(object: &Value, uids: &[&str]) -> bool {
     owners.chain(mark).any(|uid| !uid.is_empty() && uids.contains(&uid))
 }
 
-/// A pod, a Pilot or a claim.
+/// Is the object a pod, a Pilot or a claim of one of these nodes?
 fn is_of_node(object: &Value, pods: &[String]) -> bool {
     let name = text(object, "/metadata/name");
     pods.iter().any(|pod| {
@@ -321,7 +322,7 @@ pub fn default_name(session: &Session, cluster: Option<&Wanted>) -> String {
     format!("navigator-report-{what}-{time}")
 }
 
-/// Where Navigator is installed, unless somebody says otherwise.
+/// Namespace of Navigator, unless the user names another one.
 pub const INSTALL: &str = names::NAMESPACE;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The few things that people change: a field or two of a cluster's spec, or of one Pilot's.
+//! The few things that users change: a field or two of a cluster's spec, or of one Pilot's.
 //!
-//! Nothing is read and written back: each change is a patch that says only what is meant, and a
-//! node pool is named by its name and its place at once.
+//! No object is read and written back: each change is a patch of the one field that is meant, and a
+//! node pool is given by its name and its index at once.
 
 use http::Request;
 use kube::{Resource, api::DynamicObject, client::Body};
@@ -18,7 +18,7 @@ use crate::api::{
     v1beta1::{Pilot, PilotIntent},
 };
 
-/// Who the server is told has changed a field.
+/// The plugin's field manager.
 const MANAGER: &str = "kubectl-navigator";
 
 /// What a change did.
@@ -40,7 +40,7 @@ enum Patch {
     Json(Value),
 }
 
-/// What is wanted of a cluster.
+/// A change of a cluster's spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// One ordered restart of all nodes.
@@ -48,7 +48,7 @@ pub enum Change {
     Paused(bool),
     Stopped(bool),
     Version(String),
-    /// So many nodes in this pool.
+    /// The number of nodes in this pool.
     Replicas {
         pool: String,
         replicas: u32,
@@ -56,7 +56,7 @@ pub enum Change {
 }
 
 impl Session {
-    /// Carries a change of a cluster out, or lets the server say what it would do.
+    /// Changes a cluster, or lets the server say what the change would do.
     pub async fn change(
         &self,
         found: &Found,
@@ -79,7 +79,7 @@ impl Session {
         Ok(Changed { reference: found.reference(), object, warnings, changed })
     }
 
-    /// Says what shall be done with one node.
+    /// Writes the intent for one node into its Pilot.
     pub async fn tell(
         &self,
         pilot: &Pilot,
@@ -95,10 +95,10 @@ impl Session {
         Ok(Changed { reference, object, warnings, changed })
     }
 
-    /// Asks for the removal of rows that are other nodes' now: of these nodes, one after the other.
+    /// Asks these nodes, one after the other, to remove rows that are other nodes' now (cleanup).
     ///
-    /// They are asked in the order in which they go: one that goes first has been asked by the time that
-    /// another one looks whose turn it is.
+    /// The nodes are asked in the order in which they clean up. So a node that goes first has its
+    /// request before another node looks whose turn it is.
     pub async fn ask_for_cleanup(
         &self,
         pilots: &[&Pilot],
@@ -120,7 +120,7 @@ impl Session {
         Ok(all)
     }
 
-    /// The node that is meant, and its cluster.
+    /// The node that the user named, and its cluster.
     pub async fn member(&self, wanted: &Wanted, name: &str) -> Result<(Found, Pilot), Error> {
         let found = self.cluster(wanted).await?;
         let pilots = self.pilots(&found).await?;
@@ -128,7 +128,7 @@ impl Session {
         Ok((found, pilot))
     }
 
-    /// The object, and what the server warned of: kube's own calls drop that.
+    /// Sends a patch. Returns the object and the server's warnings, which kube's own calls drop.
     async fn patch(
         &self,
         path: String,
@@ -168,7 +168,7 @@ fn merge(spec: &Value) -> Patch {
     Patch::Merge(json!({ "spec": spec }))
 }
 
-/// Pools are a list to a patch: the one that is meant is tested for its name before it is changed.
+/// A JSON patch finds a pool by its index only, so it tests the name before it changes the pool.
 fn scale(found: &Found, pool: &str, replicas: u32) -> Result<Patch, Error> {
     let pools = found.pools();
     let Some(at) = pools.iter().position(|(name, _)| *name == pool) else {
@@ -186,7 +186,7 @@ fn scale(found: &Found, pool: &str, replicas: u32) -> Result<Patch, Error> {
     Ok(Patch::Json(patch))
 }
 
-/// Was anything written? A dry run writes nothing, so what is wanted is compared.
+/// Did the patch change anything? A dry run keeps the resource version, so specs count as well.
 fn differs(before: &Value, after: &Value) -> bool {
     before.get("spec") != after.get("spec")
         || text(before, "/metadata/resourceVersion") != text(after, "/metadata/resourceVersion")

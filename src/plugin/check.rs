@@ -1,4 +1,4 @@
-//! `install check`: is Navigator there, does it answer, and may this person use it?
+//! `install check`: is Navigator there, does it answer, and may the user use it?
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ use crate::{
 const COMPONENTS: &[(&str, &str)] =
     &[(names::APISERVER, "API server"), (names::CONTROLLER, "controller")];
 
-/// Group of the kind by which kube-apiserver knows others.
+/// Group of APIServices, by which kube-apiserver knows other API servers.
 const REGISTRATION: &str = "apiregistration.k8s.io";
 
 fn image(deployment: &Deployment) -> Option<String> {
@@ -49,11 +49,11 @@ fn image(deployment: &Deployment) -> Option<String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Good,
-    /// It works, and something is worth a look.
+    /// The check passed, and something is worth a look.
     Odd,
-    /// It does not work.
+    /// The check failed.
     Bad,
-    /// Nobody could say: the person may not look.
+    /// The result is unknown, because the user has no right to look.
     Unknown,
 }
 
@@ -82,7 +82,7 @@ impl Outcome {
 pub struct Checked {
     pub name: String,
     pub outcome: Outcome,
-    /// What was found, and where it is no good, what to do.
+    /// What was found, and what to do where the check failed.
     pub message: String,
 }
 
@@ -97,7 +97,7 @@ fn failed(name: &str, error: &kube::Error) -> Checked {
     checked(name, outcome, said(error))
 }
 
-/// Does anything not work?
+/// Did no check fail?
 pub fn is_good(all: &[Checked]) -> bool {
     all.iter().all(|one| one.outcome != Outcome::Bad)
 }
@@ -155,7 +155,7 @@ impl Session {
         all
     }
 
-    /// Is it an API server that has our kinds, and nothing that could be asked for them?
+    /// Does this API server serve our kinds by itself, without an aggregation layer?
     async fn serves_itself(&self) -> bool {
         let groups = self.client.list_api_groups().await;
         let has =
@@ -225,7 +225,8 @@ impl Session {
         }
     }
 
-    /// The images that run in this namespace, by component; none where nobody may look.
+    /// The images that run in this namespace, by component; none where the user has no right to
+    /// look.
     pub async fn images(&self, install: &str) -> BTreeMap<String, String> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), install);
         let mut images = BTreeMap::new();
@@ -256,7 +257,7 @@ impl Session {
         }
     }
 
-    /// What the person who asks may do in the namespace.
+    /// What the user may do in the namespace.
     async fn own_rights(&self) -> Vec<Checked> {
         let plurals: Vec<&str> = self.scheme.clusters().map(Kind::plural).collect();
         let mut all = Vec::new();
@@ -317,7 +318,8 @@ impl Session {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    /// Does the controller hold what its manifest gives it? One question for each rule.
+    /// Does the controller have the rights that the manifest gives it? One question for each verb
+    /// of each rule.
     async fn controller_rights(&self, install: &str) -> Checked {
         const NAME: &str = "rights of the controller";
         let plurals: Vec<&str> = self.scheme.clusters().map(Kind::plural).collect();
@@ -425,7 +427,7 @@ impl Session {
     }
 }
 
-/// Each verb on the first resource of a rule; the others were granted with it.
+/// Asks for each verb of a rule on its first resource; the rule grants its other ones alike.
 fn questions(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
     let group = rule.api_groups.iter().flatten().next().cloned();
     let resource = rule.resources.iter().flatten().next().cloned().unwrap_or_default();
@@ -446,7 +448,7 @@ fn questions(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
     rule.verbs.iter().map(ask).collect()
 }
 
-/// What there is to say when an image is of another version than this plugin.
+/// The remark about an image of another version than this plugin.
 fn skew(image: &str) -> Option<String> {
     let tag = image.split('@').next()?.rsplit_once(':')?.1;
     let version = tag.strip_prefix('v').filter(|_| !tag.contains('/'))?;

@@ -1,4 +1,4 @@
-//! What may go wrong between a question and its answer, in words for the person who asked.
+//! What may go wrong between a question and its answer, in words for the user.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use crate::error::{chain, exit};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was typed cannot be meant.
+    /// The command line cannot be understood.
     #[error("{0}")]
     Usage(String),
     #[error("there is no cluster {name:?} in namespace {namespace:?}")]
@@ -25,7 +25,7 @@ pub enum Error {
         "Kubernetes does not serve navigator.jetstack.io; `kubectl navigator install check` says why"
     )]
     NotInstalled,
-    /// A rule forbids it now; it may be allowed later.
+    /// A rule forbids the step now, and may allow it later.
     #[error("{0}")]
     Held(String),
     #[error("no answer within {} s (--timeout)", .0.as_secs())]
@@ -47,7 +47,7 @@ impl From<kube::Error> for Error {
 }
 
 impl Error {
-    /// What the process ends with.
+    /// The exit code of the process.
     pub fn exit(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::UnknownKind { .. } => exit::USAGE,
@@ -59,7 +59,7 @@ impl Error {
     /// The error as it is shown, with its causes.
     pub fn shown(&self) -> String {
         match self {
-            // Says its causes itself.
+            // This error's own text has its causes.
             Self::Server(_) => self.to_string(),
             error => chain(error).to_string(),
         }

@@ -1,5 +1,5 @@
-//! Which object a person means: clusters by name, with or without a kind; nodes by their whole
-//! name or its end.
+//! Which object a user means: clusters by name, with or without a kind; nodes by their whole name
+//! or its end.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::api::{
     v1beta1::{self, ClusterStatus, Pilot},
 };
 
-/// Whom a person asks, and about where.
+/// What one command works with: the API's client, the known databases, a namespace and the time.
 #[derive(Clone)]
 pub struct Session {
     pub client: Client,
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Kinds that are meant by a word as kubectl understands it.
+    /// Kinds that a word names, as kubectl understands it: singular, plural or short name.
     fn kinds(&self, word: Option<&str>) -> Result<Vec<&'static dyn Kind>, Error> {
         let all: Vec<_> = self.scheme.clusters().collect();
         let Some(word) = word else { return Ok(all) };
@@ -138,7 +138,7 @@ impl Session {
         }
     }
 
-    /// The one cluster that is meant.
+    /// The one cluster that the user named.
     pub async fn cluster(&self, wanted: &Wanted) -> Result<Found, Error> {
         let kinds = self.kinds(wanted.kind.as_deref())?;
         let (mut found, mut failed, mut absent) = (Vec::new(), None, false);
@@ -160,7 +160,7 @@ impl Session {
                 let known = found.iter().map(say).collect();
                 Err(Error::Ambiguous { name: wanted.name.clone(), known })
             }
-            // Nobody can say that the name is of one kind only.
+            // The kind that could not be read may have a cluster of this name, too.
             (_, Some(error)) => Err(Error::Server(error)),
             (None, None) if absent => Err(Error::NoCluster {
                 name: wanted.name.clone(),
@@ -216,7 +216,7 @@ pub fn name_of(pilot: &Pilot) -> &str {
     pilot.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The one node that is meant: by its whole name, or by the end of it behind a dash.
+/// The one node that the user named: by its whole name, or by the end of it behind a dash.
 pub fn node<'a>(cluster: &str, pilots: &'a [Pilot], wanted: &str) -> Result<&'a Pilot, Error> {
     if let Some(pilot) = pilots.iter().find(|pilot| name_of(pilot) == wanted) {
         return Ok(pilot);
@@ -240,10 +240,10 @@ pub fn node<'a>(cluster: &str, pilots: &'a [Pilot], wanted: &str) -> Result<&'a 
     }
 }
 
-/// What a 404 speaks of.
+/// What is missing, according to a 404.
 enum Missing {
     Object,
-    /// Nobody serves our group.
+    /// The API group: no server serves it.
     Group,
 }
 

@@ -1,4 +1,4 @@
-//! `logs`: what the nodes of a cluster say, of all of them at once where no one is named.
+//! `logs`: what the nodes of a cluster log, all nodes at once where none is named.
 
 pub mod pretty;
 
@@ -12,23 +12,23 @@ use tokio::{sync::mpsc, time::sleep};
 use super::find::{Found, Session, name_of};
 use crate::{api::v1beta1::Pilot, error::chain};
 
-/// Lines that wait for a reader: of a few nodes, a burst of a second.
+/// Lines that wait to be printed: a burst of a second from a few nodes.
 const QUEUE: usize = 1000;
-/// A pod that restarts is away for longer than this only where nobody follows it any more.
+/// Pause before a log that ended is followed again, as after a restart of its pod.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// What is read of a log.
 #[derive(Clone, Debug, Default)]
 pub struct Extent {
     pub follow: bool,
-    /// The last lines only.
+    /// The last lines only, so many.
     pub tail: Option<i64>,
-    /// Of the process before the one that runs.
+    /// The log of the process before the one that runs.
     pub previous: bool,
     pub since: Option<Duration>,
 }
 
-/// Something that is said while logs are read.
+/// What comes of reading logs.
 #[derive(Debug)]
 pub enum Said {
     /// A line of this node's log, without its end.
@@ -37,15 +37,15 @@ pub enum Said {
     Trouble { node: String, why: String },
 }
 
-/// The words of a cluster's nodes before the pool: the same in front of every line, so left out.
+/// A node's name without the words before the pool: they are the same in front of every line.
 pub fn short_name<'a>(cluster: &str, node: &'a str) -> &'a str {
     let middle = format!("-{cluster}-");
     node.split_once(&middle).map_or(node, |(_, rest)| rest)
 }
 
 impl Session {
-    /// What these nodes say, and the work that reads it side by side. It ends when all logs have
-    /// ended; with `follow`, when nobody listens any more.
+    /// A receiver of what these nodes log, and a future that reads their logs side by side. The
+    /// future ends when all logs have ended; with `follow`, when the receiver is dropped.
     pub fn logs(
         &self,
         found: &Found,
@@ -97,7 +97,7 @@ impl Reader {
                 Err(why) => Some(why),
             };
             if let Some(why) = why {
-                // A pod that comes back is not told of each time that it is looked for.
+                // Failures to find a pod that restarts are told once.
                 if !std::mem::replace(&mut told, true) {
                     let trouble = Said::Trouble { node: self.node.clone(), why };
                     drop(self.sender.send(trouble).await);
@@ -108,7 +108,7 @@ impl Reader {
             } else {
                 told = false;
             }
-            // What was read already is not read again.
+            // Lines that were read already are not read again.
             params.tail_lines = None;
             params.since_seconds = None;
             params.since_time = Some(Timestamp::now());

@@ -67,10 +67,10 @@ pub const SHARED: &[Predicate] = &[
 const OUTLIVES: &str = "DataOutlivesPod";
 const RENEWAL: &str = "TokenRenewal";
 
-/// A pilot reports at least this often.
+/// Seconds without a report after which a pilot counts as silent.
 const SILENT_AFTER: i64 = 60;
 
-/// How a cluster's `spec.updateStrategy.skipPredicates` skips it.
+/// How a cluster's `spec.updateStrategy.skipPredicates` can skip a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// By its name, or by `*`.
@@ -83,7 +83,7 @@ pub enum Skip {
 impl Skip {
     pub fn of(name: &str) -> Self {
         match name {
-            // Words of a person already, or nothing would come of it.
+            // Each is a user's own word in a spec, or to skip it would change nothing.
             "CanaryHeld" | "PhaseHeld" | "RestartHelps" | "VersionSettled" => Self::Never,
             OUTLIVES | RENEWAL => Self::ByName,
             name if SKIPPABLE_PREDICATES.contains(&name) => Self::Yes,
@@ -101,8 +101,8 @@ impl Skip {
     }
 }
 
-/// The whole list: those of every database with the kind of their clusters, then what all share.
-/// Rules of the same name and words are one.
+/// The whole list: those of every database with the kind of its clusters, then those of all
+/// databases.
 pub fn all<'a>(databases: &[&'a ShownDatabase]) -> Vec<(Option<&'a str>, Predicate)> {
     let own = databases.iter().flat_map(|database| {
         database.predicates.iter().map(|predicate| (Some(database.names.kind), *predicate))
@@ -152,7 +152,7 @@ pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
         let intent = pilot.spec.phase.clone().unwrap_or_default();
         let on_volume = keeps_data_on_volume(found, pilot);
         for blocker in &pilot.status.blockers {
-            // The pilot says whose copies there are, and not where they lie.
+            // The pilot knows which nodes have copies, and not where its own data lie.
             if blocker.predicate == OUTLIVES && on_volume {
                 continue;
             }
@@ -163,7 +163,7 @@ pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
                 blocker.message.clone(),
             ));
         }
-        // Who was told to stop has nothing to report.
+        // A pilot that was told to stop has nothing to report.
         let away = matches!(intent, PilotIntent::Stopped | PilotIntent::Decommissioned);
         let heard = pilot.status.last_heartbeat_time.clone();
         let silent = heard.as_ref().is_none_or(|time| ago(time, now) > SILENT_AFTER);
@@ -195,7 +195,7 @@ pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
         let known = all.iter().any(|one| {
             one.name == block.predicate && (node.is_none() || one.node.as_deref() == node)
         });
-        // A phase that is held is named by the step that waits for it.
+        // The controller repeats some rules that are in the list already, as of a held phase.
         if !known {
             let message = block.message.unwrap_or_default();
             all.push(held(&block.predicate, node, block.since, message));
@@ -204,8 +204,8 @@ pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
     all
 }
 
-/// Is the node of a pool whose data lie on volumes, and outlive its pod? Of a pool that left the
-/// spec nobody says.
+/// Is the node of a pool whose data lie on volumes, and outlive its pod? `false` for a pool that
+/// left the spec.
 fn keeps_data_on_volume(found: &Found, pilot: &Pilot) -> bool {
     let pools = found.object.pointer("/spec/nodePools").and_then(Value::as_array);
     let is_of = |pool: &&Value| pool["name"].as_str() == pilot.spec.node_pool.as_deref();
@@ -216,7 +216,7 @@ fn keeps_data_on_volume(found: &Found, pilot: &Pilot) -> bool {
     })
 }
 
-/// Seconds since then.
+/// Seconds since this time.
 pub(super) fn ago(time: &Time, now: Timestamp) -> i64 {
     now.as_second() - time.0.as_second()
 }
@@ -250,7 +250,8 @@ pub fn list_json(databases: &[&ShownDatabase]) -> Value {
     json!({"predicates": all(databases).into_iter().map(one).collect::<Vec<_>>()})
 }
 
-/// Those that hold, as a table, or one sentence where none does; and what a drain would meet.
+/// Predicates that hold, as a table, or one sentence where none does; and whether a machine may be
+/// drained.
 pub fn held_table(found: &Found, held: &[Held], now: Timestamp, style: Style) -> String {
     let mut screen = Screen::new(style);
     if held.is_empty() {
@@ -269,7 +270,7 @@ pub fn held_table(found: &Found, held: &[Held], now: Timestamp, style: Style) ->
     screen.finish()
 }
 
-/// What the controller last said of evictions.
+/// The controller's last word on evictions.
 fn drainable(found: &Found) -> Option<Condition> {
     let conditions = found.status().conditions;
     conditions.into_iter().find(|condition| condition.type_ == "Drainable")

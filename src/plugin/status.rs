@@ -22,7 +22,7 @@ pub struct Picture {
     pub found: Found,
     pub database: Option<&'static ShownDatabase>,
     pub pilots: Vec<Pilot>,
-    /// Those about the cluster and its nodes.
+    /// Events about the cluster and its nodes.
     pub events: Vec<Event>,
 }
 
@@ -61,7 +61,7 @@ impl Picture {
         screen::draw(self, now, wide, style)
     }
 
-    /// What was read, for programs.
+    /// The objects that were read, as JSON for programs.
     pub fn json(&self) -> Value {
         json!({"cluster": self.found.object, "pilots": self.pilots, "events": self.events})
     }
@@ -78,7 +78,7 @@ pub fn list(
     screen::list(found, now, namespaces, wide, style)
 }
 
-/// The same for programs.
+/// Several clusters as JSON for programs.
 pub fn list_json(found: &[Found]) -> Value {
     let items: Vec<&Value> = found.iter().map(|found| &found.object).collect();
     json!({"apiVersion": "v1", "kind": "List", "items": items})

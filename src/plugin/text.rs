@@ -3,22 +3,22 @@
 //! Everything that is shown comes from objects that others wrote: what would move a terminal's
 //! cursor or colour it is taken out here, once.
 
-/// Where an answer goes.
+/// What the output of an answer can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     pub colour: bool,
-    /// Characters of a line; lines are as long as they are when absent.
+    /// Characters of a line; lines are not broken when absent.
     pub width: Option<usize>,
 }
 
-/// How a text is meant.
+/// What a text tells, shown as its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     #[default]
     Plain,
     Title,
     Good,
-    /// Not as it should be, and on its way.
+    /// Not as it should be, or not yet.
     Care,
     Bad,
     Faint,
@@ -37,7 +37,7 @@ impl Tone {
     }
 }
 
-/// A text and how it is meant.
+/// A text and its tone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     pub text: String,
@@ -54,8 +54,8 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Rows below a head. Of a table that is too wide for its line, columns go by their rank, the
-/// highest first; those of rank 0 stay.
+/// Rows below a head. A table that is too wide for its line loses columns by their rank, the
+/// highest first; columns of rank 0 stay.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     columns: Vec<(&'static str, u8)>,
@@ -64,7 +64,7 @@ pub struct Table {
 
 /// Spaces between two columns, as kubectl has them.
 const GAP: usize = 3;
-/// So much of the last column stands beside the others before one of them goes.
+/// Least width of the last column; other columns are left out before it gets narrower.
 const LAST: usize = 36;
 
 impl Table {
@@ -81,7 +81,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Takes out the columns in which no row says anything.
+    /// Leaves out those of the named columns in which every cell is empty.
     #[must_use]
     pub fn without_empty(mut self, names: &[&str]) -> Self {
         let empty = |at: usize| self.rows.iter().all(|row| row[at].text.is_empty());
@@ -99,7 +99,7 @@ fn retained<T>(list: Vec<T>, kept: impl Fn(usize) -> bool) -> Vec<T> {
     list.into_iter().enumerate().filter(|(at, _)| kept(*at)).map(|(_, item)| item).collect()
 }
 
-/// A text that is being put together.
+/// An answer that is being put together.
 #[derive(Debug)]
 pub struct Screen {
     style: Style,
@@ -127,7 +127,7 @@ impl Screen {
         self.text.push('\n');
     }
 
-    /// A sentence of its own lines, indented.
+    /// A text on lines of its own, indented.
     pub fn paragraph(&mut self, indent: usize, text: &str, tone: Tone) {
         let text = clean(text.trim_end());
         let room =
@@ -151,7 +151,7 @@ impl Screen {
         };
         let mut shown: Vec<usize> = (0..columns.len()).collect();
         while let Some(width) = self.style.width {
-            // The last one goes on below itself.
+            // The last column may wrap, so it needs only its least width.
             let last = shown.last().map_or(0, |at| wide(*at).saturating_sub(LAST));
             let needed: usize = shown.iter().map(|at| wide(*at) + GAP).sum::<usize>() + indent;
             let needed = needed - last;
@@ -185,7 +185,7 @@ impl Screen {
         }
     }
 
-    /// The last cell of a row goes on below itself where the line ends.
+    /// Writes the last cell of a row, which wraps below itself where the line ends.
     fn last(&mut self, text: &str, tone: Tone, column: usize) {
         let room =
             self.style.width.map_or(usize::MAX, |width| width.saturating_sub(column).max(20));
@@ -213,7 +213,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// A text without what a terminal would obey.
+/// A text without the control characters that a terminal would obey.
 pub fn clean(text: &str) -> String {
     let breaks =
         |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -227,7 +227,7 @@ fn wrapped(text: &str, room: usize) -> Vec<&str> {
     while length(rest) > room {
         let end = rest.char_indices().nth(room).map_or(rest.len(), |(at, _)| at);
         let space = rest[..end].rfind(' ').filter(|at| *at > 0);
-        // A space right behind the line is as good.
+        // A space right behind the line is as good a place to break.
         let at = if rest[end..].starts_with(' ') { end } else { space.unwrap_or(end) };
         lines.push(rest[..at].trim_end());
         rest = rest[at..].trim_start();

@@ -1,7 +1,8 @@
 //! The plain HTTP port of a role: `/livez`, `/readyz`, `/healthz` and `/metrics`.
 //!
-//! Anybody who reaches it may connect, so a caller costs little: one request each, and not for
-//! long; where too many connect, the oldest makes room, so that whoever comes is heard.
+//! Every client that reaches the port may connect, so a connection costs little: it carries one
+//! request and lasts a few seconds. Where too many are open, the oldest is closed, so that a new
+//! client is served.
 
 use std::{collections::VecDeque, net::IpAddr, sync::Arc, time::Duration};
 
@@ -47,15 +48,15 @@ pub fn router(stuck: Stuck, readiness: Readiness, metrics: Registry) -> Router {
         .with_state(Admin { stuck, readiness, metrics })
 }
 
-/// Who asks; an extension of every request that [`serve`] hands on.
+/// The client's address; an extension of every request that [`serve`] hands on.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
 
-/// Callers at a time: the kubelet, Prometheus and a few people.
+/// Connections at a time: those of the kubelet, Prometheus and a few people.
 const CALLERS: usize = 32;
-/// From the connection to the end of the answer.
+/// How long a connection may last, from the accept to the end of the answer.
 const LIMIT: Duration = Duration::from_secs(5);
-/// No request of a probe is as long.
+/// Bytes of a request's head that are read; no probe sends one as long.
 const REQUEST: usize = 16 * 1024;
 
 /// Serves the admin routes until shutdown.
@@ -73,7 +74,8 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
                 let (stream, from) = match accepted {
                     Ok(accepted) => accepted,
                     Err(error) => {
-                        // Of one caller, or of all: no descriptor is free.
+                        // The error is this connection's alone, or any connection's: no file
+                        // descriptor is free.
                         tracing::debug!(%error, "Connection cannot be accepted");
                         sleep(Duration::from_millis(100)).await;
                         continue;
@@ -91,7 +93,7 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
                 let (call, handle) = abortable(timeout(LIMIT, call));
                 callers.push_back((number, handle));
                 calls.push(async move {
-                    // How it ended is the caller's business.
+                    // A connection that failed is the client's business.
                     drop(call.await);
                     number
                 });
@@ -164,14 +166,15 @@ mod tests {
         prober.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
         assert!(asked.elapsed() < LIMIT, "{:?}", asked.elapsed());
-        // Also the last of them is let go of, and so is one that begins a request and no more.
+        // The server also closes the last idle connections, and one on which a client began a
+        // request and sent no more.
         idle.push(TcpStream::connect(address).await.unwrap());
         idle.last_mut().unwrap().write_all(b"GET / HT").await.unwrap();
         for mut caller in idle {
             // The HTTP library lets go of idle ones by itself, but after 30 s only.
             let left = (4 * LIMIT).saturating_sub(asked.elapsed());
             let closed = timeout(left, caller.read(&mut [0; 1])).await;
-            // Reset, where what it sent was not read.
+            // The error is a reset: the server had not read what this client sent.
             assert!(matches!(closed, Ok(Ok(0) | Err(_))), "{closed:?}");
         }
         rt.shutdown().trigger();

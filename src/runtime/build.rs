@@ -1,4 +1,4 @@
-//! What this binary is.
+//! The version of this binary, and the metric that tells it.
 
 use prometheus::{IntGaugeVec, Opts, Registry, core::Collector};
 

@@ -1,9 +1,9 @@
-//! Which metrics a part tells, with or without series: for the reference, and for those who check
-//! that a name they go by exists.
+//! The metrics that a role exposes, with or without series: for the reference in the docs, and for
+//! tests that the names in alerts and dashboards exist.
 
 use prometheus::{core::Collector, proto::MetricType};
 
-/// A metric, as whoever scrapes knows it.
+/// A metric, as a scraper sees it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Described {
     pub name: String,

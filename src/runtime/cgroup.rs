@@ -49,7 +49,7 @@ impl Memory {
         Self { v2: above(root.to_owned(), v2), v1: above(root.join("memory"), v1) }
     }
 
-    /// The smallest limit on the way up: any of them binds.
+    /// The smallest limit of the own folder and those above it: the kernel enforces each of them.
     fn limit(&self) -> Option<u64> {
         let least = |folders: &[PathBuf], file: &str| {
             let limits = folders.iter().filter_map(|folder| {
@@ -62,7 +62,7 @@ impl Memory {
 
     fn oom_kills(&self) -> u64 {
         let counted = |folders: &[PathBuf], file: &str| {
-            // The nearest that exists: its own.
+            // The nearest folder that exists is this process's own.
             let text = folders.iter().find_map(|folder| fs::read_to_string(folder.join(file)).ok());
             let text = text.unwrap_or_default();
             let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));

@@ -1,8 +1,8 @@
 //! A client whose every request ends.
 //!
 //! kube's own client waits for ever on a server that accepts a request and never answers. Here an
-//! answer comes whole within the limit, or the request failed. Of a watch, whose body is as long
-//! as it pleases, only the beginning is awaited: kube's watcher looks after the rest.
+//! answer comes whole within the limit, or the request failed. Of a watch, whose body has no end,
+//! only the head of the answer must come in time: kube's watcher looks after the rest.
 
 use std::{io, time::Duration};
 
@@ -12,7 +12,7 @@ use kube::{Client, client::Body};
 use tokio::time::timeout;
 use tower::BoxError;
 
-/// The same client, for requests that take no longer than this.
+/// A client that sends requests by `client` and fails those that take longer than `limit`.
 pub fn bounded(client: Client, limit: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request| {
@@ -34,7 +34,7 @@ async fn answer(client: Client, request: Request<Body>) -> Result<Response<Body>
     if endless {
         return Ok(response);
     }
-    // kube reads it whole anyway, and then without a limit.
+    // kube reads the whole body anyway, and without a limit of time.
     let (parts, body) = response.into_parts();
     Ok(Response::from_parts(parts, Body::from(body.collect().await?.to_bytes())))
 }

@@ -1,4 +1,4 @@
-//! Events for people: one per change of state; what was said a moment ago in the same words is
+//! Events for people: one per change of state; a notice that repeats the words of a moment ago is
 //! counted in a series.
 //!
 //! Owns publishing, and a bounded queue for roles whose loop may not wait. Which change is worth
@@ -25,22 +25,23 @@ use tracing::debug;
 use super::Shutdown;
 use crate::error::chain;
 
-/// The server refuses longer notes.
+/// The API server refuses longer notes.
 const NOTE_MAX: usize = 1024;
-/// The most that one change of state brings is a handful; so many changes may wait for one slow
-/// answer.
+/// Notices that may wait for one slow answer: a change of state brings a handful at most, so there
+/// is room for several changes.
 const QUEUE: usize = 64;
-/// So long after it was said last, the same is notice again: as long as kube's recorder remembers.
+/// A note is an event of its own again this long after its last use: as long as kube's recorder
+/// remembers an event.
 const REPEATS: Duration = Duration::from_secs(6 * 60);
-/// A server that takes longer is away.
+/// An API server that takes longer over an event counts as away.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Something to tell.
+/// What an event is to tell people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     pub warning: bool,
     pub reason: &'static str,
-    /// What was done; tells two changes of one reason apart, which are no repeats of each other.
+    /// What was done; tells two changes with one reason apart, which are no repeats of each other.
     pub action: &'static str,
     pub note: String,
 }
@@ -63,8 +64,8 @@ pub struct Events {
     recorders: Arc<Mutex<Recorders>>,
 }
 
-/// By note, and when it was last used. To a recorder of kube's all events of one reason are repeats
-/// of the first, under whose note they all would be counted: so each note has one of its own.
+/// A recorder for each note, with the time of its last use. One of kube's recorders takes all
+/// events of a reason for repeats of the first and counts them under its note, so notes share none.
 type Recorders = HashMap<String, (Instant, Recorder)>;
 
 impl Events {
@@ -83,7 +84,7 @@ impl Events {
         recorder.clone()
     }
 
-    /// Publishes notice about an object. Lost notice is no reason to stop working.
+    /// Publishes a notice about an object. A notice that is lost is no reason to stop working.
     pub async fn publish(&self, regarding: &ObjectReference, notice: &Notice) -> bool {
         let note: String = notice.note.chars().take(NOTE_MAX).collect();
         let recorder = self.recorder(&note);
@@ -102,7 +103,7 @@ impl Events {
     }
 }
 
-/// Takes notice without waiting; what does not fit is dropped and counted.
+/// Takes notices without waiting; a notice that does not fit is dropped and counted.
 #[derive(Clone)]
 pub struct Queue {
     sender: mpsc::Sender<(ObjectReference, Notice)>,
@@ -110,7 +111,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The queue, and the work that empties it until shutdown, and then of what is in it.
+    /// The queue, and the task that publishes its notices until shutdown, and then those left in
+    /// it.
     pub fn new(
         events: Events,
         dropped: IntCounter,
@@ -144,7 +146,7 @@ async fn publish_all(
             next = queue.recv() => next,
         };
         let Some((regarding, notice)) = next else { return };
-        // An event whose answer is late may be published all the same: it is dropped in doubt.
+        // An event whose answer is late may have been published; in doubt it counts as dropped.
         let published = timeout(PATIENCE, events.publish(&regarding, &notice)).await;
         if published != Ok(true) {
             dropped.inc();

@@ -38,10 +38,10 @@ pub trait Store: Send + Sync {
     fn name(&self) -> &str;
     fn read(&self) -> impl Future<Output = kube::Result<Option<Self::Object>>> + Send;
     fn record(object: &Self::Object) -> Record;
-    /// Another one after every write.
+    /// The resource version: every write changes it.
     fn version(object: &Self::Object) -> String;
-    /// Puts `record` in the place of what was read, or fails with 409 when that is not what is
-    /// stored any more. All else in the object stays as it was read.
+    /// Puts `record` into the object that was read, or fails with 409 when the stored object has
+    /// changed since. All other fields stay as they were read.
     fn swap(
         &self,
         read: Option<Self::Object>,
@@ -77,7 +77,7 @@ impl Config {
 /// What this process may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Somebody else leads, or nobody yet.
+    /// Another candidate leads, or none yet.
     Waiting,
     /// We lead, until this moment at least; `transition` numbers the reign.
     Held { until: Instant, transition: i32 },
@@ -91,14 +91,14 @@ impl Claim {
         matches!(self, Self::Held { until, .. } if Instant::now() < until)
     }
 
-    /// Without anybody to share with: held for good.
+    /// For a process without other candidates: held for good.
     pub fn unshared() -> Self {
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
         Self::Held { until: Instant::now() + century, transition: 0 }
     }
 }
 
-/// One process's way to the lead.
+/// One process as a candidate for the lease.
 pub struct Elector<S> {
     store: S,
     config: Config,
@@ -123,9 +123,9 @@ impl<S: Store> Elector<S> {
         Self { store, config, candidate }
     }
 
-    /// Fights for the lease until the claim is lost or `shutdown`; then, if it still leads,
-    /// releases the lease. Trigger `shutdown` after the last write of the reign. Who may lead
-    /// again after a loss calls it again.
+    /// Fights for the lease until the claim is lost or `shutdown` is triggered; then, if this
+    /// process still leads, releases the lease. Trigger `shutdown` after the last write of the
+    /// reign. A caller that may lead again after a loss calls this again.
     pub async fn run(&mut self, claim: &watch::Sender<Claim>, shutdown: Shutdown) {
         claim.send_replace(Claim::Waiting);
         // Both loops may be dropped at any await: the lease is only ever changed by one request
@@ -133,7 +133,7 @@ impl<S: Store> Elector<S> {
         let reign = tokio::select! {
             reign = self.acquire() => reign,
             () = shutdown.triggered() => {
-                // The request that was dropped may have been heard.
+                // The server may have carried out the request that was dropped.
                 if self.candidate.has_tried() {
                     self.release().await;
                 }
@@ -162,15 +162,17 @@ impl<S: Store> Elector<S> {
                 Ok(Ok(Attempt::HeldByOther { until })) => {
                     last_error.clear();
                     failures = 0;
-                    // Not later than it expires; the rest is chance, so that not all try at once.
+                    // The next attempt comes soon after the expiry at the latest; the jitter keeps
+                    // the candidates from making it all at once.
                     let expiry = until.saturating_duration_since(Instant::now());
                     self.config.retry_period.min(expiry + self.config.retry_period / 10)
                 }
-                // Somebody was faster, or an answer of ours was lost: the next look tells.
+                // Another candidate was faster, or an answer to us was lost: the next attempt shows
+                // which.
                 Ok(Err(error)) if is_conflict(&error) => self.config.retry_period / 10,
                 Ok(Err(error)) => {
                     let text = chain(&error).to_string();
-                    // Said once per kind of failure, not every two seconds.
+                    // A failure is logged once, not every two seconds.
                     if text != last_error {
                         warn!(error = text, "Failed to take the leader lease");
                         last_error = text;
@@ -187,7 +189,8 @@ impl<S: Store> Elector<S> {
         }
     }
 
-    /// Longer and longer while the server is away, so that it is not overrun when it returns.
+    /// The pause grows while the API server is away, so that candidates do not overrun it when it
+    /// returns.
     fn backoff(&self, failures: u32) -> Duration {
         let pause = self.config.retry_period.saturating_mul(1 << (failures - 1).min(4));
         pause.min(self.config.lease_duration)
@@ -208,7 +211,8 @@ impl<S: Store> Elector<S> {
                 };
                 match renewed {
                     Ok(Ok(Attempt::Held(renewed))) => {
-                        // Taken anew after a pause: another may have led in between.
+                        // The lease was taken anew after a pause: another candidate may have led in
+                        // between.
                         if renewed.transition != reign.transition {
                             return;
                         }
@@ -233,7 +237,8 @@ impl<S: Store> Elector<S> {
         let read = self.store.read().await?;
         let seen = read.as_ref().map(|object| (S::record(object), S::version(object)));
         let seen = seen.as_ref().map(|(record, version)| (record, version.as_str()));
-        // Counted from the answer: what it shows may have been written long after the question.
+        // A lease's age counts from the answer: the record may have been written long after the
+        // request was sent.
         let record = match self.candidate.consider(seen, Instant::now(), Timestamp::now()) {
             Move::Wait(until) => return Ok(Attempt::HeldByOther { until }),
             Move::Write(record) => record,

@@ -72,11 +72,11 @@ pub fn init(filter: &str, format: Format) -> Result<(), String> {
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// The same for a process that must never wait for whoever reads its log: lines are written by a
-/// thread, and dropped when too many wait. Panics are logged like anything else.
+/// Installs the subscriber of a process that must never wait for the reader of its log: lines are
+/// written by a thread, and dropped when too many wait. Panics are logged like anything else.
 ///
 /// # Errors
-/// As of [`init`], and when there can be no thread.
+/// Those of [`init`], and when the thread cannot be started.
 pub fn init_queued(filter: &str, format: Format) -> Result<(), String> {
     let queue = Queue::begin(InTurn).map_err(|error| format!("a thread: {error}"))?;
     let queue = QUEUE.get_or_init(|| queue);
@@ -99,8 +99,8 @@ impl Write for InTurn {
     }
 }
 
-/// Waits until queued lines are written, but not longer than `limit`: before the end, and before
-/// an exec.
+/// Waits until queued lines are written, but not longer than `limit`: called before the process
+/// ends, and before an exec.
 pub fn flush(limit: Duration) {
     if let Some(queue) = QUEUE.get() {
         queue.flush(limit);
@@ -116,7 +116,7 @@ fn init_with<W>(filter: &str, format: Format, writer: W) -> Result<(), String>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // kube logs every refused request as an error of its own; those who asked say what it means.
+    // kube logs every refused request as an error of its own; here the caller says what it means.
     let filter = format!("kube_client::client::builder=off,{filter}");
     let filter = EnvFilter::try_new(&filter).map_err(|error| format!("{filter:?}: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);

@@ -12,7 +12,7 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-/// Looks when somebody scrapes. What cannot be read stays 0.
+/// The process's figures, read on each scrape. A figure that cannot be read stays 0.
 pub(crate) struct Process {
     descriptions: Vec<Desc>,
     /// Clock ticks of a second, and bytes of a page.
@@ -44,7 +44,8 @@ impl Process {
 
     fn read(&self, series: &Series) -> Option<()> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        // The name, in parentheses, may hold anything. The field behind it is the third.
+        // The process's name, in parentheses, may hold anything. The first field behind it is
+        // number 3.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         series.cpu.inc_by((field(14)? + field(15)?) / self.ticks);

@@ -1,4 +1,4 @@
-//! Named tasks that somebody joins: the end of one is everyone's notice.
+//! Named tasks that the process joins at its end. The early end of a vital one begins shutdown.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use tracing::{Instrument, error, info_span};
 
 use super::Shutdown;
 
-/// Spawns tasks. A task that panics, or a [`Tasks::spawn_vital`] one that ends before shutdown,
-/// ends the process.
+/// Spawns tasks. Shutdown begins when a task panics, except in [`Tasks::enduring`] ones, or when a
+/// [`Tasks::spawn_vital`] one ends early.
 #[derive(Clone, Debug)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -25,7 +25,7 @@ impl Tasks {
         Self { tracker, shutdown, panics: Arc::default(), fragile: true }
     }
 
-    /// For an owner who does something about a panic itself: the other tasks go on meanwhile, and
+    /// For a role that handles a panic itself: the other tasks go on meanwhile, and
     /// [`Tasks::panics`] tells of it.
     pub fn enduring(shutdown: Shutdown) -> Self {
         Self { fragile: false, ..Self::new(shutdown) }

@@ -1,7 +1,6 @@
 //! Cassandra under whole pilots, against a real API server.
 //!
-//! `ring` is hosts and an API, `client` one that writes and remembers; every other file is a
-//! story that a ring is told.
+//! `ring` is hosts and an API, `client` writes and remembers; every other file is a scenario.
 
 mod cleanup;
 mod client;

@@ -113,7 +113,7 @@ impl Cql {
         let mut answer = vec![0; usize::try_from(length).unwrap()];
         self.0.read_exact(&mut answer)?;
         if header[1] & WARNING != 0 {
-            // They come first: how many, and each with its length.
+            // The warnings come first: their number, and each with its length.
             let mut warned = Cursor(&answer);
             for _ in 0..warned.short() {
                 warned.skip_text();

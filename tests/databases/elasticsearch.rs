@@ -1,6 +1,6 @@
 //! Elasticsearch under whole pilots.
 //!
-//! `ensemble` is three seats and an API; a scenario is a story that it is told.
+//! `ensemble` is three seats and an API; the scenarios use it.
 
 mod bootstrap;
 mod demo;

@@ -131,7 +131,7 @@ fn main() -> ExitCode {
     }
     let chosen = |name: &str, set: Set| match wanted.as_slice() {
         [] => full || set == Set::Quick,
-        // The name of a scenario is that one, a part of names all that have it.
+        // A whole name chooses that scenario, a part of a name all that have it.
         names => names.iter().any(|word| {
             let whole = SCENARIOS.iter().any(|(other, ..)| other == word);
             if whole { name == word } else { name.contains(word.as_str()) }

@@ -1,4 +1,4 @@
-//! What stands between a pilot and its database, passes requests on, and can let some of them fail.
+//! A proxy between a pilot and its database, which passes requests on, or lets some of them fail.
 
 #![expect(clippy::disallowed_methods, reason = "tests change the network, and serve")]
 
@@ -22,11 +22,11 @@ use crate::support::loopback::own;
 /// How requests fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// They are answered 503.
+    /// Requests are answered 503.
     Unavailable,
-    /// Their connection is closed.
+    /// The connection of a request is closed.
     Cut,
-    /// They are answered with what is no answer.
+    /// Requests get an answer that cannot be understood.
     Nonsense,
 }
 
@@ -41,14 +41,14 @@ pub(crate) struct Proxy {
 #[derive(Default)]
 struct Script {
     asked: Mutex<BTreeSet<String>>,
-    /// What has this in it fails so.
+    /// Requests with this text fail in this way.
     fails: Mutex<Option<(String, Fault)>>,
 }
 
 impl Proxy {
     /// Connections that exist already are not seen.
     pub(crate) async fn before(database: IpAddr, port: u16) -> Self {
-        // By its address the kernel tells what the proxy sends from what it is sent.
+        // By the source address, the kernel's rule knows the proxy's own connections.
         let from = own([127, 31, 99, 1]);
         let listener = TcpListener::bind((from, 0)).await.unwrap();
         let own = listener.local_addr().unwrap().to_string();

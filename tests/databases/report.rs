@@ -27,7 +27,7 @@ that was shown, with the seconds that it took.
 pub(crate) struct Told {
     scenario: &'static str,
     begun: Instant,
-    /// Known at the beginning: somebody may commit before the end.
+    /// Read at the beginning: a commit may be made before the end.
     commit: String,
     claims: RefCell<Vec<Claim>>,
     last: RefCell<Instant>,
@@ -55,7 +55,7 @@ impl Told {
         Self { scenario, begun: now, commit: commit(), claims, last }
     }
 
-    /// Something was shown to be so; it took since the last claim.
+    /// Notes what was shown, and the seconds since the last claim.
     pub(crate) fn claim(&self, text: impl Into<String>) {
         let (text, now) = (text.into(), Instant::now());
         let took = now - self.last.replace(now);
@@ -79,7 +79,7 @@ impl Told {
 }
 
 impl Outcome {
-    /// Its section of the page, without the heading.
+    /// The scenario's section of the page, without the heading.
     fn section(&self) -> String {
         let now = Timestamp::now().round(Unit::Minute).unwrap_or_default();
         let word = if self.passed { "Passed" } else { "**Failed**" };
@@ -100,7 +100,7 @@ impl Outcome {
 pub(crate) fn keep(path: &Path, outcome: &Outcome, order: &[&str]) {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path);
     let file = file.as_mut().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    // Another run may have another scenario to tell.
+    // Another run may write the end of another scenario at the same time.
     file.lock().unwrap();
     let mut page = String::new();
     file.read_to_string(&mut page).unwrap();
@@ -132,7 +132,7 @@ fn commit() -> String {
     let commit = commit.ok().and_then(|output| String::from_utf8(output.stdout).ok());
     let commit = commit.map(|commit| commit.trim().to_owned()).filter(|commit| !commit.is_empty());
     let Some(commit) = commit else { return "unknown".to_owned() };
-    // But for what this program writes itself.
+    // Changes below docs do not count, because this program writes there.
     let changed = Command::new("git")
         .args(["status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/docs"])
         .output();

@@ -46,7 +46,8 @@ pub(crate) async fn an_api_that_is_away_for_minutes(told: &Told) {
     let mut shortest = f64::MAX;
     for (number, gateway) in fleet.gateways.iter().enumerate() {
         let (name, calls) = (fleet.nodes.name(number), gateway.calls());
-        // Those that hang are counted from the cut on: the last ones are from the end.
+        // Calls that hang are counted from the cut on, so only the last ones have the longest
+        // pauses.
         let late = &calls[calls.len().saturating_sub(4)..];
         assert!(late.len() >= 3, "{name}: {} calls", calls.len());
         let gaps = apart(late);
@@ -67,7 +68,7 @@ pub(crate) async fn an_api_that_is_away_for_minutes(told: &Told) {
         .iter()
         .fold((f64::MAX, 0.0_f64), |(first, last), one| (first.min(*one), last.max(*one)));
     assert!(last - first > 1.0, "they came back at once: {seconds:?}");
-    // One of its own Pilot, one of its peers.
+    // Each pilot lists its own Pilot once, and its peers once.
     assert!(lists.len() <= 2 * usize::from(PILOTS), "{lists:#?}");
     fleet.pass(Duration::from_secs(1)).await;
     told.claim(format!(

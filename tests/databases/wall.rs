@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-/// Drops what comes to a TCP port and what matches the rules, until it is dropped itself.
+/// Drops packets to a TCP port that match the rules, until the wall itself is dropped.
 pub(crate) struct Wall(Vec<Vec<String>>);
 
 impl Wall {

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     {
         let budget = Duration::from_secs(seconds) / 2;
         match run(version, &corpus, seed, budget) {
-            // A change that understands nothing would otherwise pass as one that finds nothing.
+            // A decoder that understands nothing would otherwise pass.
             Ok(Tally { cases, understood }) if understood * 100 < cases * UNDERSTOOD_PERCENT => {
                 println!("fuzz: {name}: FAILED, only {understood} of {cases} were understood");
                 outcome = ExitCode::FAILURE;
@@ -118,7 +118,7 @@ fn run(version: Version, corpus: &[Value], seed: u64, budget: Duration) -> Resul
     Ok(tally)
 }
 
-/// Was the body understood? An error when it then changes by being written and read.
+/// Was the body understood? An error when writing and reading then changes it.
 fn judge(scheme: &Scheme, version: Version, body: &[u8], yaml: bool) -> Result<bool, String> {
     let parsed = if yaml { decode::yaml(body) } else { decode::json(body) };
     let Ok(document) = parsed else { return Ok(false) };

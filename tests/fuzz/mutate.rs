@@ -90,7 +90,7 @@ impl Mutator<'_> {
         }
     }
 
-    /// A value that somebody's parser has stumbled over.
+    /// A value over which parsers have stumbled.
     fn odd(&mut self) -> Value {
         let odd = [
             json!(null),

@@ -1,5 +1,5 @@
-//! One client: draws what it asks from its seed, remembers what it saw, and goes on elsewhere when
-//! nobody answers.
+//! One client: draws its requests from its seed, remembers what it saw, and goes on at another
+//! server when one does not answer.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,9 +15,9 @@ use super::{
     wire::{self, Answer, Connection},
 };
 
-/// Few, so that clients meet.
+/// Few keys, so that clients meet.
 const KEYS: usize = 10;
-/// Between two requests of one client, at most, in microseconds.
+/// Longest pause between two requests of one client, in microseconds.
 const PAUSE: u64 = 12_000;
 
 pub(crate) struct Client {
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     rng: StdRng,
     server: usize,
     connection: Option<Connection>,
-    /// What it saw last of each object.
+    /// The last version of each object that the client saw.
     known: BTreeMap<String, Version>,
     written: usize,
 }
@@ -104,7 +104,7 @@ impl Client {
         }
     }
 
-    /// Asks once, with whoever is there; what was not sent is not recorded.
+    /// Sends one request, if its server is there; a request that was not sent is not recorded.
     pub(crate) async fn ask(&mut self, asked: Asked) -> Option<Outcome> {
         if self.rng.random_ratio(1, 50) {
             self.move_on();
@@ -183,7 +183,7 @@ impl Client {
         connection.ask(wire::request(method, path, body)).await
     }
 
-    /// All pages.
+    /// Lists all pages.
     async fn list(&mut self, filter: &Filter, at: At, limit: usize) -> Outcome {
         let selected = wire::selected(filter);
         let (mut revisions, mut items) = (Vec::new(), Vec::new());
@@ -207,7 +207,7 @@ impl Client {
                 Some(token) if !token.is_empty() => which = format!("&continue={token}"),
                 _ => return Outcome::Listed { revisions, items },
             }
-            // So that others write in between.
+            // Other clients may write between two pages.
             let pause = self.rng.random_range(0..20);
             sleep(Duration::from_millis(pause)).await;
         }
@@ -225,7 +225,7 @@ impl Client {
     }
 }
 
-/// What an answer says that is no success. `asked` is the revision that was asked for.
+/// The outcome of an answer that is no success. `asked` is the revision that was asked for.
 pub(crate) fn failure(answer: &Answer, asked: u64) -> Outcome {
     let code = answer.status.as_u16();
     match (code, answer.reason()) {
@@ -234,7 +234,7 @@ pub(crate) fn failure(answer: &Answer, asked: u64) -> Outcome {
         (409, "Conflict") => Outcome::Conflict,
         (410, _) => Outcome::Expired { asked },
         (400..=499, _) => Outcome::Refused(code),
-        // It may have been done.
+        // The server may have carried the request out.
         _ => Outcome::Unknown(format!("{code} {}", answer.body["message"])),
     }
 }

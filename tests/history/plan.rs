@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<(Duration, Fault)>,
 }
 
-/// Where nothing breaks.
+/// Time without faults: before the first one, and after the last one.
 const BEFORE: Duration = Duration::from_millis(1_500);
 pub(crate) const AFTER: Duration = Duration::from_millis(1_500);
 
@@ -93,7 +93,7 @@ impl Plan {
                 }
             }
         }
-        // In any order, but a compaction shows at the next start only.
+        // The faults come in any order, but a compaction shows at a server's next start only.
         let compacted = faults.iter().position(|fault| matches!(fault, Fault::Compact(_)));
         let turn = rng.random_range(0..faults.len());
         if compacted.is_none_or(|at| turn != at + 1) {

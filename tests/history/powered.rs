@@ -33,10 +33,10 @@ use tokio::net::TcpListener;
 use super::power::Power;
 
 const SYNC: Duration = Duration::from_millis(1);
-/// As the other servers of the tests.
+/// The namespace of all servers of the tests.
 const NAMESPACE: &str = "navigator";
 
-/// Until it is killed.
+/// Serves until the process is killed.
 pub(crate) async fn serve(arguments: &[String]) {
     let value = |flag: &str| {
         let mut values = arguments.iter().filter_map(|argument| argument.strip_prefix(flag));

@@ -11,7 +11,7 @@ use tokio::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Open,
-    /// What is sent waits.
+    /// Connections stay open, and their bytes wait.
     Stalled,
     Cut,
 }
@@ -36,7 +36,7 @@ impl Proxy {
     }
 }
 
-/// Until the proxy is dropped.
+/// Serves until the proxy is dropped.
 async fn listen(listener: TcpListener, target: SocketAddr, mut way: watch::Receiver<Way>) {
     let mut open = tokio::task::JoinSet::new();
     loop {
@@ -59,7 +59,7 @@ async fn listen(listener: TcpListener, target: SocketAddr, mut way: watch::Recei
         open.spawn(async move {
             let Ok(server) = TcpStream::connect(target).await else { return };
             for stream in [&caller, &server] {
-                // Or every answer waits for an acknowledgement.
+                // Without this, every answer would wait for an acknowledgement.
                 drop(stream.set_nodelay(true));
             }
             let (from_caller, to_caller) = caller.into_split();

@@ -17,7 +17,7 @@ pub(crate) struct Recorder {
     begun: Instant,
     file: Mutex<BufWriter<File>>,
     history: Mutex<History>,
-    /// The highest revision that anybody saw, for those who ask for one.
+    /// The highest revision that any client or watcher saw; clients ask for it.
     highest: AtomicU64,
     /// Operations that were answered.
     answered: AtomicUsize,
@@ -50,7 +50,7 @@ impl Recorder {
         self.answered.load(Ordering::SeqCst)
     }
 
-    /// An operation that ends now.
+    /// Records an operation that ends now.
     pub(crate) fn ended(&self, client: usize, begin: Moment, asked: Asked, outcome: Outcome) {
         match &outcome {
             Outcome::Written(version) | Outcome::Found(version) => self.saw(version.revision),
@@ -74,7 +74,7 @@ impl Recorder {
         self.history.lock().unwrap().add(record);
     }
 
-    /// All of it; the file is complete then.
+    /// The whole history; its file is complete from now on.
     pub(crate) fn finish(&self) -> History {
         self.file.lock().unwrap().flush().unwrap();
         std::mem::take(&mut *self.history.lock().unwrap())

@@ -1,5 +1,5 @@
-//! One run: the servers are started, clients and watchers set upon them, what is planned breaks,
-//! everybody comes to an end, and the history is judged.
+//! One run: the servers are started, clients and watchers are set upon them, the planned faults
+//! happen, clients and watchers come to an end, and the history is judged.
 
 use std::{
     collections::BTreeMap,
@@ -26,13 +26,13 @@ use super::{
 };
 
 const CLIENTS: usize = 8;
-/// Answers before each fault, and after the last one. Below it nothing was tried.
+/// Least answers before each fault and after the last one. With fewer, the run tried nothing.
 const ENOUGH: usize = 60;
-/// For so many.
+/// How long the run waits for so many answers.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// For everybody to see the end.
+/// How long the last write, and its way to every watcher, may take.
 const SETTLE: Duration = Duration::from_secs(180);
-/// After a wipe, for those who still ask.
+/// Pause after a wipe, for requests to the wiped store.
 const WIPED: Duration = Duration::from_secs(2);
 /// Violations that are printed.
 const SHOWN: usize = 5;
@@ -79,7 +79,7 @@ pub(crate) async fn run(plan: &Plan) -> Verdict {
         since = recorder.answered();
     }
     sleep(AFTER).await;
-    // Of a wiped store nobody is told anything.
+    // The servers of a wiped store give no answers to count.
     tried &= wiped || !wrong.is_empty() || enough(&recorder, since).await;
     let rate = rate(&recorder, begun.elapsed());
     done.send_replace(true);
@@ -128,7 +128,7 @@ fn counted(found: &[Violation]) -> String {
     counts.join(", ")
 }
 
-/// Waits until so many more were answered than then. Were they?
+/// Waits until `ENOUGH` requests were answered since then. Were they?
 async fn enough(recorder: &Recorder, since: usize) -> bool {
     let begun = Instant::now();
     while recorder.answered() < since + ENOUGH {
@@ -163,12 +163,13 @@ async fn break_it(fault: Fault, servers: &Arc<Servers>, recorder: &Recorder) -> 
         Fault::Compact(ago) => {
             let revision = recorder.highest().saturating_sub(ago).max(1);
             servers.compact(revision).await?;
-            // What may be forgotten may be so from the begin on.
+            // From `begin` on, the compaction may have forgotten history.
             recorder.ended(1_000, begin, Asked::Compact { revision }, Outcome::Done);
         }
         Fault::Wipe => {
-            // What was written while one was cut off from etcd is in its cache by then, which may
-            // take long. From now on anything may be forgotten, and what there is now is known.
+            // The cache of a server that was cut off from etcd may take long to get all writes.
+            // From `begin` on the wipe may forget anything, and each server knows what was there
+            // before.
             servers.level(recorder.highest()).await?;
             let begin = recorder.now();
             servers.level(recorder.highest()).await?;

@@ -40,7 +40,7 @@ pub(crate) struct Servers {
     addresses: RwLock<Vec<SocketAddr>>,
 }
 
-/// For a server to be ready.
+/// How long a server may take to be ready.
 const START: Duration = Duration::from_secs(180);
 
 impl Servers {
@@ -77,7 +77,7 @@ impl Servers {
         self.running.len()
     }
 
-    /// How to reach one of them; it may be away.
+    /// A client of this server, which may be away.
     pub(crate) fn client(&self, n: usize) -> Client {
         Client::new(self.addresses.read().unwrap()[n], Some(&self.identity), None)
     }
@@ -124,7 +124,7 @@ impl Servers {
     }
 
     pub(crate) async fn kill(&self, n: usize) -> Result<(), String> {
-        // Killed when dropped.
+        // A server is killed when it is dropped.
         drop(self.running[n].lock().unwrap().take());
         self.start_one(n).await
     }
@@ -169,7 +169,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Forgets history, whatever the servers say.
+    /// Compacts history in the store, without a request to the servers.
     pub(crate) async fn compact(&self, revision: u64) -> Result<(), String> {
         let Some(etcd) = &self.etcd else {
             let told = self.world.folder.path().join("store.compact");

@@ -30,7 +30,7 @@ pub(crate) enum Style {
     Streaming,
     /// Listing without bookmarks, and slow to read.
     Slow,
-    /// Each time from some revision of the past.
+    /// A watch from some revision of the past, each time.
     Rewinding,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Watcher {
     style: Style,
     filter: Filter,
     rng: StdRng,
-    /// Where it goes on.
+    /// The revision from which the watcher goes on.
     position: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl Watcher {
         Self { servers, recorder, number, style, filter, rng, position: None }
     }
 
-    /// Until it has seen the revision that comes last.
+    /// Runs until the watcher has seen the revision that comes last.
     pub(crate) async fn run(mut self, last: watch::Receiver<Option<u64>>) {
         while !self.is_content(&last) {
             let server = self.rng.random_range(0..self.servers.count());
@@ -87,7 +87,7 @@ impl Watcher {
         }
     }
 
-    /// Has it seen all that it can?
+    /// Has the watcher seen all that it can?
     fn is_content(&self, last: &watch::Receiver<Option<u64>>) -> bool {
         let rewinds = self.style == Style::Rewinding;
         last.borrow().is_some_and(|last| rewinds || self.position >= Some(last))
@@ -186,7 +186,8 @@ impl Watcher {
     ) -> (Vec<Line>, Ended) {
         let mut lines = Vec::new();
         let mut buffer = Vec::new();
-        // Until its state is complete it can go on from nowhere.
+        // A watch that shows the state first has no revision to go on from until the state is
+        // complete.
         let mut begun = matches!(start, Start::From(_));
         if let Start::From(revision) = start {
             self.position = Some(revision);
@@ -194,7 +195,7 @@ impl Watcher {
         loop {
             while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
-                // What a kill cut short comes without its end.
+                // A line that a kill cut short has no newline, and is left out.
                 let Ok(value) = serde_json::from_slice::<Value>(&line) else {
                     panic!("no JSON: {}", String::from_utf8_lossy(&line));
                 };

@@ -20,7 +20,7 @@ use super::{
 
 const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
 const CONNECT: Duration = Duration::from_secs(1);
-/// Of a request that is answered at once. A client that gives up does not know what became of it.
+/// Limit of a request that is answered at once. After it the client does not know the outcome.
 const ANSWER: Duration = Duration::from_secs(3);
 
 /// The annotation with the word of the last write.
@@ -58,7 +58,7 @@ impl Connection {
         Ok(Self { sender, address })
     }
 
-    /// Does it lead to the process that is there now, and may it be used?
+    /// Does the connection lead to the server's present process, and may it be used?
     pub(crate) fn is_good(&self, servers: &Servers, n: usize) -> bool {
         self.address == servers.address(n) && self.sender.is_ready()
     }
@@ -72,7 +72,7 @@ impl Connection {
         Ok((response.status(), response.into_body()))
     }
 
-    /// An error says that nobody knows what became of it.
+    /// Sends a request. After an error its outcome is unknown.
     pub(crate) async fn ask(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
         let asked = async {
             let response = self.sender.send_request(request).await?;
@@ -154,7 +154,7 @@ pub(crate) fn version(object: &Value) -> (String, Version) {
     let metadata = &object["metadata"];
     let mut rest = object.clone();
     rest["metadata"]["resourceVersion"] = Value::Null;
-    // Items of a list do not say what they are.
+    // Items of a list have no kind and version of their own.
     rest["kind"] = Value::Null;
     rest["apiVersion"] = Value::Null;
     let hash = Sha256::digest(rest.to_string());

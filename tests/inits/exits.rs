@@ -101,7 +101,7 @@ fn termination_log(bench: Bench) -> Seen {
     let text = fs::read_to_string(&log).unwrap();
     ensure(!text.is_empty(), || "not written".to_owned())?;
     ensure(text == "perl was ended by SIGSEGV", || format!("it says {text:?}"))?;
-    // Not there: not created.
+    // A termination log that is not there is not created.
     fs::remove_file(&log).unwrap();
     bench.perl(&flags, "exit 3").exit_code()?;
     ensure(!log.exists(), || "created where there was none".to_owned()).map(|()| "")

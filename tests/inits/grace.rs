@@ -7,7 +7,7 @@ use super::{
     process::{MODES, Mode, ensure, is_gone, signal, state, wait_for},
 };
 
-/// Long after the grace period of these cases, and long before the one that is the default.
+/// Longer than the grace period of these cases, and shorter than the default one.
 const LATE: Duration = Duration::from_secs(20);
 
 pub(crate) const IGNORED_TERM: Case = Case {
@@ -49,7 +49,7 @@ fn ignored_term(bench: Bench) -> Seen {
     let took = asked.elapsed();
     let early = took.as_millis() < 990;
     ensure(!early, || format!("killed after {took:?}, one second was left"))?;
-    // Of another grace period, or of none: a busy machine is not so late.
+    // A later kill is of another grace period, or of none: a busy machine is not so late.
     ensure(took < LATE, || format!("killed after {took:?}, after one second")).map(|()| "")
 }
 

@@ -56,8 +56,8 @@ impl Init {
         argv.into_iter().map(str::to_owned).collect()
     }
 
-    /// Ours must do it however busy the machine is; what another does not do is waited for in
-    /// every case again.
+    /// How long a case waits. Our init must pass on a busy machine, too; what another init does not
+    /// do costs this time in every case.
     pub(crate) fn patience(self) -> Duration {
         match self {
             Self::Ours => Duration::from_secs(60),

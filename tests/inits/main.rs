@@ -54,7 +54,7 @@ fn titles(pattern: &str) -> String {
     ALL.map(|init| pattern.replace("{}", init.title())).concat()
 }
 
-/// What was seen in each way to run, in which the case means anything.
+/// What was seen in each mode in which the case has a meaning.
 fn see(case: &Case, init: Init) -> Vec<(Mode, Seen)> {
     let modes = case.modes.iter().copied();
     let meant = modes.filter(|mode| init != Init::None || case.without_init && *mode == Mode::Pid1);

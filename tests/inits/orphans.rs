@@ -15,8 +15,7 @@ pub(crate) const NO_ZOMBIES: Case = Case {
 };
 
 /// A small shell forks twice each time, because a fork costs what the forking process weighs:
-/// the second child is an orphan at once. The child waits for its shell and for nobody else, as
-/// a database would.
+/// the second child is an orphan at once. The child waits for its shell alone, as a database would.
 const ORPHANS: &str = r#"$| = 1; $SIG{TERM} = sub { exit 7 };
     system("dash", "-c", 'i=0; while [ $i -lt 10000 ]; do ( : & ); i=$((i+1)); done; exit 5');
     print "shell ", $? >> 8, "\n"; sleep 1 while 1"#;
@@ -31,9 +30,9 @@ fn no_zombies(bench: Bench) -> Seen {
             break;
         }
         let waited = done.elapsed();
-        // How soon is the machine's business: it may have other things to do.
+        // The time depends on the machine, which may be busy.
         ensure(waited < bench.init.patience(), || {
-            // Where nothing reaps there are thousands, but not all: the machine numbers few.
+            // Without reaping there are thousands of zombies, but not all: pids may run out before.
             format!("{} zombies", if zombies > 100 { "thousands of" } else { "some" })
         })?;
     }

@@ -90,7 +90,7 @@ impl Running {
         self.expect_within(self.patience, wanted)
     }
 
-    /// The same for a child that has much to do first.
+    /// As [`Self::expect`], for a child that has much to do first.
     pub(crate) fn expect_within(&mut self, limit: Duration, wanted: &str) -> Result<(), String> {
         self.find(limit, |line| line == wanted)
             .map(drop)
@@ -163,7 +163,7 @@ impl Running {
         Ok(child)
     }
 
-    /// Kill this one too at the end.
+    /// Has this process killed, too, at the end.
     pub(crate) fn remember(&self, pid: i32) {
         self.known.borrow_mut().push(pid);
     }
@@ -188,7 +188,7 @@ impl Drop for Running {
         }
         for pid in self.known.get_mut().drain(..) {
             if state(pid).is_some() {
-                // It may have ended just now.
+                // The process may have ended just now.
                 drop(signal(pid, 9));
             }
         }
@@ -232,7 +232,7 @@ pub(crate) fn state(pid: i32) -> Option<char> {
     text.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Has it ended, whether or not anybody has looked?
+/// Has the process ended, reaped or not?
 pub(crate) fn is_gone(pid: i32) -> bool {
     state(pid).is_none_or(|state| state == 'Z')
 }

@@ -117,7 +117,7 @@ fn forwarded(bench: Bench) -> Seen {
         signal(pid, 18)?;
         signal(child, 18)?;
         wrong.push(match states {
-            // It comes now: what stopped the init was the one before.
+            // The signal comes now, so the init was stopped by the one before.
             (Some('T'), _) if init.expect(&got).is_ok() => format!("{previous} stops it"),
             (Some('T'), _) => format!("{name} stops it"),
             (_, Some('T')) => format!("{name} stops the child"),
@@ -150,7 +150,8 @@ fn real_time_burst(bench: Bench) -> Seen {
     }
     signal(pid, 18)?;
     init.expect("got 18")?;
-    // Of two that are pending the lower number comes first: what was to come has come.
+    // The kernel delivers pending signals in the order of their numbers, so the last ones may still
+    // come.
     wait_for(patience, "five signals", || {
         (init.seen().iter().filter(|line| *line == "got 34").count() >= 5).then_some(())
     })
@@ -169,8 +170,8 @@ fn real_time_burst(bench: Bench) -> Seen {
 fn before_ready(bench: Bench) -> Seen {
     let mut init = bench.perl(&[], "sleep 1 while 1");
     let pid = init.pid()?;
-    // As soon as signals are blocked, whatever the child is doing. `unshare`, which becomes the
-    // init, blocks some as well; and one that waits for signals shows none as blocked.
+    // An init is in charge once it blocks signals, or has a child: in sigwait(3) it shows none as
+    // blocked. `unshare`, which becomes the init, blocks some as well.
     wait_for(bench.init.patience(), "an init in charge", || {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
@@ -222,8 +223,8 @@ fn own_group(bench: Bench) -> Seen {
     ensure(group == "own", || format!("{group} with the init")).map(|()| "")
 }
 
-/// Not good or bad in itself: a shell in front of a database needs the one, a database whose
-/// helpers must outlive its own clean end the other.
+/// A fact, neither good nor bad: a shell in front of a database needs a TERM to the whole group,
+/// and a database whose helpers must outlive its own clean end needs one to itself alone.
 fn term_target(bench: Bench) -> Seen {
     let script = r#"use POSIX; $| = 1;
         my $name = fork ? "child" : "helper";
@@ -239,7 +240,7 @@ fn term_target(bench: Bench) -> Seen {
     init.remember(helper);
     init.signal(15)?;
     init.expect("child 15")?;
-    // Once it has answered both, nothing sent to it before is still on the way.
+    // Once the helper has answered both, no earlier signal is still on its way.
     for number in [10, 12] {
         signal(helper, number)?;
         init.expect(&format!("helper {number}"))?;

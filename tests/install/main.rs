@@ -158,7 +158,7 @@ fn they_do_with_etcd_too() {
         let mut built = kustomize(&format!("tests/install/kustomize/{component}"));
         let map = built.keys().find(|name| name.starts_with("ConfigMap ")).unwrap().clone();
         let map = built.remove(&map).unwrap();
-        // The URLs take the way over a variable.
+        // The URLs of etcd come through a variable.
         let server = built.get_mut("Deployment navigator navigator-apiserver").unwrap();
         let container = &mut server["spec"]["template"]["spec"]["containers"][0];
         let env = container["env"].as_array_mut().unwrap();
@@ -235,7 +235,7 @@ fn merge(into: &mut Value, other: &Value) {
     }
 }
 
-/// What a value needs beside it to mean something.
+/// Other values without which this value has no effect.
 fn around(path: &str) -> Value {
     let store = json!({"store": {"type": "etcd", "etcd": {"servers": PLAIN}}});
     match path {
@@ -275,7 +275,8 @@ fn every_value_changes_the_install_and_is_on_the_page() {
     );
     for (path, value) in others {
         let mut with = around(&path);
-        // The type by itself is refused, with servers and without it too. A switch is off first.
+        // The store's type is refused without its servers, and they without it. A switch is off
+        // before.
         let is_switch = path.ends_with(".enabled");
         let without = if path == "store.type" || is_switch { json!({}) } else { with.clone() };
         merge(&mut with, &nested(&path, &value));

@@ -133,7 +133,7 @@ fn start_pod(
             project(&folder, files);
         }
         let at = text(&mount["mountPath"]);
-        // Over what this machine has there.
+        // A mount hides what this machine has there.
         let above = if at.starts_with("/etc/") { "/etc" } else { at.rsplit_once('/').unwrap().0 };
         if hidden.insert(above) {
             writeln!(script, "mount -t tmpfs none {above}").unwrap();
@@ -151,7 +151,7 @@ fn start_pod(
         environment.insert(text(&variable["name"]).to_owned(), value.to_owned());
     }
     environment.insert("NAVIGATOR_KUBECONFIG".into(), world.path("kubeconfig"));
-    // Which CAs this machine trusts is hidden with its /etc, and a client wants some.
+    // The CAs that this machine trusts are hidden with its /etc, and a client needs some.
     fs::write(world.path("roots"), &world.client_ca.pem).unwrap();
     environment.insert("SSL_CERT_FILE".into(), world.path("roots"));
     for (name, value) in more {
@@ -215,7 +215,7 @@ fn assert_ports(objects: &Objects, deployment: &str, listening: &BTreeSet<u16>) 
     }
 }
 
-/// With everything that leads to pods.
+/// The rendered objects, with everything that leads to pods.
 fn objects(mut values: Value) -> Objects {
     merge(
         &mut values,
@@ -239,8 +239,8 @@ impl Place {
         Self { address: own([127, 0, 220, number]), world: World::new().await }
     }
 
-    /// The API server of these objects, ready; a certificate is checked against `ca`, or against
-    /// the CA that it has made itself and told kube-apiserver.
+    /// The API server of these objects, ready. Its certificate is checked against `ca`, or against
+    /// the CA that the server has made itself and told kube-apiserver.
     async fn apiserver(&self, objects: &Objects, secrets: &Secrets, ca: Option<&str>) -> String {
         let more = [("NAVIGATOR_BIND_ADDRESS", self.address.to_string())];
         let deployment = "navigator-apiserver";
@@ -422,7 +422,7 @@ async fn a_controller_runs_as_rendered() {
     }
     assert_described(&page, &navigator::controller::metrics_catalogue());
     assert_ports(&objects, deployment, &running.ports());
-    // Where it would listen without the variable.
+    // Where the controller would listen without the variable.
     let command = navigator::cli::command(navigator::databases::ALL);
     let role = command.find_subcommand("controller").unwrap();
     let flag = role.get_arguments().find(|arg| arg.get_id() == "admin_address").unwrap();

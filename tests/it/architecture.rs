@@ -1,4 +1,4 @@
-//! Draws the arrows of ARCHITECTURE.md: who may import whom.
+//! Draws the arrows of ARCHITECTURE.md: which module may import which.
 
 mod circles;
 
@@ -144,7 +144,7 @@ fn leaves_stay_pure() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Only tests may: docs/decisions/0009-one-set-of-features.md.
+/// Only tests may stop tokio's clock: docs/decisions/0009-one-set-of-features.md.
 #[test]
 fn what_is_shipped_never_stops_its_clock() {
     let mut wrong = Vec::new();

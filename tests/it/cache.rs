@@ -194,7 +194,7 @@ async fn a_read_at_a_revision_waits_for_it() {
     assert!(running.cache.get(&key("ns", "a"), Some(revision)).await.unwrap().is_none());
 }
 
-/// Nobody can have seen such a revision, so nobody is kept waiting for it: see `FRESHNESS_WAIT`.
+/// No client can have seen such a revision, so no read waits for it: see `FRESHNESS_WAIT`.
 #[tokio::test]
 async fn a_read_in_the_future_is_told_so_at_once() {
     let (store, _directory) = embedded().await;
@@ -214,7 +214,8 @@ async fn catches_up(store: Arc<dyn Storage>) {
         let written = store.create(&other, object("k", n)).await.unwrap();
         let shown = running.cache.catch_up().await.unwrap();
         assert!(shown >= written && running.cache.revision() >= written);
-        // And without asking the store, as a client with a revision of another resource does.
+        // A client with a revision of another resource waits for it without a question to the
+        // store.
         let other = Key::new("group", "more", "ns", &format!("k{n}")).unwrap();
         let written = store.create(&other, object("k", n)).await.unwrap();
         running.cache.wait_until(written).await.unwrap();
@@ -233,8 +234,8 @@ async fn a_consistent_read_does_not_wait_for_a_write_of_its_own_on_etcd() {
     catches_up(Arc::new(connect(server.url(), "cache-catch-up").await)).await;
 }
 
-/// Those who come while one asks share the next answer, and not the one that is on its way: that
-/// may be older than they are.
+/// Reads that come while one asks the store share the next answer, and not the one that is on its
+/// way: that answer may be older than these reads.
 #[tokio::test]
 async fn consistent_reads_share_a_question() {
     let (store, _directory) = embedded().await;
@@ -257,7 +258,7 @@ async fn consistent_reads_share_a_question() {
         assert!(read.unwrap() >= written);
     }
     assert_eq!(store.revisions_read() - before, 2);
-    // A question whose asker went away is asked by the next.
+    // When the read that asks is dropped, the next read asks again.
     store.hold_revisions(true);
     {
         let mut gone = std::pin::pin!(cache.cache.catch_up());
@@ -265,7 +266,7 @@ async fn consistent_reads_share_a_question() {
     }
     store.hold_revisions(false);
     cache.cache.catch_up().await.unwrap();
-    // An error is everybody's.
+    // All reads that share a question get its error.
     store.fail_revisions(true);
     let failed = join_all((0..5).map(|_| cache.cache.catch_up())).await;
     assert!(failed.iter().all(Result::is_err), "{failed:?}");
@@ -411,7 +412,7 @@ async fn a_watch_goes_on_after_a_restart_on_kubernetes() {
     goes_on_after_a_restart(Arc::new(kube_apiserver::shared().store("cache-restart").await)).await;
 }
 
-/// What happened before is learned last: a start takes no longer the more there is of it.
+/// The cache learns last what happened before it: a long history does not delay its start.
 #[tokio::test]
 async fn a_cache_answers_before_it_knows_what_happened_before() {
     let (store, _directory) = embedded().await;
@@ -428,12 +429,12 @@ async fn a_cache_answers_before_it_knows_what_happened_before() {
     faulty.hold_watches(false);
     let mut earlier = earlier.await.unwrap();
     assert_eq!(line(&mut earlier).await, "modified a=2 1");
-    // What happens meanwhile comes behind.
+    // A write that happens meanwhile comes after the earlier ones.
     store.update(&key("ns", "a"), second, object("a", 3)).await.unwrap();
     assert_eq!(line(&mut earlier).await, "modified a=3 2");
 }
 
-/// Nobody has to list everything because the store was away while it was asked.
+/// Clients need not list everything again because the store was away when the cache asked it.
 #[tokio::test]
 async fn the_past_is_asked_for_until_the_store_tells_it() {
     let (store, _directory) = embedded().await;
@@ -465,7 +466,7 @@ async fn what_the_store_forgot_before_it_was_asked_is_too_old() {
     running.cache.watch(Range::Under(pilots()), second).await.unwrap();
 }
 
-/// As much of the past is known as the window can hold beside what happened since.
+/// A cache learns as much of the past as its window can hold beside later events.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_cache_remembers_no_more_than_another() {
     let (store, _directory) = embedded().await;
@@ -532,7 +533,7 @@ async fn a_bookmark_moves_on_when_other_resources_are_written() {
     let written = store.create(&other, object("a", 1)).await.unwrap();
     running.cache.wait_until(written).await.unwrap();
     assert_eq!(watcher.bookmark(), written);
-    // Never past an event that was not returned.
+    // A bookmark never passes an event that was not returned.
     let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     running.cache.wait_until(created).await.unwrap();
     let updated = store.update(&key("ns", "a"), created, object("a", 2)).await.unwrap();
@@ -565,7 +566,7 @@ async fn a_page_decodes_nothing_that_the_cache_holds() {
     let before = decoded.load(Ordering::SeqCst);
     let page = running.cache.page(&pilots(), PageRequest::default()).await.unwrap();
     assert_eq!((page.objects.len(), decoded.load(Ordering::SeqCst)), (3, before));
-    // What the object was before is remembered.
+    // The object's earlier state is remembered.
     let request = PageRequest { at: Some(old), ..PageRequest::default() };
     let page = running.cache.page(&pilots(), request).await.unwrap();
     assert_eq!((&page.objects[0].tree()["value"], page.objects[0].revision), (&json!(1), old));
@@ -704,7 +705,7 @@ async fn an_object_that_cannot_be_read_fails_lists_rather_than_missing_in_them()
     assert!(unreadable(running.cache.list(&pilots(), None).await.err()));
     assert!(unreadable(running.cache.get(&key("ns", "bad"), None).await.err()));
     assert!(unreadable(running.cache.page(&pilots(), PageRequest::default()).await.err()));
-    // Other namespaces are not concerned.
+    // Lists of other namespaces still work.
     let other = Prefix::namespace("group", "pilots", "other").unwrap();
     assert_eq!(running.cache.list(&other, None).await.unwrap().objects.len(), 1);
     let deleted = store.delete(&key("ns", "bad"), bad).await.unwrap();
@@ -753,7 +754,7 @@ async fn watchers_are_ended_when_the_store_forgot_where_they_were() {
         faulty.end_watches(error);
         let error = end(&mut watcher).await;
         assert!(matches!(error, Error::TooOld { .. }), "{error:?}");
-        // And the cache goes on from a new list.
+        // The cache goes on from a new list.
         let written = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
         let listing = running.cache.list(&pilots(), Some(written)).await.unwrap();
         assert_eq!(listing.objects.len(), 1);
@@ -795,8 +796,8 @@ async fn a_cache_survives_the_restart_of_its_etcd() {
     assert_eq!(running.cache.list(&pilots(), None).await.unwrap().objects.len(), 3);
 }
 
-/// What an object was before is kept for watchers, too: a few bytes that take the place of many
-/// are counted as those.
+/// Earlier states of objects are kept for watchers, too: a small object that replaces a large one
+/// counts as the large one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_window_counts_what_objects_were_before() {
     let (store, _directory) = embedded().await;

@@ -28,7 +28,7 @@ use crate::support::{
     wait::until,
 };
 
-// All of it, for its unit tests.
+// The whole example, so that its unit tests run here.
 #[path = "../../examples/redis/main.rs"]
 mod redis;
 const _: fn() -> std::process::ExitCode = redis::main;
@@ -56,7 +56,7 @@ fn a_database_without_a_past_is_served_in_one_version() {
     assert_eq!(kind.versions(), [Version::V1beta1]);
 }
 
-/// Three nodes on 127.x.`net`.1 and on that run; the primary, and the replicas.
+/// Starts three nodes on 127.x.`net`.1 and on; returns them, the primary, and the replicas.
 async fn form(bed: &Rc<Bed>, net: u8) -> (Nodes, usize, [usize; 2]) {
     let name = "demo".to_owned();
     let (kind, label, lease) = (NAMES.kind, NAMES.cluster_label, (NAMES.leader_lease)(&name));
@@ -77,7 +77,7 @@ fn at(nodes: &Nodes, node: usize) -> SocketAddr {
     (nodes.seat(node).address, 6379).into()
 }
 
-/// Epoch and run that a node knows, whose they are, and its own role.
+/// Epoch, run and primary that a node has on record, and the node's own role.
 async fn part(nodes: &Nodes, node: usize) -> Option<(u64, u64, String, String)> {
     let asked = ask(at(nodes, node), &[&["FCALL_RO", "navigator", "0"], &["ROLE"]]).await;
     let replies = asked.ok()?;
@@ -114,7 +114,7 @@ async fn reports(nodes: &Nodes, node: usize, role: &str, epoch: u64) {
         .await;
 }
 
-/// Writes numbers to whoever takes them, and notes which of them one replica acknowledged.
+/// Writes numbers to a node that takes them, and notes which of them one replica acknowledged.
 struct Writer {
     acknowledged: Arc<Mutex<Vec<u64>>>,
     work: JoinHandle<()>,
@@ -185,17 +185,17 @@ async fn a_lost_primary_is_succeeded_and_returns_as_a_replica_and_the_next_one_h
     writer.lost_nothing(&nodes, &[0, 1, 2]).await;
     reports(&nodes, first, "primary", 1).await;
 
-    // Its process alone: it goes on.
+    // Only the primary's process is killed: the node goes on as primary.
     signal(nodes.database(first).unwrap(), Signal::SIGKILL);
     assert_eq!(led(&nodes, 1, 2, &[0, 1, 2]).await, first);
     writer.lost_nothing(&nodes, &[0, 1, 2]).await;
 
-    // The node: another one succeeds it.
+    // The primary's node is killed: another one succeeds it.
     nodes.kill(first).await;
     let second = led(&nodes, 2, 1, &replicas).await;
     writer.lost_nothing(&nodes, &replicas).await;
 
-    // It comes back, and is never a master.
+    // The old primary comes back, and is never a master.
     nodes.start(first);
     until("the old primary is a replica", PATIENCE, async || {
         let part = part(&nodes, first).await;
@@ -208,7 +208,7 @@ async fn a_lost_primary_is_succeeded_and_returns_as_a_replica_and_the_next_one_h
     writer.lost_nothing(&nodes, &[0, 1, 2]).await;
     reports(&nodes, first, "replica", 2).await;
 
-    // Told to leave, the primary hands over first.
+    // A primary that is told to leave hands over first.
     let leave = json!({"phase": "Decommissioned"});
     nodes.change(second, leave.clone()).await;
     nodes.phase(second, "Decommissioned").await;

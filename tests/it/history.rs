@@ -93,7 +93,7 @@ fn life() -> Vec<Record> {
     ]
 }
 
-/// What everybody sees of it.
+/// What watchers see of this object.
 fn seen_life() -> Vec<Seen> {
     vec![added(at(10, "one")), modified(at(11, "two-b")), deleted(at(12, "two-b"))]
 }
@@ -165,14 +165,14 @@ fn a_history_in_which_everything_is_right_passes() {
 fn what_became_of_a_write_may_stay_unknown() {
     let unknown = || Outcome::Unknown("the connection ended".into());
     let begin = || vec![create(0, 5, "one", Outcome::Written(at(10, "one")))];
-    // It never happened, it happened at once, and it happened later.
+    // The lost update never happened, happened at once, or happened later.
     let before = || get(8, 9, At::Latest, Outcome::Found(at(10, "one")));
     let after = |begin| get(begin, begin + 1, At::Latest, Outcome::Found(at(11, "two")));
     let lost = || update(6, 7, "two", 10, unknown());
     good(and(begin(), vec![lost(), before()]));
     good(and(begin(), vec![lost(), after(8)]));
     good(and(begin(), vec![lost(), before(), after(20)]));
-    // But not undone again.
+    // An update that was seen is not undone again.
     let undone = vec![lost(), after(8), get(20, 21, At::Latest, Outcome::Found(at(10, "one")))];
     bad(Guarantee::Linearizable, and(begin(), undone));
     good(and(begin(), vec![delete(6, 7, unknown()), get(8, 9, At::Latest, Outcome::Absent)]));
@@ -218,7 +218,7 @@ fn two_updates_of_one_revision_are_found() {
 
 #[test]
 fn a_lost_write_is_found() {
-    // Acknowledged, and after a crash it is as if it had never been.
+    // The write was acknowledged, and after a crash it is as if it had never been.
     let records = || {
         vec![
             create(0, 5, "one", Outcome::Written(at(10, "one"))),
@@ -307,7 +307,7 @@ fn an_event_that_is_missing_is_found() {
         let all = everything(0, seen_life());
         bad(Guarantee::Reliable, and(life(), vec![all, everything(0, seen)]));
     }
-    // The last one too, once a bookmark says that it was there.
+    // The last event is missed, too, once a bookmark says that it was there.
     let all = everything(0, seen_life());
     let short = vec![added(at(10, "one")), modified(at(11, "two-b")), bookmark(12)];
     bad(Guarantee::Reliable, and(life(), vec![all, everything(0, short)]));
@@ -338,7 +338,7 @@ fn a_bookmark_before_its_events_is_found() {
 #[test]
 fn events_of_the_wrong_type_are_found() {
     let through_a = [
-        // It left the lane, which is a deletion of what it was.
+        // The object left the lane, which is a deletion of its earlier state.
         vec![added(at(10, "one")), modified(at(11, "two-b"))],
         vec![added(at(10, "one")), deleted(at(11, "two-b"))],
         vec![modified(at(10, "one"))],
@@ -394,13 +394,13 @@ fn an_answer_for_a_wiped_store_is_found() {
     const BEYOND: Moment = WIPED + 3;
     let wipe = || operation(WIPED, WIPED + 1, Asked::Wipe, Outcome::Done);
     let after = |record: Record| and(life()[..2].to_vec(), vec![wipe(), record]);
-    // What is still remembered was true, an absence too, and a refusal is what it should be.
+    // What the cache remembers was true, an object or an absence; a refusal is right, too.
     good(after(get(BEYOND, BEYOND + 1, At::Any, Outcome::Found(at(11, "two-b")))));
     good(after(get(BEYOND, BEYOND + 1, At::Latest, Outcome::Unknown("503".into()))));
     let absent = || get(BEYOND, BEYOND + 1, At::NotOlderThan(11), Outcome::Absent);
     good(and(life(), vec![wipe(), absent()]));
     good(and(life(), vec![everything(0, seen_life()), wipe(), absent()]));
-    // Deleted while it was about to be wiped, and nobody was told any more.
+    // The deletion came while the store was about to be wiped, so no watch showed it.
     let last_moment = operation(WIPED - 1_000_000, WIPED + 100, Asked::Wipe, Outcome::Done);
     let deletion = delete(WIPED - 10, WIPED, Outcome::Deleted);
     let mut unseen = life()[..2].to_vec();
@@ -410,7 +410,7 @@ fn an_answer_for_a_wiped_store_is_found() {
         get(BEYOND + 100, BEYOND + 101, At::Any, Outcome::Absent),
     ]);
     good(unseen);
-    // What happened in the old store nobody can tell any more.
+    // After a wipe the history of the old store is gone, so 410 is right.
     let seen = vec![added(at(10, "one")), Seen::Error(410)];
     bad(Guarantee::Resumable, and(life(), vec![everything(WIPED, seen.clone())]));
     good(and(life(), vec![wipe(), everything(WIPED, seen)]));

@@ -35,7 +35,7 @@ fn names_below_our_domain_are_those_of_the_code() {
         .flat_map(|(_, text)| text.split(&literal).skip(1))
         .map(|rest| word(rest).to_owned())
         .filter(|name| !name.is_empty() && !versions.contains(&&**name))
-        // Of the database that unit tests know.
+        // Names that begin so are of the database that unit tests know.
         .filter(|name| !name.starts_with("example-"))
         .collect();
     // A prefix, followed by the role.

@@ -58,7 +58,7 @@ fn the_reference_of_metrics_has_all_of_them() {
     golden::check_file("docs/metrics.md", &page);
 }
 
-/// Functions and words of PromQL, and labels that whoever scrapes adds.
+/// Functions and words of PromQL, and labels that Prometheus adds when it scrapes.
 const PROMQL: &[&str] = &[
     "abs",
     "absent",
@@ -96,7 +96,7 @@ const PROMQL: &[&str] = &[
     "group_right",
 ];
 const SCRAPED: &[&str] = &["instance", "job", "le", "namespace", "pod"];
-/// Metrics of others.
+/// Metrics of other programs.
 const FOREIGN: &[&str] = &["aggregator_unavailable_apiservice", "up"];
 
 /// Metric names and labels that an expression uses.

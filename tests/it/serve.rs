@@ -1,4 +1,4 @@
-//! The API server's door: who gets in, what is checked, how the process starts and ends.
+//! The API server's front: authentication, filters, admission; and how the process starts and ends.
 
 mod audit;
 mod authn;

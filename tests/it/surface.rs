@@ -55,13 +55,13 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt as _;
 
-/// Everything that should happen soon has happened by then, also on a loaded machine.
+/// Limit for what should happen soon, also on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const BETA: &str = "/apis/navigator.jetstack.io/v1beta1";
 const ALPHA: &str = "/apis/navigator.jetstack.io/v1alpha1";
 
-/// Refuses what the test tells it to.
+/// An admission plugin that refuses what the test tells it to.
 #[derive(Default)]
 struct Gatekeeper(Mutex<Option<ApiError>>);
 
@@ -151,7 +151,7 @@ impl Server {
         Self::over(Arc::new(store.unwrap()), Some(folder)).await
     }
 
-    /// The same, with other bounds of what may be stored.
+    /// A server with other bounds of what may be stored.
     async fn bounded(bounds: Bounds) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Embedded::open(&folder.path().join("store"), History::default()).await;
@@ -167,7 +167,7 @@ impl Server {
         Self::begin(store, folder).filled().await
     }
 
-    /// Waits until its caches are.
+    /// Waits until the server's caches are filled.
     async fn filled(self) -> Self {
         let server = self;
         let begun = Instant::now();

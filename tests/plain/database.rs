@@ -20,8 +20,8 @@ use navigator::{
 };
 use nix::libc;
 
-/// QUIT has no handler, as in many a program: it ends it. Asked by USR1 it writes what stands in the
-/// file `say`.
+/// The script has no handler for QUIT, as many a program, and so ends by it. On USR1 it writes the
+/// content of the file `say`.
 const SCRIPT: &str = r#"
     my ($noted, $say) = @ARGV;
     open(my $notes, ">>", $noted) or die; $notes->autoflush;

@@ -2,7 +2,7 @@
 //! then by TERM, and ends with a code of its own.
 //!
 //! This program is both the test and, with `pilot plain` as its first arguments, the pilot: what
-//! `main` hands to `cli` is a list of databases, and this one is nobody else's.
+//! `main` hands to `cli` is a list of databases, and this one is in no other program's list.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 #![allow(clippy::print_stdout, reason = "the harness reports like libtest")]
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "pilot") {
         rustls::crypto::ring::default_provider().install_default().unwrap();
-        // Nothing but its pilot is asked for here.
+        // This test uses the database's part for the pilot only.
         const PLAIN: navigator::database::Database = navigator::database::Database {
             pilot: &database::DATABASE,
             ..navigator::databases::ALL[0]
@@ -68,7 +68,7 @@ async fn node(host: u8, place: &tempfile::TempDir) -> (Seat, Running) {
     node_with(host, place, &[]).await
 }
 
-/// The same with more flags. Its program may be replaced.
+/// A running node with more flags, whose program may be replaced.
 async fn node_with(host: u8, place: &tempfile::TempDir, flags: &[&str]) -> (Seat, Running) {
     let mut seat = Seat::new("plain", "plain-0", [127, 0, 76, host], place.path(), place.path());
     seat.program = place.path().join("program");
@@ -96,7 +96,7 @@ fn notes(seat: &Seat) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Before that note it has no handlers, and a signal ends it.
+/// Waits for the script's first note: before it the script has no handlers, and a signal ends it.
 async fn has_begun(seat: &Seat, running: &Running) {
     until("that it notes its start", PATIENCE, async || {
         let notes = notes(seat);
@@ -135,7 +135,7 @@ async fn one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it() {
     assert_eq!(running.database(), Some(database), "{}", running.tail());
     let metrics = seat.get(8080).unwrap().1;
     assert!(metrics.contains("\nnavigator_pilot_process_hangs_total 1\n"), "{metrics}");
-    // A QUIT would have ended it.
+    // The pilot sent no QUIT: it would have ended the script, as it does now.
     running.signal(Signal::SIGQUIT);
     until("another process", PATIENCE, async || match running.database() {
         Some(other) if other != database => Ok(()),
@@ -148,7 +148,7 @@ async fn one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it() {
     assert_eq!(notes(&seat), ["start", "cont", "start", "int", "term"]);
 }
 
-/// Lets it write these bytes, and waits until it has.
+/// Lets the database write these bytes, and waits until it has.
 async fn say(seat: &Seat, running: &Running, words: &[u8]) {
     let before = notes(seat).len();
     fs::write(seat.place.join("say.new"), words).unwrap();
@@ -160,7 +160,7 @@ async fn say(seat: &Seat, running: &Running, words: &[u8]) {
     .await;
 }
 
-/// Long, odd, and with an end of its line or without.
+/// Words for a log: long, odd, and with an end of their line or without.
 fn words() -> Vec<Vec<u8>> {
     let long = format!("{}\n", "\u{e9}\u{20ac}".repeat(20_000));
     vec![b"first\n\n".to_vec(), long.into_bytes(), (0..=255).collect(), b"\r\nask? ".to_vec()]

@@ -68,7 +68,7 @@ impl Bed {
         *self.server.lock().unwrap() = None;
     }
 
-    /// Nothing answers, or everything does again.
+    /// Lets kube-apiserver answer 503 to everything, or serve again.
     pub(crate) fn set_away(&self, away: bool) {
         self.world.kube.set_down(away);
     }
@@ -87,7 +87,7 @@ impl Bed {
         self.credentials_at(&self.world.kube.url, pilot)
     }
 
-    /// The same, with another way to the API.
+    /// Credentials of a pilot for another URL of the API.
     pub(crate) fn credentials_at(&self, url: &str, pilot: &str) -> PathBuf {
         let (token, user) = (format!("token-{pilot}"), account(pilot));
         let pod = json!({"authentication.kubernetes.io/pod-name": [pilot]});
@@ -102,7 +102,7 @@ impl Bed {
         path
     }
 
-    /// A kubeconfig of somebody who may do everything.
+    /// A kubeconfig of a user who may do everything.
     pub(crate) fn admin(&self) -> PathBuf {
         let path = self.world.folder.path().join("admin.kubeconfig");
         std::fs::write(&path, kubeconfig(&self.world.kube.url, ADMIN)).unwrap();
@@ -139,7 +139,7 @@ impl Bed {
         self.pilots().get(name).await.unwrap()
     }
 
-    /// Waits until a Pilot shows something; says what it showed last when it never does.
+    /// Waits until a Pilot shows something; names the last status seen when it never does.
     pub(crate) async fn shows<T>(
         &self,
         name: &str,
@@ -176,7 +176,7 @@ pub(crate) fn member(kind: &str, label: &str, name: &str, spec: &Value) -> Pilot
     member_of("demo", kind, label, name, spec)
 }
 
-/// The same for a cluster of any name.
+/// The Pilot of a node of a cluster of any name.
 pub(crate) fn member_of(cluster: &str, kind: &str, label: &str, name: &str, spec: &Value) -> Pilot {
     let mut spec = spec.clone();
     spec["clusterRef"] = json!({"kind": kind, "name": cluster});

@@ -107,7 +107,7 @@ async fn disturb(bed: &Bed, seed: u64, outages: &Cell<u32>) {
     }
 }
 
-/// Says whose fault it was when a round panics.
+/// Names the seed of a round that panics.
 struct Blame(u64);
 
 impl Drop for Blame {
@@ -141,7 +141,7 @@ fn plan(rng: &mut StdRng) -> Vec<(Duration, Act, usize)> {
     plan
 }
 
-/// How many pilots and databases were killed.
+/// Runs one round; returns how many pilots and databases were killed.
 async fn round(bed: &Rc<Bed>, index: u64, seed: u64) -> (u32, u32) {
     let _blame = Blame(seed);
     let mut rng = StdRng::seed_from_u64(seed);
@@ -196,14 +196,14 @@ async fn round(bed: &Rc<Bed>, index: u64, seed: u64) -> (u32, u32) {
     judge(&nodes, &ring).await;
     for node in &mut nodes.all {
         drop(node.running.take());
-        // The API may be away just now; nobody else uses these names.
+        // The API may be away just now; no other round uses these names.
         bed.pilots().delete(&node.seat.name, &DeleteParams::default()).await.ok();
     }
     fs::remove_dir_all(&root).unwrap();
     killed
 }
 
-/// One cluster, one founder, everybody in it.
+/// Checks that there is one cluster with one founder, and that every node is in it.
 async fn judge(nodes: &Nodes, ring: &Ring) {
     assert_eq!(ring.wrongs(), [""; 0]);
     let foundings = ring.foundings();

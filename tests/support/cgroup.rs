@@ -7,13 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is left then stays behind.
+/// How long the group's processes may take to leave; after that the group stays behind.
 const LEAVING: Duration = Duration::from_secs(10);
 
 /// Removed when dropped, once its processes have ended.
 pub(crate) struct Cgroup {
     folder: PathBuf,
-    /// The line of its statistics that counts memory.
+    /// The line of the group's statistics that counts memory.
     anonymous: &'static str,
 }
 
@@ -32,7 +32,7 @@ impl Cgroup {
         let name = format!("navigator-{name}-{}-{number}", std::process::id());
         let root = Path::new("/sys/fs/cgroup");
         let (parent, limit, anonymous) = if root.join("cgroup.controllers").exists() {
-            // Refused where it is so already.
+            // The write is refused where the controller is enabled already.
             drop(fs::write(root.join("cgroup.subtree_control"), "+memory"));
             (root.to_owned(), "memory.max", "anon ")
         } else {
@@ -48,7 +48,7 @@ impl Cgroup {
         &self.folder
     }
 
-    /// Bytes that its processes take now, without files that the kernel keeps for them.
+    /// Bytes that the group's processes take now, without files that the kernel keeps for them.
     pub(crate) fn memory(&self) -> u64 {
         let text = fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
         let anonymous = text.lines().find_map(|line| line.strip_prefix(self.anonymous));

@@ -30,7 +30,7 @@ pub(crate) const SERVICE: &str = "navigator-apiserver.navigator.svc";
 
 pub(crate) struct Client {
     address: SocketAddr,
-    /// Where its connections come from.
+    /// Source address of the client's connections.
     source: IpAddr,
     config: Arc<ClientConfig>,
 }
@@ -73,7 +73,7 @@ impl Client {
         Self { address, source: [127, 0, 0, 1].into(), config: Arc::new(config) }
     }
 
-    /// The same at another address.
+    /// The same client with another source address.
     pub(crate) fn from(self, source: [u8; 4]) -> Self {
         Self { source: source.into(), ..self }
     }
@@ -112,8 +112,8 @@ impl Client {
         }
     }
 
-    /// Shakes hands in this version, with both protocols on offer and whoever the server is. The
-    /// protocol that was chosen.
+    /// Shakes hands in this version of TLS, with both protocols on offer, and trusts any server.
+    /// Returns the protocol that was chosen.
     pub(crate) async fn shake(
         &self,
         version: &'static SupportedProtocolVersion,
@@ -137,7 +137,7 @@ impl Client {
         self.try_http2().await.unwrap()
     }
 
-    /// The same, of a server that may be gone.
+    /// As [`Self::connect_http2`], for a server that may be gone.
     pub(crate) async fn try_http2(&self) -> std::io::Result<TlsStream<TcpStream>> {
         let mut config = (*self.config).clone();
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -155,7 +155,7 @@ impl Client {
         let stream = self.connect_http2().await;
         let executor = hyper_util::rt::TokioExecutor::new();
         let mut builder = hyper::client::conn::http2::Builder::new(executor);
-        // So that a stream of which little is read soon stalls.
+        // A small window, so that a stream of which the client reads little soon stalls.
         builder.initial_stream_window_size(64 * 1024);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
         (connection, sender)

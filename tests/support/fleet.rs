@@ -79,7 +79,7 @@ impl Fleet {
             back.elapsed()
         });
         let took = join_all(heartbeats).await;
-        // This test's own questions are for single objects.
+        // This test itself asks for single objects only.
         let lists = bed.world.kube.asked_since(back).into_iter().filter(|one| {
             let selects = one.contains("labelSelector") || one.contains("fieldSelector");
             one.starts_with("GET") && selects && !one.contains("watch=true")

@@ -1,5 +1,5 @@
-//! A pilot's way to its API, which can be cut: the port closed, every caller hung up on, or
-//! nobody ever answered. Notes when somebody called while it was cut.
+//! A pilot's way to its API, which can be cut: the port is closed, or every call is hung up on, or
+//! no call is answered. Keeps when calls came while it was cut.
 
 use std::{
     net::SocketAddr,
@@ -15,20 +15,20 @@ use tokio::{
 
 use super::{loopback::own, wait::until};
 
-/// What becomes of callers.
+/// What becomes of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// They reach the API.
+    /// Calls reach the API.
     Open,
-    /// Nobody listens on the port.
+    /// The port is closed.
     Closed,
-    /// They are noted and hung up on.
+    /// Calls are noted and hung up on.
     Refusing,
-    /// They are noted and never answered.
+    /// Calls are noted and never answered.
     Silent,
 }
 
-/// One address on loopback, and what stands behind it.
+/// One address on loopback, and the way behind it.
 pub(crate) struct Gateway {
     address: SocketAddr,
     way: watch::Sender<Way>,
@@ -52,7 +52,7 @@ impl Gateway {
         format!("http://{}", self.address)
     }
 
-    /// Ends every connection and treats callers so from now on.
+    /// Ends every connection and treats calls in this way from now on.
     pub(crate) async fn set(&self, way: Way) {
         self.way.send_replace(way);
         until(&format!("{way:?} at {}", self.address), Duration::from_secs(30), async || {
@@ -67,7 +67,7 @@ impl Gateway {
         self.calls.lock().unwrap().clear();
     }
 
-    /// When somebody called since the way was set, other than to pass.
+    /// When calls came since the way was set, but for those that reached the API.
     pub(crate) fn calls(&self) -> Vec<Instant> {
         self.calls.lock().unwrap().clone()
     }

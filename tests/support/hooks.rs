@@ -26,15 +26,15 @@ use super::{pki::Ca, wait::until};
 pub(crate) enum Say {
     /// The `response`; the uid is added.
     Response(Value),
-    /// Another answer.
+    /// Another status and body.
     Other(StatusCode, Vec<u8>),
-    /// None.
+    /// No answer.
     Nothing,
-    /// The first one, after so long.
+    /// As `Response`, after this time.
     Late(Duration, Value),
-    /// The first one, once this is true.
+    /// As `Response`, once this is true.
     Once(watch::Receiver<bool>, Value),
-    /// The same, once so many calls have come.
+    /// As `Response`, this long after so many calls have come.
     Together(usize, Duration, Value),
 }
 
@@ -103,7 +103,7 @@ impl Hooks {
                 let (tls, seen) = (tls.clone(), Arc::clone(&seen));
                 let answers: Arc<Answers> = Arc::clone(&answers) as _;
                 tokio::spawn(async move {
-                    // A client that does not trust us goes away.
+                    // A client that does not trust this server goes away.
                     let Ok(stream) = tls.accept(stream).await else { return };
                     let service = hyper::service::service_fn(move |request| {
                         answer(request, Arc::clone(&seen), Arc::clone(&answers))
@@ -116,7 +116,7 @@ impl Hooks {
         hooks
     }
 
-    /// A webhook at this path which means all writes of Pilots, with `more` in its place.
+    /// A webhook at this path for all writes of Pilots; `more` is merged into it.
     pub(crate) fn webhook(&self, path: &str, more: &Value) -> Value {
         let mut webhook = json!({
             "name": format!("{path}.example.org"),

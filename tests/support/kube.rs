@@ -137,7 +137,7 @@ impl Kube {
         }
     }
 
-    /// Notes an event and tells those who watch. Nobody begins to meanwhile.
+    /// Keeps an event and sends it to watches. The caller's lock keeps new watches from beginning.
     fn happened(&self, state: &mut Inner, path: &str, event: Value) {
         let revision = state.revision;
         state.history.push((revision, path.to_owned(), event.clone()));
@@ -216,7 +216,7 @@ impl Kube {
         since.map(|(_, what)| what.clone()).collect()
     }
 
-    /// The same, up to another moment.
+    /// Requests for our group between two moments.
     pub(crate) fn asked_between(&self, start: Instant, end: Instant) -> Vec<String> {
         let state = self.lock();
         let within = state.asked.iter().filter(|(when, _)| (start..end).contains(when));
@@ -242,7 +242,7 @@ impl Kube {
         let (_, version, kind) = COLLECTIONS.iter().find(|(own, ..)| *own == plural).unwrap();
         let mut state = self.lock();
         state.revision += 1;
-        // Events are served by two groups.
+        // Two groups serve Events, so they name their own version.
         if object["apiVersion"].is_null() {
             object["apiVersion"] = json!(version);
         }
@@ -268,7 +268,7 @@ fn status(code: u16, reason: &str) -> Response {
     reply_json(StatusCode::from_u16(code).unwrap(), &body)
 }
 
-/// The user's name, groups and extras go into headers; the certificate says who vouches.
+/// Forwards as the aggregator does: user, groups and extras in headers, its certificate to vouch.
 async fn forward(user: &Value, server: &Client, mut request: Request) -> std::io::Result<Response> {
     let text = |value: &Value| value.as_str().unwrap_or_default().parse::<HeaderValue>().unwrap();
     let headers = request.headers_mut();

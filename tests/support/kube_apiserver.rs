@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::{pki::Ca, port::Port};
 
-/// Whom it trusts, and its own certificate, as files in a folder.
+/// Writes the CA that kube-apiserver trusts, and its own certificate, into a folder.
 pub(crate) fn write_certificates(folder: &Path, ca: &Ca) {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let serving = ca.serving(&names);
@@ -13,9 +13,9 @@ pub(crate) fn write_certificates(folder: &Path, ca: &Ca) {
     fs::write(folder.join("ca.crt"), &ca.pem).unwrap();
 }
 
-/// What it is told: its etcd, and the folder that [`write_certificates`] filled.
+/// Arguments of kube-apiserver: its etcd, and the folder that [`write_certificates`] filled.
 pub(crate) fn arguments(etcd: &str, folder: &Path) -> Vec<String> {
-    // Of its service accounts: nobody here has a token of one.
+    // Keys for tokens of service accounts; no client here has such a token.
     let file = |name: &str| folder.join(name).display().to_string();
     let (key, public) = (file("tls.key"), file("tls.crt"));
     vec![
@@ -30,7 +30,7 @@ pub(crate) fn arguments(etcd: &str, folder: &Path) -> Vec<String> {
     ]
 }
 
-/// That it listens on loopback, with the certificate of that folder.
+/// Arguments to listen on loopback, with the certificate of that folder.
 pub(crate) fn serving(folder: &Path) -> Vec<String> {
     vec![
         format!("--tls-cert-file={}", folder.join("tls.crt").display()),
@@ -39,7 +39,7 @@ pub(crate) fn serving(folder: &Path) -> Vec<String> {
     ]
 }
 
-/// That it listens on a port that is held for it.
+/// Arguments to listen on a port that is held for kube-apiserver.
 pub(crate) fn at(port: &Port) -> Vec<String> {
     vec![format!("--secure-port={}", port.address.port()), "--permit-port-sharing".to_owned()]
 }

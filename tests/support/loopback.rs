@@ -10,7 +10,7 @@ use std::{
 
 /// The host of this address in this process's own 127.N.0.0/16.
 pub(crate) fn own([_, _, net, host]: [u8; 4]) -> IpAddr {
-    // Held until the process ends, however it does.
+    // The lock is held until the process ends, however it ends.
     static OWN: OnceLock<(u8, File)> = OnceLock::new();
     let (run, _) = OWN.get_or_init(|| {
         let free = |run| try_lock(&format!("navigator-127.{run}")).map(|lock| (run, lock));

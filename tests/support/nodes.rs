@@ -1,7 +1,7 @@
 //! The nodes of one cluster: a seat for each, their Pilots in an API, and the pilots that run.
 //!
 //! Stands for the controller (it writes Pilots), the kubelet (it starts and ends pilots) and the
-//! volumes (they outlive both). What runs as the database is the seats' matter.
+//! volumes (they outlive both). The seats decide what runs as the database.
 
 use std::{fs, rc::Rc, time::Duration};
 
@@ -14,8 +14,8 @@ use super::{
     seat::{Running, Seat, until_gone},
 };
 
-/// For the end of a process, or a phase of a scripted database. A real one that serves clients
-/// drains for a while.
+/// Limit for the end of a process, or for a phase of a scripted database. A real one that serves
+/// clients drains for a while.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A cluster object, as the Pilots of its nodes name it.
@@ -42,13 +42,13 @@ pub(crate) struct Nodes {
 /// Where a node lives, and the pilot that runs there.
 pub(crate) struct Node {
     pub(crate) seat: Seat,
-    /// Where its pilot finds the API, when that is not where everybody does.
+    /// The API's URL for its pilot, when it is not the bed's own.
     pub(crate) way: Option<String>,
     pub(crate) running: Option<Running>,
 }
 
 impl Nodes {
-    /// A cluster object that nobody else made, and no nodes.
+    /// The first cluster object of its name, and no nodes.
     pub(crate) fn new(bed: &Rc<Bed>, cluster: Cluster) -> Self {
         Self { bed: Rc::clone(bed), cluster, all: Vec::new(), made: 1 }
     }
@@ -108,7 +108,7 @@ impl Nodes {
         assert_eq!(running.stop(PATIENCE).await, 0, "{}", self.name(node));
     }
 
-    /// The same with all that run.
+    /// Ends every pilot that runs.
     pub(crate) async fn stop_all(&mut self) {
         for node in 0..self.all.len() {
             if self.all[node].running.is_some() {
@@ -127,7 +127,7 @@ impl Nodes {
         }
     }
 
-    /// The cluster object goes, and all that belongs to it but the volumes.
+    /// Deletes the cluster object and all that belongs to it but the volumes.
     pub(crate) async fn delete(&mut self) {
         let (pilots, none) = (self.bed.pilots(), DeleteParams::default());
         for node in 0..self.all.len() {
@@ -143,7 +143,7 @@ impl Nodes {
         self.made += 1;
     }
 
-    /// The same; then another one of this name comes, with Pilots for these nodes.
+    /// Deletes the cluster object, then makes another one of its name, with Pilots for these nodes.
     pub(crate) async fn make_again(&mut self, nodes: &[usize]) {
         self.delete().await;
         for node in nodes {
@@ -166,17 +166,17 @@ impl Nodes {
         &self.seat(node).name
     }
 
-    /// The pilot that runs there.
+    /// The running pilot of a node.
     pub(crate) fn running(&self, node: usize) -> &Running {
         self.all[node].running.as_ref().expect("its pilot runs")
     }
 
-    /// The process of the database under the pilot that runs there, while there is one.
+    /// The database's process under a running pilot, while there is one.
     pub(crate) fn database(&self, node: usize) -> Option<i32> {
         self.running(node).database()
     }
 
-    /// Those of all nodes.
+    /// The processes of the databases of all nodes.
     pub(crate) fn databases(&self) -> Vec<i32> {
         let found = (0..self.all.len()).map(|node| self.database(node));
         found.map(|pid| pid.expect("its database runs")).collect()

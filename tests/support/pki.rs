@@ -52,12 +52,12 @@ impl Ca {
         Self::certified(name, KeyPair::generate().unwrap(), Odd::default())
     }
 
-    /// One that is over, or that begins later.
+    /// A CA that has expired, or is not valid yet.
     pub(crate) fn odd(name: &str, odd: Odd) -> Self {
         Self::certified(name, KeyPair::generate().unwrap(), odd)
     }
 
-    /// The same key under another certificate.
+    /// Another certificate for the key of this CA.
     pub(crate) fn renewed(&self, name: &str) -> Self {
         let key = KeyPair::try_from(self.issuer.key().serialize_der()).unwrap();
         Self::certified(name, key, Odd::default())
@@ -76,7 +76,7 @@ impl Ca {
         self.issue_odd(name, organisations, Odd::default())
     }
 
-    /// Its subject holds the user's uid, as Kubernetes reads it.
+    /// A client certificate whose subject holds the user's uid, as Kubernetes reads it.
     pub(crate) fn issue_with_uid(&self, name: &str, uid: &str) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = named(name, &[]);
@@ -87,7 +87,7 @@ impl Ca {
         Identity { chain: vec![certificate.der().clone()], key }
     }
 
-    /// For a server of these names and addresses, which may also call others.
+    /// A certificate for a server of these names and addresses, which may also call other servers.
     pub(crate) fn serving(&self, names: &[String]) -> Pem {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(names).unwrap();
@@ -97,7 +97,7 @@ impl Ca {
         Pem { certificate, key: key.serialize_pem() }
     }
 
-    /// For a client that reads files.
+    /// A certificate for a client that reads files.
     pub(crate) fn client(&self, name: &str, organisations: &[&str]) -> Pem {
         let key = KeyPair::generate().unwrap();
         let mut params = named(name, organisations);
@@ -121,8 +121,8 @@ impl Ca {
     }
 }
 
-/// What the API server keeps in its Secret: a CA of which most of its life is over, and a leaf of
-/// it. Returns the Secret's data and the CA.
+/// What the API server keeps in its Secret: a CA most of whose life is over, and a leaf of that CA.
+/// Returns the Secret's data and the CA.
 pub(crate) fn aging_secret(service: &str) -> (serde_json::Value, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = named("aging-ca", &[]);
@@ -149,8 +149,8 @@ pub(crate) fn aging_secret(service: &str) -> (serde_json::Value, String) {
 /// Bytes of the longest chain that a handshake takes, less what frames it.
 const LONGEST_CHAIN: usize = 60 * 1024;
 
-/// A chain that is expensive to judge: ten CAs of one name might have issued the leaf, and there are
-/// so many others that every try reads.
+/// A chain that is expensive to verify: ten CAs of one name might have issued the leaf, and each
+/// try reads as many others as fit.
 pub(crate) fn maze() -> Identity {
     let key = || KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let ca = |name: &str| {

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpSocket;
 
-/// A free port that nobody else gets as long as this is held; a server may share it, because
-/// both say so.
+/// A free port that no other process gets while this is held. A server can share it, because both
+/// set SO_REUSEPORT.
 pub(crate) struct Port {
     _held: TcpSocket,
     pub(crate) address: SocketAddr,

@@ -36,7 +36,7 @@ pub(crate) struct Member {
 }
 
 impl Ring {
-    /// For the nodes of the cluster object of this name; everything lies below `root`.
+    /// The ring of a cluster object of this name; everything lies below `root`.
     pub(crate) fn new(root: &Path, cluster: &str) -> Self {
         let home = root.join("home");
         install(&home);
@@ -53,7 +53,7 @@ impl Ring {
         seat
     }
 
-    /// Seats for so many nodes on 127.x.`net`.1 and on; nothing of them is made or started.
+    /// Seats for so many nodes on 127.x.`net`.1 and on; no node is made or started.
     pub(crate) fn nodes(&self, bed: &Rc<Bed>, net: u8, count: u8) -> Nodes {
         let mut nodes = Nodes::new(bed, self.cluster());
         for number in 0..count {
@@ -83,12 +83,12 @@ impl Ring {
         }
     }
 
-    /// Clusters that were begun, and by whom.
+    /// Clusters that were founded, and by which node.
     pub(crate) fn foundings(&self) -> Vec<String> {
         self.lines("foundings")
     }
 
-    /// What must never be.
+    /// Broken rules that the scripts noted.
     pub(crate) fn wrongs(&self) -> Vec<String> {
         self.lines("wrongs")
     }
@@ -121,7 +121,7 @@ impl Ring {
         members.filter(|(_, member)| member.mode == mode).map(|(address, _)| address).collect()
     }
 
-    /// What nodes of another ring never heard of.
+    /// Removes all members from the network, as if the nodes were of another ring.
     pub(crate) fn forget_members(&self) {
         fs::remove_dir_all(self.root.join("ring/members")).unwrap();
     }

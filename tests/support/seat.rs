@@ -85,12 +85,12 @@ impl Seat {
         self.start_with(&["--kubeconfig".as_ref(), credentials.as_os_str()])
     }
 
-    /// The same with other words about where its intent comes from.
+    /// Starts the pilot with these flags, which say where its intent comes from.
     pub(crate) fn start_with(&self, intent: &[&OsStr]) -> Running {
         self.run(Command::new(&self.program), intent)
     }
 
-    /// The same in a mount namespace of its own, after commands of a shell.
+    /// Starts the pilot in a mount namespace of its own, after commands of a shell.
     pub(crate) fn start_after(&self, preparation: &str, intent: &[&OsStr]) -> Running {
         let mut command = Command::new("unshare");
         if !nix::unistd::geteuid().is_root() {
@@ -127,7 +127,7 @@ impl Seat {
         Running { child, log }
     }
 
-    /// Waits until readiness is answered so.
+    /// Waits until the readiness probe answers this code and word.
     pub(crate) async fn until(&self, code: u16, word: &str, deadline: Duration) {
         let what = format!("{} answers {code} {word}", self.name);
         until(&what, deadline, async || match self.get(12001) {
@@ -157,7 +157,7 @@ impl Seat {
         records.map(|one| one.record + if one.partial { "" } else { "\n" }).collect()
     }
 
-    /// The file of it, in which lines of databases are records.
+    /// The log file of a seat, in which lines of databases are records.
     pub(crate) fn log(&self) -> PathBuf {
         self.place.join("log")
     }
@@ -197,7 +197,7 @@ impl Running {
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end: the exit code as a shell gives it.
+    /// Waits for the pilot's end: the exit code as a shell gives it.
     pub(crate) async fn ended(&mut self, deadline: Duration) -> i32 {
         let log = self.log.clone();
         let status = until("the pilot's end", deadline, async || {
@@ -207,13 +207,13 @@ impl Running {
         status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
     }
 
-    /// Asks it to end and waits.
+    /// Asks the pilot to end, and waits.
     pub(crate) async fn stop(mut self, deadline: Duration) -> i32 {
         self.signal(Signal::SIGTERM);
         self.ended(deadline).await
     }
 
-    /// Waits until it or its database wrote these words.
+    /// Waits until the pilot or its database wrote these words.
     pub(crate) async fn says(&self, words: &str, deadline: Duration) {
         until(&format!("{words:?} in the log"), deadline, async || {
             if self.log().contains(words) { Ok(()) } else { Err(self.tail()) }

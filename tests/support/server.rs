@@ -26,10 +26,10 @@ use super::{
     wait::until,
 };
 
-/// For conditions on a loaded machine.
+/// Limit for conditions on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the API server needs to find: a kube-apiserver that publishes whom it trusts.
+/// What the API server needs to find: a kube-apiserver that publishes the CAs that it trusts.
 pub(crate) struct World {
     pub(crate) kube: Kube,
     /// What is run as the server.
@@ -66,7 +66,7 @@ impl World {
         world
     }
 
-    /// The same with another server.
+    /// This world with another program as the server.
     pub(crate) fn running(self, program: PathBuf) -> Self {
         Self { program, ..self }
     }
@@ -106,7 +106,7 @@ impl World {
         Server::spawn(command(&self.program).args(args))
     }
 
-    /// The same, within a control group.
+    /// Starts a server within a control group.
     pub(crate) fn start_in(&self, group: &Cgroup, store: &str, more: &[String]) -> Server {
         let (mut entering, program) = (entering(), command(&self.program));
         entering.arg(group.folder()).arg(program.get_program()).args(self.args(store)).args(more);
@@ -135,7 +135,7 @@ impl World {
     }
 }
 
-/// With no environment but what is then given to it.
+/// A command without any environment.
 #[expect(clippy::disallowed_methods, reason = "the binary under test is a child of the test")]
 fn command(program: impl AsRef<OsStr>) -> std::process::Command {
     let mut command = std::process::Command::new(program);
@@ -160,7 +160,7 @@ fn entering() -> std::process::Command {
     shell
 }
 
-/// Runs to the end: exit code and standard error.
+/// Runs a command to its end: exit code and standard error.
 pub(crate) fn run(args: &[String]) -> (Option<i32>, String) {
     let Ended { code, stderr, .. } = run_to_end(args);
     (code, stderr)
@@ -195,7 +195,7 @@ impl Server {
             for line in stderr.lines().map_while(Result::ok) {
                 let parsed: Value = serde_json::from_str(&line).unwrap_or_default();
                 if let Some(address) = parsed["address"].as_str() {
-                    // Nobody waits for a second address.
+                    // The test takes the first address only.
                     found.send(address.parse().unwrap()).ok();
                 }
                 lines.lock().unwrap().push(line);
@@ -226,7 +226,7 @@ impl Server {
         .await;
     }
 
-    /// Asks until `check` is content; says what it saw last when it never is.
+    /// Asks until `check` is content; names its last complaint when it never is.
     pub(crate) async fn until(&self, what: &str, check: impl AsyncFn() -> Result<(), String>) {
         let told = |seen| format!("{seen}\n{}", self.log());
         until(what, PATIENCE, async || check().await.map_err(told)).await;
@@ -236,7 +236,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What it used of the processors so far.
+    /// Processor time that the server has used so far.
     pub(crate) fn spent(&self) -> Duration {
         on_processor(self.pid())
     }
@@ -245,7 +245,7 @@ impl Server {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for the server's end.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let log = Arc::clone(&self.log);
         until("the server's end", PATIENCE, async || {

@@ -1,5 +1,5 @@
-//! What a role really tells Prometheus, beside what the program says that it tells: references,
-//! dashboards and alerts are held to the latter.
+//! Compares the metrics that a role serves with the program's own description of them, to which the
+//! reference, dashboards and alerts are held.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ fn samples(page: &str) -> BTreeMap<String, BTreeSet<String>> {
 #[track_caller]
 pub(crate) fn assert_described(page: &str, described: &[Described]) {
     let samples = samples(page);
-    // A controller that waits for the lead tells four.
+    // A controller that waits for the lead serves four samples.
     assert!(samples.len() > 3, "{page}");
     for (name, mut labels) in samples {
         let of = described.iter().find(|metric| {

@@ -15,8 +15,8 @@ pub const MAX_TREE: usize = 8 * 1024 * 1024;
 /// inside a list inside a watch event.
 pub const MAX_DEPTH: usize = 100;
 
-/// Of an object's `managedFields`: a set is one level deeper than its object, and stands in an
-/// entry of a list.
+/// Deepest nesting of an object's `managedFields`: a set is one level deeper than its object, and
+/// stands in an entry of a list.
 pub const MAX_OWNERS_DEPTH: usize = MAX_DEPTH + 4;
 
 /// Most bytes of the names that lead to a field. Findings and errors repeat them for each field.
@@ -51,7 +51,7 @@ pub(super) fn item(others: usize) -> usize {
     if others == 0 { LIST } else { ITEM }
 }
 
-/// What a value takes beside its own place.
+/// Bytes that a value takes beside its own place.
 pub fn of(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -76,7 +76,7 @@ pub fn depth(value: &Value) -> usize {
     }
 }
 
-/// The same of a text of valid JSON.
+/// Levels of lists and maps in a text of valid JSON.
 pub(super) fn depth_of_text(json: &str) -> usize {
     let (mut depth, mut deepest, mut quoted) = (0_usize, 0, false);
     let mut bytes = json.bytes();
@@ -125,7 +125,7 @@ pub(super) fn step(key: &str) -> usize {
     key.len() + 1
 }
 
-/// What a JSON body will take, at most, found out without reading it.
+/// Most bytes that a JSON body will take, estimated without parsing it.
 pub fn foresee(json: &[u8]) -> usize {
     let mut weight = 0;
     let mut quoted = false;
@@ -150,7 +150,7 @@ pub fn foresee(json: &[u8]) -> usize {
     weight.min(MAX_TREE)
 }
 
-/// What a YAML body will take: aliases may make much of little.
+/// Most bytes that a YAML body will take: aliases may turn a small body into a large tree.
 pub fn foresee_yaml(yaml: &[u8]) -> usize {
     if yaml.contains(&b'*') { MAX_TREE } else { (yaml.len() * MAP / 4).min(MAX_TREE) }
 }
@@ -165,7 +165,7 @@ pub(super) fn check_yaml(yaml: &[u8]) -> Result<(), Error> {
         );
         return Err(Error::TooLarge(text));
     }
-    // Its reader looks at all open brackets for each further one.
+    // The YAML reader looks at all open brackets for each further one.
     let mut open = 0_usize;
     for byte in yaml {
         match byte {

@@ -40,13 +40,13 @@ use Form::{
 /// A message: its fields by the document's names.
 struct Message {
     fields: &'static [(&'static str, u32, Form)],
-    /// Number and form of the values whose names the document makes up.
+    /// Number and form of the fields whose names are free, as in a map.
     named: Option<(u32, Form)>,
-    /// Number of what begins with `x-`.
+    /// Number of the field for extensions, whose names begin with `x-`.
     extensions: u32,
 }
 
-/// A map with names of the document's own.
+/// A map, whose names are free.
 const fn map(form: Form) -> Message {
     Message { fields: &[], named: Some((1, form)), extensions: 0 }
 }
@@ -124,7 +124,7 @@ static SECURITY_SCHEMES: Message = map(Or(&SECURITY_SCHEME));
 static SECURITY_SCHEME: Message =
     fields(&[("type", 1, Text), ("description", 2, Text), ("name", 3, Text), ("in", 4, Text)], 9);
 static SECURITY: Message = map(One(&SCOPES));
-/// The document has a list in this place, and the message a field for it.
+/// Scopes are a list in the document, and a message with one field in protobuf.
 static SCOPES: Message = fields(&[("", 1, Texts)], 0);
 static REFERENCE: Message = fields(&[("$ref", 1, Text)], 0);
 static SCHEMA: Message = fields(
@@ -205,7 +205,7 @@ fn entry(name: &str, form: Form, value: &Value) -> Vec<u8> {
     out
 }
 
-/// The message under 1, a reference under 2.
+/// Writes the message as field 1, or a reference as field 2.
 fn or_reference(form: &Message, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     if value.get("$ref").is_some() {
@@ -225,7 +225,7 @@ fn yaml(value: &Value) -> Vec<u8> {
 fn field(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
     let list = value.as_array().map_or(&[][..], Vec::as_slice);
     match form {
-        // What is empty, false or zero is what a reader takes an absent field for.
+        // Empty, false and zero values are left out: a reader takes an absent field for them.
         Text => match value.as_str() {
             None | Some("") => {}
             Some(text) => bytes(out, number, text.as_bytes()),

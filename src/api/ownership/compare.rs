@@ -14,7 +14,8 @@ use super::{
 };
 use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
 
-/// No path is in more than one of these.
+/// Paths that differ between two objects. A path is in one set only, unless a list has its item
+/// several times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
     pub removed: Set,
@@ -27,7 +28,7 @@ impl Comparison {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// Without these paths and all below them.
+    /// The comparison without these paths and all below them.
     #[must_use]
     pub fn without(self, paths: &Set) -> Self {
         if paths.is_empty() {
@@ -103,7 +104,7 @@ impl<'a> Walk<'a> {
             (_, None) => self.form(by_old, old, new),
             (None, _) => self.form(by_new, old, new),
             _ if by_old.is_like(by_new) => self.form(by_new, old, new),
-            // The value changed its form: what was there goes, what is there comes.
+            // The value changed its form: the old content is removed, the new content is added.
             _ => Ok(self.form(by_old, old, new)?.and(&self.form(by_new, old, new)?)),
         }
     }
@@ -194,7 +195,7 @@ impl<'a> Walk<'a> {
                 ([] | [_], [] | [_]) => {
                     pair(before.first().copied(), after.first().copied(), &mut all);
                 }
-                // Items that are there several times are one leaf together.
+                // Items that are there several times are compared together, as one leaf.
                 ([_, _, ..], [_, _, ..]) => {
                     let equal = before.len() == after.len()
                         && before.iter().zip(&after).all(|(old, new)| same(old, new));
@@ -223,7 +224,7 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The names of both, in order.
+/// Field names of both objects, in order.
 pub(super) fn names<'a>(
     left: Option<&'a serde_json::Map<String, Value>>,
     right: Option<&'a serde_json::Map<String, Value>>,

@@ -21,7 +21,7 @@ pub enum Element {
     Index(i64),
 }
 
-/// From the root of an object to a value.
+/// The steps from the root of an object to a value.
 pub type Path = Vec<Element>;
 
 /// A path as people read it: `.spec.nodePools[name="a"].replicas`.
@@ -93,7 +93,7 @@ impl Element {
     }
 }
 
-/// JSON as Go writes it, which keeps markup out of texts.
+/// JSON as Go writes it: characters of markup are escaped in texts.
 fn escaped(value: &Value) -> String {
     let json = value.to_string();
     if !json.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {

@@ -1,8 +1,8 @@
 //! `metadata.managedFields` as it stands in JSON, beside the object that it belongs to.
 //!
-//! Owns the way of both into one text and out of it. Entries are often as large as all the rest
-//! and few requests look into them, so they are never a tree: no object that is handled has them
-//! among its fields.
+//! Joins an object and its entries into one text, and splits them again. Entries are often as large
+//! as the rest of the object and few requests look into them, so they stay text: no object in
+//! memory has them among its fields.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl Entries {
-    /// What a body holds; nothing for `null`.
+    /// The entries of a body; `None` for `null`.
     pub fn from_json(raw: &RawValue) -> Option<Self> {
         (raw.get() != "null").then(|| Self(raw.to_owned()))
     }
@@ -58,8 +58,8 @@ impl Entries {
         Some(Self::from_written(&entries))
     }
 
-    /// Puts them into a tree, for whoever changes or shows it as one. Those that nest too deep,
-    /// which older releases took, are left out.
+    /// Puts the entries into a tree, for code that changes or shows the object as one. Entries that
+    /// nest too deep, which older releases took, are left out.
     pub fn put_into(&self, object: &mut Value) {
         if let Some(metadata) = object.get_mut(METADATA).and_then(Value::as_object_mut)
             && let Ok(tree) = serde_json::from_str(self.text())
@@ -82,7 +82,7 @@ impl Entries {
         self.read().map(drop).map_err(|error| error.to_string())
     }
 
-    /// Do they ask for a fresh start? An empty list does, and a list of one empty entry.
+    /// Does the client ask for a fresh start? An empty list does, and a list of one empty entry.
     pub fn is_reset(&self) -> bool {
         let tree = serde_json::from_str::<Vec<Map<String, Value>>>;
         let short = self.text().bytes().filter(|byte| !byte.is_ascii_whitespace()).take(5);
@@ -90,7 +90,7 @@ impl Entries {
         short.len() < 5 && tree(self.text()).is_ok_and(|list| list.iter().all(Map::is_empty))
     }
 
-    /// Do both say the same but for the times?
+    /// Are both equal but for the times?
     pub fn same_but_times(&self, other: &Self) -> bool {
         let (Ok(own), Ok(others)) = (self.read(), other.read()) else { return false };
         own.len() == others.len() && own.iter().zip(&others).all(|(own, other)| own.same(other))
@@ -116,7 +116,7 @@ pub fn split(json: &[u8]) -> Result<(Value, Option<Entries>), serde_json::Error>
     Ok((object, entries))
 }
 
-/// The same as one tree.
+/// An object and its entries as one tree, out of one text.
 pub fn whole(json: &[u8]) -> Result<Value, serde_json::Error> {
     let (mut object, entries) = split(json)?;
     if let Some(entries) = entries {
@@ -125,13 +125,14 @@ pub fn whole(json: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(object)
 }
 
-/// Writes one text of an object and its entries. It is the same for the same object: names are in
+/// Writes one text of an object and its entries. Equal objects give equal texts: names are in
 /// order.
 pub fn join(json: &mut Vec<u8>, object: &Value, entries: Option<&Entries>) {
     write(json, object, entries, Revision::Kept);
 }
 
-/// The same without the object's revision, and where that would stand: nowhere without metadata.
+/// Writes the text without the object's revision, and returns the place for it; none without
+/// metadata.
 pub fn join_but_revision(object: &Value, entries: Option<&Entries>) -> (Vec<u8>, Option<Gap>) {
     let mut json = Vec::with_capacity(2048 + entries.map_or(0, |entries| entries.text().len()));
     let gap = write(&mut json, object, entries, Revision::LeftOut);
@@ -149,7 +150,7 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// What stands in it.
+    /// The text that fills the gap.
     pub fn filling(self, revision: u64) -> String {
         let before = if self.first { "" } else { "," };
         let behind = if self.first && !self.last { "," } else { "" };

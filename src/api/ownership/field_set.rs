@@ -64,7 +64,7 @@ impl Walk<'_> {
             elements.iter().map(|(element, _)| element).filter(|e| !seen.insert(*e)).collect();
         let mut set = Set::default();
         for (element, item) in &elements {
-            // Nobody can tell apart what is below items that are there twice.
+            // Items that are there twice cannot be told apart, so nothing below them is owned.
             let below = if twice.contains(element) {
                 Some(Set::default())
             } else {

@@ -13,7 +13,7 @@ use super::{
     set::{Set, Step},
 };
 
-/// The object as it stands in FieldsV1 for "this one itself".
+/// Key in FieldsV1 that makes the path itself a member.
 const ITSELF: &str = ".";
 
 struct Nothing;
@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for Read {
     }
 }
 
-/// What a later server knows is left out.
+/// Keys that only a later server knows are left out.
 impl<'de> Deserialize<'de> for Set {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Read::deserialize(deserializer)?.set)

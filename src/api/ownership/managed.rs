@@ -11,10 +11,10 @@ use super::{
     updater::{Manager, Managers, Operation, Owned},
 };
 
-/// Most managers that write without applying; older ones become one.
+/// Most managers that write without applying; older ones are merged, one for each version.
 pub const MAX_UPDATERS: usize = 10;
 
-/// Whose fields those of the oldest are from then on.
+/// Manager that owns the fields of those that were merged.
 const ANCIENT: &str = "ancient-changes";
 
 /// The one form of sets that there is.
@@ -83,7 +83,7 @@ impl Managed {
         Ok(managed)
     }
 
-    /// The entries as they are stored and shown. None when nobody owns anything.
+    /// The entries as they are stored and shown. None when no manager owns anything.
     pub fn write(&self) -> Option<Entries> {
         let time = |manager: &Manager| self.times.get(manager).copied();
         let mut sorted: Vec<(&Manager, &Owned)> = self.managers.iter().collect();
@@ -110,7 +110,7 @@ impl Managed {
         (!written.is_empty()).then(|| Entries::from_written(&written))
     }
 
-    /// Makes one of the oldest managers that only update, until there are few enough.
+    /// Merges the oldest managers that only update, per version, until there are at most `most`.
     pub(super) fn cap(&mut self, most: usize) {
         let mut updaters: Vec<Manager> = self.managers.keys().cloned().collect();
         updaters.retain(|manager| manager.operation == Operation::Update);

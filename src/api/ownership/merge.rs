@@ -13,8 +13,8 @@ use super::{
 };
 use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
 
-/// The object with what is applied written into it. Lists that both have keep the order of the
-/// applied one among its items.
+/// The object with what is applied written into it. In a list that both have, items of the applied
+/// list keep its order.
 pub fn merge(schema: &Schema, live: &Value, applied: &Value) -> Result<Value, Problems> {
     let merged = Walk { schema }.pair(Some(schema.root()), Some(live), Some(applied))?;
     Ok(merged.unwrap_or_default())
@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
                 }
                 let due = next_shared.is_none_or(|next| next == live);
                 if new.by_element.contains_key(live) && !due {
-                    // Its turn comes with its place in the applied list.
+                    // The item comes with its place in the applied list.
                     l += 1;
                     continue;
                 }
@@ -161,7 +161,8 @@ impl<'a> Walk<'a> {
 struct Items<'a> {
     elements: Vec<Element>,
     values: Vec<&'a Value>,
-    /// Place of the first; the item, unless there are several.
+    /// Index of the first item with an element, and that item; no item where several have the
+    /// element.
     by_element: BTreeMap<Element, (usize, Option<&'a Value>)>,
 }
 
@@ -198,7 +199,7 @@ impl<'a> Items<'a> {
         Ok(read)
     }
 
-    /// The item; `null` for several, with which nothing is merged.
+    /// The item with this element; `null` where several have it, and nothing is merged with it.
     fn item(&self, element: &Element) -> Option<&'a Value> {
         self.by_element.get(element).map(|(_, item)| item.unwrap_or(&Value::Null))
     }

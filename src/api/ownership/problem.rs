@@ -10,7 +10,7 @@ pub struct Problem {
     pub text: String,
 }
 
-/// At least one.
+/// One problem at least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -19,7 +19,7 @@ impl Problems {
         Self(vec![Problem { path: String::new(), text: text.into() }])
     }
 
-    /// The same, as seen from one step above.
+    /// Puts `element` before the path of each problem, for the level above.
     pub(super) fn below(mut self, element: &Element) -> Self {
         for problem in &mut self.0 {
             problem.path.insert_str(0, &element.to_string());

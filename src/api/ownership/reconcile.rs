@@ -1,14 +1,14 @@
-//! Sets that were written under another schema: what is atomic now is owned as a whole by
-//! whoever owned a part of it.
+//! Sets that were written under another schema: the owner of a part of a value that is atomic now
+//! owns the whole value.
 
 use super::{element::Element, problem::Problems, set::Set, validate::NO_FORM};
 use crate::api::schema::compiled::{Form, Schema, Type};
 
-/// The set under this schema, when that makes a difference.
+/// The set under this schema; `None` when the schema makes no difference.
 pub fn reconcile(schema: &Schema, set: &Set) -> Result<Option<Set>, Problems> {
     Ok(match below(schema, Some(schema.root()), set, false)? {
         Outcome::Below(set) => Some(set),
-        // Nobody owns an object as a whole.
+        // No manager owns an object as a whole.
         Outcome::AsIs | Outcome::Whole => None,
     })
 }

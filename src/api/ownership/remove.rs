@@ -9,7 +9,7 @@ use super::{
 };
 use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
 
-/// The object without these paths. What loses everything is `null`.
+/// The object without these paths. A value that loses everything becomes `null`.
 pub fn remove(schema: &Schema, value: &Value, paths: &Set) -> Value {
     Walk { schema, keep: false }.value(Some(schema.root()), value, paths)
 }
@@ -19,8 +19,8 @@ pub fn extract(schema: &Schema, value: &Value, paths: &Set) -> Value {
     Walk { schema, keep: true }.value(Some(schema.root()), value, paths)
 }
 
-/// The paths, and the keys of each item that a path of the object leads through: without them
-/// nobody could apply what was extracted. `present` are the paths of the object.
+/// The paths, and the keys of each item that a path of the object leads through: without the keys
+/// no client could apply what was extracted. `present` are the paths of the object.
 pub fn with_keys(paths: &Set, present: &Set) -> Set {
     let mut keys = Set::default();
     for path in paths.paths().iter().filter(|path| present.contains(path)) {

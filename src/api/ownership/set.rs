@@ -8,7 +8,7 @@ use std::{cmp::Ordering, fmt};
 use super::element::{Element, Path, path_text};
 use crate::api::schema::compiled::{Schema, Type};
 
-/// A set of paths. The object as a whole is nobody's, so the empty path is never a member.
+/// A set of paths. No manager owns an object as a whole, so the empty path is never a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     pub(super) steps: Vec<Step>,
@@ -136,7 +136,7 @@ impl Set {
         }
     }
 
-    /// What is in either.
+    /// Paths that are in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         if self.is_empty() {
@@ -155,7 +155,7 @@ impl Set {
         })
     }
 
-    /// What is in both.
+    /// Paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.join(other, |left, right| {
@@ -165,7 +165,7 @@ impl Set {
         })
     }
 
-    /// What is in this one only. A path that is taken away leaves what is below it.
+    /// Paths of this set that `other` lacks. A path that is taken away leaves the paths below it.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         self.join(other, |left, right| {
@@ -179,7 +179,8 @@ impl Set {
         })
     }
 
-    /// What is in this one only. A path that is taken away takes all below it along.
+    /// Paths of this set that `other` lacks. A path that is taken away takes all paths below it
+    /// along.
     #[must_use]
     pub fn recursive_difference(&self, other: &Self) -> Self {
         self.join(other, |left, right| {
@@ -196,7 +197,7 @@ impl Set {
         })
     }
 
-    /// Members below which there is no other.
+    /// Members that have no other member below them.
     #[must_use]
     pub fn leaves(&self) -> Self {
         let leaf = |step: &Step| Step {
@@ -207,8 +208,8 @@ impl Set {
         Self { steps: self.steps.iter().map(leaf).collect() }
     }
 
-    /// The same, and each field of a struct that leads to a member: whoever owns `a.b` owns
-    /// the named field `a`, which does not hold for the entries of a map.
+    /// The set with each field of a struct that leads to a member: the owner of `a.b` owns the
+    /// named field `a`, too. Entries of a map are not added.
     #[must_use]
     pub fn with_named(&self, schema: &Schema, type_: Option<Type>) -> Self {
         let atom = type_.map(|type_| schema.atom(type_));
@@ -231,7 +232,8 @@ impl Set {
         Self { steps: self.steps.iter().map(named).collect() }
     }
 
-    /// Walks both in order. What `made` makes of steps stands in the new set unless it is empty.
+    /// Walks the steps of both sets in order. The new set holds what `made` makes of them, but no
+    /// empty steps.
     fn join(
         &self,
         other: &Self,

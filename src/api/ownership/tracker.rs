@@ -1,5 +1,5 @@
-//! What the server makes of [`Updater`] for each write: whose write it is, when it was, and what
-//! is nobody's.
+//! What the server makes of [`Updater`] for each write: which manager writes, when, and which
+//! fields have no owner.
 //!
 //! Owns the managers that the server invents (`before-first-apply`), the fields that no manager
 //! owns, and the way from kubectl's client-side apply to server-side apply.
@@ -18,7 +18,7 @@ use super::{
     validate::{Duplicates, validate},
 };
 
-/// Who owns the fields of an object that was written before anybody tracked owners.
+/// Manager that owns the fields of an object from before owners were tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// The manager of `kubectl apply --server-side`.
@@ -30,7 +30,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Most bytes of all annotations together.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// Fields that the server writes, which nobody owns.
+/// Fields that the server writes, which no manager owns.
 static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
     Set::of_fields(&[
         "apiVersion",
@@ -67,7 +67,7 @@ pub struct Applied {
 
 impl<V: Versions> Tracker<'_, V> {
     /// The owners after `manager` wrote `new` over `live`, which is `null` for a new object. An
-    /// object of which nobody kept owners stays one.
+    /// object without tracked owners stays without them.
     pub fn update(
         &self,
         live: &Value,
@@ -90,7 +90,7 @@ impl<V: Versions> Tracker<'_, V> {
     ) -> Result<Managed, Error<V::Error>> {
         let name = if name.is_empty() { "unknown" } else { name };
         let manager = self.manager(name, Operation::Update);
-        // What this write changes is taken from everybody, the manager's own earlier set included.
+        // What this write changes is taken from all managers, this manager's earlier set included.
         let current = Manager { version: String::new(), ..manager.clone() };
         let Managed { managers, mut times } = managed;
         let updater = Updater::new(self.versions);
@@ -118,8 +118,8 @@ impl<V: Versions> Tracker<'_, V> {
         Ok(managed)
     }
 
-    /// Are there only new values of what the manager owns already, and alone? Then nobody's set
-    /// changes. Most writes are so: they report.
+    /// Does the write only set new values of fields that this manager alone owns? Then no set
+    /// changes. Most writes are of this sort: they report.
     fn is_own(&self, changes: &Comparison, managers: &Managers, own: &Manager) -> bool {
         let Comparison { removed, modified, added } = changes;
         let nothing = |set: &Set| set.difference(&STRIPPED).is_empty();
@@ -135,7 +135,7 @@ impl<V: Versions> Tracker<'_, V> {
     }
 
     /// The object with what `manager` applies, and the owners after that. `live` has neither
-    /// managedFields nor what no version shows.
+    /// managedFields nor fields that no version shows.
     pub fn apply(
         &self,
         live: &Value,
@@ -188,7 +188,7 @@ impl<V: Versions> Tracker<'_, V> {
                 managers.insert(manager.clone(), Owned { version, set });
             }
         }
-        // As upstream: who applies what is there already owns it without a time.
+        // As upstream: a manager that applies unchanged values owns them without a time.
         if object.is_some() {
             times.insert(manager, self.now);
         }
@@ -200,8 +200,8 @@ impl<V: Versions> Tracker<'_, V> {
         Manager::new(name.to_owned(), operation, self.version, self.subresource.to_owned())
     }
 
-    /// Conflicts with what kubectl itself applied from the client's side are none, as long as
-    /// nobody changed it since.
+    /// Conflicts with what kubectl itself applied from the client's side are none, as long as the
+    /// fields have not changed since.
     fn not_applied_before(
         &self,
         live: &Value,
@@ -213,7 +213,7 @@ impl<V: Versions> Tracker<'_, V> {
         if left.is_empty() { Ok(()) } else { Err(left) }
     }
 
-    /// What kubectl's annotation says and the object still has.
+    /// Fields in kubectl's annotation that the object still has unchanged.
     fn last_applied(&self, live: &Value) -> Option<Set> {
         let schema = self.versions.schema(self.version)?;
         let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
@@ -233,7 +233,8 @@ impl<V: Versions> Tracker<'_, V> {
     }
 }
 
-/// Whoever goes back to client-side apply finds what was applied from the server's side.
+/// Updates kubectl's annotation: a user who goes back to client-side apply finds what was applied
+/// from the server's side.
 fn refresh_last_applied(object: &mut Value, config: &Value) {
     let Some(annotations) = object["metadata"]["annotations"].as_object_mut() else { return };
     if annotations.get(LAST_APPLIED).and_then(Value::as_str).is_none_or(str::is_empty) {
@@ -251,7 +252,7 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
 }
 
 impl Manager {
-    /// As conflicts name it: `"kubectl" with subresource "status" using v1`.
+    /// The manager as conflicts name it: `"kubectl" with subresource "status" using v1`.
     pub fn text(&self) -> String {
         let Self { name, operation, version, subresource } = self;
         let part = match subresource.as_str() {
@@ -267,7 +268,7 @@ impl Manager {
 }
 
 impl Conflict {
-    /// What a client is told of all of them together.
+    /// What a client is told of all conflicts together.
     pub fn message(conflicts: &[Self]) -> String {
         if let [only] = conflicts {
             let (manager, path) = (only.manager.text(), path_text(&only.path));
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(times, [10, 30]);
     }
 
-    /// So kube-apiserver answers (`make test-parity`).
+    /// kube-apiserver answers like this (`make test-parity`).
     #[test]
     fn who_applies_what_is_there_already_owns_it_without_a_time() {
         let free = free();
@@ -377,7 +378,7 @@ mod tests {
         let after = tracker.update(&first, &second, managed.clone(), "m").unwrap();
         assert_eq!(after.managers, managed.managers);
         assert_eq!(after.times.values().collect::<Vec<_>>(), [&9]);
-        // Another owns the same, or the manager owns nothing yet: that changes.
+        // Sets change when another manager owns the fields too, or this manager owns nothing yet.
         for (names, own) in [(&["m", "n"][..], "m"), (&["m"][..], "n")] {
             let before = made(names);
             let after = tracker.update(&first, &second, before.clone(), own).unwrap();

@@ -27,12 +27,12 @@ pub enum Operation {
     Update,
 }
 
-/// Who owns fields. One that applies is the same in every version.
+/// An owner of fields. A manager that applies is the same in every version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Manager {
     pub name: String,
     pub operation: Operation,
-    /// Empty for one that applies.
+    /// Empty for a manager that applies.
     pub version: String,
     pub subresource: String,
 }
@@ -46,7 +46,7 @@ pub struct Owned {
 
 pub type Managers = BTreeMap<Manager, Owned>;
 
-/// A field of another manager that was to be given another value.
+/// A field that another manager owns and that this write would change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conflict {
     pub manager: Manager,
@@ -67,7 +67,7 @@ pub trait Versions {
 
 #[derive(Debug)]
 pub enum Error<E> {
-    /// 409, with at least one.
+    /// 409, with at least one conflict.
     Conflicts(Vec<Conflict>),
     /// An object does not fit its schema.
     Mismatch(Problems),
@@ -121,7 +121,7 @@ impl<'a, V: Versions> Updater<'a, V> {
         self.changes(&object(live), &object(new))
     }
 
-    /// The owners after a client wrote `new` over `live`, which it changed so.
+    /// The owners after a client wrote `new` over `live`, with these changes.
     pub fn update(
         &self,
         (live, new): (&Value, &Value),
@@ -145,7 +145,7 @@ impl<'a, V: Versions> Updater<'a, V> {
         Ok(managers)
     }
 
-    /// The object and its owners after somebody applied `config`. No object when nothing changed.
+    /// The object and its owners after a manager applied `config`. No object when nothing changed.
     pub fn apply(
         &self,
         live: &Value,
@@ -214,7 +214,7 @@ impl<'a, V: Versions> Updater<'a, V> {
         Ok((kept, own))
     }
 
-    /// What differs, except for what a write of this kind cannot change.
+    /// What differs, except for fields that a write of this kind cannot change.
     fn changes(&self, live: &Object<'_>, new: &Object<'_>) -> Result<Comparison, Error<V::Error>> {
         let schema = self.schema(new.version);
         let changes = compare(schema, &live.value, &new.value)?;
@@ -265,8 +265,8 @@ impl<'a, V: Versions> Updater<'a, V> {
             let set = owned.entry(&manager.version).or_default();
             *set = set.union(&manager.set);
         }
-        // First in the version in which it was pruned: what is missing there may be needed to
-        // convert at all.
+        // Begins with the version in which the object was pruned: fields that are missing there may
+        // be needed to convert at all.
         let own = owned.remove_entry(merged.version);
         let mut merged = merged.clone();
         let mut pruned = pruned;
@@ -283,7 +283,8 @@ impl<'a, V: Versions> Updater<'a, V> {
         Ok(pruned)
     }
 
-    /// Puts back what the manager did not apply last time: nobody owns it, or nobody who applies.
+    /// Puts back fields that the manager did not apply last time: those without an owner, and those
+    /// of managers that only update.
     fn with_unowned<'o>(
         &self,
         merged: &Object<'o>,
@@ -300,7 +301,8 @@ impl<'a, V: Versions> Updater<'a, V> {
         Ok(Object { version, value: Cow::Owned(remove(schema, &merged.value, &gone)) })
     }
 
-    /// Sets as this server's schemas have them; without versions that are served no more.
+    /// Managers with their sets as this server's schemas have them, without versions that are
+    /// served no more.
     fn reconciled(
         &self,
         live: &Object<'_>,

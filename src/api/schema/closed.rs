@@ -31,7 +31,7 @@ pub const OPERATION_TYPES: &[&str] = &[
 pub const OPERATION_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed"];
 pub const STEP_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed", "Skipped"];
 pub const RUNTIMES: &[&str] = &["Kubernetes", "Process"];
-/// Predicates that `skipPredicates` may name, beside `*`.
+/// What `skipPredicates` may hold: names of predicates, and `*`.
 pub const SKIPPABLE_PREDICATES: &[&str] = &[
     "*",
     "HealthNotRed",
@@ -59,16 +59,16 @@ pub const SKIPPABLE_PREDICATES: &[&str] = &[
 /// What the schemas of some types say beyond the types themselves, by type and field.
 #[derive(Debug)]
 pub struct Rows {
-    /// Its description; that of the type itself where the field is empty.
+    /// Description of a field; that of the type itself where the field is empty.
     pub descriptions: &'static [(&'static str, &'static str, &'static str)],
-    /// Its values. Enums of the types themselves (`Health`, `PilotIntent` …) are not repeated
-    /// here.
+    /// Closed list of the values of a field. Enums of the types themselves (`Health`, `PilotIntent`
+    /// …) are not repeated here.
     pub enums: &'static [(&'static str, &'static str, &'static [&'static str])],
     /// Most entries of the list or map.
     pub max_items: &'static [(&'static str, &'static str, usize)],
     /// Most bytes of the text, or of each text of the list.
     pub max_bytes: &'static [(&'static str, &'static str, usize)],
-    /// The value that the server writes when it is absent, as JSON.
+    /// The value that the server writes when the field is absent, as JSON.
     pub defaults: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -112,7 +112,7 @@ pub static SHARED: Rows = Rows {
     ],
 };
 
-/// Types whose rows hold for every type that ends like them.
+/// Types whose rows hold for every type whose name ends like theirs.
 const OF_EVERY_CLUSTER: [&str; 2] = ["ClusterSpec", "NodePool"];
 
 impl Rows {
@@ -121,7 +121,7 @@ impl Rows {
         std::ptr::eq(self, &raw const SHARED)
     }
 
-    /// Writes what is known here into the schema of `type_name`.
+    /// Writes these rows into the schema of `type_name`.
     pub(super) fn add_to(&self, type_name: &str, definition: &mut Value) {
         let Self { descriptions, enums, max_items, max_bytes: _, defaults } = self;
         let is_type = |row: &str| {
@@ -139,7 +139,7 @@ impl Rows {
                 }
             }
         }
-        // Enums have none, and asking by index would leave a null.
+        // Enums have no properties, and asking by index would leave a null.
         let Some(Value::Object(properties)) = definition.get_mut("properties") else { return };
         for (property, schema) in properties {
             let is = |row: (&str, &str)| is_type(row.0) && row.1 == property;

@@ -32,7 +32,7 @@ impl Schema {
         Self::new(compile.atoms, root)
     }
 
-    /// Definitions by their names; what they have in common they share.
+    /// Compiles definitions; the schemas share the types that they have in common.
     pub(super) fn from_definitions<'n>(
         definitions: &Object<String, Value>,
         roots: impl IntoIterator<Item = (&'n str, String)>,
@@ -50,19 +50,19 @@ struct Compile<'a> {
     definitions: Option<&'a Object<String, Value>>,
     max_bytes: MaxBytes<'a>,
     atoms: Vec<Atom>,
-    /// Where the types with a name are.
+    /// Types by the names of their definitions.
     places: HashMap<String, Type>,
     /// Scalars without a name; most fields are one of a few.
     scalars: Vec<Type>,
 }
 
-/// What the schemas above say of one.
+/// What the enclosing schemas say about a schema.
 #[derive(Clone, Copy)]
 struct Within<'n> {
     origin: Origin,
     /// The type of ours that the schema defines, if it does.
     type_name: &'n str,
-    /// Unknown fields are kept from there on.
+    /// Unknown fields are kept from this schema on.
     free: bool,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Compile<'a> {
         if let Some(place) = self.places.get(name) {
             return *place;
         }
-        // Its place is known before what it holds: types may hold themselves.
+        // The place of a type is known before its content: types may hold themselves.
         let place = self.add(Atom::default());
         self.places.insert(name.to_owned(), place);
         let definition = self.definitions.and_then(|all| all.get(name)).unwrap_or(&Value::Null);

@@ -1,8 +1,8 @@
 //! A compiled schema: all that decoding, pruning, validation and merging need to know of values.
 //!
 //! Owns the forms that a value may have (a scalar, a list, an object), which of these are written
-//! as a whole, and the facts beside the forms. Types lie in one row and know each other by their
-//! places: kinds of a version share them, and a type may hold itself.
+//! as a whole, and the facts beside the forms. Types lie in one row and refer to each other by
+//! index: kinds of a version share them, and a type may hold itself.
 //!
 //! A value may be of several forms at once (`int-or-string`, free content); the value decides.
 
@@ -10,7 +10,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use serde_json::Value;
 
-/// A place among the atoms of a schema.
+/// Index of an atom of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Type(pub usize);
 
@@ -36,7 +36,7 @@ pub struct Atom {
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
     pub items: Option<Type>,
-    /// Written as a whole. Else it is a list map, when it has keys, or a set.
+    /// The list is written as a whole. Else it is a list map, when it has keys, or a set.
     pub atomic: bool,
     pub keys: Box<[Box<str>]>,
 }
@@ -45,20 +45,20 @@ pub struct List {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Map {
     pub fields: Fields,
-    /// The type of what is no field; without it there may be nothing else.
+    /// The type of entries that are no named fields; without it there may be none.
     pub values: Option<Type>,
-    /// Written as a whole.
+    /// The map is written as a whole.
     pub atomic: bool,
 }
 
-/// Fields by name, sorted by its length first: most names are told apart by that alone.
+/// Fields by name, sorted by the length of the name first: most names are told apart by that alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields(Box<[(Box<str>, Field)]>);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
     pub type_: Type,
-    /// What an absent field counts as where it is a key.
+    /// The value that an absent key field of a list item counts as.
     pub default: Option<Value>,
     /// Most bytes of the text, or of each text of the list.
     pub max_bytes: Option<usize>,
@@ -74,7 +74,7 @@ pub struct Facts {
     pub origin: Origin,
     /// Fields that have to be there.
     pub required: Box<[Box<str>]>,
-    /// The only texts that there are.
+    /// The only texts that are allowed.
     pub values: Option<Box<[Box<str>]>>,
     pub max_items: Option<usize>,
     pub max_properties: Option<usize>,
@@ -103,7 +103,7 @@ pub enum Format {
     Quantity,
 }
 
-/// What a field is that the schema does not name.
+/// How fields are treated that the schema does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unnamed {
     /// Anything: the schema names no field.
@@ -115,10 +115,10 @@ pub enum Unnamed {
     Unknown,
 }
 
-/// Whose a type is.
+/// Which side defines a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// Ours: what it demands is ours to check.
+    /// Defined by Navigator, which checks what the type demands.
     Ours,
     /// The part of a pod template that is laid over another, in which `null` has a meaning.
     PodTemplate,
@@ -208,9 +208,9 @@ impl Map {
 }
 
 impl Schema {
-    /// Free content below which nothing can be told apart.
+    /// Free content that is written as a whole.
     pub const UNTYPED: Type = Type(0);
-    /// Free content, of which objects are told apart field by field.
+    /// Free content whose objects are merged field by field.
     pub const DEDUCED: Type = Type(1);
 
     /// The first two atoms are those of free content, see [`Self::free`].
@@ -218,12 +218,12 @@ impl Schema {
         Self { atoms: atoms.into(), root }
     }
 
-    /// Another type of the same row.
+    /// A schema with another root over the same atoms.
     pub(super) fn with_root(&self, root: Type) -> Self {
         Self { atoms: Arc::clone(&self.atoms), root }
     }
 
-    /// What is known when nothing is known: objects are merged, lists are taken whole.
+    /// The schema of a kind without one: objects are merged, lists are taken whole.
     pub fn deduced() -> Self {
         Self::new(Self::free(), Self::DEDUCED)
     }
@@ -265,13 +265,13 @@ impl Schema {
         own.or(map).or(scalar).or(list)
     }
 
-    /// What an absent key of an item counts as.
+    /// The default of a key field of a list item.
     pub(in crate::api) fn key_default(&self, list: &List, key: &str) -> Option<&Value> {
         let map = self.atom(list.items?).map.as_ref()?;
         map.fields.get(key)?.default.as_ref()
     }
 
-    /// Does the map hold nothing but free content? Whoever wrote it knew no schema.
+    /// Does the map hold nothing but free content, as where no schema is known?
     pub(in crate::api) fn is_free(map: &Map) -> bool {
         map.fields.is_empty() && map.values == Some(Self::DEDUCED)
     }

@@ -1,4 +1,4 @@
-//! Where a walk stands in an object. Its path is written only for who has something to say of it.
+//! Where a walk stands in an object. The path is made only where there is something to report.
 
 use crate::api::field::Path;
 

@@ -38,7 +38,7 @@ impl<T: Hub> Served<T> {
         Box::leak(Box::new(Self { schemas, hub: PhantomData }))
     }
 
-    /// What a body or stored bytes of a version that the kind never had are.
+    /// The error for a body or stored bytes in a version that the kind never had.
     fn not_registered(api_version: &str) -> DecodeError {
         let kind = Self::NAMES.kind;
         DecodeError::Malformed(format!(
@@ -54,7 +54,7 @@ impl<T: Hub> Served<T> {
         hub::typed(Self::NAMES.kind, version, value)
     }
 
-    /// Of this server's own types, each in the form in which it is stored.
+    /// The object with its parts in the form in which they are stored.
     fn canonical(&self, version: Version, mut typed: T) -> Result<T, DecodeError> {
         typed
             .canonicalize(self.schemas)
@@ -158,7 +158,7 @@ impl<T: Hub> Kind for Served<T> {
             Version::V1beta1 | Version::V1 => Self::typed(version, &body.value)?,
             Version::V1alpha1 => T::from_older(self.schemas, &body.value, stored.clone())?,
         };
-        // Before the next tree of this size is made.
+        // Frees the body before the next tree of this size is made.
         drop(body);
         typed = self.canonical(version, typed)?;
         typed.default(stored.as_ref());

@@ -1,4 +1,4 @@
-//! Rules that all cluster kinds share, over one view of any.
+//! Rules that all cluster kinds share, over one view of any cluster.
 
 use std::collections::HashSet;
 
@@ -35,13 +35,13 @@ const STATUS_LIMIT: usize = 64 * 1024;
 
 /// Longest name of a cluster. It leaves room for what is appended to it.
 const NAME_LIMIT: usize = 40;
-/// v1alpha1 took these; some fit no pool.
+/// v1alpha1 took names of this length; some leave no room for a pool's name.
 const OLDER_NAME_LIMIT: usize = 50;
 /// Longest name of a StatefulSet whose pods still get their revision label.
 const STATEFUL_SET_LIMIT: usize = 52;
 const MOST_REPLICAS: i32 = 1000;
 
-/// Every field is named: one that has no rules yet is a decision.
+/// Names every field, so that a new field without rules is a decision.
 fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> Cluster<'_> {
     let v1beta1::Cluster { metadata, spec, status } = cluster;
     let ClusterSpec {
@@ -169,7 +169,7 @@ pub fn validate_update<K: ClusterRules>(
     validator.finish()
 }
 
-/// All rules for a spec, whoever writes it. `value` is the object as JSON.
+/// All rules for a spec, of a new object or an updated one. `value` is the object as JSON.
 fn whole<K: ClusterRules>(
     validator: &mut Validator,
     cluster: &v1beta1::Cluster<K>,

@@ -7,7 +7,7 @@ use crate::api::{
     v1beta1::{Cluster, NodePool},
 };
 
-/// Rules for what only one database has. What is not implemented has none.
+/// Rules for fields that only one database has. By default there are none.
 pub trait ClusterRules: ClusterKind {
     /// Settings that only Navigator makes: `name` and all that begins with `name.`, which may
     /// also be written `name.*`.
@@ -20,9 +20,9 @@ pub trait ClusterRules: ClusterKind {
 
     /// `spec.version`, which stands at `path`.
     fn version(validator: &mut Validator, version: &str, path: &Path);
-    /// The fields of a spec, whoever writes it.
+    /// Validates the database's own fields of a spec.
     fn validate(_validator: &mut Validator, _new: &Cluster<Self>, _allowed: &Allowed) {}
-    /// What an update may change of them.
+    /// Validates what an update changes in these fields.
     fn validate_change(
         _validator: &mut Validator,
         _new: &Cluster<Self>,
@@ -30,11 +30,11 @@ pub trait ClusterRules: ClusterKind {
         _allowed: &Allowed,
     ) {
     }
-    /// Through which version the way leads from the lowest that runs to the one that is wanted;
-    /// `None` when straight to it.
+    /// The version that an upgrade from the lowest running version must go through first; `None`
+    /// when it may go straight to the wanted one.
     fn through(_lowest: &DatabaseVersion, _wanted: &DatabaseVersion) -> Option<String> {
         None
     }
-    /// What is accepted, and deserves a warning.
+    /// Adds warnings about values that are accepted.
     fn warn(_validator: &mut Validator, _cluster: &Cluster<Self>) {}
 }

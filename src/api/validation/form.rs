@@ -18,7 +18,7 @@ use crate::api::{
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Enums {
     Check,
-    /// Words in status grow with the programs that write them.
+    /// Newer programs may write words into a status that this server does not know.
     Ignore,
 }
 

@@ -94,7 +94,7 @@ pub(super) fn annotations<'a>(
     let mut size = 0;
     for (key, value) in annotations {
         validator.invalid_each(path, key, &format::qualified_name(&key.to_lowercase()));
-        // Shown to readers of the older form only; it is never stored.
+        // The surplus is shown to readers of the older form only, and never stored.
         if key != annotation::SURPLUS {
             size += key.len() + value.len();
         }

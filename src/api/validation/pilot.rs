@@ -87,7 +87,7 @@ fn report(validator: &mut Validator, pilot: &Pilot) {
 
 fn transition(validator: &mut Validator, new: &Pilot, old: &Pilot) {
     let path = Path::new("spec");
-    // V41: once set.
+    // V41: cannot change once it is set.
     if old.spec.cluster_ref.is_some() && new.spec.cluster_ref != old.spec.cluster_ref {
         validator.invalid(&path.child("clusterRef"), json!(new.spec.cluster_ref), IMMUTABLE);
     }

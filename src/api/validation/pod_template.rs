@@ -1,4 +1,4 @@
-//! The part of a pod template that users may say (V30).
+//! The part of a pod template that users may set (V30).
 //!
 //! Navigator owns what makes a pod a database node; side containers and volumes are free.
 
@@ -18,9 +18,9 @@ use crate::api::{
 const SPEC_FIELDS: &[&str] = &["hostname", "subdomain", "restartPolicy", "activeDeadlineSeconds"];
 const CONTAINER_FIELDS: &[&str] = &["name", "env", "envFrom", "volumeMounts", "securityContext"];
 const VOLUMES: [&str; 2] = [names::SHARED_VOLUME, "config"];
-/// Environment of the pilot; its names all begin like this.
+/// Names of the pilot's environment variables begin like this.
 const OUR_ENV: &str = "NAVIGATOR_";
-/// Those of them that change nothing but the log.
+/// Variables of the pilot that change nothing but its log.
 const LOG_ENV: &[&str] = &["NAVIGATOR_LOG", "NAVIGATOR_LOG_FORMAT", "NAVIGATOR_DATABASE_LOG"];
 
 const ERASED: &str = "null would remove what Navigator keeps here; leave it out";

@@ -13,16 +13,17 @@ pub struct ReleaseLine {
     /// `8` or `5.0`
     pub name: &'static str,
     pub first: Minor,
-    /// An upgrade to the next line begins here, where that one asks for it. Later ones are run, too.
+    /// The release at which an upgrade to the next line begins, where that line asks for one. Later
+    /// releases of this line are run, too.
     pub last: Minor,
-    /// The oldest release whose data it reads.
+    /// The oldest release whose data this line reads.
     pub reads: Minor,
     pub tested: &'static [&'static str],
-    /// Versions of Java on which it starts.
+    /// Versions of Java on which this line starts.
     pub java: &'static str,
-    /// Versions from which the tests upgraded to it.
+    /// Versions from which the tests upgraded to this line.
     pub upgraded_from: &'static [&'static str],
-    /// What people do around an upgrade to it.
+    /// What people do around an upgrade to this line.
     pub around_upgrade: &'static str,
 }
 
@@ -47,7 +48,7 @@ impl ReleaseTable {
         self.lines.iter().find(|line| line.has(version))
     }
 
-    /// Can it start on data that `written` wrote last? Data never go back.
+    /// Can `version` start on data that `written` wrote last? No release reads data of a newer one.
     pub fn reads(&self, version: Minor, written: Minor) -> bool {
         written <= version && self.line(version).is_some_and(|line| line.reads <= written)
     }
@@ -55,7 +56,7 @@ impl ReleaseTable {
     /// The version that an upgrade has to go through first, if any.
     pub fn through(&self, from: Minor, to: Minor) -> Option<String> {
         let at = self.lines.iter().position(|line| line.has(from))?;
-        // What is not run yet is no nearer than the newest that is.
+        // A release that is newer than the table counts like the newest line.
         let reads = self.line(to).or(self.lines.last().filter(|last| to > last.last))?.reads;
         if reads <= from || self.lines[at].has(to) {
             return None;

@@ -26,7 +26,7 @@ impl Allowed {
         Self { names: metadata::allowed_unsafe(cluster.metadata) }
     }
 
-    /// Runs `rules`, whose problems `name` lifts.
+    /// Runs `rules`. Their problems become warnings if the annotation holds `name`.
     pub fn unless(
         &self,
         name: &str,
@@ -44,10 +44,10 @@ impl Allowed {
     }
 }
 
-/// A pool as it is to be, its place, and as it was.
+/// Index of a pool, the pool as it is to be, and as it was.
 type Pair<'c, 'a> = (usize, &'c Pool<'a>, &'c Pool<'a>);
 
-/// Pools that were there before, by name.
+/// Pools that are in both objects, by name.
 pub(super) fn pairs<'c, 'a>(
     new: &'c Cluster<'a>,
     old: &'c Cluster<'a>,
@@ -58,7 +58,7 @@ pub(super) fn pairs<'c, 'a>(
     })
 }
 
-/// V15, V16, V22 and V40 as both kinds have them.
+/// V15, V16, V22 and V40 for what all cluster kinds share.
 pub(super) fn validate(
     validator: &mut Validator,
     new: &Cluster<'_>,
@@ -100,7 +100,7 @@ fn persistence(
 ) {
     let enabled = |pool: &Pool<'_>| pool.persistence.is_some_and(|p| p.enabled != Some(false));
     let Some(before) = old.persistence.filter(|_| enabled(old)) else {
-        // The nodes that there are would go on without volumes, and nobody would notice.
+        // The existing nodes would go on without volumes, and no error would show that.
         if enabled(new) {
             validator.forbidden(
                 path,

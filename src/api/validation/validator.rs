@@ -8,8 +8,8 @@ use crate::api::{
     schema::Schemas,
 };
 
-/// Most problems, and most warnings, that are collected: an object with more is hostile, and
-/// nobody is told of them all.
+/// Most problems, and most warnings, that are collected: an object with more is hostile, and the
+/// client is not told of them all.
 const MOST: usize = 1000;
 
 /// Collects problems and warnings of one object.

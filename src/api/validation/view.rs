@@ -1,4 +1,4 @@
-//! A cluster of any database, as far as the rules that all share read it.
+//! A view of a cluster of any database, for the rules that all databases share.
 
 use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::apis::meta::v1::ObjectMeta,

@@ -1,4 +1,4 @@
-//! Numbers about the account, taken when somebody scrapes.
+//! Metrics of the account, taken when Prometheus scrapes.
 
 use prometheus::{
     IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -8,7 +8,7 @@ use prometheus::{
 
 use super::{ACCOUNT, Use};
 
-/// What is used of the account, and who waits for it.
+/// Bytes used of the account, and requests that wait for it.
 pub struct Figures {
     bytes: IntGaugeVec,
     limit: IntGauge,

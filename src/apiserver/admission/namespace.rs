@@ -97,9 +97,10 @@ impl Admit for NamespaceLifecycle {
     fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
             let Attributes { operation, group, resource, name, namespace, old, .. } = attributes;
-            // A namespace must be able to empty itself. One that ended while nobody served our API
-            // did not, so what was deleted later can be let go by its finalizers: kube-apiserver,
-            // whose own objects do not outlive their namespace, refuses that.
+            // The namespace controller must be able to empty a namespace. A namespace that ended
+            // while no server served our API was not emptied, so objects deleted later must still
+            // be able to lose their finalizers. kube-apiserver refuses that: its own objects do not
+            // outlive their namespace.
             let going = old.is_some_and(|old| old["metadata"].get("deletionTimestamp").is_some());
             if operation == Operation::Delete || namespace.is_empty() || going {
                 return Ok(());

@@ -1,9 +1,9 @@
 //! A pod's pilot writes the LeaderLease of its own cluster only: the one that belongs to the
 //! ServiceAccount of its token.
 //!
-//! RBAC cannot say this of a create, which names nothing yet. The rule is for ServiceAccounts
-//! whose name is a cluster's, in its namespace; people, the controller, pilots on hosts and tools
-//! that restore backups have the rights that somebody gave them.
+//! RBAC cannot say this of a create, which names nothing yet. The rule is for ServiceAccounts whose
+//! name is a cluster's, in its namespace; people, the controller, pilots on hosts and tools that
+//! restore backups have whatever rights RBAC gives them.
 
 use futures::future::BoxFuture;
 
@@ -13,7 +13,7 @@ use crate::{
     apiserver::status::{ApiError, Resource},
 };
 
-/// The plugin; knows whose ServiceAccounts the databases use, and who the controller is.
+/// The plugin; knows the names of the databases' ServiceAccounts, and of the controller's.
 pub struct PilotLease {
     scheme: &'static Scheme,
     controller: String,

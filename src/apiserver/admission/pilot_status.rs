@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The plugin; knows who the controller is.
+/// The plugin; knows the controller's user name.
 pub struct PilotStatus {
     controller: String,
 }

@@ -1,12 +1,12 @@
-//! What admission has to say besides its verdict, also when that is a refusal.
+//! Warnings and audit annotations that admission adds to its verdict, also to a refusal.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most annotations of one request, and bytes of one value: webhooks are others' programs.
+/// Most annotations of one request, and bytes of one value: webhooks are third-party programs.
 const MOST: usize = 128;
 const LONGEST: usize = 64 * 1024;
 
-/// Collects what is said about one request. Empty it costs nothing.
+/// Collects the warnings and annotations of one request. While there are none it allocates nothing.
 #[derive(Debug, Default)]
 pub struct Remarks(Mutex<Said>);
 
@@ -21,12 +21,12 @@ struct Said {
 pub struct Annotation {
     pub key: String,
     pub value: String,
-    /// It repeats parts of the object, so it belongs only where the request is recorded, too.
+    /// The value repeats parts of the object, so it is recorded only at level Request and above.
     pub of_request: bool,
 }
 
 impl Remarks {
-    /// Something that the client shall be told.
+    /// Adds a warning for the client.
     pub fn warn(&self, text: String) {
         self.lock().warnings.push(text);
     }
@@ -35,7 +35,7 @@ impl Remarks {
         self.add(Annotation { key, value, of_request: false });
     }
 
-    /// The same, with parts of the object.
+    /// Adds an annotation that repeats parts of the object.
     pub fn annotate_request(&self, key: String, value: String) {
         self.add(Annotation { key, value, of_request: true });
     }

@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Asked<'a> {
     pub operation: Operation,
     pub kind: &'static dyn Kind,
-    /// That of the request.
+    /// The version that the request names.
     pub version: Version,
     pub part: Part,
     pub namespace: &'a str,
@@ -67,9 +67,9 @@ pub struct Asked<'a> {
 /// Why a webhook's patch was not applied.
 #[derive(Debug)]
 pub enum Unpatched {
-    /// It is no JSON patch.
+    /// The text is no JSON patch.
     Unreadable(String),
-    /// It does not fit the object.
+    /// The patch does not fit the object.
     Failed(String),
 }
 
@@ -79,7 +79,7 @@ impl Asked<'_> {
         subject(kind, version, operation, part, !namespace.is_empty())
     }
 
-    /// Bytes of the object that is stored, or shall be, about.
+    /// About how many bytes the new object has, or else the stored one.
     fn weight(&self, object: Option<&Value>) -> usize {
         object.or(self.old).map_or(0, weight::of)
     }
@@ -134,7 +134,7 @@ impl Webhooks {
         }
     }
 
-    /// May any be asked about such a write, as far as rules tell?
+    /// May any webhook be asked about such a write, as far as the webhooks' rules tell?
     pub fn may_mean(
         &self,
         kind: &'static dyn Kind,
@@ -150,7 +150,7 @@ impl Webhooks {
         known.as_deref().is_none_or(means)
     }
 
-    /// Lets webhooks change what shall be stored. Says whether it is another now.
+    /// Lets webhooks change the object that shall be stored. Says whether they changed it.
     pub async fn mutate(&self, asked: &Asked<'_>, object: Option<&mut Value>) -> Result<bool> {
         let begun = Instant::now();
         let known = self.known(asked).await?;
@@ -162,7 +162,7 @@ impl Webhooks {
         outcome
     }
 
-    /// Asks whether this may be stored, or deleted.
+    /// Asks the validating webhooks whether the object may be stored, or deleted.
     pub async fn validate(&self, asked: &Asked<'_>, object: Option<&Value>) -> Result<()> {
         let begun = Instant::now();
         let known = self.known(asked).await?;
@@ -175,12 +175,12 @@ impl Webhooks {
         outcome
     }
 
-    /// Counts all that came before validation.
+    /// Counts the time of all admission before validation.
     pub fn admitted(&self, operation: Operation, begun: Instant, rejected: bool) {
         self.admit.observe(operation, begun, rejected);
     }
 
-    /// `None` where there is none.
+    /// Waits, after a start, until the configurations were read. `None` stands for no webhooks.
     async fn known(&self, asked: &Asked<'_>) -> Result<Option<Arc<configurations::Webhooks>>> {
         if let Some(known) = &*self.latest.borrow() {
             return Ok((!known.is_empty()).then(|| Arc::clone(known)));
@@ -195,7 +195,7 @@ impl Webhooks {
     }
 }
 
-/// Is any of them to be asked, as far as rules tell?
+/// Is any of these webhooks to be asked, as far as their rules tell?
 fn means(hooks: &[Arc<hook::Hook>], subject: Subject<'_>) -> bool {
     hooks.iter().any(|hook| hook.rules.version(subject).is_some())
 }

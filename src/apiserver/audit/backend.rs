@@ -1,7 +1,7 @@
-//! One place where events go, and what waits on the way there.
+//! One backend, a log or a webhook, and the events that wait for it.
 //!
-//! In mode batch an event that finds no room is lost; in the others its request waits for room
-//! and then until it is written, but for no longer than [`PATIENCE`] each.
+//! In mode batch an event that finds no room is lost. In the other modes its request waits for
+//! room, and then until the event is written, for no longer than [`PATIENCE`] each.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
     runtime::{Runtime, Tasks},
 };
 
-/// The buffer's name in metrics, for what found no room.
+/// The buffer's name in metrics, for events that found no room.
 const BUFFER: &str = "buffered";
 /// How long a request waits for a disk or a webhook that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,26 +33,26 @@ pub(super) struct Backend {
     room: Room,
     /// Bytes of an event, when larger ones are truncated.
     pub(super) max_event: Option<usize>,
-    /// Must requests fail whose arrival is not there?
+    /// Must a request fail whose arrival could not be recorded?
     pub(super) is_strict: bool,
     metrics: Arc<Metrics>,
 }
 
 enum Way {
     Batched(mpsc::Sender<Line>),
-    /// Has a place for everybody who has room.
+    /// The queue has a place for every line that has room.
     Written(mpsc::Sender<Awaited>),
     Sent(Arc<Webhook>, Tasks),
 }
 
-/// What a request waits for that gave an event.
+/// What a request waits for after it gave an event.
 pub(super) enum Receipt<'a> {
     Nothing,
     Room(Unplaced<'a>),
     Written(oneshot::Receiver<bool>),
 }
 
-/// An event for which there is no room yet. Whoever drops it loses it.
+/// An event for which there is no room yet. When dropped, it is counted as lost.
 pub(super) struct Unplaced<'a> {
     text: Bytes,
     backend: Option<&'a Backend>,
@@ -123,11 +123,11 @@ impl Backend {
             Ok(line) => Receipt::Written(self.carry(line)),
             Err(text) => Receipt::Room(Unplaced { text, backend: Some(self) }),
         };
-        // In mode batch nobody waits for either.
+        // In mode batch no request waits, neither for room nor for the write.
         if matches!(self.way, Way::Batched(_)) { Receipt::Nothing } else { receipt }
     }
 
-    /// Waits until the event is there: `false` when it is lost, or takes too long.
+    /// Waits until the backend has the event: `false` when it is lost, or takes too long.
     pub(super) async fn settle(&self, receipt: Receipt<'_>) -> bool {
         let written = match receipt {
             Receipt::Nothing => return true,
@@ -151,7 +151,7 @@ impl Backend {
                 }
             }
             Way::Written(queue) => {
-                // It is closed when the process ends.
+                // The queue is closed when the process ends.
                 if queue.try_send(Awaited { line, done }).is_err() {
                     self.lose();
                 }
@@ -159,7 +159,7 @@ impl Backend {
             Way::Sent(hook, tasks) => {
                 let hook = Arc::clone(hook);
                 tasks.spawn("audit-webhook", async move {
-                    // Whoever waited may be gone.
+                    // The request that waited may be gone.
                     let _gone = done.send(hook.send(vec![line]).await);
                 });
             }
@@ -202,7 +202,7 @@ mod tests {
             assert!(backend.settle(backend.take(vec![b'x'; LARGE].into())).await);
         }
         assert_eq!((waiting.len(), lost(&metrics, "buffered")), (5, 2));
-        // There is still room for one without objects, and for more when one is out.
+        // There is still room for an event without objects, and for more when one has left.
         backend.take(vec![b'x'; 1024].into());
         drop(waiting.recv().await);
         backend.take(vec![b'x'; LARGE].into());
@@ -216,7 +216,7 @@ mod tests {
         let event = || Bytes::from(vec![b'x'; LARGE]);
         let begun = tokio::time::Instant::now();
         for _ in 0..5 {
-            // It may still be written.
+            // The event may still be written.
             assert!(!backend.settle(backend.take(event())).await);
         }
         assert_eq!((begun.elapsed(), lost(&metrics, "log")), (5 * PATIENCE, 0));

@@ -1,4 +1,4 @@
-//! Events on their way to where they are kept, in batches that nobody waits for.
+//! Events on their way to a backend, in batches that no request waits for.
 
 use std::{future::pending, time::Duration};
 
@@ -14,19 +14,19 @@ use crate::runtime::Shutdown;
 pub struct Batch {
     /// Events that may wait; those beyond are lost.
     pub buffer: usize,
-    /// Events of a batch.
+    /// Most events of a batch.
     pub max_size: usize,
-    /// How long the first one of a batch may wait for others.
+    /// How long the first event of a batch may wait for others.
     pub max_wait: Duration,
     pub throttle: Option<Throttle>,
 }
 
-/// How many batches are handed over.
+/// How fast batches are handed over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Throttle {
-    /// A second, in the long run.
+    /// Batches a second, in the long run.
     pub rate: f64,
-    /// At one time.
+    /// Batches at one time.
     pub burst: u32,
 }
 
@@ -46,7 +46,7 @@ impl<T> Batches<T> {
         (sender, Self { queue, batch, bucket, shutdown, closing: false })
     }
 
-    /// The next batch; `None` when shutdown was asked for and everything is out.
+    /// The next batch; `None` when shutdown was asked for and the queue is empty.
     pub(super) async fn next(&mut self) -> Option<Vec<T>> {
         let mut events = Vec::new();
         let mut due = None;
@@ -57,7 +57,7 @@ impl<T> Batches<T> {
                     None => pending().await,
                 }
             };
-            // A receive that is dropped has taken nothing out.
+            // A `recv` that is dropped has taken no event out.
             tokio::select! {
                 event = self.queue.recv() => match event {
                     Some(event) => events.push(event),

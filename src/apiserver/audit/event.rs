@@ -19,7 +19,7 @@ const LONGEST_TEXT: usize = 2048;
 const LONGEST_NAME: usize = 512;
 /// Addresses that are kept of those that proxies name.
 const PROXIES: usize = 32;
-/// Said of an event whose objects were too large.
+/// Annotation of an event whose objects were too large.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 #[derive(Clone, Debug, Serialize)]
@@ -67,7 +67,7 @@ struct Who {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Which object. What the path does not say may come from the body.
+/// The object of a request. What the path does not say of it may come from the body.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Reference {
@@ -119,7 +119,7 @@ impl Status {
         let status = read.filter(|status: &Self| status.kind == "Status")?;
         let Self { message, mut details, .. } = status;
         if details.to_string().len() > LONGEST_TEXT {
-            // The message says it, as far as there is room.
+            // Long details are dropped: the message says the same, as far as there is room.
             details = Value::Null;
         }
         Some(Self { message: cut(&message, LONGEST_TEXT), details, ..status })
@@ -192,21 +192,21 @@ impl Event {
         }
     }
 
-    /// Lets the objects go, and says so.
+    /// Drops the objects, and marks the event as truncated.
     pub(super) fn truncate(&mut self) {
         self.request_object = None;
         self.response_object = None;
         self.annotations.insert(TRUNCATED.into(), "true".to_owned());
     }
 
-    /// The line, as of now.
+    /// The event's line, stamped with the current time.
     pub(super) fn encode(&mut self, stage: Stage) -> Bytes {
         self.stage = stage;
         self.stage_timestamp = micros(Timestamp::now());
         self.line()
     }
 
-    /// The same line without objects. The event keeps them.
+    /// The event's line without its objects. The event keeps them.
     pub(super) fn encode_truncated(&mut self) -> Bytes {
         let objects = (self.request_object.take(), self.response_object.take());
         let before = self.annotations.insert(TRUNCATED.into(), "true".to_owned());
@@ -237,7 +237,7 @@ fn agent(headers: &HeaderMap) -> String {
     cut(&agent, LONGEST_AGENT)
 }
 
-/// At most so many bytes of it, and a word that says so.
+/// At most so many bytes of a text, and a mark where it was cut.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -246,7 +246,7 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}...TRUNCATED", &text[..end])
 }
 
-/// The proxies' word first, then the connection's own end.
+/// The addresses that proxies forwarded, then the connection's peer.
 fn source_ips(headers: &HeaderMap, peer: Option<&Peer>) -> Vec<String> {
     let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|v| v.to_str().ok());
     let mut ips: Vec<String> = forwarded

@@ -1,7 +1,7 @@
 //! The file of the trail: whole lines only, rotated by size, old files kept by number and age.
 //!
-//! Names are lumberjack's: `audit.log` becomes `audit-2006-01-02T15-04-05.000.log`, with `.gz`
-//! once it is compressed. A file that somebody else moved away is made anew.
+//! Names are lumberjack's: `audit.log` becomes `audit-2006-01-02T15-04-05.000.log`, with `.gz` once
+//! it is compressed. A file that another program moved away is made anew.
 
 use std::{
     fs::{DirBuilder, File},
@@ -26,7 +26,7 @@ const COMPRESSED: &str = ".gz";
 /// When the file is rotated, and what becomes of the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// Bytes.
+    /// Most bytes of a file.
     pub max_size: u64,
     /// No limit when absent.
     pub max_age: Option<Duration>,
@@ -48,11 +48,11 @@ pub(super) struct Current {
     /// Devices and pipes are never rotated.
     is_regular: bool,
     rotation: Rotation,
-    /// Held by who tidies up the old files.
+    /// Held by the thread that tidies up the old files.
     tidying: Arc<Mutex<()>>,
 }
 
-/// What became of some lines: so many of the first got in; with an error, the others did not.
+/// How many lines were written, from the first on, and the error that kept the others out.
 pub(super) type Outcome = (usize, Option<io::Error>);
 
 impl Current {
@@ -69,14 +69,14 @@ impl Current {
         Ok(opened)
     }
 
-    /// Blocks.
+    /// Writes the lines; blocks while the disk does.
     pub(super) fn write(&mut self, lines: &[Bytes]) -> Outcome {
         let mut done = 0;
         while done < lines.len() {
             if let Err(error) = self.make_ready(lines[done].len() as u64) {
                 return (done, Some(error));
             }
-            // As many as fit, and at least one.
+            // As many lines as fit, and at least one.
             let mut size = 0;
             let more = lines[done..].iter().enumerate().take_while(|(index, line)| {
                 size += line.len() as u64;
@@ -96,13 +96,13 @@ impl Current {
         !self.is_regular || self.size + length <= self.rotation.max_size
     }
 
-    /// A file that is where it should be, with room for so many bytes.
+    /// Makes sure that the file is at its path and has room for so many bytes.
     fn make_ready(&mut self, length: u64) -> io::Result<()> {
         let same = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         if self.path.metadata().map(same).ok() != Some(self.file.metadata().map(same)?) {
             self.reopen()?;
         }
-        // A line that is longer than a file has one of its own.
+        // A line that is longer than a file may be gets a file of its own.
         if self.size > 0 && !self.has_room(length) {
             // A file that is too large is better than none.
             if let Err(error) = self.rotate() {
@@ -134,7 +134,7 @@ impl Current {
         Ok(())
     }
 
-    /// Writes some lines. One that did not get in whole is taken out again.
+    /// Writes some lines. A line that was written in part is cut off again.
     fn append(&mut self, lines: &[Bytes]) -> Outcome {
         let bytes = lines.concat();
         let mut written = 0;
@@ -158,7 +158,7 @@ impl Current {
         let whole = fitting.count();
         self.size += size as u64;
         if written > size && self.is_regular {
-            // Others may have written behind us; then half a line stays.
+            // Another writer may have appended to it; then half a line stays.
             let ours =
                 self.file.metadata().is_ok_and(|m| m.len() == self.size + (written - size) as u64);
             if ours && let Err(error) = self.file.set_len(self.size) {
@@ -168,7 +168,7 @@ impl Current {
         (whole, error)
     }
 
-    /// Removes and compresses old files, on a thread of its own: nobody waits for it.
+    /// Removes and compresses old files, on a thread of its own: no write waits for it.
     fn tidy(&self) {
         let Self { path, rotation, tidying, .. } = self;
         if !self.is_regular
@@ -299,7 +299,7 @@ mod tests {
         for name in &names(folder)[..3] {
             assert!(Backup::read(folder.join(name), &path).is_some(), "{name}");
         }
-        // What is there already counts.
+        // Bytes that the file already has count.
         let mut current = Current::open(path.clone(), rotation).unwrap();
         assert!(matches!(current.write(&lines(&["1234567"])), (1, None)));
         assert_eq!(names(folder).len(), 5);

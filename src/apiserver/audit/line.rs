@@ -1,11 +1,11 @@
-//! Events as they are written, and the memory that they share on their way to one place.
+//! Events as they are written, and the memory that they share on their way to one backend.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// An event, and its part of the room until it is there or given up.
+/// An event's line, and its share of the room until the backend has the line or it is lost.
 pub(super) struct Line {
     pub(super) text: Bytes,
     _room: OwnedSemaphorePermit,
@@ -15,7 +15,7 @@ pub(super) struct Line {
 pub(super) struct Room(Arc<Semaphore>);
 
 impl Room {
-    /// KiB, and so the most lines: 10000 events of 3 KiB, or 5 with two of the largest objects.
+    /// In KiB, and so the most lines: 10000 events of 3 KiB, or 5 with two of the largest objects.
     pub(super) const MOST: usize = 32 * 1024;
 
     pub(super) fn new() -> Self {
@@ -30,14 +30,14 @@ impl Room {
         }
     }
 
-    /// Waits for its turn.
+    /// Waits until there is room.
     pub(super) async fn take(&self, text: Bytes) -> Line {
         let room = Arc::clone(&self.0).acquire_many_owned(permits(&text)).await;
         Line { text, _room: room.expect("the room is never closed") }
     }
 }
 
-/// Never more than there are, or the event would wait for ever.
+/// Never more than the whole room, or a large event would wait for ever.
 fn permits(text: &Bytes) -> u32 {
     let kibibytes = text.len().div_ceil(1024).min(Room::MOST);
     u32::try_from(kibibytes).expect("the room has fewer than 4 TiB")

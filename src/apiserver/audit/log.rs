@@ -1,7 +1,7 @@
 //! The trail in a file or on standard output.
 //!
-//! One task writes, so that a disk that hangs holds up nobody but who waits for it. Whoever waits
-//! at the same time is served by one write.
+//! One task writes, so that a disk that hangs holds up only the requests that wait for it. Lines
+//! that wait at the same time are written at one go.
 
 use std::{
     io::{self, Write},
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{apiserver::metrics::Metrics, runtime::Shutdown};
 
-/// Its name in metrics.
+/// The log's name in metrics.
 pub(super) const PLUGIN: &str = "log";
 
 /// Lines written at one go.
@@ -38,7 +38,7 @@ enum Sink {
     File(Current),
 }
 
-/// A line, and who waits until it is written.
+/// A line, and the sender that tells its request whether it was written.
 pub(super) struct Awaited {
     pub(super) line: Line,
     pub(super) done: oneshot::Sender<bool>,
@@ -66,14 +66,14 @@ impl Log {
         Ok(Self { sink: Some(sink), failing: false, metrics })
     }
 
-    /// Until shutdown, and the last line.
+    /// Writes until shutdown was asked for and the last line is out.
     pub(super) async fn write_batches(mut self, mut batches: Batches<Line>) {
         while let Some(lines) = batches.next().await {
             self.write(lines).await;
         }
     }
 
-    /// Until shutdown, and the last line.
+    /// Writes until shutdown was asked for and the last line is out.
     pub(super) async fn write_awaited(
         mut self,
         mut queue: mpsc::Receiver<Awaited>,
@@ -95,13 +95,13 @@ impl Log {
                 awaited.into_iter().map(|Awaited { line, done }| (line, done)).unzip();
             let written = self.write(lines).await;
             for (index, done) in waiting.into_iter().enumerate() {
-                // Whoever waited may be gone.
+                // The request that waited may be gone.
                 let _gone = done.send(index < written);
             }
         }
     }
 
-    /// How many of the first got in.
+    /// Writes the lines. Returns how many were written, from the first on.
     async fn write(&mut self, lines: Vec<Line>) -> usize {
         let count = lines.len();
         let Some(mut sink) = self.sink.take() else { return 0 };
@@ -117,7 +117,7 @@ impl Log {
             }
             Err(panic) => (0, Some(io::Error::other(panic))),
         };
-        // Said when it begins and when it ends: the lines between are counted.
+        // Logged when failures begin and when they end; lines lost between are counted.
         match failure {
             Some(error) => {
                 self.metrics.lost_events(PLUGIN, count - written);

@@ -1,7 +1,7 @@
-//! Objects as they were sent: bodies that are kept while they pass, and what becomes of them.
+//! Objects as they were sent: bodies that are kept for the trail while they pass.
 //!
-//! Nothing is copied: what is kept shares its bytes with what passes. A body that is larger than
-//! the limit is not kept.
+//! While a body passes no byte is copied: the kept parts share their memory with it. A body that is
+//! larger than the limit is not kept.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use crate::apiserver::{
     load, negotiate,
 };
 
-/// What passed of a body.
+/// What has passed of a body so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept(Arc<Mutex<Parts>>);
 
@@ -34,7 +34,7 @@ struct Parts {
     too_large: bool,
 }
 
-/// What is known of a body.
+/// A body as it was kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Whole {
     Is(Vec<u8>),
@@ -42,7 +42,7 @@ pub(super) enum Whole {
 }
 
 impl Kept {
-    /// The request's body, kept while somebody reads it.
+    /// The request's body, kept while a handler reads it.
     pub(super) fn passing(&self, body: Body, limit: usize) -> Body {
         Body::new(Passing { body, kept: self.clone(), limit })
     }
@@ -89,8 +89,8 @@ impl HttpBody for Passing {
     }
 }
 
-/// The whole body of a response, and the response as it was. Only for responses that are ready
-/// when they begin. What the body holds is held until the response was sent.
+/// The whole body of a response, and the response as it was. Only for responses whose body is
+/// complete when they begin. Memory that the body holds stays held until the response was sent.
 pub(super) async fn whole(response: Response<Body>, limit: usize) -> (Whole, Response<Body>) {
     let length = response.body().size_hint().exact();
     if length.is_none_or(|length| length > limit as u64) {
@@ -124,7 +124,7 @@ pub(super) async fn object(
 }
 
 fn from_yaml(body: &[u8]) -> Option<String> {
-    // An apply configuration has a media type of its own.
+    // An apply configuration has a media type of its own, but is YAML all the same.
     let yaml = (header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
     let document = negotiate::read_body(&HeaderMap::from_iter([yaml]), body);
     Some(document.ok()?.value.to_string())

@@ -91,13 +91,13 @@ pub struct Decision {
     pub omit_managed_fields: bool,
 }
 
-/// Rules, and what holds where they say nothing.
+/// Rules, and what holds for requests that no rule matches.
 #[derive(Clone, Debug)]
 pub struct Policy {
     rules: Vec<Rule>,
     omit: Stages,
     omit_managed_fields: bool,
-    /// No file was given: what changes something is recorded, at level Metadata.
+    /// No file was given: requests that change something are recorded, at level Metadata.
     changes_only: bool,
 }
 
@@ -128,8 +128,8 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// What holds without a file. `strict`: a request that cannot be recorded must fail, so that
-    /// it has arrived is recorded, too.
+    /// The policy without a file. `strict`: a request that cannot be recorded must fail, so its
+    /// arrival is recorded, too.
     pub fn of_changes(strict: bool) -> Self {
         let received = Stages::default().with(Stage::RequestReceived);
         Self {
@@ -197,7 +197,7 @@ impl Policy {
         })
     }
 
-    /// `user` is absent when nobody could be authenticated.
+    /// `user` is absent when the client could not be authenticated.
     pub fn decide(&self, user: Option<&User>, request: &RequestInfo) -> Decision {
         let matching = self.rules.iter().find(|rule| rule.matches.matches(user, request));
         let level =
@@ -314,7 +314,7 @@ struct GroupResources {
     resource_names: Vec<String>,
 }
 
-/// An explicit null is as good as nothing.
+/// An explicit null counts as an absent field.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -501,7 +501,7 @@ mod tests {
             ("namespaced", "getMetrics getPods default", "RequestResponse"),
             ("namespaced", "getPodLogs getPods", "RequestResponse"),
             ("namespaced", "getAnyLog", "None"),
-            // The resource itself, too.
+            // `pods/*` means the resource itself, too.
             ("namespaced", "getBelowPods", "Request"),
             ("namespaced", "core", "Request"),
             ("namespaced", "everywhereElse default", "Metadata"),

@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// A request before anybody has looked at it.
+/// A request before any filter has looked at it.
 #[derive(Clone, Copy)]
 pub struct Incoming<'a> {
     pub info: &'a RequestInfo,
@@ -59,7 +59,7 @@ impl Subject {
         drop(self.0.named.set(Named { name: name.to_owned(), ..Named::default() }));
     }
 
-    /// The object that the client sent.
+    /// Takes name, uid and resource version from the object that the client sent.
     pub fn set_sent(&self, object: &Value) {
         let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
         let (name, uid) = (text("name"), text("uid"));
@@ -76,7 +76,7 @@ impl Subject {
     }
 }
 
-/// A request that is recorded. Whoever drops it has recorded its end, be it answered or not.
+/// A request that is recorded. Dropping it records its end, be it answered or not.
 pub struct Audit {
     trail: Arc<Trail>,
     decision: Decision,
@@ -86,7 +86,7 @@ pub struct Audit {
     sent: Option<(HeaderMap, Kept)>,
     is_long_running: bool,
     is_delete: bool,
-    /// Of whom nobody vouches for.
+    /// Address of a stranger: an anonymous client whose certificate no CA vouches for.
     stranger: Option<IpAddr>,
     /// The end is recorded.
     ended: bool,
@@ -146,7 +146,7 @@ impl Audit {
         Err(ApiError::internal("failed to store audit event"))
     }
 
-    /// As whom the request goes on.
+    /// Records the user that the request impersonates.
     pub fn impersonates(&mut self, user: &User) {
         self.event.impersonate(user);
     }
@@ -195,10 +195,10 @@ impl Audit {
         response
     }
 
-    /// Records the answer: its end, or of one that goes on, that it began.
+    /// Records the answer: its end, or the beginning of one that streams, such as a watch's.
     pub async fn complete(mut self, response: Response<Body>) -> Response<Body> {
         let code = response.status().as_u16();
-        // Not what was looked at, when a filter put something else in its place.
+        // A filter may have replaced the answer that was looked at.
         let known = self.event.response_status.as_ref().is_some_and(|known| known.code == code);
         let response = if known { response } else { self.look_at(response).await };
         if self.is_long_running && response.status().is_success() {
@@ -211,9 +211,9 @@ impl Audit {
         response
     }
 
-    /// Records a request that was answered before it was known whose it is. Upstream's stage for
-    /// these is ResponseStarted; where a policy leaves that out, for the sake of watches, they
-    /// are still recorded.
+    /// Records a request that was answered before its user was known. Upstream's stage for such
+    /// requests is ResponseStarted; where a policy leaves that out, for the sake of watches, they
+    /// are recorded at ResponseComplete.
     pub async fn refuse(mut self, response: Response<Body>) -> Response<Body> {
         let response = self.look_at(response).await;
         self.ended = true;
@@ -254,7 +254,7 @@ impl Audit {
         self.trail.record(&mut self.event, stage).await
     }
 
-    /// Of a stranger's refusals few are, and the others are counted.
+    /// Few of a stranger's refusals are recorded; the others are counted.
     fn is_to_be_recorded(&mut self) -> bool {
         let refused = |status: &Status| (400..500).contains(&status.code);
         let refused = self.event.response_status.as_ref().is_some_and(refused);
@@ -269,7 +269,7 @@ impl Audit {
         }
     }
 
-    /// Adds what became known of the object meanwhile, and what admission said.
+    /// Adds what became known of the object meanwhile, and admission's annotations.
     fn name(&mut self) {
         let with_request = self.event.level >= Level::Request;
         for Annotation { key, value, of_request } in self.subject.annotations().drain(..) {
@@ -314,7 +314,7 @@ impl Drop for Audit {
             ..Status::default()
         });
         self.account();
-        // Whoever lets go of a request that sends an object has not read all of it.
+        // The body may not have been read to its end, so no object is added.
         self.name();
         self.trail.leave(&mut self.event, Stage::ResponseComplete);
     }

@@ -1,7 +1,8 @@
-//! Refusals of strangers: of each address one is recorded in a while, and how many there were since.
+//! Refusals of strangers: of each address one in a while is recorded, with how many were not.
 //!
-//! Owns the rule that nobody can push out of the trail what others did. A stranger is whoever
-//! speaks to us directly and is vouched for by nobody.
+//! Owns the rule that a stranger's refusals cannot push other users' events out of the trail. A
+//! stranger is an anonymous client that connects to us directly, with no certificate that a CA
+//! vouches for.
 
 use std::{
     collections::HashMap,
@@ -10,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two refusals of one address that are recorded.
+/// Least time between two recorded refusals of one address.
 const WHILE: Duration = Duration::from_secs(10);
 /// Addresses that are told apart; all others count as one.
 const ADDRESSES: usize = 1024;
@@ -18,15 +19,15 @@ const ADDRESSES: usize = 1024;
 #[derive(Default)]
 pub(super) struct Strangers(Mutex<HashMap<Option<IpAddr>, Refusals>>);
 
-/// What became of an address's refusals.
+/// Refusals of one address.
 struct Refusals {
     recorded: Instant,
-    /// Since then.
+    /// Refusals since then, none of which was recorded.
     unrecorded: u64,
 }
 
 impl Strangers {
-    /// Is this refusal to be recorded? Then how many before it were not.
+    /// Is this refusal to be recorded? If so, how many before it were not.
     pub(super) fn refused(&self, address: IpAddr) -> Option<u64> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut address = Some(address);

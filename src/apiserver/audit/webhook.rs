@@ -1,7 +1,7 @@
-//! The trail to a server of others: `POST` of an EventList of `audit.k8s.io/v1`.
+//! The backend that sends events to a webhook: `POST` of an EventList of `audit.k8s.io/v1`.
 //!
-//! Owns retries (five tries, each after half as long again) and the end: what is left is sent
-//! within [`FLUSH`] of the shutdown, then given up.
+//! Owns retries (five tries, each pause half as long again) and the end: events that are left are
+//! sent within [`FLUSH`] of the shutdown, then given up.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,7 +26,7 @@ use crate::{
     runtime::{Shutdown, Tasks},
 };
 
-/// Its name in metrics.
+/// The webhook's name in metrics.
 pub(super) const PLUGIN: &str = "webhook";
 
 const TRIES: u32 = 5;
@@ -40,7 +40,7 @@ const UNDER_WAY: usize = 16;
 const FLUSH: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 
-/// What comes before an event's other fields on a line of its own, and not within a list.
+/// An event's first fields on a line of its own; within a list they are left out.
 const OPENING: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 
 /// Why there is no webhook.
@@ -51,7 +51,7 @@ pub struct WebhookError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// One try.
+/// Why one try failed.
 #[derive(Debug, thiserror::Error)]
 enum PostError {
     #[error("the webhook did not answer")]
@@ -68,11 +68,11 @@ pub(super) struct Webhook {
     client: Client,
     path: Uri,
     backoff: Duration,
-    /// Bytes of a batch.
+    /// Most bytes of a batch.
     largest: Option<usize>,
     metrics: Arc<Metrics>,
     shutdown: Shutdown,
-    /// When everything is given up.
+    /// When the events that are left are given up; set once shutdown was asked for.
     end: OnceLock<Instant>,
 }
 
@@ -87,7 +87,7 @@ impl Webhook {
         let wrong = |source| WebhookError { path: file.to_owned(), source };
         let config = kubernetes::config(file).await;
         let mut config = config.map_err(|error| wrong(error.into()))?;
-        // The path is the whole address: the client would put a slash behind it.
+        // The file's server is the webhook's whole address; kube's client would append a slash.
         let mut origin = std::mem::take(&mut config.cluster_url).into_parts();
         let path = origin.path_and_query.replace("/".parse().expect("a path"));
         let path = path.map_or_else(Uri::default, Uri::from);
@@ -96,7 +96,7 @@ impl Webhook {
         Ok(Self { client, path, backoff, largest, metrics, shutdown, end: OnceLock::new() })
     }
 
-    /// Until shutdown, and the last batch.
+    /// Sends until shutdown was asked for and the last batch is out.
     pub(super) async fn send_batches(self: Arc<Self>, mut batches: Batches<Line>, tasks: Tasks) {
         let room = Arc::new(Semaphore::new(UNDER_WAY));
         while let Some(events) = batches.next().await {
@@ -156,7 +156,7 @@ impl Webhook {
         loop {
             let Err(error) = self.post(body.clone()).await else { return Ok(()) };
             let ending = self.shutdown.is_triggered();
-            // At the end there is only the time that limits them.
+            // During shutdown only [`FLUSH`] limits the tries.
             if tries >= TRIES && !ending {
                 return Err(error);
             }

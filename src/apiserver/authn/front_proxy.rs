@@ -15,7 +15,7 @@ use crate::apiserver::{
 const STANDARD: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
 const STANDARD_EXTRA: &str = "x-remote-extra-";
 
-/// The user whom the front proxy names. Nobody when no certificate or no user name was sent.
+/// The user that the front proxy names; `None` when no certificate or no user name was sent.
 pub(super) async fn authenticate(
     proxy: Option<&FrontProxy>,
     chain: &Presented,
@@ -50,7 +50,7 @@ pub(super) async fn authenticate(
 }
 
 impl FrontProxy {
-    /// Is this a header in which the front proxy speaks?
+    /// Is this a header in which the front proxy describes a user?
     fn names(&self, header: &str) -> bool {
         let Self { username_headers, uid_headers, group_headers, extra_prefixes, .. } = self;
         let listed = [username_headers, uid_headers, group_headers];

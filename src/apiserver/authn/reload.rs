@@ -16,9 +16,9 @@ use tracing::{error, info, warn};
 use super::trust::{CONFIG_MAP, NAMESPACE, Trust, TrustError};
 use crate::{apiserver::kubernetes::Pauses, error::chain, runtime::Runtime};
 
-/// Between tries while kube-apiserver does not answer.
+/// Pause between tries while kube-apiserver does not answer.
 const RETRY: Duration = Duration::from_secs(2);
-/// For one answer.
+/// Longest wait for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Why the API server must not start.

@@ -19,17 +19,17 @@ use crate::apiserver::{
 
 /// How long an answer, yes or no, is good for: kube-apiserver's default.
 const REMEMBER: Duration = Duration::from_secs(10);
-/// Tokens in ten seconds; each is 32 bytes and a user.
+/// Most tokens that are remembered; each takes 32 bytes and a user.
 const TOKENS: u64 = 8192;
 
-/// Knows whose token this is; `None` for nobody's.
+/// Finds the user of a token; `None` when the token is not valid.
 pub trait ReviewTokens: Send + Sync {
     fn review<'a>(&'a self, token: &'a str)
     -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>>;
 }
 
-/// Reviews at one time. Who asks is not known yet, so this is all that holds back a stranger
-/// with many tokens. What comes through the front proxy needs none.
+/// Reviews at one time. A token's user is not known before its review, so this alone holds back a
+/// stranger with many tokens. Requests through the front proxy need no review.
 const REVIEWS: usize = 32;
 
 /// The review did not happen; says nothing about the token.
@@ -66,7 +66,7 @@ impl TokenReviews {
             return Ok(None);
         }
         let UserInfo { username, uid, groups, extra } = status.user.unwrap_or_default();
-        // Authenticated without a name is nobody we could authorize.
+        // A user without a name could not be authorized, so the token is not accepted.
         Ok(username.filter(|name| !name.is_empty()).map(|name| User {
             name,
             uid: uid.filter(|uid| !uid.is_empty()),

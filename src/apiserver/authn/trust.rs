@@ -12,13 +12,13 @@ pub(super) const CONFIG_MAP: &str = "extension-apiserver-authentication";
 /// CAs and rules for client certificates and for the front proxy.
 #[derive(Debug)]
 pub struct Trust {
-    /// Absent when nobody vouches for others.
+    /// Absent when no front proxy may vouch for users.
     pub(super) front_proxy: Option<FrontProxy>,
     /// Absent when the cluster uses no client certificates.
     pub(super) client_ca: Option<Pool>,
 }
 
-/// Who may vouch for users, and in which headers. Names and prefixes are in lower case.
+/// Which certificates may vouch for users, and in which headers. Header names are in lower case.
 #[derive(Debug)]
 pub(super) struct FrontProxy {
     pub(super) pool: Pool,
@@ -50,7 +50,7 @@ const CLIENT_CA: &str = "client-ca-file";
 const PROXY_CA: &str = "requestheader-client-ca-file";
 
 impl Trust {
-    /// Trusts client certificates of this CA (PEM), and nobody to vouch for others.
+    /// Trusts client certificates of this CA (PEM), and no front proxy.
     pub fn of_clients(ca: &str) -> Result<Self, TrustError> {
         let pool = Pool::from_pem(ca);
         let pool = pool.map_err(|source| TrustError::Bundle { key: CLIENT_CA, source })?;

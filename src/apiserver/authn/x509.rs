@@ -33,18 +33,18 @@ use crate::apiserver::{
 /// The uid in a subject (Kubernetes' arc, `AllowParsingUserUIDFromCertAuth`).
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
-/// Pools that were made.
+/// Sets of valid CAs that were made; numbers them.
 static POOLS: AtomicU64 = AtomicU64::new(0);
 
 /// Chains that are judged at one time: the rest of the processors serves others.
 static JUDGES: Semaphore = Semaphore::const_new(1);
 
 /// CAs that certificates are checked against: chain, validity, clientAuth usage. A CA outside of
-/// its own validity vouches for nobody.
+/// its own validity vouches for no client.
 #[derive(Debug)]
 pub(super) struct Pool {
     anchors: Vec<Anchor>,
-    /// What they are worth now.
+    /// The CAs that are valid now.
     bench: Mutex<Arc<Bench>>,
 }
 
@@ -52,19 +52,19 @@ pub(super) struct Pool {
 #[derive(Debug)]
 struct Anchor {
     der: CertificateDer<'static>,
-    /// The key, however often it was certified.
+    /// The public key: a CA may be certified several times with one key.
     key: Vec<u8>,
     from: SystemTime,
     until: SystemTime,
 }
 
-/// The CAs that are valid for some time.
+/// The CAs of a pool that are valid at one time.
 #[derive(Debug)]
 struct Bench {
     id: PoolId,
     /// Absent when no CA is valid.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// When the first of them ends, or another one begins.
+    /// When the first of these CAs ends, or another one of the pool becomes valid.
     until: Option<SystemTime>,
 }
 
@@ -88,7 +88,7 @@ impl Anchor {
         let key = certificate.public_key().raw.to_vec();
         let validity = certificate.validity();
         let from = time(validity.not_before).unwrap_or(SystemTime::UNIX_EPOCH);
-        // One that ended before 1970 ended.
+        // A CA that ended before 1970 has ended.
         let until = time(validity.not_after).unwrap_or(SystemTime::UNIX_EPOCH);
         Ok(Self { der, key, from, until })
     }
@@ -136,7 +136,7 @@ impl Pool {
         if anchors.is_empty() {
             return Err(PoolError::Empty);
         }
-        // Also those that are not valid now are to be usable when they are.
+        // CAs that are not valid now are checked, too, since they may become valid.
         for anchor in &anchors {
             RootCertStore::empty().add(anchor.clone()).map_err(PoolError::Anchor)?;
         }
@@ -156,7 +156,7 @@ impl Pool {
         let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::now();
         if bench.until.is_some_and(|until| until < now) {
-            // What could be read once can be read again.
+            // These CAs could be read before, so they can be read again.
             if let Ok(anew) = Bench::new(&self.anchors, now) {
                 *bench = Arc::new(anew);
             }
@@ -203,12 +203,12 @@ fn end(certificate: &X509Certificate<'_>) -> Option<SystemTime> {
     time(certificate.validity().not_after)
 }
 
-/// Absent before 1970.
+/// `None` before 1970.
 fn time(time: ASN1Time) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.timestamp().try_into().ok()?))
 }
 
-/// Of whom the leaf is; absent when nothing was presented.
+/// The subject of the leaf; absent when no certificate was presented.
 pub(super) fn subject(chain: &Presented) -> Result<Option<&Subject>, Rejected> {
     let subject = chain.subject(read).transpose();
     subject.map_err(|why| Rejected::Unreadable(why.to_owned()))
@@ -228,7 +228,7 @@ fn read(leaf: &CertificateDer<'_>) -> Result<Subject, String> {
     })
 }
 
-/// One text at most.
+/// The uid of a subject, which may have one at most.
 fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
     let texts = names.iter_by_oid(&UID).map(AttributeTypeAndValue::as_str);
     let texts = texts.collect::<Result<Vec<_>, _>>();
@@ -241,8 +241,8 @@ fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
 }
 
 /// The user of a client certificate: its common name, its organisations as groups, and the uid that
-/// its subject may hold. A subject without a common name is nobody. `left`: seconds that
-/// certificates have yet.
+/// its subject may hold. A subject without a common name names no user. `left` counts how many
+/// seconds certificates are still valid.
 pub(super) async fn authenticate(
     pool: Option<&Pool>,
     chain: &Presented,

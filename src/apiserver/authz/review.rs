@@ -23,14 +23,14 @@ use crate::apiserver::{
 
 /// kube-apiserver's defaults for aggregated servers, for yes and for no.
 const REMEMBER: Duration = Duration::from_secs(10);
-/// Bytes of what is remembered.
+/// Bytes of the answers that are remembered.
 const ANSWERS: u64 = 7 << 20;
-/// And of strangers, who can ask as much as they like: they push out none but their own.
+/// Bytes of answers about anonymous users, who ask without limit: they push out only their own.
 const STRANGERS: u64 = 1 << 20;
-/// Of an answer, beside its reason.
+/// Bytes of an answer, beside its reason.
 const ENTRY: usize = 256;
 
-/// A digest of the question: however long it is, this is what is remembered of it.
+/// A digest: a long question takes no more memory than a short one.
 type Question = [u8; 32];
 
 /// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
@@ -114,8 +114,9 @@ fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
     }
 }
 
-/// What a collection is narrowed to (upstream's `AuthorizeWithSelectors`). What cannot be read, or
-/// has no form here, is left out: the question is then about more than the request needs.
+/// The selectors that narrow a collection (upstream's `AuthorizeWithSelectors`). A selector that
+/// cannot be read, or has no form here, is left out: the review then asks for more than the request
+/// needs.
 fn selectors(
     asked: &Operation,
 ) -> (Option<FieldSelectorAttributes>, Option<LabelSelectorAttributes>) {

@@ -34,8 +34,8 @@ impl EventType {
 
 const END: &[u8] = b"}\n";
 
-/// JSON of an object within the line of a watch that most watchers are sent. Made once; its
-/// readers share it whole or without the frame.
+/// An object's JSON within the line that most watchers are sent. The line is made once; readers
+/// share all of it, or the JSON alone.
 #[derive(Clone, Debug)]
 pub struct Encoded {
     line: Bytes,
@@ -53,7 +53,7 @@ impl Encoded {
         Self { line: line.into(), type_ }
     }
 
-    /// A text of which `around` is all but the revision, under this one.
+    /// The line of an object: `around` is its JSON before and behind the revision.
     pub(super) fn filled(
         type_: EventType,
         around: (&[u8], &[u8]),
@@ -82,8 +82,8 @@ impl Encoded {
         &self.line[self.type_.begin().len()..self.line.len() - END.len()]
     }
 
-    /// The line of a watch. Only a watcher whose selector sees something else than what happened
-    /// has one of its own.
+    /// The line of a watch. A line of its own is made only for a watcher whose selector turns the
+    /// event into one of another type.
     pub fn line(&self, type_: EventType) -> Bytes {
         if type_ == self.type_ {
             return self.line.clone();

@@ -50,7 +50,7 @@ pub(super) async fn follow(cache: &Cache, ready: readiness::Handle) {
     }
 }
 
-/// Begins when it has to, then applies events until the watch ends.
+/// Lists when it has to, then applies events until the watch ends.
 async fn session(
     cache: &Cache,
     at: &mut Option<Revision>,
@@ -89,14 +89,15 @@ async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error>
     let state = list(cache, None, |entry| read_listed(cache, entry)).await?;
     let (objects, revision) = (state.len(), state.revision());
     let events = cache.storage.watch(&cache.prefix, revision).await?;
-    // Said before anybody can ask for it.
+    // Set before the state is ready, and so before a watch can ask for it.
     cache.unknown.send_replace(Some(Arc::new(Past::of(&state))));
     cache.update(|current| current.start_over(state));
     info!(resource = cache.prefix.as_str(), objects, revision = revision.0, "Listed the store");
     Ok((revision, events))
 }
 
-/// What is known already is not made again: what is shown stands beside what is listed anew.
+/// An object that is known already is not decoded again: the shown objects stay in memory while all
+/// are listed anew.
 fn read_listed(cache: &Cache, entry: &Entry) -> Shared {
     let known = cache.read().known(&entry.key, entry.revision);
     known.map_or_else(|| read_entry(cache, entry, EventType::Added), Ok)

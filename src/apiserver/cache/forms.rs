@@ -1,7 +1,8 @@
-//! Forms of objects beside the one that is always there: the older version, metadata alone. They
-//! are made for whoever asks first, and the latest of all objects are kept for the next.
+//! Forms of objects beside the one that is always there: the older version, metadata alone. A form
+//! is made for the first reader, and the latest forms of all objects are kept for the next.
 //!
-//! Owns how many: without a bound one list in each form would keep every object thrice, for ever.
+//! Owns how many are kept: without a bound, one list in each form would keep every object thrice,
+//! for ever.
 
 use std::{
     collections::VecDeque,
@@ -36,7 +37,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Form {
-    /// The form, made by whoever asks first, while others wait.
+    /// The form, made by the first reader that asks, while others wait.
     pub(super) fn get(&self, make: impl FnOnce() -> Encoded) -> Encoded {
         self.get_of(&LATEST, make)
     }
@@ -60,7 +61,7 @@ impl Latest {
         Self { most, kept: Mutex::default() }
     }
 
-    /// Keeps it, and lets go of the oldest that do not fit beside it.
+    /// Keeps a form, and drops the oldest forms that do not fit beside it.
     fn keep(&self, held: &Arc<Held>, bytes: usize) {
         let bytes = bytes + size_of::<(Weak<Held>, usize)>() + size_of::<Held>();
         let mut gone = Vec::new();

@@ -1,8 +1,8 @@
 //! The store's latest revision, asked for once by all who want it at the same time.
 //!
-//! A consistent read needs a revision that the store stated after the read began. Readers that
-//! come while one asks wait for the next one's answer, whoever of them asks; so a thousand readers
-//! cost the store no more than two.
+//! A consistent read needs a revision that the store stated after the read began. Readers that come
+//! while one reader asks wait, and share the next answer, which any one of them asks for; so a
+//! thousand readers cost the store no more than two questions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,14 +15,14 @@ use crate::error::chain;
 pub(super) struct Now {
     /// Readers that came so far.
     came: AtomicU64,
-    /// Held by the one who asks.
+    /// Held by the reader that asks the store.
     answer: Mutex<Answer>,
 }
 
 /// What the store said last.
 #[derive(Default)]
 struct Answer {
-    /// It was asked after so many readers had come.
+    /// How many readers had come when the store was asked.
     readers: u64,
     said: Option<Result<Revision, Shared>>,
 }

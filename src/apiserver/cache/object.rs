@@ -47,7 +47,7 @@ impl Form {
         Ok(Self { json: json.into(), gap, facets, weight: weight::of(object) + seen, whole })
     }
 
-    /// What a store keeps of it, if that is all of the object.
+    /// The bytes that a store keeps of the object, if the form shows all of it.
     pub fn stored(&self) -> Option<Bytes> {
         self.whole.then(|| self.json.clone())
     }
@@ -63,10 +63,10 @@ pub struct Cached {
     pub weight: usize,
     /// The store holds nothing of the object that is not shown.
     pub whole: bool,
-    /// The event that most watchers get of it.
+    /// The event that most watchers get of this revision.
     event: EventType,
     shown: Encoded,
-    /// Where the revision stands in it.
+    /// Where the revision stands in the JSON.
     gap: Gap,
     older: forms::Form,
     partial: forms::Form,
@@ -74,7 +74,7 @@ pub struct Cached {
 
 /// An object that was read, or why it could not be.
 pub(super) type Reading = Result<Cached, String>;
-/// The same, of an object that others may hold, too.
+/// An object that was read and that others may hold, too, or why it could not be read.
 pub(super) type Shared = Result<Arc<Cached>, String>;
 
 impl Cached {
@@ -86,7 +86,7 @@ impl Cached {
         Self { key, revision, facets, weight, whole, event, shown, gap, older, partial }
     }
 
-    /// Does a store keep the object in these bytes? Only known of what is shown whole.
+    /// Does a store keep the object in these bytes? Known only of an object that is shown whole.
     pub fn is_kept_as(&self, stored: &[u8]) -> bool {
         let (before, behind) = self.around();
         self.whole
@@ -101,7 +101,7 @@ impl Cached {
         (&json[..self.gap.at], &json[self.gap.at + self.gap.filling(self.revision.0).len()..])
     }
 
-    /// The same under the revision of a change that took it from its reader's sight.
+    /// The object as deleted: under the revision of the change that took it from a watcher's sight.
     #[must_use]
     pub fn last_seen(&self, revision: Revision) -> Self {
         let shown = Encoded::filled(EventType::Deleted, self.around(), self.gap, revision);
@@ -134,7 +134,7 @@ impl Cached {
         self.shown.tree()
     }
 
-    /// The same, and its owners beside it.
+    /// The object as a tree, and its owners beside it.
     pub fn apart(&self) -> (Value, Option<Entries>) {
         split(self.json()).expect("it was written by serde_json")
     }
@@ -158,7 +158,7 @@ impl Cached {
         &self.facets.name
     }
 
-    /// Bytes that it keeps.
+    /// Bytes that the object keeps in memory.
     pub(super) fn size(&self) -> usize {
         OVERHEAD + self.shown.len()
     }
@@ -168,7 +168,7 @@ impl Cached {
         self.json().len() - self.gap.filling(self.revision.0).len()
     }
 
-    /// Bytes that it counts of what may be stored.
+    /// Bytes that the object counts of the capacity.
     pub(super) fn counted(&self) -> usize {
         capacity::counted(self.stored_len())
     }

@@ -1,6 +1,6 @@
 //! Objects that the registry writes, from before the store has them until the store's watch shows
-//! them: they need not be read out of their bytes again. The watch is often faster than the
-//! store's answer to the registry.
+//! them: the cache need not decode their bytes again. The watch is often faster than the store's
+//! answer to the registry.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use super::{
     Cached, EventType, Form,
 };
 
-/// Offers that stand. While no watch of the store is open nobody takes what is offered.
+/// Most offers that stand. While no watch of the store is open, no offer is taken.
 const MOST: usize = 256;
 
 #[derive(Default)]
@@ -27,13 +27,13 @@ pub(super) struct Offer {
     stored: Bytes,
     event: EventType,
     form: Mutex<Option<Form>>,
-    /// Under the revision of whoever came first, the registry or the watch.
+    /// The object under the revision that came first, the registry's or the watch's.
     made: OnceLock<Option<Arc<Cached>>>,
 }
 
 impl Offer {
-    /// The object under this revision. Absent when the other one saw another revision: then one of
-    /// them means another write of the same bytes.
+    /// The object under this revision. Absent when registry and watch saw different revisions: then
+    /// one of them means another write of the same bytes.
     fn at(&self, revision: Revision) -> Option<Arc<Cached>> {
         let made = self.made.get_or_init(|| {
             let form = self.form.lock().unwrap_or_else(PoisonError::into_inner).take()?;
@@ -43,7 +43,7 @@ impl Offer {
     }
 }
 
-/// A write of the registry; its offer is withdrawn with it, unless the watch has yet to show it.
+/// A write of the registry. Dropping it withdraws the offer, unless the watch has yet to show it.
 #[must_use = "the offer stands as long as this lives"]
 pub struct Offered<'a> {
     offers: &'a Offers,
@@ -52,7 +52,7 @@ pub struct Offered<'a> {
 }
 
 impl Offered<'_> {
-    /// The store took it: the object, and whether the watch has shown it is for the caller to say.
+    /// The store took the write. `shown`: the watch has shown it already.
     pub(super) fn written(mut self, revision: Revision, shown: bool) -> Option<Arc<Cached>> {
         self.stands = !shown;
         self.offer.at(revision)
@@ -84,7 +84,7 @@ impl Offers {
         let offer = Arc::new(Offer { key, stored, event, form, made: OnceLock::new() });
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count(&offers) >= MOST {
-            // Nobody took them while no watch was open.
+            // These were not taken while no watch was open.
             offers.retain(|_, list| {
                 list.retain(|offer| match offer.made.get() {
                     Some(made) => made.as_ref().is_some_and(|made| made.revision > shown),
@@ -100,7 +100,7 @@ impl Offers {
         Offered { offers: self, offer, stands: false }
     }
 
-    /// The object of this entry. Forgets it: the watch shows it now.
+    /// The object offered for this entry. Forgets the offer: the watch shows the object now.
     pub(super) fn take(&self, entry: &Entry) -> Option<Arc<Cached>> {
         let same = |offer: &Arc<Offer>| offer.stored == entry.value;
         self.remove(&entry.key, same)?.at(entry.revision)

@@ -1,8 +1,8 @@
-//! What happened before a cache was ready, learned while it already answers.
+//! Changes from before a cache was ready, learned while the cache already answers.
 //!
-//! A client that was here before a restart goes on with its watch in place of listing everything,
-//! as far back as the store's log and the window reach. Only such a watch waits for it; until one
-//! comes, the first moments belong to those who list.
+//! A client from before a restart goes on with its watch in place of listing everything, as far
+//! back as the store's log and the window reach. Only such a watch waits for the past; until one
+//! comes, the first second is left to clients that list.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::error::chain;
 
-/// Before the store is asked, unless somebody waits.
+/// Pause before the store is asked, unless a watch waits.
 const LULL: Duration = Duration::from_secs(1);
 /// Revisions before the present that are looked at.
 const REVISIONS: u64 = 4096;
@@ -33,19 +33,19 @@ const REVISIONS: u64 = 4096;
 const MOVES: usize = 3;
 /// A store that takes longer to tell is not asked again.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Before a store that is away is asked again.
+/// Pause before a store that is unreachable is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The time before a list.
 pub(super) struct Past {
-    /// What was listed: most of it was there before, too.
+    /// The objects that were listed: most of them were there before, too.
     objects: BTreeMap<Key, Arc<Cached>>,
-    /// When it was listed.
+    /// The revision of the list.
     until: Revision,
 }
 
-/// Learns what happened before each list. Runs for ever, in the task that lists, so that nothing
-/// is listed between the end of the learning and saying so.
+/// Learns the changes before each list. Runs for ever, in the task that lists, so that no list
+/// comes between the end of the learning and clearing `unknown`.
 pub(super) async fn follow(cache: &Cache) {
     let mut unknown = cache.unknown.subscribe();
     loop {
@@ -54,7 +54,7 @@ pub(super) async fn follow(cache: &Cache) {
         let Some(past) = past else { continue };
         tokio::select! {
             biased;
-            // Everything was listed once more.
+            // The store was listed once more, so there is another past.
             _ = unknown.changed() => {}
             () = past.learn_soon(cache) => drop(cache.unknown.send_replace(None)),
         }
@@ -67,12 +67,12 @@ impl Past {
     }
 
     async fn learn_soon(&self, cache: &Cache) {
-        // Whether the time is over or somebody asks is the same.
+        // Learning begins when the time is over or when a watch asks.
         drop(time::timeout(LULL, cache.past_asked.notified()).await);
         self.learn(cache).await;
     }
 
-    /// Puts it before the changes since, unless the store cannot tell.
+    /// Puts the past before the changes since the list, unless the store cannot tell it.
     async fn learn(&self, cache: &Cache) {
         let resource = cache.prefix.as_str();
         let error = loop {
@@ -94,7 +94,8 @@ impl Past {
         warn!(resource, %error, "Watches from before have to list again");
     }
 
-    /// The state from when the window begins, and the changes until the list.
+    /// The state as of the first revision that the window can reach, and the changes until the
+    /// list.
     async fn read(&self, cache: &Cache) -> Result<State, Error> {
         let mut from = Revision(self.until.0.saturating_sub(REVISIONS));
         let mut moved = 0;
@@ -121,7 +122,7 @@ impl Past {
         };
         for event in events {
             Change::of(event, reading).apply(&mut past);
-            // The present comes first.
+            // Requests come first.
             task::yield_now().await;
         }
         past.progress(self.until);
@@ -135,7 +136,7 @@ impl Past {
         }
     }
 
-    /// As many of the latest changes as the window can hold, and what they come after.
+    /// As many of the latest changes as the window can hold, and the revision that they follow.
     async fn events(
         &self,
         cache: &Cache,

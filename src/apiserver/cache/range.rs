@@ -1,7 +1,7 @@
-//! What a watcher looks at, and who is woken by a change.
+//! The keys that a watcher looks at, and which watchers a change wakes.
 //!
-//! A change wakes those who watch its object, its namespace or the whole resource, and nobody
-//! else: with a thousand pilots that each watch their own Pilot, a heartbeat wakes one of them.
+//! A change wakes the watchers of its object, of its namespace and of the whole resource, and no
+//! others: with a thousand pilots that each watch their own Pilot, a heartbeat wakes one of them.
 
 use std::{
     collections::HashMap,
@@ -35,7 +35,7 @@ impl Range {
     }
 }
 
-/// Those who wait, by what they look at.
+/// Watchers that wait, by their range.
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<HashMap<Box<str>, watch::Sender<()>>>);
 
@@ -45,13 +45,13 @@ impl Waiting {
         waiting.entry(range.as_str().into()).or_default().subscribe()
     }
 
-    /// How many wait for a range.
+    /// How many watchers wait for a range.
     pub(super) fn count(&self, range: &Range) -> usize {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.get(range.as_str()).map_or(0, watch::Sender::receiver_count)
     }
 
-    /// Forgets a range that nobody waits for any more.
+    /// Forgets a range that no watcher waits for any more.
     pub(super) fn left(&self, range: &Range) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.get(range.as_str()).is_some_and(|sender| sender.receiver_count() == 0) {

@@ -1,4 +1,4 @@
-//! What a store tells, as a state takes it.
+//! A store's lists and events, in the form in which a state takes them.
 
 use futures::TryStreamExt as _;
 use tokio::task;
@@ -10,8 +10,8 @@ use super::{
     state::State,
 };
 
-/// All that there is, or was at that revision, by pages. Caches take turns: one page at a time
-/// stands beside what is made of it.
+/// All objects of a resource, of now or of a revision, read by pages. Caches take turns: one page
+/// at a time is in memory beside the objects that are made of it.
 pub(super) async fn list(
     cache: &Cache,
     at: Option<Revision>,
@@ -27,7 +27,7 @@ pub(super) async fn list(
         for entry in page.entries {
             let reading = reading(&entry);
             read.push((entry.key, reading));
-            // A page takes long to read, and others wait for an answer.
+            // Decoding a page takes long, and requests wait meanwhile.
             task::yield_now().await;
         }
         drop(turn);
@@ -35,7 +35,7 @@ pub(super) async fn list(
     Ok(State::listed(read, revision))
 }
 
-/// An event of the store, decoded: what is left to do takes no time.
+/// An event of the store, decoded: applying it takes no time.
 pub(super) enum Change {
     Put { key: Key, reading: Shared, revision: Revision },
     Delete { key: Key, revision: Revision },

@@ -37,7 +37,7 @@ pub enum Event {
     Deleted {
         /// The last state, under the revision of the deletion.
         object: Arc<Cached>,
-        /// The same as it was stored.
+        /// The last state as it was stored.
         previous: Arc<Cached>,
     },
 }
@@ -49,7 +49,7 @@ impl Event {
         }
     }
 
-    /// Bytes that it may be the only one to keep: what is there now the cache has anyway.
+    /// Bytes that only this event may keep in memory: the present objects the cache has anyway.
     fn size(&self) -> usize {
         match self {
             Self::Put { object, previous } => {
@@ -72,7 +72,7 @@ struct Change {
 #[derive(Default)]
 pub(super) struct State {
     objects: BTreeMap<Key, Arc<Cached>>,
-    /// What they count.
+    /// What the objects count of the capacity.
     sums: Sums,
     /// Objects that cannot be read, and why.
     broken: BTreeMap<Key, String>,
@@ -90,7 +90,7 @@ pub(super) struct State {
 /// Changes for a watcher.
 pub(super) struct Changes {
     pub events: Vec<Event>,
-    /// Everything up to here was looked at.
+    /// Every change up to this revision was looked at.
     pub reached: Revision,
     /// The window holds later changes, which may be of the range or not.
     pub more: bool,
@@ -107,7 +107,7 @@ impl State {
         self.revision
     }
 
-    /// Changes after this one are known.
+    /// Changes after this revision are known.
     pub(super) fn oldest(&self) -> Revision {
         self.oldest
     }
@@ -183,10 +183,10 @@ impl State {
         })
     }
 
-    /// The memory that it takes to read this of the store: as much as there is now, and what a
-    /// store looks at of its changes since.
+    /// The memory that a read of the store will take: for the objects about what they take now, and
+    /// for the changes since `at` what a store looks at.
     pub(super) fn foresee(&self, range: &Prefix, request: &PageRequest) -> usize {
-        /// Of a change that is looked at; no store tells of more changes.
+        /// Bytes of a change that is looked at, and the most changes that a store tells of.
         const CHANGE: u64 = 160;
         const CHANGES: u64 = 20_000;
         let (begin, end) = range.bounds();
@@ -200,8 +200,8 @@ impl State {
         super::COPIES * part + looked_at
     }
 
-    /// Part of a range as it was at a revision, out of the present and the changes since. Absent
-    /// when these do not reach so far back, or hold something that cannot be read.
+    /// Part of a range as it was at a revision, out of the present objects and the changes since.
+    /// Absent when the window does not reach so far back, or an object cannot be read.
     pub(super) fn page(
         &self,
         range: &Prefix,
@@ -255,7 +255,7 @@ impl State {
             rest.0 = Bound::Excluded(key);
             objects.push(Arc::clone(object));
         }
-        // No key is looked at: with many objects they lie all over the memory.
+        // Counting looks at no key: with many objects the keys lie all over the memory.
         let remaining = if more && request.count {
             let changed = before.range::<Key, _>(rest);
             let changed = changed.map(|(key, previous)| {
@@ -276,7 +276,7 @@ impl State {
         })
     }
 
-    /// What a list of the store showed, without any changes yet.
+    /// The state that a list of the store showed, without any changes yet.
     pub(super) fn listed(read: Vec<(Key, Shared)>, revision: Revision) -> Self {
         let mut state = Self { oldest: revision, revision, ..Self::default() };
         for (key, reading) in read {
@@ -332,7 +332,7 @@ impl State {
 
     pub(super) fn delete(&mut self, key: Key, revision: Revision) {
         self.broken.remove(&key);
-        // An object that could not be read was shown to nobody, so nobody misses its deletion.
+        // No watcher was shown an object that could not be read, so none misses its deletion.
         if let Some(object) = self.remove(&key) {
             let (previous, object) = (Arc::clone(&object), Arc::new(object.last_seen(revision)));
             self.record(key, revision, Ok(Event::Deleted { object, previous }));
@@ -350,7 +350,7 @@ impl State {
         let size = event.as_ref().map_or(0, Event::size);
         self.kept += size;
         self.window.push_back(Change { key, revision, size, event });
-        // The last one stays, however large it is: those who wait for it are only now told.
+        // The last change stays, however large it is: its watchers are woken only after this.
         while self.kept > window()
             && self.window.len() > 1
             && let Some(gone) = self.window.pop_front()
@@ -367,7 +367,7 @@ impl State {
         Some(self.window.range(start..).map(|change| &change.key))
     }
 
-    /// Of up to `limit` changes after `reached`, those of the range.
+    /// The changes of a range among the next `limit` changes after `reached`.
     pub(super) fn changes(
         &self,
         range: &Range,

@@ -13,7 +13,7 @@ use prometheus::{Histogram, HistogramOpts};
 pub const WAITS: [f64; 13] =
     [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
 
-/// Lists that one place served.
+/// Counts of the lists that one place, cache or store, served.
 #[derive(Debug, Default)]
 pub struct Served {
     lists: AtomicU64,
@@ -27,7 +27,7 @@ pub struct Served {
 pub struct Listed {
     pub lists: u64,
     pub fetched: u64,
-    /// Looked at; less than were fetched when the page was full before.
+    /// Objects put to the selector; fewer than were fetched when the page was full before.
     pub evaluated: u64,
     pub returned: u64,
 }
@@ -57,18 +57,18 @@ impl Served {
 pub enum Consistent {
     /// The cache caught up.
     Cache,
-    /// It did not, and the store answered.
+    /// The cache did not catch up, and the store answered.
     Store,
-    /// It could not tell.
+    /// The cache could not answer, and the store was not asked.
     CacheFailed,
-    /// It did not, and neither could the store.
+    /// The cache did not catch up, and the store could not answer, either.
     StoreFailed,
 }
 
 impl Consistent {
     pub const ALL: [Self; 4] = [Self::Cache, Self::Store, Self::CacheFailed, Self::StoreFailed];
 
-    /// Was it answered? Was the store asked?
+    /// The labels `success` and `fallback`: was the read answered, and was the store asked?
     pub fn labels(self) -> [&'static str; 2] {
         match self {
             Self::Cache => ["true", "false"],
@@ -85,7 +85,7 @@ pub struct Tally {
     pub cached: Served,
     pub stored: Served,
     consistent: [AtomicU64; Consistent::ALL.len()],
-    /// Has no name of its own.
+    /// The metric gets its name in `handlers/objects.rs`.
     pub waits: Histogram,
 }
 

@@ -1,10 +1,10 @@
 //! One watch: reads the window at its own pace.
 //!
-//! Nothing is sent to it but "look again", so a slow watcher holds up nobody and needs no
-//! buffer; when the window goes faster than it reads, it ends with `TooOld`. The first change
-//! after a pause is seen at once; those that come right behind it are taken together, or each
-//! would cost every watcher a wake-up and a write to its connection: the longer the more there
-//! are who would be woken.
+//! A watcher is sent nothing but "look again", so a slow one holds up no other and needs no buffer;
+//! when the window moves faster than the watcher reads, the watch ends with `TooOld`. The first
+//! change after a pause is seen at once. Changes right behind it are taken together, or each would
+//! cost every watcher a wake-up and a write to its connection; the more watchers there are, the
+//! longer the pause between two looks.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -18,14 +18,14 @@ use super::{super::storage::Revision, Cache, Error, Event, range::Range};
 /// Changes that one look takes along.
 const CHUNK: usize = 256;
 
-/// Between two looks at a window that changes all the time, at least.
+/// Shortest pause between two looks at a window that changes all the time.
 const PACE: Duration = Duration::from_millis(4);
-/// For each who looks at the same: about twice what it costs to wake one and to write to it.
+/// Pause for each watcher of the same range: about twice the cost of waking and writing to one.
 const PACE_EACH: Duration = Duration::from_micros(100);
-/// And at most: nobody notices it of a change that is one of many.
+/// Longest pause: no client notices it in a change that is one of many.
 const SLOWEST: Duration = Duration::from_millis(32);
 
-/// Between two looks of each of so many watchers.
+/// The pause between two looks of a watcher, when so many wait for the same range.
 fn pace(watchers: usize) -> Duration {
     let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
     PACE_EACH.saturating_mul(watchers).clamp(PACE, SLOWEST)
@@ -50,7 +50,7 @@ pub struct Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        // Its own receiver goes first, or it would count as one that waits.
+        // The watcher's own receiver goes first, or the range would still count it.
         let (_, gone) = watch::channel(());
         drop(std::mem::replace(&mut self.changed, gone));
         self.cache.waiting.left(&self.range);
@@ -82,7 +82,7 @@ impl Watcher {
             self.changed.mark_unchanged();
             self.look()?;
             if self.ready.is_empty() && self.failure.is_none() {
-                // The cache cannot go first: this holds it.
+                // The cache cannot be dropped before: this watcher holds it.
                 drop(self.changed.changed().await);
                 let pace = pace(self.cache.waiting.count(&self.range));
                 time::sleep_until(self.found + pace).await;

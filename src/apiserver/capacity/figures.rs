@@ -1,4 +1,4 @@
-//! Numbers about what is stored, taken when somebody scrapes.
+//! Metrics of what is stored, taken when Prometheus scrapes.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -72,7 +72,7 @@ impl Collector for Figures {
         self.bytes.set(number(sums.all));
         self.limit.set(number(all));
         self.namespace_limit.set(number(namespace));
-        // A series of each namespace would be without end.
+        // A series for each namespace would be unbounded.
         self.fullest.set(number(sums.namespaces.values().copied().max().unwrap_or_default()));
         self.refused.reset();
         for scope in Scope::EACH {

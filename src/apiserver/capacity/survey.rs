@@ -1,4 +1,4 @@
-//! What is stored, counted before anything of it is kept.
+//! Counts the stored objects, before any of them is kept in memory.
 
 use futures::TryStreamExt as _;
 
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     pub objects: usize,
-    /// As [`counted`].
+    /// Bytes, as [`counted`] counts them.
     pub bytes: usize,
 }
 
@@ -29,7 +29,7 @@ pub async fn survey(store: &dyn Storage) -> Result<Survey, storage::Error> {
 }
 
 impl Survey {
-    /// Why a process with these bounds serves none of it.
+    /// Why a process with these bounds serves no object of the store.
     pub fn too_much(&self, bounds: Bounds) -> Option<String> {
         let Self { objects, bytes } = self;
         let Bounds { limit, startable, .. } = bounds;

@@ -1,5 +1,5 @@
-//! A serving certificate from files (`--tls-cert-file`, `--tls-private-key-file`), read again
-//! every minute, as whoever renews it writes it without telling us.
+//! A serving certificate from files (`--tls-cert-file`, `--tls-private-key-file`), read again every
+//! minute, since the program that renews the files does not tell us.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{error::chain, runtime::Shutdown};
 
 const POLL: Duration = Duration::from_secs(60);
 
-/// Where the pair lies.
+/// Where certificate and key lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     pub certificate: PathBuf,

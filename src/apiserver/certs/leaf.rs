@@ -76,7 +76,7 @@ fn signed(
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// A certificate that nobody trusts, for the time before there is a real one: (certificate, key).
+/// A certificate that no client trusts, for the time before a real one: (certificate, key).
 pub fn self_signed() -> (String, String) {
     let made = KeyPair::generate().and_then(|key| {
         let certificate = params(LEAF_LIFE, "navigator-apiserver-starting").self_signed(&key)?;
@@ -96,7 +96,7 @@ fn params(life: Duration, name: &str) -> CertificateParams {
     params
 }
 
-/// What we look at in a certificate.
+/// The facts of a certificate that renewal looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub not_before: i64,
@@ -105,7 +105,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Of the first certificate in `pem`.
+    /// The facts of the first certificate in `pem`.
     pub fn read(pem: &str) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
@@ -126,7 +126,7 @@ impl Facts {
         })
     }
 
-    /// Two thirds of its life are over.
+    /// Two thirds of the certificate's life are over.
     pub fn is_due(&self, now: i64) -> bool {
         now >= self.not_before + (self.not_after - self.not_before) / 3 * 2
     }

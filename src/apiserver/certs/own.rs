@@ -1,9 +1,9 @@
 //! Our own CA and leaf, kept in a Secret of the install's namespace and shared by all replicas.
 //!
-//! Whoever comes first makes them; a compare-and-swap decides who was first. The leaf is renewed
-//! after two thirds of its life, and so is the CA: the new one is published beside the old one
-//! before any leaf of it is served. A Secret that cannot be used stops the start: it is a person's
-//! to repair or delete.
+//! The first replica makes them; a compare-and-swap decides which replica is first. The leaf is
+//! renewed after two thirds of its life, and so is the CA: the new one is published beside the old
+//! one before any leaf of it is served. A Secret that cannot be used stops the start: it is a
+//! person's to repair or delete.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ const CA_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// Between looks at Secret and APIServices: another replica or a person may have changed them.
+/// Pause between looks at Secret and APIServices: another replica or a person may change them.
 const LATER: Duration = Duration::from_secs(15);
 const SOON: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ pub enum OwnError {
 }
 
 impl OwnError {
-    /// Is it a person's to repair?
+    /// Must a person repair the Secret?
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Secret(_) | Self::Timeout)
     }
@@ -89,7 +89,8 @@ impl Own {
         Self { client, secrets, names: names_of(namespace), serving }
     }
 
-    /// Looks until shutdown. Ready once the certificate is served and the APIServices trust it.
+    /// Looks after the certificates until shutdown. Ready once the certificate is served and the
+    /// APIServices trust it.
     ///
     /// # Errors
     /// When the Secret cannot be used at the first look.
@@ -138,7 +139,7 @@ impl Own {
         Ok(())
     }
 
-    /// Is the CA bundle in both APIServices? Each new reason why not is said once.
+    /// Is the CA bundle in both APIServices? Each new reason why not is logged once.
     async fn publish(&self, material: &Material, said: &mut String) -> bool {
         let ensured = bundle::ensure(&self.client, &material.ca.certificate);
         let text = match tokio::time::timeout(ANSWER, ensured).await {
@@ -156,8 +157,8 @@ impl Own {
         false
     }
 
-    /// What the Secret holds, after making or renewing what is due. Loses to other replicas that
-    /// were faster, and then takes theirs.
+    /// The Secret's material, after making or renewing what is due. When another replica was
+    /// faster, its material is taken.
     async fn material(&self) -> Result<Material, OwnError> {
         loop {
             let stored = self.secrets.get_opt(SECRET).await?;
@@ -304,7 +305,7 @@ mod tests {
         assert_ne!(first_certificate(new), before);
         assert_ne!(renewed.ca.key, made.ca.key);
         assert_ne!(renewed.leaf, made.leaf);
-        // Of a bundle only the one in use is kept, and none that is of no use.
+        // Of the old bundle only the CA in use is kept, and not even that once it has expired.
         let again = renew_at(Some(&renewed), &names, due).unwrap().expect("due");
         assert_eq!(again.ca.certificate.matches("BEGIN CERTIFICATE").count(), 2);
         assert!(again.ca.certificate.contains(first_certificate(new)));

@@ -8,8 +8,8 @@ use crate::apiserver::{
     status::ApiError,
 };
 
-/// Writes end earlier than reads: whoever waits for one holds nothing else up meanwhile
-/// (kube-apiserver's `requestTimeoutUpperBound`).
+/// Limit of a write, lower than that of a read, as kube-apiserver has it
+/// (`requestTimeoutUpperBound`).
 const WRITES: Duration = Duration::from_secs(34);
 
 /// When a request is ended, in its extensions.
@@ -19,7 +19,7 @@ pub struct Deadline(pub Instant);
 /// The server's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Of every request that is no watch; `?timeout=` can make it less.
+    /// Limit of every request that is no watch; `?timeout=` can make it less.
     pub request: Duration,
 }
 
@@ -29,7 +29,7 @@ impl Default for Deadlines {
     }
 }
 
-/// The limit of one request and what is said when it is over.
+/// The limit of one request, and the message when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) after: Duration,
@@ -67,7 +67,7 @@ impl Deadlines {
     }
 }
 
-/// A Go duration: `1m30s`, `500ms`, `0`. Negative ones are none.
+/// A Go duration: `1m30s`, `500ms`, `0`. A negative one is refused.
 fn parse_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

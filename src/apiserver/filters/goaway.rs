@@ -1,9 +1,10 @@
 //! Which answer is the last of its HTTP/2 connection.
 //!
-//! Whoever is not known gets one answer for each connection, also who resets the stream before
+//! An unknown client gets one answer for each connection, even if it resets the stream before
 //! (kube-apiserver's `UnauthenticatedHTTP2DOSMitigation`, after CVE-2023-44487). Connections of
-//! others last as long as they like, which keeps all clients at the replica that started first; so
-//! some may be ended by chance (`--goaway-chance`). Requests that are under way are answered.
+//! other clients last as long as they like, which keeps all clients at the replica that started
+//! first; so some may be ended by chance (`--goaway-chance`). Requests that are under way are
+//! answered.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -13,7 +14,7 @@ use std::{
 use rand::Rng;
 use tokio::{sync::Notify, time::Instant};
 
-/// For a client to hear that its connection ends. Who asks once more later is not listening.
+/// Time for a client to hear that its connection ends. A later request shows that it ignores it.
 const HEARD: Duration = Duration::from_secs(5);
 
 /// The end of an HTTP/2 connection, in the extensions of its requests. Clones are one.
@@ -35,7 +36,7 @@ impl Farewell {
         }
     }
 
-    /// Waits until it is said. Cancel-safe, for one that waits.
+    /// Waits until farewell is said. Cancel-safe, for a single waiter.
     pub async fn said(&self) {
         self.0.waiting.notified().await;
     }
@@ -47,13 +48,14 @@ impl Farewell {
         }
     }
 
-    /// Waits until a client asks that should have heard. Cancel-safe, for one that waits.
+    /// Waits until a client that should have heard sends a request. Cancel-safe, for a single
+    /// waiter.
     pub async fn ignored(&self) {
         self.0.ignored.notified().await;
     }
 }
 
-/// Says farewell in the end, unless it becomes known whose the request is.
+/// Says farewell when it is dropped, unless the request's user became known.
 pub(super) struct Stranger(Option<Farewell>);
 
 impl Stranger {
@@ -61,7 +63,7 @@ impl Stranger {
         Self(farewell)
     }
 
-    /// It is somebody's who may ask again.
+    /// The request's client may send more requests on this connection.
     pub(super) fn known(&mut self) {
         self.0 = None;
     }
@@ -83,7 +85,7 @@ impl Goaway {
     /// At most one request of fifty.
     pub const MOST: f64 = 0.02;
 
-    /// Fails unless it is from 0 to [`Goaway::MOST`].
+    /// Fails unless `chance` is from 0 to [`Goaway::MOST`].
     pub fn new(chance: f64) -> Result<Self, String> {
         if (0.0..=Self::MOST).contains(&chance) {
             return Ok(Self(chance));

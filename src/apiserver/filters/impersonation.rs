@@ -2,8 +2,8 @@
 //!
 //! The rules are kube-apiserver's (`endpoints/filters/impersonation.go`, 1.34): each thing that is
 //! asked for is authorized by itself, as the verb `impersonate`, for the user who asks. That goes
-//! for users whom the front proxy names, too: it takes away these headers when it has followed
-//! them, so none comes from there.
+//! for users whom the front proxy names, too: the proxy takes away these headers when it has
+//! followed them, so none comes from there.
 
 use axum::{body::Body, response::IntoResponse};
 use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
@@ -31,7 +31,7 @@ const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// The group of users' ids and extras.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// One thing that somebody wants to be.
+/// One attribute of the user that a request asks to be.
 #[derive(Debug, PartialEq, Eq)]
 enum Part {
     User(String),
@@ -41,7 +41,7 @@ enum Part {
     Uid(String),
 }
 
-/// Whom a request wants to be taken for.
+/// The user that a request asks to impersonate.
 #[derive(Debug)]
 pub(super) struct Wanted(Vec<Part>);
 
@@ -50,7 +50,7 @@ pub(super) struct Wanted(Vec<Part>);
 pub(super) struct Nobody(Vec<Part>);
 
 impl Wanted {
-    /// `None` when the request is its sender's own. The headers are gone afterwards.
+    /// `None` when the request impersonates no user. The headers are gone afterwards.
     pub(super) fn take(headers: &mut HeaderMap) -> Result<Option<Self>, Nobody> {
         let parts = read(headers);
         let ours = |name: &str| [USER, GROUP, UID].contains(&name) || name.starts_with(EXTRA);
@@ -65,7 +65,7 @@ impl Wanted {
         }
     }
 
-    /// The user as whom the request goes on, when `user` may be that one.
+    /// The user as which the request goes on, if `user` may impersonate it.
     pub(super) async fn authorize(
         self,
         user: &User,
@@ -125,7 +125,7 @@ fn service_account(user: &str) -> Option<(String, String)> {
 }
 
 impl Part {
-    /// What the rules of access are asked.
+    /// The request that authorization is asked about.
     fn asked(&self) -> RequestInfo {
         let (group, version, resource, subresource, namespace, name) = match self {
             Self::User(name) => ("", "", "users", "", "", name),

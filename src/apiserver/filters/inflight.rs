@@ -16,7 +16,7 @@ use crate::apiserver::{
     status::ApiError,
 };
 
-/// Of all seats of a kind, one in so many is one user's at most.
+/// One user may have all seats of a kind, divided by this.
 const USERS: usize = 4;
 
 /// Watches of one user at one time; pods that share a ServiceAccount count each for itself. A
@@ -31,7 +31,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// kube-apiserver's.
+    /// kube-apiserver's limits.
     fn default() -> Self {
         Self { reading: 400, mutating: 200 }
     }
@@ -48,7 +48,7 @@ pub(super) struct Inflight {
 struct Seats {
     kind: &'static str,
     all: usize,
-    /// Those that one user may have.
+    /// Seats that one user may have.
     share: usize,
     taken: Mutex<Taken>,
 }
@@ -56,7 +56,7 @@ struct Seats {
 #[derive(Default)]
 struct Taken {
     all: usize,
-    /// By user name; absent for none.
+    /// Seats by user name; a user without a seat is absent.
     by_user: HashMap<String, usize>,
 }
 

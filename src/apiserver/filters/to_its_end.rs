@@ -1,4 +1,4 @@
-//! A future that comes to its end, also when nobody waits for it any more.
+//! A future that comes to its end, also when its caller no longer waits for it.
 
 use std::{
     pin::Pin,
@@ -7,8 +7,8 @@ use std::{
 
 use tokio::runtime::Handle;
 
-/// Runs where it is waited for, and, once it is dropped before its end, as a task of its own.
-/// Most are waited for, and spare the task and its wake-ups.
+/// The future runs within its caller, and as a task of its own once the caller drops it before its
+/// end. Most callers wait, and spare the task and its wake-ups.
 pub(super) struct ToItsEnd<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
 
 impl<F: Future<Output: Send> + Send + 'static> ToItsEnd<F> {
@@ -22,7 +22,7 @@ impl<F: Future<Output: Send> + Send + 'static> Future for ToItsEnd<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let Some(future) = &mut self.0 else {
-            // Who is ready is not polled again.
+            // A future that was ready is not polled again.
             return Poll::Pending;
         };
         let polled = future.as_mut().poll(context);

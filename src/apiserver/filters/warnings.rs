@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderValue;
 
-/// Characters of all warnings together; beyond it each is cut to [`CUT`].
+/// Most characters of all warnings together; when they have more, each is cut to [`CUT`].
 const TOTAL: usize = 4096;
 const CUT: usize = 256;
 /// Texts that are kept; more never fit.

@@ -46,7 +46,7 @@ const RESPONSES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 /// Bytes of an event: 1 KiB to 128 KiB.
 const EVENTS: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 
-/// What is told of requests.
+/// The metrics of requests, for their reference.
 pub(crate) fn catalogue(scheme: &'static Scheme) -> Vec<Described> {
     let total = Metrics::new().requests;
     described(&RequestMetrics::new(scheme, total).collectors())
@@ -67,8 +67,8 @@ pub(super) struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// `total` counts requests that are answered before they get here, too; whoever made it has
-    /// registered it.
+    /// `total` counts requests that are answered before they get here, too; [`Metrics`] registers
+    /// it.
     pub(super) fn register(
         registry: &Registry,
         scheme: &'static Scheme,
@@ -171,7 +171,7 @@ impl RequestMetrics {
         ]
     }
 
-    /// What the store takes now; a size that nobody can tell is not told.
+    /// Sets the store's size; a store that cannot tell its size has no series.
     pub(super) fn set_store_size(&self, size: Option<Size>) {
         self.store_size.reset();
         if let Some(Size { of, bytes }) = size {
@@ -252,7 +252,7 @@ impl Running<'_> {
     }
 }
 
-/// Whoever answered in the handler's place, or went away, has dropped it.
+/// A dropped request was answered in the handler's place, or its client went away.
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         if self.ended {

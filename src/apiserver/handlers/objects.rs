@@ -1,4 +1,4 @@
-//! Numbers about what is stored, taken from the caches when somebody scrapes.
+//! Metrics of what is stored, taken from the caches when Prometheus scrapes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::apiserver::{
 
 const WAITED: &str = "apiserver_watch_cache_read_wait_seconds";
 
-/// Upstream's names.
+/// Metrics of the caches, under upstream's names.
 pub(in crate::apiserver) struct Objects {
     registries: Vec<Arc<Registry>>,
     descriptions: Vec<Desc>,

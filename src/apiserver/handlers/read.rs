@@ -58,7 +58,7 @@ pub(super) async fn list(target: &Target<'_>, options: &ListOptions) -> Result<R
     respond_page(&output, &viewer, page).await
 }
 
-/// What a list may weigh that is made as one tree.
+/// Most bytes of a list that is made as one tree.
 const SHORT: usize = 1 << 20;
 
 /// A list as the client wants it. JSON is sent out of what the cache holds, item by item, so that
@@ -81,7 +81,7 @@ async fn respond_items(output: &Output, viewer: &Viewer, page: Page) -> Result<R
         && let Some(head) = viewer.list_head(&page.meta)?
     {
         let pieces = list_pieces(head.to_string(), *viewer, page);
-        // What is made for this list alone is not there before it is sent.
+        // Items that are made for this list alone are not made before they are sent.
         if viewer.is_kept() || bytes <= SHORT {
             let parts = load::work(bytes, || pieces.collect());
             return output.respond_parts(StatusCode::OK, parts);
@@ -110,7 +110,7 @@ async fn respond_items(output: &Output, viewer: &Viewer, page: Page) -> Result<R
     load::sent(response, share).await
 }
 
-/// JSON and YAML of which only one item is a tree at a time.
+/// A list in JSON or YAML of which only one item is a tree at a time.
 fn long_text(output: Output, viewer: Viewer, page: Page) -> Result<Response<Body>> {
     let around = output.around_items(&viewer.list_around(ITEM, &page.meta)?)?;
     let [before, between, behind] = around.map(Bytes::from);
@@ -122,7 +122,7 @@ fn long_text(output: Output, viewer: Viewer, page: Page) -> Result<Response<Body
     output.respond_pieces(StatusCode::OK, pieces)
 }
 
-/// The same in protobuf, where the length of the whole stands before it.
+/// A long list in protobuf, where the length of the whole stands before it.
 fn long_protobuf(
     output: &Output,
     viewer: Viewer,
@@ -140,13 +140,13 @@ fn long_protobuf(
     output.respond_pieces(StatusCode::OK, pieces)
 }
 
-/// Compact JSON, out of items that are shared.
+/// A list in compact JSON, out of items that are shared.
 fn list_pieces(
     mut head: String,
     viewer: Viewer,
     page: Page,
 ) -> impl Iterator<Item = Bytes> + Send + Unpin + 'static {
-    // The head goes on behind its closing brace.
+    // The items are a field of the head, before its closing brace.
     head.pop();
     head.push_str(",\"items\":[");
     let items = page.items.into_iter().enumerate().flat_map(move |(at, object)| {

@@ -1,7 +1,7 @@
 //! Watch: one JSON object per line, or one message per frame, sent as soon as it is known.
 //!
-//! Owns the stream: initial state, changes, bookmarks, the end. Lines that are there go to the
-//! connection together, and the body never waits for a second one.
+//! Owns the stream: initial state, changes, bookmarks, the end. Lines that are ready go to the
+//! connection together, and the body never waits for a second line.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -35,9 +35,9 @@ use crate::{
 pub const LEAST: Duration = Duration::from_secs(1800);
 /// Bytes of a selector that every watch may have.
 const SHORT: usize = 512;
-/// Between bookmarks.
+/// Time between bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
-/// Lines are gathered until a frame has so many bytes: that of a TLS record.
+/// Lines are gathered until a frame has so many bytes: those of a TLS record.
 const FRAME: usize = 16 * 1024;
 /// The last bookmark comes this long before the end, so that the client still reads it.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
     let kept = if weight > SHORT { account::take(Use::Kept, weight).await? } else { Share::NONE };
     let registry = target.registry;
     let events = registry.watch(&target.operation.namespace, selector, options).await;
-    // Clients expect these two before the stream begins and every other one in it.
+    // Clients expect these two errors as a response, and every other one within the stream.
     let events = match events {
         Err(error) if matches!(error.code().as_u16(), 400 | 429) => return Err(error),
         outcome => outcome,
@@ -122,9 +122,9 @@ struct Feed {
     registry: Arc<Registry>,
     viewer: Viewer,
     encoding: Encoding,
-    /// What exists already and was not sent yet.
+    /// Objects of the initial state that were not sent yet.
     state: VecDeque<Arc<Cached>>,
-    /// The state was sent when the client has seen this revision.
+    /// The revision of the bookmark that ends the initial state.
     state_ends: Option<Revision>,
     /// A line that goes before further events.
     pending: Option<Bytes>,
@@ -169,9 +169,10 @@ impl Feed {
             tokio::select! {
                 biased;
                 () = self.shutdown.triggered() => return None,
-                // What this store says about an object that it lacks must not be believed.
+                // A store that is not ours may lack an object; clients must not believe it.
                 () = self.guard.until_refused() => return None,
-                // Before the events: to a client that is always behind these come in time, too.
+                // These go before the events, so that a client that is always behind gets them in
+                // time.
                 () = sleep_until(self.end) => return None,
                 () = sleep_until(bookmark_due.unwrap_or(self.end)), if bookmark_due.is_some() => {
                     let revision = events.bookmark().to_string();
@@ -195,7 +196,7 @@ impl Feed {
         }
     }
 
-    /// Lines that can be sent at once. One by itself is not copied. A frame takes no more memory
+    /// Lines that can be sent at once. A single line is not copied. A frame takes no more memory
     /// than it has bytes: connections bound what they hold by these.
     fn frame(&mut self) -> Option<Bytes> {
         let mut lines = vec![self.line()?];
@@ -267,7 +268,7 @@ impl Feed {
     }
 }
 
-/// A line that is shared with nobody.
+/// A line that no other watcher shares.
 fn line(encoding: Encoding, type_: &str, object: &Value) -> Bytes {
     if encoding == Encoding::Protobuf {
         return protobuf::frame(type_, object).expect("a watch shows metadata and Status alone");

@@ -20,7 +20,7 @@ use crate::apiserver::{
     view::Viewer,
 };
 
-/// What a body means, and the room for everything that is made of it.
+/// Reads a body, and takes memory for everything that is made of it.
 async fn understand<T>(
     target: &Target<'_>,
     body: Arrived,
@@ -42,7 +42,7 @@ pub(super) async fn create(
     let (document, share) = understand(target, body, read).await?;
     let mut call = target.call();
     let created = target.registry.create(&mut call, document, options).await;
-    // A refusal carries them too.
+    // A refusal carries the warnings, too.
     target.warn(call);
     let created = created?;
     if let Some(subject) = target.subject {
@@ -110,7 +110,7 @@ pub(super) async fn apply(
     respond_written(code, &output, &viewer, &object)
 }
 
-/// An object that was written, out of the form in which the cache shares it.
+/// The response to a write, made of the form that the cache shares.
 fn respond_written(
     code: StatusCode,
     output: &Output,

@@ -1,8 +1,8 @@
 //! One look at the store and at its record: what may be served, and what a person has to do.
 //!
-//! The record is read first: others only move it forward, so the store is never behind a record
-//! that was read before it. Its revision is moved in steps, so that heartbeats alone hardly
-//! write it, and at once after something was created or deleted.
+//! The record is read first: other replicas only move it forward, so the store is never behind a
+//! record that was read before it. The record's revision is moved in steps, so that heartbeats
+//! alone hardly write it, and at once after an object was created or deleted.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Judge {
             let opened = id.filter(|_| other.is_none());
             return match opened {
                 Some(id) => match self.without_record(&id, revision).await {
-                    // What this process remembers is not what is there.
+                    // The store was replaced since this process opened it.
                     Err(Error::Store(storage::Error::Replaced { .. })) => {
                         Ok(Verdict::Over(ACCEPTED.to_owned()))
                     }
@@ -94,7 +94,7 @@ impl Judge {
             self.seen_lost = true;
             let explanation = self.explain_loss(&id, &lost.why);
             if record.lost.is_none() {
-                // The next process will not have seen it.
+                // The next process will not have seen the loss, so the record tells it.
                 let revision = record.revision.map_or(lost.reached, |old| old.max(lost.reached));
                 let (revision, lost) = (Some(revision), Some(lost.why));
                 self.write(Record { revision, lost, ..record }).await?;
@@ -122,7 +122,7 @@ impl Judge {
         Ok(Verdict::Ours)
     }
 
-    /// Records how far the store has come before nobody looks any more.
+    /// Records how far the store has come, before the process ends.
     pub(super) async fn last_word(&self) -> Result<(), Error> {
         let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(Record::from);
         let Sight { id, revision, other, lost } = self.store.sight().await?;
@@ -147,12 +147,12 @@ impl Judge {
         }
     }
 
-    /// A person accepts the store as it is. Whoever knows a later state of it has to list again.
+    /// A person accepts the store as it is. Clients that know a later state of it list again.
     async fn accept(&self, id: &str, now: Revision, record: Record) -> Result<Verdict, Error> {
         let past = record.revision.map_or(now, |reached| reached.max(now));
         let revision = match self.store.advance(past).await {
             Ok(revision) => revision,
-            // What this process remembers is not what is there.
+            // The store was replaced since this process opened it.
             Err(storage::Error::Replaced { .. }) => {
                 return Ok(Verdict::Over(ACCEPTED.to_owned()));
             }
@@ -174,7 +174,7 @@ impl Judge {
     }
 
     /// Records the store in use as ours, unless a database would be deleted for it. Of several
-    /// replicas that try, one succeeds and the others compare themselves with it.
+    /// replicas that try, one succeeds and the others compare their store with its record.
     async fn without_record(&self, id: &str, revision: Revision) -> Result<Verdict, Error> {
         let orphans = orphans::find(&self.client, &*self.store, self.scheme).await?;
         if !orphans.is_empty() {
@@ -188,7 +188,7 @@ impl Judge {
                 "The record of the store is missing although the store holds objects; recording \
                  the store again"
             );
-            // Nobody knows how far it had come.
+            // How far the store had come is not known.
             revision = self.store.advance(revision).await?;
         }
         let record = Record::new(id, revision).into_config_map();

@@ -1,5 +1,6 @@
 //! StatefulSets that name a cluster as owner which the store does not have: those that the garbage
-//! collector would delete next. Upstream's of 2018 do, and those of releases before 0.3.
+//! collector would delete next. StatefulSets of upstream's 2018 releases name owners, and so do
+//! those of our releases before 0.3.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::{Api, Client, api::ListParams};
@@ -16,7 +17,7 @@ const PAGE: u32 = 500;
 /// Names that a message has room for.
 pub(super) const NAMED: usize = 3;
 
-/// `namespace/name` of each, and of no more than a message needs.
+/// `namespace/name` of each such StatefulSet, and of no more than a message needs.
 pub(super) async fn find(
     client: &Client,
     store: &dyn Storage,
@@ -51,7 +52,7 @@ pub(super) async fn find(
     }
 }
 
-/// Does the store have this very object? An object that cannot be read is there.
+/// Does the store have this very object? An object that cannot be read counts as there.
 async fn holds(
     store: &dyn Storage,
     scheme: &Scheme,

@@ -17,11 +17,11 @@ pub(super) struct Record {
     pub id: String,
     /// A revision that the store has reached; absent in records of older releases.
     pub revision: Option<Revision>,
-    /// How it showed that the store lost writes; absent again once a person accepted it.
+    /// How a loss of writes showed; absent again once a person accepted the store.
     pub lost: Option<String>,
     /// The id of the store that a person accepts as it is.
     pub accepted: Option<String>,
-    /// As it was read, to be written back.
+    /// The ConfigMap as it was read, to be written back.
     pub read: ConfigMap,
 }
 
@@ -33,7 +33,7 @@ impl Record {
         Self { id: id.to_owned(), revision: Some(revision), read, ..Self::default() }
     }
 
-    /// The ConfigMap to write. What others put into it stays.
+    /// The ConfigMap to write. What others put into the one that was read stays.
     pub(super) fn into_config_map(self) -> ConfigMap {
         let Self { id, revision, lost, accepted, mut read } = self;
         let data = read.data.get_or_insert_default();
@@ -53,7 +53,7 @@ impl From<ConfigMap> for Record {
         let accepted = read.metadata.annotations.as_ref();
         Self {
             id: data(ID).unwrap_or_default(),
-            // A revision beyond what any store counts to is somebody's mistake.
+            // A revision beyond what any store counts to is a mistake in the ConfigMap.
             revision: data(REVISION)
                 .and_then(|text| text.parse().ok())
                 .filter(|revision| *revision < u64::MAX / 4)

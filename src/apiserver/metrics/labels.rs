@@ -1,5 +1,5 @@
-//! What metrics call a request. All values come from small sets: what a client makes up is empty
-//! (CVE-2020-8552).
+//! The labels under which metrics count a request. All values come from small sets: a value that a
+//! client makes up becomes empty (CVE-2020-8552).
 
 use http::Method;
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Said of every request of this server; the aggregator says something else of the same request.
+/// `component` of every request of this server; the aggregator counts the request under another.
 const COMPONENT: &str = "apiserver";
 
 /// Paths that are counted under their own name, in the place of a subresource, as upstream does.
@@ -54,7 +54,7 @@ impl Labels {
         [verb, group, version, resource, subresource, scope, COMPONENT]
     }
 
-    /// With `dry_run` behind the verb.
+    /// The values, with `dry_run` behind the verb.
     pub fn with_dry_run(&self, info: &RequestInfo) -> [&'static str; 8] {
         let dry_run = if info.query.text("dryRun").is_empty() { "" } else { "All" };
         let Self { verb, group, version, resource, subresource, scope } = *self;

@@ -28,7 +28,7 @@ pub(super) struct Write<'a> {
     pub(super) operation: Operation,
     pub(super) part: Part,
     pub(super) name: &'a str,
-    /// What is stored.
+    /// The stored object; absent for creates.
     pub(super) old: Option<&'a Value>,
     pub(super) options: Options<'a>,
 }
@@ -117,7 +117,7 @@ impl Options<'_> {
 }
 
 impl Registry {
-    /// Admits a new object, which webhooks may have changed then.
+    /// Admits a new object, which webhooks may change.
     pub(super) async fn admit_new(
         &self,
         call: &mut Call<'_>,
@@ -140,7 +140,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Admits what an object shall be from now on, which webhooks may have changed then.
+    /// Admits the next state of an object, which webhooks may change.
     pub(super) async fn admit_change(
         &self,
         call: &mut Call<'_>,
@@ -187,7 +187,7 @@ impl Registry {
         let valid = found.as_ref().map_or(Ok(()), |found| Managed::read(found).map(drop));
         match valid {
             Ok(()) => *owners = found,
-            // A webhook that left no sense in the owners of fields leaves them as they were.
+            // When a webhook left invalid `managedFields`, the owners stay as they were.
             Err(why) => call.warnings.push(format!(
                 ".metadata.managedFields was in an invalid state after admission; this could be \
                  caused by an outdated mutating admission controller; please fix your requests: \
@@ -197,7 +197,7 @@ impl Registry {
         Ok(changed)
     }
 
-    /// What is stored, with its owners where webhooks may look at it.
+    /// The stored object, with its owners where webhooks may look at it.
     pub(super) fn seen<'o>(
         &self,
         call: &Call<'_>,
@@ -212,8 +212,9 @@ impl Registry {
         }
     }
 
-    /// May webhooks be asked about such a write? Then it begins with what the store holds: nobody
-    /// outside shall judge what is no more, or be asked twice for it.
+    /// May webhooks be asked about such a write? Then the write begins with the store's object, not
+    /// with the cache's: no webhook shall judge an outdated object, or be asked twice because of
+    /// one.
     pub(super) fn asks_webhooks(&self, call: &Call<'_>, operation: Operation, part: Part) -> bool {
         let webhooks = self.admission.webhooks();
         webhooks.is_some_and(|webhooks| webhooks.may_mean(self.kind, call.version, operation, part))
@@ -253,7 +254,7 @@ impl Registry {
         outcome
     }
 
-    /// Asks validating webhooks about what was found valid.
+    /// Asks validating webhooks about an object that was found valid.
     pub(super) async fn confirm(
         &self,
         call: &Call<'_>,
@@ -268,7 +269,7 @@ impl Registry {
         webhooks.validate(&asked, object.as_ref()).await
     }
 
-    /// The same for a deletion, with all that comes before.
+    /// Asks plugins and all webhooks about a deletion.
     pub(super) async fn admit_delete(&self, call: &Call<'_>, write: Write<'_>) -> Result<()> {
         self.admit(call, write, None).await?;
         self.confirm(call, write, None).await

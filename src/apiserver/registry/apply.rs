@@ -1,7 +1,7 @@
 //! Server-side apply: an object as one manager wants it, merged into what is there.
 //!
-//! Owns the body and its head, and the object that is created when there is none. What becomes of
-//! the object and of its owners is for `api::ownership`.
+//! Owns the body and its head, and the object that is created when there is none. `api::ownership`
+//! decides what becomes of the object and of its owners.
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub struct Apply {
     force: bool,
 }
 
-/// What becomes of an apply.
+/// The outcome of merging an apply.
 pub(super) struct Merged {
     pub(super) object: Document,
     /// The owners from now on.
@@ -56,13 +56,13 @@ impl Apply {
         self.body.weight
     }
 
-    /// It is meant for one state or one object of this name.
+    /// Does the body mean one state, or one object, of this name?
     pub(super) fn names_revision(&self) -> bool {
         let given = |name: &str| self.body.value["metadata"].get(name).is_some();
         given("resourceVersion") || given("uid")
     }
 
-    /// It must say what it is, and what of it is wanted, but not who owns what.
+    /// The body must name its kind and version, and must not bring `managedFields`.
     fn check_head(&self, kind: &dyn Kind, version: Version) -> Result<()> {
         let text = |name: &str| self.body.value[name].as_str().unwrap_or_default();
         let (api_version, named) = (text("apiVersion"), text("kind"));
@@ -78,8 +78,8 @@ impl Apply {
         Ok(())
     }
 
-    /// The object with what is wanted, and without what is wanted no more. `stored` is absent for
-    /// an object that is created.
+    /// The object with the applied fields, and without those that the manager applies no more.
+    /// `stored` is absent for an object that is created.
     pub(super) fn merge(
         &self,
         call: &Call<'_>,
@@ -132,7 +132,7 @@ impl Registry {
                 ask().await?;
             }
             if apply.names_revision() {
-                // It was there once, in the version that is meant.
+                // The state or the object that is meant is there no more.
                 return Err(ApiError::modified(self.resource(), name));
             }
             let new = json!({
@@ -148,7 +148,8 @@ impl Registry {
                 Err(error) if error.reason() == "AlreadyExists" && attempt < ATTEMPTS => {
                     attempt += 1;
                 }
-                // A namespace that is missing says more than the object that is.
+                // The last attempt tells that the object is missing, an earlier one that its
+                // namespace is.
                 Err(error) if error.reason() == "NotFound" && attempt == ATTEMPTS => {
                     return Err(missing);
                 }

@@ -44,7 +44,7 @@ impl Registry {
         self.create_managed(call, body, None, options).await
     }
 
-    /// The same, with owners of its fields; without, all fields are the caller's.
+    /// Creates an object with these owners; without any, the caller's manager owns all fields.
     pub(super) async fn create_managed(
         &self,
         call: &mut Call<'_>,
@@ -120,7 +120,7 @@ impl Registry {
         let mut ready = self.made_ready(&hub, owners.as_ref())?;
         let mut room = self.room(&key, Part::Main, None, (&ready, owners.as_ref()));
         if room.is_err() && managed.is_none() {
-            // Nobody asked for the owners, so the object comes first.
+            // Only an apply needs the owners; otherwise they go, so that the object fits.
             owners = None;
             ready = self.made_ready(&hub, None)?;
             room = self.room(&key, Part::Main, None, (&ready, None));
@@ -138,7 +138,7 @@ impl Registry {
         }
         let room = match room {
             Ok(room) => room,
-            // Whoever may not have the name hears of that.
+            // A name that is taken is told first.
             Err(refused) => return Err(self.not_created(&key, &name, refused).await),
         };
         let mut created = self.store_new(&key, ready).await;
@@ -163,7 +163,7 @@ impl Registry {
         load::work(weight::of(hub), || self.ready(hub, owners))
     }
 
-    /// Hands it to the store and the cache.
+    /// Hands the object to the store and the cache.
     async fn store_new(
         &self,
         key: &storage::Key,
@@ -175,7 +175,7 @@ impl Registry {
         Ok((revision, self.cache.written(offered, revision)))
     }
 
-    /// Why nothing was stored for which there is no room: a name that is taken comes first.
+    /// The error of a create for which there is no room: a name that is taken is told first.
     async fn not_created(&self, key: &storage::Key, name: &str, refused: Refused) -> ApiError {
         match self.store.get(key).await {
             Ok(Some(_)) => self.taken(key, name).await,
@@ -184,7 +184,7 @@ impl Registry {
         }
     }
 
-    /// Why a name cannot be had.
+    /// The error for a name that is taken.
     async fn taken(&self, key: &storage::Key, name: &str) -> ApiError {
         let existing = self.store.get(key).await.ok().flatten();
         match existing.map(|entry| self.object(&entry, Share::NONE)) {
@@ -195,8 +195,8 @@ impl Registry {
         }
     }
 
-    /// What else is wrong with a new object that has fields which it should not have, so that
-    /// nobody mends one mistake to hear of the next.
+    /// All other errors of a new object that has fields which it should not have, so that a user
+    /// need not mend one mistake to hear of the next.
     fn besides(&self, call: &Call<'_>, hub: &Value) -> ErrorList {
         let mut hub = hub.clone();
         let base = meta::text(&hub, "generateName").to_owned();
@@ -227,7 +227,7 @@ impl Registry {
         ApiError::bad_request(message)
     }
 
-    /// Status has a way of its own.
+    /// Removes the status, which is written through its own subresource.
     pub(super) fn drop_status(&self, call: &mut Call<'_>, hub: &mut Value) {
         if self.kind.has_status() {
             call.warnings.extend(warning::status_ignored(hub, None));

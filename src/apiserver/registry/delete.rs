@@ -23,9 +23,9 @@ use crate::{
 /// What became of the object.
 #[derive(Debug)]
 pub enum Deleted {
-    /// It is gone; this is its last state.
+    /// The object is gone; this is its last state.
     Gone(Object),
-    /// Finalizers hold it, or it has time to end.
+    /// Finalizers hold the object, or its grace period runs.
     Pending(Object),
 }
 
@@ -48,7 +48,7 @@ impl Registry {
         self.delete_selected(call, name, &Selector::default(), options).await
     }
 
-    /// The same, of an object that is not found unless the selector chooses what is there now.
+    /// Deletes one object; it counts as not found unless the selector selects it as it is now.
     async fn delete_selected(
         &self,
         call: &Call<'_>,
@@ -57,7 +57,7 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted> {
         let key = self.key(call.namespace, name)?;
-        // As in an update: what the cache knows is good for a write that the store compares.
+        // As in an update: the cache's object is good for a write that the store compares.
         let fresh = options.dry_run || self.asks_webhooks(call, Operation::Delete, Part::Main);
         let mut known = (!fresh).then(|| self.known(&key)).flatten();
         loop {
@@ -127,9 +127,10 @@ impl Registry {
         }
     }
 
-    /// Deletes what a selector selects and returns it as it was listed. Objects that others delete
-    /// meanwhile count as deleted. One that was listed and is not selected any more stays: who may
-    /// delete what a selector chooses must not choose it by a list of the past.
+    /// Deletes the objects that a selector selects and returns them as they were listed. Objects
+    /// that other clients delete meanwhile count as deleted. An object that was listed and is not
+    /// selected any more stays: a user who may delete what a selector selects must not choose it by
+    /// a list of the past.
     pub async fn delete_collection(
         &self,
         call: &Call<'_>,
@@ -138,7 +139,7 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Page> {
         let mut page = self.list(call.namespace, selector, list).await?;
-        // Deletions wait for room one by one, and who waits holds nothing.
+        // Deletions wait for room one by one, and a request that waits must hold none.
         drop(std::mem::take(&mut page.share));
         for object in &page.items {
             match self.delete_selected(call, object.name(), selector, options).await {
@@ -184,8 +185,8 @@ impl Registry {
             meta::bump_generation(&mut next);
             self.kind.end(&mut next);
         }
-        // The collector takes its finalizer away before a controller may have seen it; and no
-        // collector finds the objects of a cluster, which do not name it as owner.
+        // The garbage collector may remove its finalizer before our controller has seen it; and it
+        // does not find the objects of a cluster, which do not name the cluster as owner.
         if self.kind.group() == GROUP && kept.contains(meta::ORPHAN) {
             meta::annotate(&mut next, annotation::ORPHAN, "true");
         }
@@ -227,8 +228,8 @@ impl Registry {
     }
 }
 
-/// Finalizers that stand between the object and its end. An explicit policy replaces what an
-/// earlier one left; without one, what is there counts.
+/// Finalizers that hold the object. An explicit policy replaces the finalizers of an earlier one;
+/// without a policy, those that are there count.
 fn finalizers_after(hub: &Value, propagation: Option<Propagation>) -> Vec<String> {
     let own = [meta::ORPHAN, meta::FOREGROUND];
     let mut names: Vec<String> = meta::finalizers(hub)

@@ -1,4 +1,4 @@
-//! List: all at once from the cache, or page by page from the store.
+//! List: all at once from the cache, or page by page from the cache or the store.
 //!
 //! All pages of a list show the revision of the first one. The token of a page says where the
 //! next one begins and at which revision.
@@ -35,16 +35,16 @@ const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old
 pub struct Page {
     pub items: Vec<Arc<Cached>>,
     pub meta: ListMeta,
-    /// The memory that the items take, unless they are the cache's own.
+    /// The account's memory for the items, unless they are the cache's own.
     pub share: Share,
 }
 
 /// What the cache shows of a range.
 pub(super) struct Shown {
-    /// Those that are selected.
+    /// The objects that are selected.
     pub(super) objects: Vec<Arc<Cached>>,
     pub(super) revision: Revision,
-    /// How many were looked at.
+    /// How many objects were looked at.
     pub(super) fetched: usize,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Shown {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Token {
     v: String,
-    /// -1: at the latest revision, because the right one is gone.
+    /// The revision of the list; -1 for the latest, because the list's own is gone.
     rv: i64,
     /// The last key that was looked at, below the range, followed by NUL.
     start: String,
@@ -240,9 +240,9 @@ impl Registry {
         let mut from_store = false;
         let mut share = Share::NONE;
         loop {
-            // Nobody waits for more who holds something.
+            // A request that waits for memory must hold none.
             drop(mem::take(&mut share));
-            // With a selector nobody knows how many of what follows would be selected.
+            // With a selector it is unknown how many of the objects that follow are selected.
             request.count = limit > 0 && selector.is_everything();
             request.limit = match limit {
                 0 => None,

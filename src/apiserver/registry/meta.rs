@@ -17,7 +17,7 @@ use crate::{
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 
-/// What belongs to the server alone.
+/// Fields that only the server writes.
 const SERVER_FIELDS: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
@@ -60,7 +60,7 @@ pub(super) fn grace(hub: &Value) -> i64 {
     hub["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0)
 }
 
-/// The object goes where the URL says.
+/// Puts the object into the namespace of the URL.
 pub(super) fn settle_namespace(hub: &mut Value, kind: &dyn Kind, namespace: &str) -> Result<()> {
     if !kind.is_namespaced() {
         fields(hub).remove("namespace");
@@ -133,7 +133,7 @@ pub(super) fn generate_name(base: &str) -> String {
     name
 }
 
-/// Owners named twice count once; says so.
+/// Removes owner references that are there twice; returns a warning about them.
 pub(super) fn dedup_owners(hub: &mut Value) -> Option<String> {
     let owners = fields(hub).get_mut("ownerReferences")?.as_array_mut()?;
     let mut seen = HashSet::new();

@@ -1,7 +1,7 @@
-//! Rewrites what lies in the store in an older form, so that a later release may forget it.
+//! Rewrites stored objects of an older form, so that a later release need not read that form.
 //!
-//! Safe beside running servers and safe to repeat: an object is written only when it would come
-//! out differently, and by compare-and-swap, so whoever wrote meanwhile wins.
+//! Safe beside running servers and safe to repeat: an object is written only when it would come out
+//! differently, and by compare-and-swap, so a write that came meanwhile wins.
 
 use tracing::{info, warn};
 
@@ -36,7 +36,8 @@ impl Registry {
         let mut found = Migrated::default();
         let mut request = PageRequest { limit: Some(PAGE), ..PageRequest::default() };
         loop {
-            // Each page as it is now: what is created meanwhile is created in the current form.
+            // Each page is read as of now: objects that are created meanwhile are in the current
+            // form.
             let page = self.store.list(&range, request.clone()).await?;
             request.after = page.entries.last().map(|entry| entry.key.clone());
             for entry in page.entries {
@@ -84,7 +85,7 @@ impl Registry {
                 }
                 Err(error) => return Err(error),
             }
-            // Somebody was faster, perhaps a server of the older release: look again.
+            // Another writer was faster, perhaps a server of the older release: look again.
             match self.store.get(&entry.key).await? {
                 Some(now) => entry = now,
                 None => return Ok(()),

@@ -1,4 +1,4 @@
-//! Who owns the fields of an object that is being written: `metadata.managedFields`.
+//! The field managers of an object that is being written: `metadata.managedFields`.
 //!
 //! Owns what a kind is to [`ownership`](crate::api::ownership): its versions, conversion between
 //! them, and what a write through a part cannot change. Entries whose set did not change keep
@@ -18,8 +18,8 @@ use crate::{
     apiserver::status::{ApiError, Result},
 };
 
-/// Most bytes of entries that a client may bring. Longer ones are those of the object itself, sent
-/// back, or are nobody's.
+/// Most bytes of entries that a client may bring. Longer ones are the object's own, sent back, or
+/// are ignored.
 const MAX_GIVEN: usize = 1024 * 1024;
 
 /// The versions of a kind, around one object.
@@ -50,7 +50,7 @@ impl<'a> Owners<'a> {
         given: Option<&Entries>,
     ) -> Option<Entries> {
         let given = given.filter(|given| {
-            // What is sent back as it was read says nothing, and only servers make so much.
+            // Entries that are sent back as read change nothing; only servers make so many bytes.
             self.part == Part::Main
                 && Some(*given) != self.entries()
                 && given.text().len() <= MAX_GIVEN
@@ -64,7 +64,7 @@ impl<'a> Owners<'a> {
             None => self.managed().unwrap_or_default(),
         };
         if self.stored.is_some() && managed.managers.is_empty() {
-            // Nobody kept owners so far. The first apply begins.
+            // The object's owners were not tracked so far. The first apply begins.
             return None;
         }
         let version = self.kind.api_version(call.version);
@@ -72,7 +72,7 @@ impl<'a> Owners<'a> {
         let nobody_else = managed.managers.values().all(|owned| owned.version == version);
         let (before, after) = match self.stored {
             None => (Value::Null, self.shown(call.version, next)),
-            // Nothing is converted, so what stays as it is need not be looked at.
+            // No version is converted, so equal parts need not be looked at.
             Some(Object { hub, .. }) if is_hub && nobody_else => {
                 let (before, after) = differing(hub, next);
                 (self.shown(call.version, &before), self.shown(call.version, &after))
@@ -95,7 +95,7 @@ impl<'a> Owners<'a> {
         self.stored.and_then(|stored| stored.owners.as_ref())
     }
 
-    /// Who owned what so far.
+    /// The owners as they are stored.
     fn managed(&self) -> Result<Managed, String> {
         self.entries().map_or_else(|| Ok(Managed::default()), Managed::read)
     }
@@ -132,7 +132,7 @@ impl<'a> Owners<'a> {
         })
     }
 
-    /// The object as a version shows it, without what is only a view of it.
+    /// The object as a version shows it, without the surplus that it shows.
     pub(super) fn shown(&self, version: Version, hub: &Value) -> Value {
         without_views(self.kind.encode(version, hub))
     }
@@ -190,7 +190,7 @@ fn same_but(one: &Value, other: &Value, fields: &[&str]) -> bool {
     size(one) == size(other) && own.all(|(name, value)| other.get(name) == Some(value))
 }
 
-/// Both without what is equal in them: fields of maps, and items at the same place.
+/// Two values without their equal parts: fields of maps, and list items at the same place.
 fn differing(old: &Value, new: &Value) -> (Value, Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
@@ -223,13 +223,13 @@ fn differing(old: &Value, new: &Value) -> (Value, Value) {
     }
 }
 
-/// Without the surplus that an older version shows.
+/// Removes the annotation in which an older version shows surplus fields.
 pub(super) fn without_views(mut shown: Value) -> Value {
     let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) else {
         return shown;
     };
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-        // An empty map that stays says that there was one.
+        // A map that was empty before stays.
         if annotations.remove(annotation::SURPLUS).is_some() && annotations.is_empty() {
             metadata.remove("annotations");
         }

@@ -54,7 +54,7 @@ impl Patch {
         patch.apply(object).map_err(|error| Unpatched::Failed(error.why()))
     }
 
-    /// What the patch itself takes in memory.
+    /// Memory that the patch itself takes.
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Json(_, weight) => *weight,
@@ -77,7 +77,7 @@ impl Patch {
         let weight = document.weight;
         let is_list = document.value.as_array().is_some_and(|all| all.iter().all(Value::is_object));
         let patch = serde_json::from_value(document.value).map_err(|error| {
-            // What is no operation is found when it is carried out.
+            // Upstream finds an operation that does not exist only when it applies it: 422.
             if is_list {
                 refused(error)
             } else {
@@ -120,7 +120,7 @@ impl Patch {
         }
     }
 
-    /// Does it look at what the object says of its owners?
+    /// Does the patch look at the object's `managedFields`?
     pub(super) fn looks_at_owners(&self) -> bool {
         let meets = |pointer: &Pointer| {
             let own = Pointer::from_static("/metadata/managedFields");
@@ -135,7 +135,7 @@ impl Patch {
                 };
                 meets(operation.path()) || from.is_some_and(|from| meets(from))
             }),
-            // What they say of owners takes the place of all that there was.
+            // Owners in a merge patch take the place of all that there were.
             Self::Merge(_) | Self::Strategic(_) => false,
         }
     }
@@ -179,7 +179,7 @@ impl Patch {
 struct Effort {
     /// Bytes of JSON that copies add.
     copied: usize,
-    /// Bytes of memory that they take.
+    /// Bytes of memory that these copies take.
     weight: usize,
     /// Items of lists that were looked at or moved.
     moved: usize,
@@ -212,12 +212,12 @@ impl Effort {
                 self.copied
             )));
         }
-        // Small maps take many times their text.
+        // Small maps take many times the memory of their text.
         if self.weight > MAX_TREE {
             let most = MAX_TREE >> 20;
             return Err(refused(format!("copied values take more than {most} MiB of memory")));
         }
-        // A value that nests without end is not even dropped without harm.
+        // Even dropping a value that is nested without end overflows the stack.
         if to.count() + depth > MAX_DEPTH {
             let text = format!("it would be nested more than {MAX_DEPTH} levels deep");
             return Err(refused(text));
@@ -310,7 +310,8 @@ mod tests {
         Patch::json(json!(operations).to_string().as_bytes()).unwrap().apply(object)
     }
 
-    /// Without a limit it ends the process: such a value overflows the stack when it is dropped.
+    /// Without a limit the patch ends the process: the value overflows the stack when it is
+    /// dropped.
     #[test]
     fn a_patch_cannot_nest_without_end() {
         let mut operations = Vec::new();

@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Registry {
-    /// Returns an object. The cache answers, also for the latest when it shows the revision that
-    /// the store states; else that is read from the store.
+    /// Returns an object. The cache answers, also for the latest state when it shows the revision
+    /// that the store states; otherwise the latest state is read from the store.
     pub async fn get(
         &self,
         namespace: &str,
@@ -42,7 +42,7 @@ impl Registry {
             self.cache.get(&key, at_least).await.map_err(|error| self.cache_error(error))?;
         match found {
             Some(found) => Ok((found, Share::NONE)),
-            // The cache may be behind, and "not found" is believed more than it should be.
+            // The cache may be behind, and clients act on "not found", so the store is asked.
             None if at == ReadAt::Any => self.latest(&key, name).await,
             None => Err(ApiError::not_found(self.resource(), name)),
         }
@@ -55,7 +55,7 @@ impl Registry {
         Ok((read.map_err(|error| self.cache_error(error))?, share))
     }
 
-    /// The cache's refusal in a client's words.
+    /// The cache's error, for the client.
     pub(super) fn cache_error(&self, error: cache::Error) -> ApiError {
         use cache::Error;
         match error {

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What a finalizer, an annotation by which a controller works, or one more digit adds.
+/// Bytes that a finalizer, an annotation by which a controller works, or one more digit adds.
 const SLIGHT: usize = 512;
 
 /// Why an object may not be stored as large as it is to be.
@@ -29,7 +29,7 @@ pub(super) enum Refused {
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     all: usize,
-    /// Who owns its fields.
+    /// Bytes of its `managedFields`.
     owners: usize,
 }
 
@@ -70,7 +70,7 @@ impl Registry {
         self.capacity.claim(cache, key, growth, grown).map_err(Refused::Full)
     }
 
-    /// The refusal in a client's words.
+    /// The refusal, for the client.
     pub(super) fn refused(&self, name: &str, refused: Refused) -> ApiError {
         match refused {
             Refused::TooLarge(error) => self.store_error(name, &error),

@@ -49,7 +49,7 @@ impl Change<'_> {
         matches!(self, Self::Apply(_))
     }
 
-    /// Is it as right for another state as for the one that it met?
+    /// May the change be tried again on a later state of the object?
     fn may_be_tried_again(&self) -> bool {
         match self {
             Self::Replace(_) => false,
@@ -72,8 +72,8 @@ impl Registry {
         let key = self.key(call.namespace, name)?;
         let spoken = call.warnings.len();
         let mut attempt = 1;
-        // What the cache knows may be old. A write on it is compared by the store; everything
-        // else that it leads to is found out again from the store.
+        // The cache's object may be old. A write based on it is compared by the store; every other
+        // outcome is worked out again from the store's object.
         let fresh = options.dry_run || self.asks_webhooks(call, Operation::Update, part);
         let mut known = (!fresh).then(|| self.known(&key)).flatten();
         loop {
@@ -112,7 +112,7 @@ impl Registry {
             }
             let mut room = self.room_for(&key, part, &current, ends, (&new, owners.as_ref()));
             if room.is_err() && !change.is_apply() {
-                // Nobody asked for the owners, so the object comes first.
+                // Only an apply needs the owners; otherwise they go, so that the object fits.
                 owners = None;
                 new = ready(None)?;
                 room = self.room_for(&key, part, &current, ends, (&new, None));
@@ -120,7 +120,7 @@ impl Registry {
             let room = match room {
                 Ok(room) => room,
                 Err(refused) if stored.is_some() => return Err(self.refused(name, refused)),
-                // It may be smaller than the object that is there now.
+                // The new object may be smaller than the one that the store holds now.
                 Err(_) => continue,
             };
             if options.dry_run {
@@ -178,7 +178,7 @@ impl Registry {
         (!ends).then(|| self.room(key, part, Some(current), new)).transpose()
     }
 
-    /// Hands it to the store and the cache.
+    /// Hands the object to the store and the cache.
     async fn store_changed(
         &self,
         key: &Key,
@@ -259,7 +259,7 @@ impl Registry {
         let old = self.seen(call, Operation::Update, part, current);
         let write = Write { part, old: Some(old.as_ref()), ..write };
         self.admit_change(call, write, (&mut next, &mut owners), current).await?;
-        // Only now it is known what else changes.
+        // Only now it is known whether more than the owners' times changes.
         let owners = load::work(weight, || owners::settled(owners, &next, current));
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
         let validation = load::work(weight, validate);
@@ -268,8 +268,8 @@ impl Registry {
         Ok((next, owners))
     }
 
-    /// What is given through a part, over what is stored: with the server's own fields, and
-    /// without a revision.
+    /// The object that is given through a part, merged into the stored one: with the server's own
+    /// fields, and without a revision.
     pub(super) fn prepared(&self, part: Part, given: Value, current: &Object) -> Value {
         let mut next = self.kind.merge_update(part, given, &current.hub);
         meta::keep(&mut next, &current.hub);
@@ -293,8 +293,8 @@ impl Registry {
             owners.put_into(&mut shown);
         }
         match (patch, call.version) {
-            // Beside the object's own fields, an older word for one would contradict it. The
-            // hub's own version has none.
+            // An older name of a field would contradict the object's own field beside it. The hub's
+            // own version has no older names.
             (Patch::Merge(document), Version::V1alpha1) => {
                 let mut document = document.clone();
                 let normalized = self.kind.normalize(call.version, &mut document);
@@ -355,8 +355,8 @@ impl Registry {
     }
 }
 
-/// 422 for fields that a patch should not have made. Upstream shows the whole patch first; what
-/// is wrong would stand behind a page of JSON.
+/// 422 for fields that a patch should not have made. Upstream shows the whole patch first; the
+/// error would stand behind a page of JSON.
 fn strict_patch_error(kind: &dyn Kind, name: &str, strict: &[String]) -> ApiError {
     let detail = format!("strict decoding error: {}", strict.join(", "));
     let error = FieldError::new(&Path::new("patch"), Problem::Forbidden, detail);

@@ -29,8 +29,8 @@ pub struct Initial {
 pub enum Observed {
     Added(Arc<Cached>),
     Modified(Arc<Cached>),
-    /// It is gone, or no longer selected: the last state that was, under the revision of the
-    /// change.
+    /// The object is gone, or no longer selected: its last state that was selected, under the
+    /// revision of the change.
     Deleted(Arc<Cached>),
 }
 
@@ -71,8 +71,8 @@ impl Registry {
         Ok(Events { selector, watcher, initial })
     }
 
-    /// A revision that the store itself has not reached was never given out by it: what its client
-    /// knows was lost, so it has to list again. Waiting would let it go on across the gap.
+    /// This store never gave out a revision that it has not reached: the state that the client
+    /// knows was lost, so the client has to list again. Waiting would let it go on across the gap.
     async fn not_of_another_life(&self, asked: Revision) -> Result<()> {
         if asked <= self.cache.revision() {
             return Ok(());
@@ -85,7 +85,7 @@ impl Registry {
         Ok(())
     }
 
-    /// What ended a watch, in a client's words.
+    /// The error that ended a watch, for the client.
     pub fn watch_error(&self, error: crate::apiserver::cache::Error) -> super::ApiError {
         self.cache_error(error)
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::check_length;
 
-/// Requirements and their values in a selector of a request.
+/// Most requirements and values in a selector of a request.
 const MOST_VALUES: usize = 1000;
 
 /// Requirements that must all hold.
@@ -35,7 +35,7 @@ enum Operator {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Values {
     text: Box<str>,
-    /// Where each ends.
+    /// Where each value ends in the text.
     ends: Box<[u32]>,
 }
 
@@ -91,7 +91,7 @@ impl Labels {
         Self(labels.into())
     }
 
-    /// The same, of an object of Kubernetes' own.
+    /// The labels of an object of Kubernetes' own.
     pub fn of_map(labels: Option<&BTreeMap<String, String>>) -> Self {
         let pairs = labels.into_iter().flatten();
         Self(pairs.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect())
@@ -104,7 +104,8 @@ impl Labels {
 }
 
 impl LabelSelector {
-    /// Reads one as requests have it. Fails for one that is too long to be kept and compared.
+    /// Reads a selector as requests have it. Fails for one that is too long to be kept and
+    /// compared.
     pub fn parse(text: &str) -> Result<Self, String> {
         check_length("labelSelector", text)?;
         let mut parser = Parser { tokens: tokens(text), at: 0 };
@@ -162,8 +163,8 @@ impl LabelSelector {
         Ok(Self(labels.chain(expressions).collect::<Result<_, String>>()?))
     }
 
-    /// As authorization is told of it, where comparisons of numbers have no form: it is asked for
-    /// more than is selected then.
+    /// The requirements as authorization is told of them. Comparisons of numbers have no form
+    /// there: authorization is asked for more than is selected then.
     pub fn requirements(&self) -> Vec<meta::LabelSelectorRequirement> {
         let told = self.0.iter().filter_map(|Requirement { key, operator }| {
             let (operator, values) = match operator {
@@ -179,7 +180,7 @@ impl LabelSelector {
         told.collect()
     }
 
-    /// Bytes that it keeps.
+    /// Bytes of memory that the selector keeps.
     pub fn weight(&self) -> usize {
         let own = self.0.iter().map(|Requirement { key, operator }| {
             let values = match operator {

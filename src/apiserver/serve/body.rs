@@ -32,7 +32,7 @@ const PIECE: usize = 16 * 1024;
 /// stream.
 const LAST: usize = 1024;
 
-/// Whom a response waits for, and since when.
+/// Whether a response waits for its client or for us, and since when.
 #[derive(Debug)]
 pub(super) struct Pace {
     began: Instant,
@@ -85,8 +85,8 @@ pub(super) fn pace() -> Arc<Pace> {
     STREAM.try_with(Arc::clone).unwrap_or_else(|_| Pace::new())
 }
 
-/// Runs the streams of an HTTP/2 connection, and drops those that stall, which resets them.
-/// Others on the same connection, which the aggregator shares between users, go on.
+/// Runs the streams of an HTTP/2 connection, and drops those that stall, which resets them. Other
+/// streams of the connection, which the aggregator shares between users, go on.
 #[derive(Clone)]
 pub(super) struct Streams;
 
@@ -157,7 +157,7 @@ impl<G: Unpin> HttpBody for Paced<G> {
         Poll::Ready(Some(Ok(self.piece())))
     }
 
-    // Not with the last piece, but after it was taken.
+    // The end comes not with the last piece, but after the client took it.
     fn is_end_stream(&self) -> bool {
         self.done
     }

@@ -50,13 +50,13 @@ const PING_ANSWER: Duration = Duration::from_secs(15);
 /// Bytes of a request's head on a connection whose client's certificate a CA vouches for: through
 /// the aggregator come the headers of users with many groups.
 const HEAD: u32 = 64 * 1024;
-/// The same on any other connection.
+/// Bytes of a request's head on any other connection.
 const STRANGERS_HEAD: u32 = 16 * 1024;
 const STREAMS: u32 = 1000;
 const H2_BUFFER: u32 = 256 * 1024;
-/// A head comes in frames of so many bytes: of one that does not end few are kept.
+/// A head comes in frames of so many bytes: of a head that does not end few are kept.
 const H2_FRAME: u32 = 16 * 1024;
-/// What a stream's response may have waiting for its client.
+/// Bytes of a stream's response that may wait for its client.
 const H2_SENDING: usize = 64 * 1024;
 /// Streams that were reset before we looked at them; more of them at once is an attack
 /// (CVE-2023-44487) and ends the connection.
@@ -121,7 +121,7 @@ pub(super) async fn run(
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
-                // What of a body is read ahead, too. The aggregator speaks HTTP/2.
+                // This bounds what is read ahead of a body, too. The aggregator speaks HTTP/2.
                 .max_buf_size(head as usize);
             until_done(builder.serve_connection(io, service), used, &farewell, &drain).await
         }
@@ -133,9 +133,9 @@ pub(super) async fn run(
     }
 }
 
-/// Drives a connection. It is asked to end when the process drains, when its answers say farewell,
-/// or when it has been without a request for long. One that never had any is cut, and so is one
-/// whose client does not listen to that.
+/// Drives a connection. The connection is asked to end when the process drains, when its answers
+/// say farewell, or when it has been without a request for long. A connection that never had a
+/// request is cut, and so is one whose client ignores that it is to end.
 async fn until_done(
     connection: impl Drain,
     used: &Use,
@@ -176,7 +176,7 @@ async fn until_done(
                 }
                 idle += IDLE_CHECK;
                 if idle > IDLE + IDLE_CHECK {
-                    // It was asked to end and did not: the peer does not read.
+                    // The connection was asked to end and did not: its peer does not read.
                     return Ok(());
                 }
                 if idle > IDLE && !ending {
@@ -269,8 +269,8 @@ mod tests {
         assert!(asked >= busy + IDLE && asked <= busy + IDLE + 2 * IDLE_CHECK, "{asked:?}");
         assert!(began.elapsed() >= asked && began.elapsed() <= asked + 2 * IDLE_CHECK);
     }
-    /// GOAWAY binds a client once it has heard it. One that goes on to open streams and never
-    /// says that it did would keep its connection for ever.
+    /// GOAWAY binds a client once the client has read it. A client that goes on opening streams as
+    /// if it had not would keep its connection for ever.
     #[tokio::test(start_paused = true)]
     async fn who_goes_on_asking_after_a_farewell_is_cut() {
         let began = Instant::now();

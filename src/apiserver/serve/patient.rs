@@ -15,17 +15,17 @@ use super::body::STALLED;
 use crate::apiserver::account::{Share, Use};
 
 /// Bytes that a client may send until its handshake is over: the longest chain that is judged, the
-/// rest of what is said, and what of its first request came with the last of it.
+/// rest of the handshake, and the part of a first request that came with its end.
 const HANDSHAKE: usize = 64 * 1024;
-/// Of that, so many bytes are every client's.
+/// Of these, every client may send so many without drawing on the account.
 const FREE: usize = 8 * 1024;
-/// What TLS and we make of a byte of a chain.
+/// Bytes of memory that TLS and we take for a byte of a chain.
 const CHAIN: usize = 3;
 
 /// Fails a write that has made no progress for [`STALLED`], and a handshake that is too long.
 pub(super) struct Patient<S> {
     stream: S,
-    /// Bytes that came so far; absent once hands were shaken.
+    /// Bytes that came so far; absent once the handshake is over.
     came: Option<usize>,
     /// The memory of a long handshake, and then of a long chain.
     share: Share,
@@ -50,7 +50,7 @@ impl<S> Patient<S> {
         self.share.shrink(if chain > FREE { CHAIN * chain } else { 0 });
     }
 
-    /// Counts what came of a handshake.
+    /// Counts the bytes that came during a handshake.
     fn count(&mut self, came: usize) -> io::Result<()> {
         let Some(before) = self.came else { return Ok(()) };
         let now = before + came;

@@ -1,10 +1,10 @@
-//! Who may hold a connection.
+//! Which clients may hold a connection.
 //!
-//! A newcomer is always let in while somebody holds a connection without using it: those that
-//! never sent a request go first, then those without a request under way, and of them the oldest
-//! of the address that holds most. So a crowd from a few addresses makes room among its own, and
-//! whoever comes meanwhile has the time to shake hands and to ask. An address that holds as many
-//! connections as it may does the same.
+//! A new connection is always let in while another one is unused, which is cut for it: those that
+//! never sent a request go first, then those without a request under way, and of them the oldest of
+//! the address that holds most. So a crowd from a few addresses makes room among its own, and a
+//! client from elsewhere has the time for its handshake and its request. An address that holds as
+//! many connections as it may makes room among its own, too.
 
 use std::{
     cmp::Reverse,
@@ -19,9 +19,9 @@ use std::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Connections in all, and from one address. Through the aggregator everything comes from the
+/// Most connections in all, and from one address. Through the aggregator everything comes from the
 /// few addresses of kube-apiservers, each of which carries a thousand requests at a time on one
-/// HTTP/2 connection: the second number bounds nobody who means well.
+/// HTTP/2 connection: the second number bounds no client that means well.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     pub(super) all: usize,
@@ -30,12 +30,12 @@ pub(super) struct Most {
 
 pub(super) const MOST: Most = Most { all: 1024, per_address: 256 };
 
-/// What a connection is used for.
+/// How a connection is used.
 #[derive(Debug, Default)]
 pub(super) struct Use {
     /// Requests from their head to the end of their response's body.
     running: AtomicUsize,
-    /// There was a request.
+    /// The connection has had a request.
     ever: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Held {
     next: u64,
-    /// By age.
+    /// Connections by age.
     holders: BTreeMap<u64, Holder>,
     per_address: BTreeMap<IpAddr, usize>,
 }
@@ -87,7 +87,7 @@ struct Holder {
     cut: CancellationToken,
 }
 
-/// A connection's right to be.
+/// The right of a connection to be open.
 pub(super) struct Place {
     id: u64,
     places: Arc<Places>,
@@ -104,7 +104,7 @@ impl Places {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a newcomer, if need be somebody else's; `None` when all are in use.
+    /// A place for a new connection, if need be an unused one's; `None` when all are in use.
     pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let mut held = self.held();
         if held.per_address.get(&address).is_some_and(|own| *own >= self.most.per_address) {
@@ -137,7 +137,7 @@ impl Places {
 }
 
 impl Held {
-    /// Cuts the one among these that is missed least.
+    /// Cuts the connection among these that is missed least.
     fn evict(&mut self, among: impl Fn(&Holder) -> bool) -> Option<()> {
         let crowd = |holder: &Holder| self.per_address.get(&holder.address).copied();
         let of_most = |is_unneeded: fn(&Use) -> bool| {
@@ -164,7 +164,7 @@ impl Held {
 }
 
 impl Place {
-    /// Ends when the place is given to somebody else.
+    /// Ends when the place is given to another connection.
     pub(super) async fn lost(&self) {
         self.cut.cancelled().await;
     }

@@ -18,11 +18,11 @@ use rustls::{
 
 use crate::apiserver::peer::check_length;
 
-/// What is spoken, as far as flags narrow it.
+/// The protocols and cipher suites that are spoken, as far as flags narrow them.
 #[derive(Clone, Debug, Default)]
 pub struct Spoken {
     pub oldest: Version,
-    /// Of TLS 1.2, all when empty. Those of TLS 1.3 are always offered, as by Go's servers.
+    /// Suites of TLS 1.2, all when empty. Those of TLS 1.3 are always offered, as by Go's servers.
     pub cipher_suites: Vec<CipherSuite>,
     pub only_http1: bool,
 }
@@ -63,7 +63,7 @@ pub fn server_config(
     spoken: &Spoken,
 ) -> Arc<rustls::ServerConfig> {
     let mut provider = rustls::crypto::ring::default_provider();
-    // Stable: otherwise they stay in the order of rustls.
+    // A stable sort: all others stay in the order of rustls.
     provider.cipher_suites.sort_by_key(|suite| !AES_128.contains(&suite.suite()));
     if !spoken.cipher_suites.is_empty() {
         let is_wanted = |suite: &SupportedCipherSuite| {

@@ -1,8 +1,8 @@
 //! A store in one file, for one API server: redb with revisions, history and watches on top.
 //!
-//! Reads run on the blocking pool, each in a snapshot of its own; one thread writes
-//! ([`writer`]). A write is answered after it was synced to the disk. Which directory may be
-//! opened is [`open`]'s, how the file looks is [`layout`]'s.
+//! Reads run on the blocking pool, each in a snapshot of its own; one thread writes ([`writer`]). A
+//! write is answered after it was synced to the disk. [`open`] decides which directory may be
+//! opened, [`layout`] how the file looks.
 
 mod disk;
 mod layout;
@@ -42,8 +42,8 @@ pub const MAX_VALUE_BYTES: usize = 3 << 19;
 /// Writes that wait for the writer's thread: with 256 to a commit, four commits' worth.
 const QUEUE: usize = 1024;
 
-/// How much history is kept for watches and older lists. What is beyond any of the limits goes
-/// with the next write.
+/// How much history is kept for watches and older lists. History beyond any of the limits goes with
+/// the next write.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
     pub age: Duration,
@@ -67,7 +67,7 @@ pub struct Embedded {
     id: String,
     /// Creations and deletions that were acknowledged.
     births_and_deaths: AtomicU64,
-    /// Absent only while it is dropped.
+    /// Absent only while the store is dropped.
     commands: Option<mpsc::Sender<Command>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -84,8 +84,8 @@ impl Embedded {
         Self::open_by(open::open_present, directory, history).await
     }
 
-    /// Makes a store with the id of another one, where there is not a trace of one. It says that
-    /// its latest writes may be missing, and why, until somebody accepts it.
+    /// Makes a store with the id of another one, where there is not a trace of one. The store says
+    /// that its latest writes may be missing, and why, until a person accepts it.
     pub async fn make(directory: &Path, id: &str, doubt: &str) -> Result<Self, OpenError> {
         let new = open::New { id: id.to_owned(), doubt: Some(doubt.to_owned()) };
         let make = move |directory: &Path| open::make(directory, &new);
@@ -106,7 +106,7 @@ impl Embedded {
         Self::begin(opened, Some(file), history)
     }
 
-    /// A store in no file but in what a test made, to decide what a disk does.
+    /// A store in a backend that a test made, to decide what a disk does.
     pub fn on(backend: impl StorageBackend, history: History) -> Result<Self, OpenError> {
         Self::begin(open::on(backend)?, None, history)
     }
@@ -232,7 +232,8 @@ impl Storage for Embedded {
     }
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>> {
-        // Published before the write is answered, so this is linearizable without a read.
+        // The revision is published before the write is answered, so this is linearizable without a
+        // read.
         Box::pin(async { self.shared.database().map(|_| *self.shared.published.borrow()) })
     }
 
@@ -273,7 +274,7 @@ impl Storage for Embedded {
             let said = ended.wait_for(Option::is_some).await.ok().and_then(|why| *why);
             match said {
                 Some(why) => why.to_owned(),
-                // The store is dropped, and nobody serves it.
+                // The store is dropped, and no server uses it.
                 None => std::future::pending().await,
             }
         })
@@ -313,7 +314,7 @@ impl Shared {
         *self.published.borrow()
     }
 
-    /// Nothing helps but a new process.
+    /// Ends the store for this process: only a new one can help.
     fn end(&self, why: &'static str) {
         self.ended.send_replace(Some(why));
         self.close();
@@ -332,7 +333,7 @@ impl Shared {
         self.published.subscribe()
     }
 
-    /// Everything fails until [`Shared::replace`]. Wakes the watchers, so that they notice.
+    /// Everything fails until [`Shared::replace`]. Watchers are woken, so that they notice.
     fn close(&self) {
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.published.send_modify(|_| {});

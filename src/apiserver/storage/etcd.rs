@@ -2,9 +2,9 @@
 //!
 //! Owns the shapes of the requests. One object is read or written by one transaction that also
 //! looks at the id of the store (`identity`), so kine, which answers only Kubernetes' own shapes,
-//! is no etcd for this. Nothing is retried here: whether a write that was not answered happened
-//! is known to nobody, and readers have their own patience. The connection is made when it is
-//! first needed and made again by itself.
+//! is no etcd for this. Nothing is retried here: whether a write that was not answered happened is
+//! unknown, and readers have their own patience. The connection is made when it is first needed and
+//! made again by itself.
 
 mod compaction;
 mod connect;
@@ -41,13 +41,13 @@ use super::{
 
 /// Keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.
 const PAGE: usize = 500;
-/// The same where bytes count: of the largest objects 24 MiB.
+/// Keys of one range request where bytes count: of the largest objects 24 MiB.
 const FEW: usize = 16;
 /// An etcd that lost its leader elects another within a few seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Upstream's timeout of the health check.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
-/// For its size, which whoever scrapes waits for.
+/// Longest wait for etcd's size: a scrape of the metrics waits for it.
 const SIZE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a transaction does to its key.
@@ -69,10 +69,10 @@ enum Attempt {
 #[derive(Clone)]
 pub struct Etcd {
     client: etcd_client::Client,
-    /// Before every key: `/registry/navigator.jetstack.io/`.
+    /// What every key in etcd begins with: `/registry/navigator.jetstack.io/`.
     root: String,
     standing: Arc<Standing>,
-    /// Of this process.
+    /// The latest write of this process.
     written: Arc<Latest>,
     /// Creations and deletions that were acknowledged.
     births_and_deaths: Arc<AtomicU64>,
@@ -80,7 +80,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// Reads the certificates. Talks to nobody yet: an etcd that cannot be reached is
+    /// Reads the certificates. Sends nothing yet: an etcd that cannot be reached is
     /// [`Error::Unavailable`] for each request.
     pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
         let client = connect::client(config).await?;
@@ -133,8 +133,8 @@ impl Etcd {
         Ok((answer, now))
     }
 
-    /// Changes `key` if it is at `expected`, in one request: its conditions say that the store is
-    /// the one that was opened and has what it had.
+    /// Changes `key` if it is at `expected`, in one request: the request's conditions demand that
+    /// the store is the one that was opened and still has the witness.
     async fn write(&self, key: &Key, expected: Revision, then: Write) -> Result<Revision> {
         self.standing.whole()?;
         let mut witness = self.written.witness(self.standing.latest());
@@ -145,7 +145,7 @@ impl Etcd {
             match self.attempt(key, expected, &then, witness.take()).await? {
                 Attempt::Done(revision) => return Ok(revision),
                 Attempt::Refused(error) => return Err(error),
-                // Another server deleted it, or the store lost it: the next look tells.
+                // Another server deleted the witness, or the store lost it: the next look tells.
                 Attempt::WithoutWitness => {}
             }
         }
@@ -199,8 +199,8 @@ impl Etcd {
         })
     }
 
-    /// A change of an object that must exist. Revision 0 would mean "absent" to etcd, so it is
-    /// looked at instead.
+    /// A change of an object that must exist. Revision 0 would mean "absent" to etcd, so the object
+    /// is read instead.
     async fn change(&self, key: &Key, expected: Revision, then: Write) -> Result<Revision> {
         if expected > Revision(0) {
             return self.write(key, expected, then).await;
@@ -303,7 +303,7 @@ impl Etcd {
 impl Storage for Etcd {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
-            // Together with the id: a store that was replaced before the answer shows in it.
+            // Together with the id: if the store was replaced before, that shows in the answer.
             let look = [self.path(key), self.id_path()].map(|path| TxnOp::get(path, None));
             let asked = self.standing.latest();
             let transaction = Txn::new().and_then(look.to_vec());
@@ -363,7 +363,7 @@ impl Storage for Etcd {
                 return Err(Error::FutureRevision { asked: from, latest });
             }
             let events = watch::events(self, prefix, from).await?;
-            // Whom the watch reached may have come after whom was asked before.
+            // The etcd that the watch reached may have come after the one that was asked before.
             self.verify(ANSWER_WITHIN).await?;
             Ok(events)
         })

@@ -41,12 +41,12 @@ use crate::{
 
 /// A kube-apiserver whose etcd lost its leader answers again within a few seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// As of etcd.
+/// As for etcd: upstream's timeout of the health check.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
 /// Requests on their way at one time: more than one etcd works on at once, and fewer than
 /// kube-apiserver gives to one of many clients.
 const TOGETHER: usize = 32;
-/// Others that create and delete one key while it is created.
+/// Tries of a create, while others create and delete its key.
 const TRIES: usize = 20;
 
 /// The store in Kubernetes. Cheap to clone.
@@ -63,18 +63,18 @@ pub struct Kubernetes {
 /// What all clones share.
 struct Shared {
     turns: Semaphore,
-    /// The oldest revision that is told of.
+    /// The oldest revision that reads may ask for.
     floor: AtomicU64,
     /// Creations and deletions that were acknowledged.
     births_and_deaths: AtomicU64,
     /// The last write for the sake of progress.
     beat: tokio::sync::Mutex<Revision>,
-    /// The list that somebody reads on in.
+    /// The list whose next page a reader may ask for.
     kept: Mutex<Option<Arc<Listing>>>,
 }
 
 impl Kubernetes {
-    /// Reads credentials. Talks to nobody yet: a kube-apiserver that cannot be reached is
+    /// Reads credentials. Sends nothing yet: a kube-apiserver that cannot be reached is
     /// [`Error::Unavailable`] for each request.
     pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
         let client = connect::client(config).await?;
@@ -94,8 +94,8 @@ impl Kubernetes {
         })
     }
 
-    /// What is under a key, whatever it is. An absent object may be another store's, and so may
-    /// an absent definition: the caller asks.
+    /// The object under a key, even one that was deleted. An absent object, and an absent
+    /// definition, may be a sign of another store: the caller checks.
     async fn stored(&self, key: &Key) -> Result<Option<Stored>> {
         let answer = self.read(&path(key), ANSWER_WITHIN).await?;
         if answer.status == StatusCode::NOT_FOUND {
@@ -110,8 +110,8 @@ impl Kubernetes {
         Err(Error::Corrupt { reason: format!("{held:?} is where {key:?} belongs") })
     }
 
-    /// The revision of a write that was acknowledged. One that is not later than all that was
-    /// seen before is a sign of loss.
+    /// The revision of a write that was acknowledged. A revision that is not later than all that
+    /// were seen before is a sign of loss.
     async fn acknowledged(&self, asked: Revision, written: Revision) -> Result<Revision> {
         if let Some(sign) = self.standing.went_back(Revision(asked.0 + 1), written) {
             return Err(self.refused(sign).await);
@@ -140,21 +140,21 @@ impl Kubernetes {
         Err(unavailable("others create and delete the object all the time"))
     }
 
-    /// A write in place of what was written at `expected`.
+    /// Writes an object in place of the one that was written at `expected`.
     async fn change(&self, key: &Key, expected: Revision, object: &Value) -> Result<Revision> {
-        // Revision 0 would mean "any" to Kubernetes, so it is looked at instead.
+        // Revision 0 would mean "any" to Kubernetes, so the object is read instead.
         if expected > Revision(0) {
             let asked = self.identified().await?;
             let answer = self.write(Method::PUT, &path(key), object).await?;
             match answer.status {
-                // Not there, not at that revision, or deleted, which is final.
+                // The object is absent, at another revision, or deleted, which is final.
                 StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
                 }
                 _ => return self.acknowledged(asked, answer.revision()?).await,
             }
         }
         Err(match Storage::get(self, key).await? {
-            // Seen, never inferred: what is there now may be what was expected.
+            // The revision is read, never inferred: the object may be as it was expected.
             Some(entry) if entry.revision == expected => {
                 unavailable("kube-apiserver refused a write without a reason")
             }
@@ -163,7 +163,7 @@ impl Kubernetes {
         })
     }
 
-    /// Removes what is left of a deletion. What stays is taken for deleted all the same.
+    /// Removes the object that a deletion left. If it stays, it counts as deleted all the same.
     async fn purge(&self, key: &Key, at: Revision) {
         let options = json!({
             "apiVersion": "v1",
@@ -186,7 +186,7 @@ impl Storage for Kubernetes {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
         Box::pin(async move {
             let stored = self.stored(key).await?;
-            // After the answer: a store that was replaced before it shows by now.
+            // The check comes after the answer: a store that was replaced before it shows by now.
             self.verify(ANSWER_WITHIN).await?;
             stored.filter(|stored| !stored.deleted).map(|stored| stored.entry()).transpose()
         })
@@ -243,7 +243,7 @@ impl Storage for Kubernetes {
         })
     }
 
-    /// Kubernetes forgets its history by itself; this only refuses to tell of it.
+    /// Kubernetes forgets its history by itself; this only refuses older revisions.
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let latest = self.verify(ANSWER_WITHIN).await?;

@@ -1,9 +1,10 @@
-//! What a process knows of a store that others can change: is what answers the one that it opened?
+//! What a process knows of a store that others can change: is the store that answers the one that
+//! it opened?
 //!
 //! etcd, also the one below a kube-apiserver, can lose its data under a running server, be restored
-//! from a backup, or make room for another one at the same address. Each of them says of an object
-//! that it lacks that there is none, and Kubernetes' garbage collector believes it. So a store has
-//! an id, made once, and revisions never go back. This owns the comparison of both; how they are
+//! from a backup, or make room for another one at the same address. Each such etcd answers that an
+//! object which it lacks does not exist, and Kubernetes' garbage collector believes it. So a store
+//! has an id, made once, and revisions never go back. Owns the comparison of both; how they are
 //! asked for is the store's.
 
 use std::sync::{
@@ -14,9 +15,9 @@ use std::sync::{
 use super::{Alarm, Error, Loss, Result, Revision, Sight};
 
 pub(super) struct Standing {
-    /// Who answers, as messages name it.
+    /// The server that answers, as messages name it.
     who: &'static str,
-    /// Absent until the store is opened: then nothing is compared.
+    /// Absent until the store is opened; nothing is compared before.
     id: OnceLock<String>,
     /// How it showed that writes were lost. A lost store that is written to soon looks whole.
     lost: OnceLock<Loss>,
@@ -36,7 +37,7 @@ impl Standing {
         }
     }
 
-    /// The store that was found first stays the one that is meant.
+    /// Keeps the id of the store that was found first, which stays the one that is meant.
     pub(super) fn open(&self, id: String) -> String {
         self.id.get_or_init(|| id).clone()
     }
@@ -83,7 +84,7 @@ impl Standing {
         self.lost.get().cloned()
     }
 
-    /// How the store that was found is not the one that was opened.
+    /// Why the store that was found is not the one that was opened.
     pub(super) fn differs(&self, found: Option<&str>) -> Option<String> {
         let who = self.who;
         match (self.id(), found) {
@@ -106,7 +107,7 @@ impl Standing {
         Error::Replaced { reason: self.nothing() }
     }
 
-    /// The id of what was seen, unless it is known that it was lost or replaced.
+    /// The id of the store that was seen, unless that store was lost or replaced.
     pub(super) fn id_of(&self, sight: Sight) -> Result<String> {
         let Sight { id, revision: _, other, lost } = sight;
         match other.or(lost.map(|lost| lost.why)) {
@@ -115,7 +116,7 @@ impl Standing {
         }
     }
 
-    /// Tells who must know before the caller gets its answer.
+    /// The error for a replaced store. Raises the alarm before the caller gets its answer.
     pub(super) fn replaced(&self, reason: String) -> Error {
         if let Some(alarm) = self.alarm.get() {
             alarm(&reason);

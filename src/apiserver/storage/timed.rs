@@ -1,7 +1,7 @@
 //! Any store, with the time that each of its answers took.
 //!
-//! Owns the figures and changes no answer. The names are our own, because the store may be no
-//! etcd; when it is one, the same is told under kube-apiserver's names, too.
+//! Owns the figures and changes no answer. The names are our own, because the store may be no etcd;
+//! when it is one, the figures are told under kube-apiserver's names, too.
 
 use std::{sync::Arc, time::Instant};
 
@@ -15,20 +15,20 @@ use super::{
 };
 use crate::apiserver::latency::{self, Layer};
 
-/// From a look into memory up to what no store should take.
+/// Seconds: from a look into memory up to what no store should take.
 const BUCKETS: &[f64] =
     &[0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// kube-apiserver's.
+/// kube-apiserver's buckets.
 const ETCD_BUCKETS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
-/// Of no kind.
+/// Labels of a question that is about no kind.
 const NO_KIND: [&str; 2] = [""; 2];
 
-/// A question that was given up after less than this says more about who asked.
+/// A question that was given up sooner says more about its caller than about the store.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// How long the store takes, and how often it cannot answer.
@@ -39,7 +39,7 @@ pub struct StoreMetrics {
     etcd: Option<EtcdMetrics>,
 }
 
-/// The same by kind, under kube-apiserver's names.
+/// The figures by kind, under kube-apiserver's names.
 #[derive(Clone)]
 struct EtcdMetrics {
     seconds: HistogramVec,
@@ -80,7 +80,7 @@ impl EtcdMetrics {
 }
 
 impl StoreMetrics {
-    /// Figures that nobody scrapes yet.
+    /// Figures that are not registered yet; see [`StoreMetrics::register`].
     #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
     pub fn new() -> Self {
         let seconds = HistogramOpts::new(
@@ -101,7 +101,7 @@ impl StoreMetrics {
         }
     }
 
-    /// Figures of an etcd.
+    /// Adds the figures of an etcd.
     #[must_use]
     pub fn of_etcd(self) -> Self {
         Self { etcd: Some(EtcdMetrics::new()), ..self }

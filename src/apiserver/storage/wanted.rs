@@ -1,4 +1,4 @@
-//! How far somebody waits for watches to come.
+//! The revision that readers wait for watches to reach.
 
 use tokio::sync::watch;
 

@@ -85,7 +85,7 @@ pub async fn export(
 /// An object's line.
 pub(super) fn line(entry: &Entry) -> String {
     let text = std::str::from_utf8(&entry.value).ok().filter(|text| !text.contains('\n'));
-    // Only what comes back the same, not what merely means the same.
+    // JSON only if its bytes come back the same, not if it merely means the same.
     let value = text
         .filter(|text| serde_json::from_str::<Value>(text).is_ok())
         .and_then(|text| RawValue::from_string(text.to_owned()).ok())

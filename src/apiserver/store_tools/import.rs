@@ -1,8 +1,8 @@
 //! A store from JSON lines.
 //!
-//! Everything is read and judged before anything is written. The store keeps the id that it had,
-//! so that the databases' objects stay its own, but not its revisions; an API server serves it
-//! once a person has accepted it.
+//! Everything is read and judged before anything is written. The new store has the id of the
+//! exported one, so that the databases' objects stay its own, but other revisions; an API server
+//! serves it once a person has accepted it.
 
 use std::{io::BufRead, sync::Arc};
 

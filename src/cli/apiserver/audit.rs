@@ -394,7 +394,7 @@ impl WebhookArgs {
     }
 }
 
-/// In upstream's words (`pkg/server/options/audit.go`).
+/// Checks settings, with upstream's messages (`pkg/server/options/audit.go`).
 fn delivery(
     plugin: &str,
     mode: ModeArg,
@@ -410,7 +410,7 @@ fn delivery(
     };
     let mode = match mode {
         ModeArg::Batch => {
-            // Whole numbers as large as these are of no use, so nothing is lost in an f64.
+            // Larger counts are of no use, and an f64 holds every u32 exactly.
             let count = |count: usize| u32::try_from(count).map_or(f64::from(u32::MAX), f64::from);
             positive("buffer size", count(batch.buffer))?;
             positive("max batch size", count(batch.max_size))?;

@@ -1,5 +1,5 @@
 //! Makes objects as files say, or changes them as the files have changed, the way `kubectl apply`
-//! does: what was applied last is kept in an annotation, so that either may go on from the other.
+//! does: an annotation keeps the object as it was applied last, so kubectl can go on from there.
 
 use kube::{
     Api, Client, Resource,
@@ -66,7 +66,7 @@ async fn api(client: &Client, document: &Document) -> Result<Api<DynamicObject>,
     })
 }
 
-/// Notes in the object what it was applied as.
+/// Keeps the applied object in an annotation of its own.
 fn annotate(body: &mut Value) {
     if let Some(annotations) =
         body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
@@ -77,7 +77,7 @@ fn annotate(body: &mut Value) {
     body["metadata"]["annotations"][LAST_APPLIED] = json!(text);
 }
 
-/// Says `null` of every field that was applied last and is not said any more.
+/// Sets `null` for every field that was applied last and is in the file no more.
 fn remove(patch: &mut Value, last: &Value) {
     let (Value::Object(patch), Value::Object(last)) = (patch, last) else { return };
     for (key, before) in last {

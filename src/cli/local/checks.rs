@@ -19,14 +19,14 @@ use crate::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Of the data of one node, at least.
+/// The least free space that the data of one node need.
 const LEAST_DISK: u64 = 256 * MIB;
 /// What a database on the JVM takes beside its heap, at least.
 const BESIDE_HEAP: u64 = 384 * MIB;
-/// One whose size nobody says.
+/// Memory of a node whose spec names neither a heap nor a limit.
 const USUAL: u64 = 1536 * MIB;
 
-/// A cluster among the files.
+/// A cluster among the files that were given.
 pub(super) struct Wanted<'a> {
     document: &'a Document,
     database: &'static Database,
@@ -49,7 +49,7 @@ pub(super) fn distributions(wanted: &[Wanted<'_>], homes: &Homes) -> Result<(), 
     for Wanted { document, database } in wanted {
         let version = document.text("/spec/version");
         if version.is_empty() {
-            // The API says what is wrong with it.
+            // The API refuses a cluster without a version, and says why.
             continue;
         }
         let fail = |text: String| Failure::usage(format!("{}: {text}", document.place));
@@ -99,7 +99,7 @@ fn java(database: &DrivenDatabase, home: &Path) -> Option<String> {
     ))
 }
 
-/// The first folder on the way that others cannot go through.
+/// The folder at or above `home` that other users cannot pass through.
 fn closed(home: &Path) -> Option<&Path> {
     use std::os::unix::fs::PermissionsExt;
     let open = |path: &Path| {
@@ -171,7 +171,7 @@ fn nodes(body: &Value) -> Vec<u64> {
     all
 }
 
-/// Can somebody listen there?
+/// Can a server listen at this address?
 pub(super) fn free(address: SocketAddr) -> Result<(), Failure> {
     match TcpListener::bind(address) {
         Ok(_) => Ok(()),

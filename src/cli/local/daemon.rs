@@ -43,7 +43,8 @@ pub(super) fn run(args: Args, databases: Databases) -> u8 {
         complain(&text);
         return exit::USAGE;
     }
-    // A session of its own: no terminal's end reaches it. Who leads one already has one.
+    // A session of its own, so that the end of a terminal does not reach the daemon. A session
+    // leader has one already, and the call fails.
     nix::unistd::setsid().ok();
     let folder = match place.folder() {
         Ok(folder) => folder,
@@ -115,15 +116,15 @@ fn program() -> std::io::Result<std::path::PathBuf> {
 fn machine() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let name = name.unwrap_or_default().to_lowercase();
-    // A name of an object, whatever the host is called.
+    // The name must fit an object, whatever characters the host's name has.
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     let name: String = name.chars().map(|c| if fits(c) { c } else { '-' }).collect();
     let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }
 
-/// What every process gets: all that this one has but what is meant for this one alone, and what
-/// would tell a database another home.
+/// Variables for the pods' processes: all of this process's but its own settings, and but those
+/// that name a database's home.
 fn environment(databases: Databases) -> Vec<(OsString, OsString)> {
     let ours = |name: &OsString| {
         let name = name.to_string_lossy();
@@ -140,14 +141,14 @@ fn java() -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
     let mut folders = std::env::split_paths(&path);
     let found = folders.find_map(|folder| folder.join("java").canonicalize().ok());
-    // Below its own folder, as `bin/java`.
+    // The program is `bin/java` below the folder of its installation.
     found?.parent()?.parent().map(Path::to_owned)
 }
 
-/// Where the daemon's lines begin that are for whoever started it.
+/// The daemon's lines for its user begin with this.
 const FOR_PEOPLE: &str = "navigator: ";
 
-/// The last thing that the daemon said to whoever started it, after so many bytes of its log.
+/// The daemon's last line for its user, after so many bytes of its log.
 pub(super) fn last_words(folder: &Folder, after: u64) -> Option<String> {
     said(&folder.daemon_log(), after)
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_millis(200);
-/// Beyond what the databases are granted.
+/// Time to wait beyond the databases' grace period.
 const SLACK: Duration = Duration::from_secs(30);
 
 /// Stops every database and all the rest. Data stay; `up` goes on with them.
@@ -91,7 +91,7 @@ fn signal(pid: i32, signal: Signal) -> Result<(), Failure> {
     }
 }
 
-/// What an installation wrote, and nothing else that lies there.
+/// Files that an installation writes; other files in the folder are kept.
 const OURS: &[&str] = &[
     "addresses.json",
     "claims",
@@ -118,7 +118,7 @@ fn delete(folder: &Folder) -> io::Result<()> {
             _ => {}
         }
     }
-    // Distributions that were fetched, or somebody else's files, keep it.
+    // A folder with fetched distributions, or with files of others, is kept.
     fs::remove_dir(folder.path()).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty => Ok(()),
         _ => Err(error),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Failure;
 
-/// An object as somebody wrote it.
+/// An object as its file has it.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     /// For messages: the file, and the number of the document in it.

@@ -21,8 +21,8 @@ use crate::{
     },
 };
 
-/// So long a process may hold the folder and not serve: it starts, or it was killed and has much to
-/// give back.
+/// How long a daemon may hold the folder without serving: it starts, or it was killed and has much
+/// memory to give back.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Shows clusters and their nodes: state, address, process.
@@ -52,7 +52,7 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
         let Some(pid) = running(&folder)? else { return Err(nobody(&folder)) };
         match asked(&folder, databases).await {
             Ok(clusters) => break (pid, clusters),
-            // Asked again: it may be gone.
+            // The lock is looked at again: the daemon may be gone.
             Err(_) if begun.elapsed() < PATIENCE => sleep(EVERY).await,
             Err(Failure { text, code }) => {
                 let text = format!("process {pid} runs, and its API does not serve: {text}");

@@ -26,15 +26,15 @@ pub(super) struct Cluster {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Status of its condition Ready, of this very spec.
+    /// Is the condition Ready true of the newest spec, and are all nodes ready?
     pub(super) ready: bool,
     pub(super) health: String,
-    /// Ready of wanted nodes.
+    /// How many nodes are ready, of how many that are wanted.
     pub(super) nodes: String,
     pub(super) version: String,
     pub(super) phase: String,
     pub(super) message: String,
-    /// Why it does not go on without help.
+    /// Why the cluster does not go on without help.
     pub(super) stalled: Option<String>,
     pub(super) members: Vec<Member>,
 }
@@ -53,7 +53,7 @@ pub(super) struct Member {
     pub(super) message: String,
 }
 
-/// Asks the API for everything.
+/// Reads clusters, Pilots and pods from the API.
 pub(super) async fn look(
     client: &Client,
     databases: Databases,
@@ -99,7 +99,7 @@ pub(super) async fn look(
     Ok(found)
 }
 
-/// Pods of one set by their number.
+/// Sorts the pods of one set by their number.
 fn ordinal(name: &str) -> (String, u32) {
     let (set, number) = name.rsplit_once('-').unwrap_or((name, ""));
     (set.to_owned(), number.parse().unwrap_or_default())
@@ -112,7 +112,7 @@ fn one(object: &Value, kind: &str, members: Vec<Member>) -> Cluster {
         let all = object.pointer("/status/conditions").and_then(Value::as_array);
         all.into_iter().flatten().find(|condition| text(condition, "/type") == type_)
     };
-    // What was said of an earlier spec says nothing of this one.
+    // A condition of an earlier spec says nothing of the newest one.
     let newest =
         object.pointer("/status/observedGeneration") == object.pointer("/metadata/generation");
     let stalled = condition("Stalled").filter(|it| text(it, "/status") == "True");
@@ -156,7 +156,7 @@ fn member(folder: &Folder, name: &str, pod: Option<&Pod>, pilot: Option<&Pilot>)
     Member {
         pod: name.to_owned(),
         address: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
-        // After a crash of everything the objects say what was before it.
+        // When all processes were killed, the objects still show the state before.
         ready: ready && alive.is_some(),
         pid: alive.map(|record| record.pid),
         state,
@@ -166,7 +166,7 @@ fn member(folder: &Folder, name: &str, pod: Option<&Pod>, pilot: Option<&Pilot>)
     }
 }
 
-/// For people.
+/// The table for users.
 pub(super) fn text_of(clusters: &[Cluster]) -> String {
     if clusters.is_empty() {
         return "no clusters; `navigator local up -f FILE` makes those of a file\n".to_owned();

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// So long a start of the daemon may take.
+/// How long the daemon may take until it serves.
 const START: Duration = Duration::from_secs(60);
 
 /// Starts everything in the background, and makes or changes what files say. Where it runs already
@@ -91,7 +91,8 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
     Ok(())
 }
 
-/// Everything that can be said before anything is started. What was named is remembered then.
+/// Checks what can be checked before anything is started. Keeps the named distributions if all is
+/// well.
 async fn check(
     folder: &Folder,
     databases: Databases,
@@ -125,7 +126,7 @@ async fn check(
         failed => failed,
     };
     if checked.is_err() {
-        // As if nothing had been named.
+        // A failed command leaves no distributions named.
         let text = before.unwrap_or_default();
         crate::local::folder::write_own(&folder.named_homes(), text.as_bytes()).map_err(place)?;
     }
@@ -147,7 +148,7 @@ async fn start(folder: &Folder, given: Option<SocketAddr>) -> Result<Client, Fai
     checks::free(address(given))?;
     let failed =
         |what: &str, error: &std::io::Error| Failure::new(format!("failed to {what}: {error}"));
-    // A stop that was asked for is over.
+    // An earlier request to stop is over.
     drop(std::fs::remove_file(folder.stop_mark()));
     let log = File::options().create(true).append(true).open(folder.daemon_log());
     let log = log.map_err(|error| failed("write the daemon's log", &error))?;
@@ -176,7 +177,7 @@ fn spawn(folder: &Folder, given: Option<SocketAddr>, log: File) -> std::io::Resu
     command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
 }
 
-/// Waits until the daemon that runs serves; none where there is none, or it is gone by then.
+/// Waits until a running daemon serves; `None` where there is none, or it ends meanwhile.
 async fn join(folder: &Folder) -> Result<Option<Client>, Failure> {
     let begun = Instant::now();
     while let Some(pid) = running(folder)? {
@@ -217,7 +218,7 @@ fn silent(last: &str) -> Failure {
     Failure::new(text)
 }
 
-/// Asks the folder's daemon once.
+/// Asks the folder's API once.
 async fn answering(folder: &Folder) -> Result<Client, String> {
     let client = client(folder).await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());

@@ -13,7 +13,7 @@ use super::{
 use crate::{database::Databases, local::folder::Folder};
 
 const EVERY: Duration = Duration::from_millis(500);
-/// A cluster that says for so long that it does not go on is believed.
+/// How long a cluster must say that it is stalled until the wait ends.
 const STALLED: Duration = Duration::from_secs(10);
 
 /// Waits until all of these clusters are ready; all that there are, where none is named.
@@ -57,7 +57,7 @@ pub(super) async fn ready(
 
 #[derive(Default)]
 struct Shown {
-    /// Lines of the table that stands there.
+    /// Lines of the table that was drawn last.
     lines: usize,
     table: String,
     told: HashMap<String, String>,
@@ -70,7 +70,7 @@ impl Shown {
             if table == self.table {
                 return Ok(());
             }
-            // Up to its first line, and away with what stood there.
+            // Moves up to the table's first line, and clears the screen from there.
             let up =
                 if self.lines > 0 { format!("\x1b[{}A\x1b[J", self.lines) } else { String::new() };
             say(&format!("{up}{table}"))?;
@@ -84,7 +84,7 @@ impl Shown {
         Ok(())
     }
 
-    /// What is other than at the last time.
+    /// A line for each thing that changed since the last look.
     fn news(&mut self, clusters: &[Cluster]) -> Vec<String> {
         let mut lines = Vec::new();
         let mut tell = |key: String, text: String| {

@@ -167,7 +167,7 @@ pub(super) fn examples(word: &str) -> String {
     )
 }
 
-/// A serving database is asked every five seconds.
+/// The least silence limit in seconds: a serving database is asked every five.
 const LEAST_SILENCE: u64 = 10;
 
 pub(super) fn run(database: &'static DrivenDatabase, args: Args, handed: Option<Handoff>) -> u8 {
@@ -199,7 +199,7 @@ pub(super) fn run(database: &'static DrivenDatabase, args: Args, handed: Option<
     code
 }
 
-/// Every line of the log says whose it is.
+/// Puts the names of the pilot and its cluster into every line of the log.
 fn mark(settings: &Settings) {
     let Settings { namespace, name, cluster, .. } = settings;
     let pilot = format!("{namespace}/{name}");

@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// So often a node is looked at while it is waited for.
+/// How often a command looks at a node that it waits for.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Args {
@@ -35,7 +35,7 @@ impl Args {
     }
 }
 
-/// Says what was done. Nobody is told that it was done when nothing changed.
+/// Prints what was done, or `unchanged` where nothing changed.
 fn tell(args: Args, changed: &Changed, done: &str) -> Result<(), Error> {
     for warning in &changed.warnings {
         say(&format!("Warning: {warning}"));
@@ -119,7 +119,7 @@ pub(super) async fn cleanup(session: &Session, args: &Cleanup) -> Result<u8, Err
     Ok(exit::OK)
 }
 
-/// Are rows there that are other nodes' now, or may there be, and nobody has asked for their removal?
+/// May the node hold rows that are other nodes' now, and was no cleanup of them asked for?
 fn owes_cleanup(pilot: &Pilot) -> bool {
     let found = pilot.status.conditions.iter().find(|found| found.type_ == CLEANUP_DUE);
     found.is_some_and(|found| {
@@ -140,7 +140,7 @@ pub(super) async fn upgrade(
     }
     let output = only(args.change.form, &[Output::Json, Output::Yaml])?;
     let found = session.cluster(&args.name).await?;
-    // The server judges the version, and whether one may get there from where the nodes are.
+    // The server judges the version, and the way to it from the nodes' own versions.
     let changed = session.change(&found, &wanted, true).await?;
     for warning in &changed.warnings {
         say(&format!("Warning: {warning}"));
@@ -163,7 +163,8 @@ pub(super) async fn upgrade(
     Ok(if held.iter().all(|one| one.skipped) { exit::OK } else { exit::NOT_READY })
 }
 
-/// One node: fenced, and let go again. The controller touches nothing of the cluster meanwhile.
+/// Restarts one node: fences it, and lets it run again. The controller leaves the cluster alone
+/// meanwhile.
 pub(super) async fn restart_node(session: &Session, args: &Restart) -> Result<u8, Error> {
     let wanted = args.node.as_deref().unwrap_or_default();
     let found = session.cluster(&args.name).await?;
@@ -184,7 +185,7 @@ pub(super) async fn restart_node(session: &Session, args: &Restart) -> Result<u8
     say(&format!("{name} stops"));
     let stopped = wait(session, pilot, deadline, is_fenced);
     let stopped = unless_interrupted(stopped).await;
-    // Whatever came of it, the node may run.
+    // The node may run again, whether or not it stopped in time.
     let freed = session.tell(pilot, &PilotIntent::Running, false).await?;
     let generation =
         freed.object.pointer("/metadata/generation").and_then(serde_json::Value::as_i64);
@@ -206,7 +207,7 @@ fn forbids(found: &Found, pilots: &[Pilot], pilot: &Pilot, session: &Session) ->
         return Some(format!("{} is not ready", name_of(other)));
     }
     let held = predicates::holding(found, pilots, session.now);
-    // Each node judges itself; of the others it counts whether they are heard.
+    // Each pilot judges its own node; of other nodes it only matters whether their pilots report.
     let speaks = |held: &&Held| {
         !held.skipped && (held.node.as_deref() == Some(name) || held.name == "PeersReady")
     };
@@ -226,7 +227,7 @@ fn is_fenced(pilot: &Pilot) -> bool {
     pilot.status.phase == Some(PilotPhase::Fenced)
 }
 
-/// Does it serve, as one that was told so last?
+/// Does the node serve, and has its pilot seen the spec of this generation?
 fn serves(pilot: &Pilot, generation: Option<i64>) -> bool {
     pilot.status.observed_generation >= generation
         && pilot.status.phase == Some(PilotPhase::Running)
@@ -251,7 +252,7 @@ async fn wait(
                     let why = ready(&now).map(|ready| ready.message.clone()).unwrap_or_default();
                     last = format!("it is {phase}: {why}");
                 }
-                // The API may be away for a moment; the node does as it was told.
+                // The API may be away for a moment; the pilot does as its spec says.
                 Err(error) => last = crate::plugin::error::said(&error),
             }
             sleep(LOOK).await;

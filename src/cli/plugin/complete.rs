@@ -1,7 +1,7 @@
 //! Completion: of words, and of the names of clusters, nodes, pools, namespaces and contexts.
 //!
-//! Nothing is said where nothing can be known: an error in the middle of a half-typed line helps
-//! nobody.
+//! A failure gives no candidates and no message: an error in the middle of a half-typed line does
+//! not help.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -37,9 +37,9 @@ use crate::{
 /// Set by the scripts of [`script`]: names the shell that asks.
 const VARIABLE: &str = "NAVIGATOR_COMPLETE";
 const PROGRAM: &str = "kubectl-navigator";
-/// Who waits longer for a word has typed it.
+/// Limit of a lookup: after that long, the user has typed the word.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// To kubectl: these are no names of files.
+/// Tells kubectl not to offer names of files.
 const NO_FILES: &str = ":4";
 
 /// Answers kubectl, which asks with all words behind `kubectl navigator`, the last of them
@@ -53,7 +53,7 @@ pub(super) fn for_kubectl(words: &[OsString], databases: Databases) -> u8 {
     let last = words.len() - 1;
     let begun = words[last].as_encoded_bytes().starts_with(b"-");
     let candidates = complete(&mut command, words, last, None).unwrap_or_default();
-    // Flags are for whoever began one, as kubectl has it for its own.
+    // Flags are offered once the user began one, as kubectl does for its own.
     let wanted = |one: &&CompletionCandidate| {
         !one.is_hide_set() && (begun || !one.get_value().as_encoded_bytes().starts_with(b"-"))
     };
@@ -82,7 +82,7 @@ pub(super) fn for_shell(databases: Databases) -> Option<u8> {
     }
 }
 
-/// The script that makes a shell ask.
+/// The script by which a shell asks for completions.
 pub(super) fn script(shell: ShellName) -> Result<u8, Error> {
     let shell: &dyn EnvCompleter = match shell {
         ShellName::Bash => &Bash,
@@ -98,7 +98,7 @@ pub(super) fn script(shell: ShellName) -> Result<u8, Error> {
     Ok(exit::OK)
 }
 
-/// The command, with arguments that know what may stand in their place.
+/// The command, with completers for those arguments that name objects.
 fn completing(words: &[OsString], databases: Databases) -> clap::Command {
     let asker = Arc::new(Asker { line: Line::read(words), databases });
     add(command(), &asker)
@@ -129,7 +129,7 @@ enum What {
     Context,
 }
 
-/// What of a half-typed line says whom to ask.
+/// Parts of a half-typed line that say which cluster to look at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Line {
     flags: Vec<String>,
@@ -145,7 +145,7 @@ impl Line {
         let mut line = Self::default();
         let known = words.len().saturating_sub(1);
         let mut words = words[..known].iter().filter_map(|word| word.to_str());
-        // The command, and behind it the cluster.
+        // The first word is the command, the second one the cluster.
         let mut places = 0;
         while let Some(word) = words.next() {
             if word == "--" {
@@ -174,7 +174,7 @@ impl Line {
     }
 }
 
-/// Asks for names while a line is typed.
+/// Looks names up while a line is typed.
 struct Asker {
     line: Line,
     databases: Databases,
@@ -240,7 +240,7 @@ impl Asker {
         let node = |pilot: &crate::api::v1beta1::Pilot| {
             let phase = pilot.status.phase.clone().unwrap_or_default().to_string();
             let name = name_of(pilot);
-            // Whoever began with the whole name goes on with it.
+            // A user who began to type the whole name gets the whole name.
             let short = short_name(found.name(), name);
             (if short.starts_with(typed) { short } else { name }.to_owned(), phase)
         };
@@ -248,7 +248,7 @@ impl Asker {
     }
 }
 
-/// Names of clusters; with their kind where that was typed, or where a name alone says too little.
+/// Names of clusters, with their kind where a kind was typed or two clusters have one name.
 fn clusters(found: &[Found], typed: &str) -> Vec<(String, String)> {
     let whole = typed.contains('/');
     let twice = |name: &str| found.iter().filter(|found| found.name() == name).count() > 1;

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::args::{Colour, Common, Form, Output};
 use crate::plugin::{error::Error, text::Style};
 
-/// Talk: for the person, not for the program that reads the answer.
+/// Prints talk, which is for the user and not for a program that reads the answer.
 pub(super) fn say(text: &str) {
-    // A closed standard error leaves nobody to tell.
+    // With standard error closed, there is no reader for the text.
     drop(writeln!(stderr(), "{text}"));
 }
 
-/// The answer.
+/// Prints the answer.
 pub(super) fn print(text: &str) -> Result<(), Error> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)
@@ -40,7 +40,7 @@ pub(super) fn only(form: Form, known: &[Output]) -> Result<Option<Output>, Error
     }
 }
 
-/// How tables look where they go to. NO_COLOR is of no-color.org: any value but an empty one.
+/// The style of tables on this output. NO_COLOR is of no-color.org: any value but an empty one.
 pub(super) fn style(common: &Common) -> Style {
     let terminal = stdout().is_terminal();
     #[expect(clippy::disallowed_methods, reason = "cli reads the environment")]
@@ -50,7 +50,7 @@ pub(super) fn style(common: &Common) -> Style {
         Colour::Never => false,
         Colour::Auto => terminal && !refused,
     };
-    // Whoever reads lines, as grep does, wants them whole.
+    // A program that reads lines, as grep does, needs them whole.
     let width = terminal.then(terminal_size::terminal_size).flatten();
     Style { colour, width: width.map(|(width, _)| usize::from(width.0)) }
 }

@@ -104,7 +104,7 @@ pub(super) async fn logs(common: &Common, session: &Session, args: &Logs) -> Res
     };
     tokio::pin!(work);
     tokio::pin!(show);
-    // The work ends first when all logs are read, showing when nobody reads any more.
+    // The readers end first at the end of all logs, the printing ends first when it fails.
     tokio::select! {
         code = &mut show => code,
         () = &mut work => show.await,
@@ -189,7 +189,7 @@ pub(super) async fn report(session: &Session, args: &Report) -> Result<u8, Error
     Ok(exit::OK)
 }
 
-/// A report is for whom its maker gives it to.
+/// A report is its maker's to pass on, so no other user may read the file.
 fn write_private(path: &std::path::Path, content: &[u8]) -> Result<(), Error> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();

@@ -56,7 +56,7 @@ async fn config(common: &Common) -> Result<Config, Error> {
     config.connect_timeout = Some(common.timeout());
     // A log that is followed may be silent for hours; all else has a limit of its own.
     config.read_timeout = None;
-    // An API that is away is told to the person, who waits for an answer.
+    // No retries: the user waits for an answer, and should hear that the API is away.
     config.default_retry = false;
     Ok(config)
 }

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What to become.
+/// The command line of the program that this process becomes.
 pub(super) async fn program(
     common: &Common,
     session: &Session,
@@ -54,7 +54,7 @@ fn is_ready(pilot: &Pilot) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Never returns where it succeeds.
+/// Replaces this process by the program; returns only on failure.
 pub(super) fn become_it(words: &[OsString]) -> Result<u8, Error> {
     let arguments: Result<Vec<CString>, _> =
         words.iter().map(|word| CString::new(word.as_bytes())).collect();

@@ -1,7 +1,8 @@
 //! Finds objects of ours that lost the labels by which we watch, and gives them back.
 //!
-//! Labels can be taken off by anybody. Without them an object is in none of our caches: it would
-//! be made again and again, or waited for without end. It is known by its name and its owner.
+//! Any client with write access can take labels off. An object without them is in none of our
+//! caches: the controller would make it again and again, or wait for it without end. Such an object
+//! is recognised by its name and its owner.
 
 use k8s_openapi::{
     api::{
@@ -69,8 +70,8 @@ async fn read(
     Ok(found.map(|object| object.metadata))
 }
 
-/// A Pilot of a name that we need exists and is not among ours: the cluster that wants its name
-/// adopts it, unless another one controls it. `body` is what would have been created.
+/// Adopts a Pilot that has a name the cluster needs and is not among the cluster's own, unless
+/// another owner controls it. `body` is the Pilot that would have been created.
 pub(super) async fn pilot(
     ctx: &Context,
     desired: &Desired,
@@ -88,7 +89,7 @@ pub(super) async fn pilot(
         return Err(Error::Foreign(stalled));
     }
     if owned(&found, desired) && holds(&found, &body["metadata"]["labels"]) {
-        // It is as it should be: the caches lag behind.
+        // The Pilot is as it should be: the caches lag behind.
         return Ok(());
     }
     let mut patch = json!({});
@@ -98,7 +99,7 @@ pub(super) async fn pilot(
     patch_metadata(ctx, desired, &resource, &found, patch).await
 }
 
-/// Pods and claims of a pool that its StatefulSet has and our caches do not.
+/// Repairs the labels of a pool's pods and claims that exist and that our caches lack.
 pub(super) async fn members(
     ctx: &Context,
     desired: &Desired,
@@ -157,11 +158,11 @@ async fn repair(
         return Ok(());
     }
     relabel(ctx, desired, resource, &found, labels).await?;
-    // Nothing is decided without it.
+    // The plan has to wait until the caches hold the object again.
     Err(Error::Conflict { kind: resource.kind.clone(), name: name.to_owned() })
 }
 
-/// Does it carry the labels by which we watch and list?
+/// Does the object carry the labels by which we watch and list?
 fn holds(found: &ObjectMeta, labels: &Value) -> bool {
     let watched = |key: &str| key == label::K8S_MANAGED_BY || key.ends_with("cluster-name");
     let has = |key: &str, value: &Value| {

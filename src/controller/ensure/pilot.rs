@@ -19,9 +19,10 @@ use crate::{
 
 /// Makes the Pilot of a node, or brings it up to date where that restarts nothing.
 ///
-/// What needs a restart is held back from a node that has a pod. Should its database crash, it
-/// would come up with a configuration before its turn, or with a version that its image does not
-/// have. It is `Step::Configure`, `Step::Replace` and `Step::Restart` that give it, to one node.
+/// A change that needs a restart is held back from a node that has a pod. Otherwise a database that
+/// crashes would come up with a configuration before its turn, or with a version that its image
+/// does not have. The steps `Configure`, `Replace`, `Restart` and `RestartInPlace` give such a
+/// change to one node.
 pub(crate) async fn ensure_pilot(
     ctx: &Context,
     desired: &Desired,
@@ -35,7 +36,7 @@ pub(crate) async fn ensure_pilot(
     };
     let mut patch = json!({});
     if !pilot.owned {
-        // Nobody controls it: the cluster that wants its name adopts it.
+        // The Pilot has no controller: the cluster that wants its name adopts it.
         let body = pilot_body(desired, pool, &name, ordinal, &ctx.settings);
         for part in ["labels", "annotations", "ownerReferences"] {
             patch["metadata"][part] = body["metadata"][part].clone();
@@ -64,7 +65,8 @@ async fn create_pilot(
     not_terminating(ctx, desired).await?;
     let resource = pilot_resource();
     let mut body = pilot_body(desired, pool, name, ordinal, &ctx.settings);
-    // Asked of the server: were an older volume taken for a new one, its data could be given up.
+    // The server is asked, not a cache: if an older volume counted as new, its data could be given
+    // up.
     let claim = format!("{}-{name}", desired.database.names.data_volume);
     let claims = ApiResource::erase::<PersistentVolumeClaim>(&());
     let found = ctx.read(&claims, &desired.namespace).get_opt(&claim).await;

@@ -1,5 +1,5 @@
-//! What was put into a pod's shared volume: by its init container, and since then by ephemeral
-//! containers that brought another pilot.
+//! Pilots that were installed in a pod's shared volume: by the init container, and later by
+//! ephemeral containers.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ pub(crate) enum Installing {
     /// Not done yet, and why, as far as the kubelet says.
     Pending(String),
     Done {
-        /// Which installation it was, as the pilot that runs it says too; empty when an image
-        /// was too old to say so.
+        /// Id of this installation; the pilot that runs it reports the same id. Empty when the
+        /// image was too old to give one.
         program: String,
         at: Timestamp,
         age: Duration,
@@ -51,7 +51,7 @@ fn number(name: &str) -> Option<u32> {
 }
 
 /// Every installer of a pod: the init container, then ephemeral ones in the order in which they
-/// were added. The server's is another one: a strategic merge puts what is new first.
+/// were added. The pod's own list has another order: a strategic merge puts new entries first.
 pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<Installer> {
     let (Some(spec), status) = (&pod.spec, pod.status.clone().unwrap_or_default()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What is read out of objects, and what of it follows for a node.
+//! Which facts are read from objects, and what follows from them for a node.
 
 use k8s_openapi::jiff::ToSpan;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
 }
 
-/// What is observed of node 0 when its pod's status is this.
+/// Facts of the pod of node 0, whose status is this.
 fn pod(status: &Value) -> PodFacts {
     let pod = json!({"metadata": {"name": "ex-demo-a-0", "uid": "p"}, "status": status});
     let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
@@ -124,7 +124,7 @@ fn seen(data: &Value, phase: &str, mode: &str, ago: Duration) -> Member {
     seen_with(data, phase, mode, ago, &json!({"pid": 7, "restarts": 0}))
 }
 
-/// The same, with or without a process of its database.
+/// As [`seen`], with or without a process of the database.
 fn seen_with(data: &Value, phase: &str, mode: &str, ago: Duration, process: &Value) -> Member {
     let pod = json!({
         "metadata": {"name": "ex-demo-a-0", "uid": "p"},
@@ -177,10 +177,10 @@ fn a_node_that_moves_data_or_is_held_is_not_broken_for_taking_long() {
     assert_eq!(troubled("Running", "STARTING"), late);
     assert_eq!(troubled("Running", "JOINING"), None);
     assert_eq!(troubled("Running", "LEAVING"), None);
-    // Its pilot is silent: nobody knows whether it still does.
+    // The pilot is silent, so it is unknown whether the node still joins.
     assert_eq!(troubled_for(90, "Running", "JOINING"), late);
     assert_eq!(troubled("Fenced", "STARTING"), None);
-    // What it said before it ended is not what it does.
+    // What was reported before the database ended is not what it does now.
     let ended =
         seen_with(&json!({"name": "x"}), "Running", "JOINING", Duration::ZERO, &Value::Null);
     assert!(!ended.at_work());

@@ -48,7 +48,7 @@ enum Urgency {
     Warning,
     /// Something is being done, and goes on.
     Changing,
-    /// A person wants it to rest.
+    /// The cluster or node is meant to rest: it is paused, stopped, fenced or decommissioned.
     Resting,
     Fine,
 }
@@ -60,7 +60,7 @@ struct Cluster {
     namespace: String,
     name: String,
     urgency: Urgency,
-    /// The one sentence about it.
+    /// One sentence about the cluster.
     summary: String,
     /// The reason in one word, as conditions have it.
     reason: String,
@@ -68,13 +68,13 @@ struct Cluster {
     phase: String,
     health: String,
     version: String,
-    /// Where it is on its way to another version.
+    /// The version that the spec asks for, while another one runs; else empty.
     wanted_version: String,
     ready_nodes: i32,
     wanted_nodes: i64,
     operation: Option<Doing>,
     last_operation: Option<Done>,
-    /// What else is not as it should be.
+    /// Other conditions that are not as they should be.
     notes: Vec<Note>,
     nodes: Vec<Node>,
 }
@@ -135,7 +135,7 @@ struct Node {
     pool: String,
     urgency: Urgency,
     phase: String,
-    /// Why it does not serve.
+    /// Why the node does not serve.
     message: String,
     version: String,
     machine: String,
@@ -144,11 +144,11 @@ struct Node {
     heard: Option<Timestamp>,
     used_bytes: i64,
     capacity_bytes: i64,
-    /// How far it is on its way out.
+    /// Progress of a decommission.
     leaving: Option<Leaving>,
-    /// How its process ended the last time, where that was not asked for.
+    /// How the database's last process ended, unless with exit code 0.
     last_exit: Option<Note>,
-    /// Why it may not stop now.
+    /// Why the node may not stop now.
     blockers: Vec<Block>,
     notes: Vec<Note>,
 }
@@ -161,10 +161,10 @@ struct Leaving {
     irreversible: bool,
 }
 
-/// Steps that are told of an operation; there are at most fifty.
+/// Most steps of an operation that are shown; a status holds fifty at most.
 const STEPS: usize = 12;
 
-/// What is told of all that was seen.
+/// The page's data, from what the caches hold.
 pub(super) fn status(seen: &Seen) -> Status {
     let Seen { now, leads, waiting_for, clusters, pilots } = seen;
     let mut of_cluster: HashMap<[&str; 3], Vec<&SeenPilot>> = HashMap::new();
@@ -311,7 +311,7 @@ fn doing(operation: &Operation) -> Doing {
     }
 }
 
-/// By pool and ordinal.
+/// Nodes in the order of namespace, pool and ordinal.
 fn nodes(pilots: Vec<&SeenPilot>, now: Timestamp) -> Vec<Node> {
     let mut nodes: Vec<Node> = pilots.into_iter().map(|pilot| node(pilot, now)).collect();
     nodes.sort_by_cached_key(|node| {
@@ -321,7 +321,7 @@ fn nodes(pilots: Vec<&SeenPilot>, now: Timestamp) -> Vec<Node> {
     nodes
 }
 
-/// Conditions of a Pilot that are only worth a word while they are False.
+/// Conditions of a Pilot that are shown only while they are False.
 const CHECKS: [&str; 6] = [
     "PreflightPassed",
     "ConfigApplied",
@@ -397,7 +397,7 @@ fn node_urgency(phase: &PilotPhase, serves: bool) -> Urgency {
     }
 }
 
-/// So that what did not change is told in the same words.
+/// Rounds a time, so that unchanged facts give an unchanged answer.
 fn whole_seconds(time: Timestamp) -> Timestamp {
     time.round(Unit::Second).unwrap_or(time)
 }

@@ -1,10 +1,11 @@
 //! Brings another pilot into running pods, beside their databases: one pod at a time.
 //!
-//! An ephemeral container installs the program over the old one in the shared volume, and the
-//! pilot lets it take over by exec. Owns which pod is next, and how one knows that a pilot runs
-//! what it was given: each installation has a name of its own, which the container leaves as its
-//! last word and the pilot reports. A pod whose delivery fails keeps its pilot and its database,
-//! and holds back the other pods of its cluster, until another image is wanted or it is made anew.
+//! An ephemeral container installs the program over the old one in the shared volume, and the pilot
+//! lets it take over by exec. Owns which pod is next, and how the controller knows that a pilot
+//! runs the delivered program: each installation has an id of its own, which the container leaves
+//! as its termination message and the pilot reports. A pod whose delivery fails keeps its pilot and
+//! its database, and holds back the other pods of its cluster, until another image is wanted or the
+//! pod is made anew.
 //!
 //! Called for a step only while every node serves and nothing else is to be done.
 
@@ -19,27 +20,27 @@ use crate::{
     },
 };
 
-/// A refusal that a pilot reports sooner may be of what lay there before: it checks every 10 s,
-/// twice, and a check takes up to 20 s.
+/// A refusal before this time may be about the program that was there before: a pilot checks every
+/// 10 s, twice, and a check takes up to 20 s.
 const REFUSAL_COUNTS_AFTER: Duration = Duration::from_secs(60);
 
 /// Ephemeral containers cannot be removed from a pod. Twenty images are more than a pod meets in
-/// its life; what would add more of them is a mistake, and must not fill the pod for ever.
+/// its life. A fault that would add more must not fill the pod for ever.
 const MOST: u32 = 20;
 
-/// How the pilots of a cluster stand to the wanted image.
+/// How many pilots of a cluster are of the wanted image, and what comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pilots {
-    /// Those of the wanted image, and all.
+    /// Pilots of the wanted image, and all pilots.
     pub(crate) current: u32,
     pub(crate) all: u32,
     pub(crate) next: Option<Next>,
 }
 
-/// What becomes of those of another image.
+/// What happens to pilots of another image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nothing before their pods are made anew.
+    /// They change when their pods are made anew.
     AtRestart,
     Deliver {
         pilot: String,
@@ -56,7 +57,7 @@ pub(crate) enum Next {
     },
 }
 
-/// The pod that is given another pilot next, or what is waited for.
+/// The pod that gets another pilot next, or the delivery that is waited for.
 pub(super) fn deliver(desired: &Desired, observed: &Observed) -> Option<Plan> {
     match pilots(desired, observed).next? {
         Next::Deliver { pilot, pod, container } => {
@@ -69,8 +70,8 @@ pub(super) fn deliver(desired: &Desired, observed: &Observed) -> Option<Plan> {
     }
 }
 
-/// Goes through every pod. What was begun or failed anywhere comes before what could be begun; and
-/// where an image was begun that is wanted no more, the wanted one comes first.
+/// Goes through every pod. A delivery that failed or is under way comes before a new one. A pod
+/// that was given an image that is no longer wanted comes before other outdated pods.
 pub(crate) fn pilots(desired: &Desired, observed: &Observed) -> Pilots {
     let mut pilots = Pilots::default();
     let (mut failed, mut waiting, mut begun, mut outdated) = (None, None, None, None);
@@ -110,7 +111,7 @@ pub(crate) fn pilots(desired: &Desired, observed: &Observed) -> Pilots {
 
 enum Stand {
     Current,
-    /// Of another image, and perhaps just changing to yet another.
+    /// The pilot is of another image, and may be changing to yet another.
     Outdated {
         changing: bool,
     },
@@ -128,8 +129,8 @@ fn stand(desired: &Desired, member: &Member, pod: &PodFacts) -> Stand {
         let current = init.image == *image;
         return if current { Stand::Current } else { Stand::Outdated { changing: false } };
     };
-    // An image may come long after it was asked for: what ended last lies in the volume. Of
-    // equals, `max_by_key` takes the last.
+    // An image may be installed long after it was asked for, so the installer that ended last wrote
+    // the volume. Of equals, `max_by_key` takes the last.
     let done = pod.installers.iter().filter_map(|installer| match &installer.state {
         Installing::Done { program, at, age } => Some((installer, program, at, *age)),
         Installing::Pending(_) | Installing::Failed { .. } => None,
@@ -145,7 +146,7 @@ fn stand(desired: &Desired, member: &Member, pod: &PodFacts) -> Stand {
         }
         return not_taken_over(desired, pilot.and_then(|pilot| pilot.successor.as_ref()), age);
     }
-    // However often it was asked for, what is under way or failed is not asked for again.
+    // An image that is being installed, or has failed, is not asked for again in this pod.
     for installer in ephemeral.iter().rev().filter(|installer| installer.image == *image) {
         match &installer.state {
             Installing::Pending(why) => {
@@ -170,7 +171,7 @@ fn stand(desired: &Desired, member: &Member, pod: &PodFacts) -> Stand {
     }
 }
 
-/// The program lies there, and the pilot is still the old one.
+/// The program is installed, and the old pilot still runs.
 fn not_taken_over(desired: &Desired, said: Option<&(String, String)>, age: Duration) -> Stand {
     let what = said.map_or("the pilot has not looked at it yet", |(_, message)| message);
     if said.is_some_and(|(reason, _)| reason == "TakeoverRefused") && age > REFUSAL_COUNTS_AFTER {
@@ -219,10 +220,11 @@ mod tests {
         Installing::Failed { reason: "ImagePullFailed", message: "ImagePullBackOff".into() }
     }
 
-    /// What the pod has had installed; what its pilot runs; what it says of another program.
+    /// Installers of the pod, the program that its pilot runs, and its reason about another
+    /// program.
     type Row<'a> = (&'a [(&'a str, Installing)], &'a str, Option<&'a str>);
 
-    /// A cluster of such nodes, whose wanted image is `navigator:2`.
+    /// A cluster of these nodes, whose wanted image is `navigator:2`.
     fn cluster(rows: &[Row<'_>]) -> (Desired, Observed) {
         let size = u32::try_from(rows.len()).unwrap();
         let (mut desired, mut observed) =
@@ -241,7 +243,7 @@ mod tests {
         (desired, observed)
     }
 
-    /// What becomes of such a cluster.
+    /// The next delivery in a cluster of these nodes.
     fn next(rows: &[Row<'_>]) -> String {
         let (desired, observed) = cluster(rows);
         match pilots(&desired, &observed).next {
@@ -326,13 +328,13 @@ mod tests {
 
     #[test]
     fn a_pod_is_never_filled_with_installers() {
-        // Were what finished always overwritten, as by a clock that runs backwards.
+        // Each installer ended before the first one, as by a clock that runs backwards.
         let mut installed = vec![("1", done("one", DAY))];
         installed.extend((1..MOST).map(|number| ("2", done("two", DAY + i64::from(number)))));
         assert_eq!(next(&[(&installed, "one", None)]), "install-pilot-20 to ex-demo-a-0");
         installed.push(("2", done("two", 2 * DAY)));
         assert_eq!(next(&[(&installed, "one", None)]), "PilotInstallFailed");
-        // Nor is what is under way asked for again, wherever it stands.
+        // An installer that is under way is not repeated either, wherever it stands.
         for (state, wanted) in [(pending(), "wait"), (unpulled(), "ImagePullFailed")] {
             let begun = [("1", done("one", DAY)), ("2", state), ("3", unpulled())];
             assert_eq!(next(&[(&begun, "one", None)]), wanted);

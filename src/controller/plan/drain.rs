@@ -1,8 +1,8 @@
-//! Says whether a machine may take a node of a cluster away now, and what speaks against it.
+//! Decides whether a node of a cluster may be evicted now, and what speaks against it.
 //!
-//! Owns what the cluster's PodDisruptionBudget follows: an eviction is a stop like our own, so
-//! what holds one of ours holds anybody's, and so does a step of ours. Reads nothing but what the
-//! plan reads, and the plan.
+//! The cluster's PodDisruptionBudget follows this. An eviction is a stop like a restart by the
+//! controller, so a rule that holds such a restart holds an eviction too, and so does a step of the
+//! controller. Reads nothing but the plan, and what the plan reads.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use crate::controller::{
     observe::{Member, Observed, ObservedPool},
 };
 
-/// Why no node may go.
+/// Why no node may be evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DrainHold {
-    /// A predicate, or what the condition Ready calls it.
+    /// A predicate, or a reason of the condition Ready.
     pub(crate) reason: Cow<'static, str>,
     /// The node, and a sentence about it.
     pub(crate) message: String,
@@ -36,7 +36,7 @@ impl DrainHold {
         Self::new(reason, message)
     }
 
-    /// It ends when pilots report, of which no watch tells.
+    /// The hold ends when pilots report, and a heartbeat alone makes no cluster due.
     pub(crate) fn ends_by_reports(&self) -> bool {
         self.reason == PEERS_READY
     }
@@ -49,9 +49,9 @@ impl From<&Block> for DrainHold {
     }
 }
 
-/// What speaks against the eviction of any node; `None` while one may go. What no other node can
-/// answer for is let go at once: the only node, and those of a stopped cluster, unless their data
-/// would go with them.
+/// What speaks against the eviction of any node; `None` while one may go. The only node of a
+/// cluster and the nodes of a stopped one may go at once, because no other node could serve for
+/// them, unless their data would be deleted with their pods.
 pub(crate) fn drain_hold(desired: &Desired, observed: &Observed, plan: &Plan) -> Option<DrainHold> {
     let lost = || {
         let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
@@ -66,8 +66,8 @@ pub(crate) fn drain_hold(desired: &Desired, observed: &Observed, plan: &Plan) ->
         .or_else(lost)
 }
 
-/// Nodes that run, or are to: while so many must be there, none may go. A pool that is about to grow
-/// counts as grown.
+/// Nodes that run, or are to. With so many as `minAvailable`, none may go. A pool that is about to
+/// grow counts as grown.
 pub(crate) fn nodes(desired: &Desired, observed: &Observed) -> u32 {
     let found = |name: &str| observed.pools.iter().find(|pool| pool.name == name);
     let wanted = desired.pools.iter().map(|pool| {
@@ -86,7 +86,7 @@ fn running(observed: &Observed) -> impl Iterator<Item = &Member> {
     observed.pools.iter().flat_map(ObservedPool::running).filter_map(|(_, member)| member)
 }
 
-/// What is done, waited for or held up, but for what waits for a person.
+/// What the plan does, waits for or holds up, without the blocks that wait for a person.
 fn planned(plan: &Plan) -> Option<DrainHold> {
     let Plan { operation, step, waiting, blocked } = plan;
     if let Some(block) = blocked.iter().find(|block| !FOR_PEOPLE.contains(&&*block.predicate)) {
@@ -97,7 +97,8 @@ fn planned(plan: &Plan) -> Option<DrainHold> {
         return Some(DrainHold::about(reason, &waiting.pilot, &waiting.message));
     }
     let Some(step) = step else {
-        // It was decided from caches that lag behind, or waits for a pod that goes.
+        // The step was decided from caches that lag behind, or waits for a pod that is being
+        // evicted.
         let begun = operation.filter(|_| blocked.is_empty())?;
         return Some(DrainHold::new(begun.reason(), "the next step is decided anew".to_owned()));
     };
@@ -123,11 +124,11 @@ fn away(desired: &Desired, observed: &Observed) -> Option<DrainHold> {
         .then(|| DrainHold::new("NodesNotReady", format!("{serving} of {wanted} nodes serve")))
 }
 
-/// What speaks against stopping this node, as before a restart of ours.
+/// What speaks against stopping this node, as before a restart by the controller.
 fn against(desired: &Desired, observed: &Observed, member: &Member) -> Option<DrainHold> {
     if let Some(block) = roll::blocks(desired, observed, member).first() {
         return Some(match &*block.predicate {
-            // That is about another one.
+            // This block is about another node's pilot, so this node is not named.
             PEERS_READY => DrainHold::new(PEERS_READY, block.message.clone()),
             _ => block.into(),
         });

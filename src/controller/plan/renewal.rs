@@ -1,9 +1,9 @@
-//! Makes the pods anew whose pilots the API turns away, because their ServiceAccount was deleted and
+//! Makes pods anew whose pilots the API turns away, because their ServiceAccount was deleted and
 //! made again: on a person's word, and one at a time.
 //!
-//! Nobody can judge meanwhile what speaks against a stop, and kubelet ends it by itself within the
-//! hour. So this waits for a person who names it; and each next pod waits until the one before
-//! serves, is heard, and says that nothing speaks against a stop.
+//! Meanwhile no pilot can report what speaks against a stop, and kubelet ends the trouble by itself
+//! within the hour. So the step waits for a person who names its predicate. Each next pod waits
+//! until the one before serves, is heard, and reports that nothing speaks against a stop.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -42,7 +42,7 @@ impl<'a> TurnedAway<'a> {
         )
     }
 
-    /// A pod that is not ready first, since it serves nobody; then as in a roll.
+    /// A pod that is not ready goes first, since it serves no client; then the order of a roll.
     fn next(&self) -> Option<&'a Member> {
         let order = |member: &&&Member| {
             let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
@@ -57,13 +57,13 @@ impl<'a> TurnedAway<'a> {
     }
 }
 
-/// Whose pilots are turned away and until when, in a sentence, and what a person can do.
+/// The nodes whose pilots are turned away, until when, and what a person can do, in a sentence.
 pub(crate) fn turned_away(observed: &Observed) -> Option<String> {
     let turned = TurnedAway::among(observed)?;
     Some(format!("{}; {}", turned.sentence(), hint()))
 }
 
-/// Is this what the plan waits for?
+/// Does the plan wait for renewed tokens?
 pub(crate) fn waits_for_renewal(plan: &Plan) -> bool {
     plan.blocked.iter().any(|block| block.predicate == TOKEN_RENEWAL)
 }
@@ -75,7 +75,7 @@ fn hint() -> String {
     )
 }
 
-/// Every node serves, but for those whose pilots are turned away.
+/// Called when all nodes serve, but for those whose pilots are turned away.
 pub(super) fn renew(
     desired: &Desired,
     observed: &Observed,
@@ -100,7 +100,7 @@ pub(super) fn renew(
             let message = format!("waits for a report of {other}");
             return Plan::wait(operation, "RecreatePod", &member.name, message);
         }
-        // What speaks against stopping a node that is heard may be said of this one as well.
+        // A rule that holds for a node that is heard may hold for this one as well.
         let held = pilot
             .blockers
             .iter()
@@ -148,7 +148,7 @@ mod tests {
         member
     }
 
-    /// The same, of a node that has reported since.
+    /// A node with a new pod whose pilot has reported since.
     fn heard(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut Member {
         let member = remade(observed, pool, ordinal);
         let pilot = member.pilot.as_mut().unwrap();

@@ -35,8 +35,8 @@ pub(super) fn fits(member: &Member, wanted: &Pool) -> bool {
 }
 
 /// The wanted spec as a node gets it without a new pod: all of it where the database does not run.
-/// One that runs gets all but a request for a restart, which the controller carries out with a new
-/// pod.
+/// A running database gets all but a request for a restart, which the controller carries out with a
+/// new pod.
 pub(crate) fn without_restart(
     database: &ManagedDatabase,
     pilot: &PilotFacts,
@@ -57,8 +57,8 @@ pub(crate) fn outdated(member: &Member, wanted: &Pool) -> bool {
     differs(member, wanted) || running.is_some_and(|hash| hash != wanted.config_hash())
 }
 
-/// Would a new pod be no nearer to what is wanted? This one was made of the newest template, and its
-/// Pilot was told the newest spec: somebody changes pods on their way.
+/// Would a new pod be no nearer to what is wanted? This pod was made of the newest template, and
+/// its Pilot has the newest spec, so a policy or webhook changes pods when they are created.
 pub(super) fn in_vain(member: &Member, wanted: &Pool) -> bool {
     let told = member.pilot.as_ref().is_some_and(|pilot| {
         let current = |hash: Option<&str>| hash == Some(wanted.config_hash());
@@ -94,7 +94,7 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
             }
         }
     }
-    // Stable: among equals the order above stays.
+    // The sort is stable: among equals the order above stays.
     outdated_members.sort_by_key(|(_, member)| {
         (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.eligible())
     });
@@ -122,7 +122,7 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
     };
     let (pool, member) = next;
     let wanted = desired.pool(&pool.name)?;
-    // Only the database must restart, and the pod is where its data are.
+    // Only the database must restart, and the pod holds its data.
     let in_place = member.dies_with_pod() && fits(member, wanted);
     let mut blocked = blocks(desired, observed, member);
     blocked.extend(lost_with_pod(desired, member).filter(|_| !in_place));
@@ -161,10 +161,10 @@ const RESTART_HELPS: &str = "RestartHelps";
 /// Nodes join and leave a ring of one version only.
 pub(super) const VERSION_SETTLED: &str = "VersionSettled";
 
-/// Rows of ranges that were given away are still where they were, and would be back with their ranges.
+/// A node still holds rows of ranges that it gave away. They would be back with the ranges.
 pub(super) const CLEANUP_PENDING: &str = "CleanupPending";
 
-/// These wait for a person, and every node serves meanwhile.
+/// Predicates that wait for a person, and every node serves meanwhile.
 pub(super) const FOR_PEOPLE: [&str; 4] =
     [CANARY_HELD, CLEANUP_PENDING, RESTART_HELPS, VERSION_SETTLED];
 
@@ -194,12 +194,11 @@ fn canary_held(current: u32) -> Block {
 /// The report of every pilot must be fresh before a node is stopped.
 pub(super) const PEERS_READY: &str = "PeersReady";
 
-/// Reported where no other node has a copy, whatever the volume is, by the pilots of databases
-/// that know.
+/// Pilots report this where no other node has a copy of the data, whatever the volume is, if their
+/// database knows of copies.
 pub(super) const OUTLIVES: &str = "DataOutlivesPod";
 
-/// Why this node's pod may not be deleted: data of which there is no copy, as far as anybody knows,
-/// would go with it.
+/// Why this node's pod may not be deleted: data without a known copy would be deleted with it.
 pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block> {
     if !member.dies_with_pod() {
         return None;
@@ -209,7 +208,7 @@ pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block>
     let blockers = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
     let why = match blockers.into_iter().find(|(predicate, _)| predicate == OUTLIVES) {
         Some((_, message)) => message.clone(),
-        // It would say so.
+        // A pilot that serves would report data without a copy.
         None if desired.database.knows_copies && speaks.is_some() => return None,
         None => "nobody says that other nodes have copies of all of it".to_owned(),
     };
@@ -224,8 +223,8 @@ pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block>
     })
 }
 
-/// What speaks against stopping this node now: that a pilot is silent, its own or another's, or
-/// what its own reports.
+/// What speaks against stopping this node now: that any node's pilot is silent, or a blocker that
+/// the node's own pilot reports.
 pub(super) fn blocks(desired: &Desired, observed: &Observed, member: &Member) -> Vec<Block> {
     let block = |predicate: &str, message: String| Block {
         hint: hint(predicate),
@@ -258,8 +257,9 @@ pub(super) fn spoken(observed: &Observed) -> impl Iterator<Item = (&str, &PilotF
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
 }
 
-/// Whose report is waited for before this node is stopped. Its own pilot, the one of this very pod,
-/// must have reported after every other node came back; and each must have been heard at all.
+/// The report that is waited for before this node is stopped. Its own pilot, the one of this very
+/// pod, must have reported after every other node came back; and each pilot must have been heard at
+/// all.
 pub(super) fn unheard(observed: &Observed, member: &Member) -> Option<String> {
     let pilot = member.pilot.as_ref()?;
     let name = &member.name;

@@ -44,8 +44,8 @@ fn leaving(observed: &mut Observed, ordinal: u32) {
     pilot.phase_ours = true;
 }
 
-/// The ServiceAccount was deleted and made again long ago: every pod that is there has a token of the
-/// earlier one, until `by`, and its pilot is marked.
+/// The ServiceAccount was deleted and made again long ago: every pod that is there has a token of
+/// the earlier one, until `by`, and its pilot is marked.
 pub(in crate::controller) fn lose_account(observed: &mut Observed, by: Timestamp) {
     for member in observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
         let Some(pod) = &mut member.pod else { continue };
@@ -188,7 +188,7 @@ fn with_a_node_that_never_served(change: impl FnOnce(&mut Desired, &mut Observed
 fn a_node_that_cannot_start_and_never_served_is_given_up_when_nobody_wants_it() {
     let remove = Some(Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
     assert_eq!(with_a_node_that_never_served(|_, _| ()).step, remove);
-    // What lies on an older volume is known to a pilot that could read it.
+    // The pilot could read the older volume, so it is known what lies there.
     let older = |o: &mut Observed| pilot(o, 0, 1).earlier_claim = Some("claim-1".into());
     assert_eq!(with_a_node_that_never_served(|_, o| older(o)).step, remove);
     let gone = |d: &mut Desired| d.pools = desired(&[("b", 1)], "new").pools;
@@ -578,7 +578,7 @@ fn a_node_restarts_only_while_every_pilot_is_heard() {
     let silent = about_to_restart(|_, o| pilot(o, 0, 0).hearing.ago = MINUTE);
     assert_eq!((silent.step, &*silent.blocked[0].predicate), (None, "PeersReady"));
     assert!(silent.blocked[0].message.contains("ex-demo-a-0"), "{:?}", silent.blocked);
-    // After a change of the controller nobody was heard yet.
+    // After a change of the controller no pilot was heard yet.
     let unheard = about_to_restart(|_, o| pilot(o, 0, 0).hearing.heard = false);
     assert_eq!((unheard.step, unheard.waiting.unwrap().pilot.as_str()), (None, "ex-demo-a-1"));
     let skipped = about_to_restart(|d, o| {
@@ -697,7 +697,7 @@ fn a_stopped_cluster_stops_its_databases_before_its_pods_go() {
     assert_eq!(plan.step, Some(Step::Start { pilots }));
 }
 
-/// Data in the pod, for every node; its spec says otherwise by now.
+/// Puts the data of every node into its pod, whatever the spec says by now.
 fn in_pods(observed: &mut Observed) {
     for member in observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
         member.pod.as_mut().unwrap().holds_data = true;
@@ -762,7 +762,7 @@ fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() 
             }
         })
     };
-    // Some pilots do not say who has copies; those of others do.
+    // Pilots of some databases do not say which nodes have copies; those of others do.
     for (knowing, reported, skipped, blocked) in [
         (false, false, "", true),
         (false, false, "*", true),
@@ -777,7 +777,7 @@ fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() 
         assert_eq!(by, blocked.then_some("DataOutlivesPod"), "{plan:?}");
         assert_eq!(matches!(plan.step, Some(Step::Restart { .. })), !blocked, "{plan:?}");
     }
-    // On a volume the only copy survives.
+    // The only copy survives on a volume.
     let plan = self::planned(&[("a", 1)], &[("a", 1)], |_, o| {
         pod(o, 0, 0).hash = "old".into();
         pilot(o, 0, 0).blockers = vec![("DataOutlivesPod".into(), "index a".into())];
@@ -799,7 +799,7 @@ fn a_broken_node_whose_data_are_in_its_pod_keeps_the_pod_and_says_so() {
     };
     let plan = planned(true, "old");
     assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "DataOutlivesPod"));
-    // Told alone it keeps them; and a pod that never ran has none.
+    // A new configuration alone keeps the pod and its data; a pod that never ran has no data.
     assert!(matches!(planned(true, "new").step, Some(Step::Configure { .. })));
     assert!(matches!(planned(false, "old").step, Some(Step::Replace { .. })));
 }
@@ -866,8 +866,9 @@ fn random_walks_keep_the_rules_and_converge() {
     }
 }
 
-/// Walks on which the ServiceAccount is made anew: no pod goes until a person names that, then one at
-/// a time, and never two that are not ready; or kubelet renews the tokens, and no pod goes at all.
+/// Walks on which the ServiceAccount is made anew. No pod goes until a person names the predicate,
+/// then one at a time, and never two that are not ready. Or kubelet renews the tokens, and no pod
+/// goes at all.
 #[test]
 fn pods_with_dead_tokens_are_made_anew_one_at_a_time_or_not_at_all() {
     let named = "TokenRenewal".to_owned();
@@ -899,8 +900,8 @@ fn pods_with_dead_tokens_are_made_anew_one_at_a_time_or_not_at_all() {
     }
 }
 
-/// Walks in which somebody evicts whatever Kubernetes lets go, while nodes come, go and restart: how
-/// many went, and how many times more than one was without its data.
+/// Walks in which every pod is evicted that Kubernetes lets go, while nodes come, go and restart:
+/// how many pods went, and how often more than one node was without its data.
 fn drained(budgets: Budgets, evicting: bool) -> (usize, usize) {
     let beginnings: [&[(&str, u32)]; 4] = [
         &[("a", 1), ("b", 1), ("c", 1)],
@@ -916,7 +917,7 @@ fn drained(budgets: Budgets, evicting: bool) -> (usize, usize) {
         for turn in 0..120 {
             if (seed + turn) % 17 == 0 {
                 simulation.edit();
-                // Who stops a cluster has no quorum to lose.
+                // A stopped cluster has no quorum to lose.
                 simulation.desired.stopped = false;
             }
             if evicting && (seed + turn) % 3 > 0 {

@@ -23,8 +23,8 @@ use crate::controller::{
     write::{delete, exactly},
 };
 
-/// Writes the budget, if it differs, and removes others that we made for these pods. What it may not
-/// overtake is taken out of `plan`.
+/// Writes the budget, if it differs, and removes others that we made for these pods. Takes the step
+/// out of `plan` where the budget could not be closed first, or while an eviction is under way.
 pub(super) async fn keep_budget(
     ctx: &Context,
     desired: &Desired,
@@ -39,7 +39,7 @@ pub(super) async fn keep_budget(
     for budget in &wanted {
         if let Err(error) = ensure_object(ctx, desired, budget).await {
             note(observed, Err::<(), _>(error))?;
-            // One that is there may be open.
+            // The budget that is there may be open.
             if ctx.stores.other(&budget.resource, &desired.namespace, &budget.name).is_some() {
                 plan.step = None;
             }
@@ -57,7 +57,7 @@ pub(super) async fn keep_budget(
     Ok(())
 }
 
-/// One for the cluster; or those that a release before 0.3 goes on with.
+/// One budget for the cluster; or one for each pool, for a release before 0.3 to go on with.
 fn wanted(ctx: &Context, desired: &Desired, observed: &Observed, plan: &Plan) -> Vec<Prepared> {
     let settings = &ctx.settings;
     if settings.owner_references {
@@ -71,7 +71,7 @@ fn wanted(ctx: &Context, desired: &Desired, observed: &Observed, plan: &Plan) ->
     if others(ctx, desired, std::slice::from_ref(&decided)).is_empty() {
         return vec![decided];
     }
-    // Closed until the others are seen to be gone.
+    // The new budget is closed until the others are seen to be gone.
     vec![budget(Some(&DrainHold::new("BudgetReplaced", "it takes the place of others".to_owned())))]
 }
 
@@ -87,8 +87,8 @@ fn others(ctx: &Context, desired: &Desired, wanted: &[Prepared]) -> Vec<ObjectMe
     metas.filter(|meta| wanted.iter().all(|one| Some(&one.name) != meta.name.as_ref())).collect()
 }
 
-/// Was an eviction let through whose pod may not be seen to end yet? Kubernetes notes it before it
-/// deletes the pod, and strikes it out soon after.
+/// Is an eviction under way whose pod the caches may still show as running? Kubernetes notes the
+/// pod in `disruptedPods` before it deletes it, and strikes it out soon after.
 fn somebody_goes(ctx: &Context, desired: &Desired) -> bool {
     let goes =
         |status: &Value| status["disruptedPods"].as_object().is_some_and(|pods| !pods.is_empty());

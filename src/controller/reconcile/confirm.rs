@@ -49,7 +49,7 @@ pub(super) async fn confirm(
     Ok(Some(Confirmed { operation, step, desired: live, observed }))
 }
 
-/// The cluster as the server has it, if that is the one that was planned for.
+/// The cluster as the server has it; a conflict if it is not the one that was planned for.
 async fn live(ctx: &Context, desired: &Desired) -> Result<Desired, Error> {
     let (kind, name) = (desired.database.names.kind, &desired.name);
     let api = ctx.read(&desired.database.resource(), &desired.namespace);

@@ -31,8 +31,8 @@ pub(super) fn unreadable(key: &Key, error: &Error) -> (Outcome, &'static str) {
     (Outcome::Failed, error.outcome())
 }
 
-/// Notes for the status why a step was not done, where that is about single objects. Other errors
-/// end the reconcile.
+/// Notes for the status why a step was not done, where the error is about a single object. Other
+/// errors end the reconcile.
 pub(super) fn note<T: Default>(
     observed: &mut Observed,
     done: Result<T, Error>,
@@ -61,7 +61,7 @@ pub(super) async fn handle(
             Outcome::Conflict
         }
         Error::NamespaceTerminating(_) => Outcome::Settled,
-        // Should it lead again, the cluster is not forgotten.
+        // The cluster stays in the queue, in case this process leads again.
         Error::NotLeading => Outcome::Failed,
         Error::Foreign(_) => Outcome::Again(WHILE_FOREIGN),
         Error::Request { .. } | Error::Unreadable { .. } => {
@@ -78,7 +78,8 @@ pub(super) async fn handle(
     (outcome, error.outcome())
 }
 
-/// Says in status why every reconcile fails. That it cannot be said either is in the log already.
+/// Says in status why every reconcile fails. If that write fails too, the log has the reason
+/// already.
 async fn report(ctx: &Context, cluster: &DynamicObject, desired: &Desired, error: &Error) {
     if desired.deleted {
         let message = format!("every try fails: {}", chain(error));

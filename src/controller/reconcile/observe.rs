@@ -42,13 +42,14 @@ pub(super) async fn from_server(
         pods: list::<Pod>(ctx, desired, &params).await?,
         pilots: list::<Pilot>(ctx, desired, &params).await?,
         claims: list::<PersistentVolumeClaim>(ctx, desired, &params).await?,
-        // It is only ever made later than a cache knows, and the pods are compared as they are now.
+        // The account comes from the cache: at worst it is older than the server's, and the pods
+        // are fresh.
         account: ctx.stores.account(desired.database, &desired.namespace, &desired.name),
     };
     Ok(observed(ctx, desired, &objects, now))
 }
 
-/// The objects as facts, with what no object says.
+/// The objects as facts, with what no object says: when pilots were heard, and which one leads.
 fn observed(ctx: &Context, desired: &Desired, objects: &Objects, now: Timestamp) -> Observed {
     let mut observed = observe(desired, objects, now);
     observed.hear(|pilot| ctx.heard.of(pilot, Instant::now()));

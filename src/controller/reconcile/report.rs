@@ -22,7 +22,8 @@ use crate::{
     error::chain,
 };
 
-/// Whoever created the cluster sees at once that it was seen.
+/// Writes a first status at once, so that the user who created the cluster sees that it was
+/// noticed.
 pub(super) async fn first_sight(
     ctx: &Context,
     cluster: &DynamicObject,
@@ -45,8 +46,8 @@ pub(super) async fn first_sight(
     Ok(Outcome::Again(AFTER_STATUS))
 }
 
-/// Says that the cluster is on its way out, and what that waits for. Whatever else was said of it
-/// stands, and a refusal holds nothing up.
+/// Says that the cluster is being deleted, and what the deletion waits for. The rest of the status
+/// stays, and a refusal of this write holds nothing up.
 pub(super) async fn deleting(
     ctx: &Context,
     cluster: &DynamicObject,

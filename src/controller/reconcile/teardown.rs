@@ -1,5 +1,5 @@
-//! Deletion of a cluster: what was made for it goes, in an order in which its pilots stop cleanly,
-//! and then the finalizer.
+//! Deletion of a cluster: its objects go, in an order in which its pilots stop cleanly, and then
+//! its finalizer.
 //!
 //! First the StatefulSets, whose pods stop their databases while their Pilots, Services and rights
 //! are still there; then claims that are to go with the cluster; then the rest. Pilots and the
@@ -7,7 +7,7 @@
 //!
 //! Invariants: nothing is deleted that does not bear the cluster's uid and our store's mark, as the
 //! server shows it at that moment. Each pass does what is left to do, so a crash anywhere is made
-//! good by the next. What is waited for is in status; what stays is told.
+//! good by the next pass. The status says what is waited for; an event names what stays.
 
 mod belongings;
 
@@ -75,7 +75,7 @@ pub(super) async fn tear_down(
         return orphan(ctx, cluster, desired, &ours).await;
     }
     if !desired.force_delete && !elsewhere.is_empty() {
-        // Of a store that was exchanged the next leader knows better.
+        // If the store was exchanged, this leader has the old id, and the next leader knows better.
         let names = named(&elsewhere.iter().collect::<Vec<_>>(), &[]);
         let message = format!(
             "nothing is deleted, since these bear the mark of another store: {names}. Annotated \
@@ -105,7 +105,7 @@ pub(super) async fn tear_down(
     let_go(ctx, cluster, desired).await
 }
 
-/// Says in status what the deletion waits for, and who holds what somebody else put a finalizer on.
+/// Says in status what the deletion waits for; the message names the finalizers that hold objects.
 async fn wait(
     ctx: &Context,
     cluster: &DynamicObject,
@@ -116,7 +116,7 @@ async fn wait(
     Ok(Outcome::Again(WHILE_WAITING))
 }
 
-/// Names of objects, each with what keeps it, and of pods.
+/// Names of objects, each with the finalizers that hold it, and of pods.
 fn named(objects: &[&Belonging], pods: &[String]) -> String {
     let one = |one: &&Belonging| {
         let held = one.meta.finalizers.as_deref().unwrap_or_default();
@@ -128,7 +128,7 @@ fn named(objects: &[&Belonging], pods: &[String]) -> String {
     objects.iter().map(one).chain(pods).collect::<Vec<_>>().join(", ")
 }
 
-/// Deletes these, unless they are on their way out.
+/// Deletes these objects, unless they are on their way out.
 async fn remove(ctx: &Context, desired: &Desired, objects: &[&Belonging]) -> Result<(), Error> {
     for one in objects.iter().filter(|one| one.meta.deletion_timestamp.is_none()) {
         delete(ctx, desired, &one.resource, one.name(), exactly(&one.meta)).await?;
@@ -163,15 +163,15 @@ async fn remove_claims(
     Ok(())
 }
 
-/// Leaves everything, and says so. It bears our marks no more, so a cluster that is made later
-/// under this name takes none of it for its own.
+/// Leaves all objects where they are, and says so. They bear our marks no more, so a cluster that
+/// is made later under this name takes none of them for its own.
 async fn orphan(
     ctx: &Context,
     cluster: &DynamicObject,
     desired: &Desired,
     ours: &[Belonging],
 ) -> Result<Outcome, Error> {
-    // Told first: a later pass does not find what was left.
+    // The event comes first: a later pass does not find what was left.
     if !ours.is_empty() {
         let names = ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let (namespace, name) = (&desired.namespace, &desired.name);
@@ -190,7 +190,7 @@ async fn orphan(
     let_go(ctx, cluster, desired).await
 }
 
-/// What carries the cluster's labels and is not surely its own stays, and is named.
+/// Names the objects that carry the cluster's labels and are not surely its own. They stay.
 async fn tell_what_stays(ctx: &Context, desired: &Desired, strange: &[Belonging]) {
     let names = strange.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (namespace, name) = (&desired.namespace, &desired.name);
@@ -213,12 +213,12 @@ async fn let_go(
     let mut finalizers = desired.finalizers.clone();
     finalizers.retain(|finalizer| finalizer != FINALIZER_TEARDOWN);
     write_finalizers(ctx, cluster, desired, finalizers).await?;
-    // Should it still be there, it was not the cluster that was not found.
+    // Looks again: the 404 may have been about something else than the cluster.
     Ok(Outcome::Again(WHILE_WAITING))
 }
 
-/// The list is written as a whole, so it must be the one that was read: other finalizers in it
-/// belong to others.
+/// Writes the finalizers as a whole list, which must be the one that was read: other entries belong
+/// to other controllers.
 async fn write_finalizers(
     ctx: &Context,
     cluster: &DynamicObject,

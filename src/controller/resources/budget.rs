@@ -1,8 +1,8 @@
-//! PodDisruptionBudget of a cluster: how many of its pods must be ready, whoever takes one away.
+//! PodDisruptionBudget of a cluster: how many of its pods must stay ready during evictions.
 //!
-//! One for all pools: copies of the same rows lie in several. By `minAvailable`: with
-//! `maxUnavailable` Kubernetes counts the pods that there are, and between the end of a pool's only
-//! pod and its next one it would let another go.
+//! One budget covers all pools, because copies of the same rows lie in several pools. It sets
+//! `minAvailable`: with `maxUnavailable` Kubernetes counts the pods that there are, and between the
+//! end of a pool's only pod and its next one it would let another pod go.
 
 use k8s_openapi::{
     api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec},
@@ -19,7 +19,8 @@ use crate::{
     },
 };
 
-/// Closed while something holds: then all must be ready. Open, one may go.
+/// The budget is closed while there is a hold: then all nodes must be ready. An open budget lets
+/// one node go.
 pub(crate) fn disruption_budget(
     desired: &Desired,
     observed: &Observed,
@@ -52,9 +53,9 @@ pub(crate) fn disruption_budget(
     })
 }
 
-/// May a pod go that is not ready, whatever the budget says? One that starts would be let go again
-/// and again, and never come up. One whose database cannot run holds no machine up. Where pods hold
-/// data, not even such a one goes: when no node can serve, none is ready.
+/// May a pod that is not ready be evicted, whatever the budget says? A pod that starts may not: it
+/// would be evicted again and again, and never come up. A pod whose database cannot run may: it
+/// holds no drain up. Where pods hold data, no pod may: when no node can serve, none is ready.
 fn unready_pods(observed: &Observed) -> &'static str {
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
     let holds = |member: &Member| member.pod.as_ref().is_some_and(|pod| pod.holds_data);
@@ -63,8 +64,8 @@ fn unready_pods(observed: &Observed) -> &'static str {
     if broken && !members().any(holds) { "AlwaysAllow" } else { "IfHealthyBudget" }
 }
 
-/// What a release before 0.3 makes for a pool, for one to go on with. Under two budgets no pod could
-/// be evicted.
+/// The budget of a pool as a release before 0.3 makes it, for that release to go on with. A pod
+/// under two budgets could not be evicted.
 pub(crate) fn former_budget(desired: &Desired, settings: &Settings, pool: &Pool) -> Resource {
     let labels = pool_labels(desired, pool);
     Resource::other(&PodDisruptionBudget {

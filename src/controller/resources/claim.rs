@@ -11,7 +11,7 @@ use crate::{
     controller::desired::{Desired, Pool},
 };
 
-/// None where the data of a pool are in its pods.
+/// Claim templates of a pool; none where the data of the pool are in its pods.
 pub(super) fn claim_templates(desired: &Desired, pool: &Pool) -> Vec<PersistentVolumeClaim> {
     let Some(persistence) = pool.persistence.as_ref().filter(|_| pool.persistent()) else {
         return Vec::new();

@@ -46,7 +46,7 @@ pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
                 "runAsUser": user,
                 "runAsGroup": user,
                 "fsGroup": user,
-                // A large volume is not walked at every start.
+                // The kubelet does not walk a large volume at every start.
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "runAsNonRoot": true,
                 "seccompProfile": {"type": "RuntimeDefault"},
@@ -63,7 +63,7 @@ pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
         keep(&mut overlay, database.names.container);
         merge(&mut template, &overlay);
     }
-    // By these the pod is found and compared, whatever an overlay says.
+    // Selectors and comparisons need these labels and this hash, whatever an overlay says.
     let metadata = &mut template["metadata"];
     metadata["annotations"][annotation::CONFIG_HASH] = json!(pool.pod_hash);
     for (key, value) in own.as_object().into_iter().flatten() {
@@ -92,8 +92,8 @@ fn tell_grace(template: &mut Value, container: &str) {
     }
 }
 
-/// Takes every `null` out of an overlay that would remove what Navigator keeps. Validation
-/// refuses them; an object that was stored before it did may hold one.
+/// Takes every `null` out of an overlay that would remove what Navigator keeps. Validation refuses
+/// them, but an object from before that rule may hold one.
 fn keep(overlay: &mut Value, database: &str) {
     for steps in KEPT_IN_PODS {
         let Some((last, above)) = steps.split_last() else { continue };
@@ -142,7 +142,7 @@ fn affinity(desired: &Desired, pool: &Pool) -> Value {
     affinity
 }
 
-/// What every container of ours gives up.
+/// Privileges that every container of ours gives up.
 fn restricted() -> Value {
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
 }
@@ -168,7 +168,8 @@ fn install(desired: &Desired) -> Value {
     })
 }
 
-/// The same as an ephemeral container, for a pod that runs. Those may not ask for resources.
+/// The installer as an ephemeral container, for a pod that runs. Ephemeral containers may not ask
+/// for resources.
 pub(crate) fn ephemeral_installer(desired: &Desired, name: &str) -> Value {
     let mut container = install(desired);
     if let Some(container) = container.as_object_mut() {
@@ -238,7 +239,7 @@ mod tests {
     use crate::controller::testing::example::DATABASE;
     use crate::controller::testing::sample::desired;
 
-    /// As validation lets it in no more, and stores may hold it.
+    /// Validation refuses such overlays now, but a store may still hold one.
     #[test]
     fn no_overlay_removes_what_navigator_needs_of_a_pod() {
         let mut cluster = desired(&[("a", 1)], "hash");

@@ -1,7 +1,7 @@
 //! The StatefulSet of a pool.
 //!
-//! JSON, where the other resources are typed: overlays may say of its pods what our types do not
-//! know, and what they say is applied as it was said.
+//! JSON, where the other resources are typed: an overlay may set fields of a pod that our types do
+//! not know, and it is applied as it was written.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// With this number of replicas. `found` is the pool as it is, if it is there.
+/// The StatefulSet with this number of replicas. `found` is the pool that is there, if any.
 pub(crate) fn stateful_set(
     desired: &Desired,
     settings: &Settings,
@@ -60,7 +60,7 @@ pub(crate) fn stateful_set(
     Prepared::new::<StatefulSet>(body, &hash)
 }
 
-/// Replicas change while a plan is carried out; they are compared by themselves.
+/// The hash leaves replicas out, because a plan changes them.
 fn without_replicas(body: &Value) -> Value {
     let mut body = body.clone();
     if let Some(spec) = body["spec"].as_object_mut() {
@@ -75,7 +75,7 @@ fn labels(desired: &Desired, pool: &Pool) -> Labels {
     labels
 }
 
-/// Those that only this database has.
+/// Annotations that only this database has.
 fn annotations(desired: &Desired) -> Labels {
     let own = (desired.database.set_annotations)(desired);
     own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

@@ -56,7 +56,7 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     findings.into_iter().map(|(type_, finding)| stamped(facts, type_, finding)).collect()
 }
 
-/// `Ready` and `Reconciling` of a cluster that is being deleted, with what that waits for.
+/// `Ready` and `Reconciling` of a cluster that is being deleted, with what the deletion waits for.
 pub(super) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> [Condition; 2] {
     [("Ready", "False"), ("Reconciling", "True")]
         .map(|(type_, status)| dated(desired, now, type_, finding(status, "Deleting", waits_for)))
@@ -190,13 +190,13 @@ fn members_healthy(facts: &Facts<'_>) -> Finding {
     finding("True", "AllNodesReady", message)
 }
 
-/// Who can reach the data. Nothing else depends on it: it is said, and not enforced.
+/// Who can reach the data. This condition only informs: nothing depends on it or enforces it.
 fn secured(desired: &Desired) -> Finding {
     let (status, reason, message) = (desired.database.secured)(desired);
     finding(status, reason, message)
 }
 
-/// Whether a machine may take a node away, as the budget says it to Kubernetes.
+/// Whether a node may be evicted, as the budget says it to Kubernetes.
 fn drainable(facts: &Facts<'_>) -> Finding {
     let Facts { desired, hold, counts, .. } = facts;
     if desired.paused {
@@ -219,7 +219,7 @@ fn drainable(facts: &Facts<'_>) -> Finding {
     finding("True", "MayLeave", message)
 }
 
-/// Reasons of `PilotsCurrent` for which a newer pilot goes no further.
+/// Reasons of `PilotsCurrent` that stop the delivery of a newer pilot.
 pub(crate) const PILOT_FAILURES: [&str; 4] =
     ["ImagePullFailed", "PilotInstallFailed", "PilotUpdateRefused", "ProgressDeadlineExceeded"];
 

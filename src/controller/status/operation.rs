@@ -29,7 +29,7 @@ pub(super) fn operation(
     let last = desired.status.last_operation.clone();
     if desired.paused || desired.deleted || desired.stalled.is_some() || observed.stalled.is_some()
     {
-        // What was begun is neither going on nor done.
+        // An operation that was begun is neither going on nor done.
         return (before, last);
     }
     let Some(type_) = plan.operation else {
@@ -85,7 +85,7 @@ fn ended(operation: Operation, now: Timestamp) -> Operation {
     }
 }
 
-/// Times in objects are seconds.
+/// Cuts a time to whole seconds, which objects hold.
 pub(crate) fn seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
@@ -118,8 +118,8 @@ fn current(observed: &Observed, plan: &Plan) -> Option<(String, Option<String>, 
 /// A step that has not begun, and may never.
 const PENDING: &str = "Pending";
 
-/// Earlier steps are over once another one is current: done, or skipped where they never began.
-/// Unfinished first, newest first.
+/// Steps of the operation: the current one first, then the newest. Earlier steps are over once
+/// another one is current: done, or skipped where they never began.
 fn steps(
     before: &Operation,
     current: Option<(String, Option<String>, Option<String>)>,
@@ -163,8 +163,8 @@ fn over(phase: &str) -> &'static str {
     if [PENDING, "Blocked"].contains(&phase) { "Skipped" } else { "Done" }
 }
 
-/// Progress is what moves the figures in a sentence: bytes, percents. Other words are none: a
-/// database that crashes again and again is reported in two sentences by turns.
+/// Progress is a change of the figures in a sentence: bytes, percents. Other words are no progress:
+/// a database that crashes again and again is reported in two sentences by turns.
 fn has_moved(before: Option<&str>, now: Option<&str>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");

@@ -109,7 +109,7 @@ fn a_step_without_progress_is_stalled_after_its_deadline() {
     assert_eq!(reason(&reconcile_status(&mut cluster, &found, 99), "Stalled"), "");
     let late = reconcile_status(&mut cluster, &found, 100);
     assert_eq!(reason(&late, "Stalled"), "True/ProgressDeadlineExceeded");
-    // It goes on by itself once the node serves.
+    // The cluster recovers by itself once the node serves.
     let done = reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 200);
     assert_eq!(reason(&done, "Stalled"), "");
     assert_eq!(reason(&done, "Ready"), "True/AllNodesReady");
@@ -194,12 +194,12 @@ fn a_step_that_was_held_up_and_never_taken_is_skipped_and_not_done() {
         (held.steps[0].name.as_str(), held.steps[0].phase.as_str()),
         ("RecreatePod", "Blocked")
     );
-    // Somebody else's outage is waited for instead.
+    // The plan waits for the outage of another node instead.
     found.pools[0].members.get_mut(&0).unwrap().pod.as_mut().unwrap().ready = false;
     let waits = reconcile_status(&mut cluster, &found, 20).operation.unwrap();
     let phases: Vec<_> = waits.steps.iter().map(|step| (&*step.name, &*step.phase)).collect();
     assert_eq!(phases, [("WaitHealthy", "Running"), ("RecreatePod", "Skipped")]);
-    // Nor is one done that waited for a report.
+    // A step that waits for a report has not begun, either.
     let mut found = observed(&[("a", 2)], "old");
     found.pools[0].members.get_mut(&0).unwrap().pilot.as_mut().unwrap().hearing.heard = false;
     let unheard = reconcile_status(&mut cluster, &found, 30).operation.unwrap();
@@ -292,13 +292,13 @@ fn pilots_that_are_turned_away_are_said_to_be_and_health_is_unknown() {
     assert_eq!(told.operation.unwrap().blocked_by[0].predicate, "TokenRenewal");
     assert_eq!(reconcile_status(&mut cluster, &away, 2900).phase.as_deref(), Some("Degraded"));
     assert_eq!(reason(&cluster.status, "Stalled"), "", "that it waits is no lack of progress");
-    // A paused cluster does nothing, and says it.
+    // Nothing is done for a paused cluster, and its status still names the trouble.
     cluster.paused = true;
     assert_eq!(plan(&cluster, &away), Plan::default());
     let paused = reconcile_status(&mut cluster, &away, 2910);
     assert_eq!(reason(&paused, "Ready"), "Unknown/PilotTurnedAway");
     cluster.paused = false;
-    // Nothing speaks for a node of which the kubelet says that it does not serve either.
+    // The kubelet says that these nodes do not serve, so their health is not unknown any more.
     for member in away.pools[0].members.values_mut() {
         member.pod.as_mut().unwrap().ready = false;
     }

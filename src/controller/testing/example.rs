@@ -73,10 +73,10 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     secured: |_| ("False", "SecurityDisabled", "whoever reaches it may read all data"),
 };
 
-/// The same, with pilots that know of copies of data.
+/// The example database with pilots that know of copies of data.
 pub(crate) static KNOWING: ManagedDatabase = ManagedDatabase { knows_copies: true, ..EXAMPLE };
 
-/// Its pilots say where the node is on its way.
+/// Pilots of the example database report its mode.
 fn reports(status: &PilotStatus) -> Reports {
     let mode = status.parts.value("example").and_then(|part| part["mode"].as_str());
     Reports {

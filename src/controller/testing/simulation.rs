@@ -1,7 +1,7 @@
 //! Simulates Kubernetes and the pilots in memory, driven by the plan.
 //!
-//! It keeps the rules that the plan must never break, and panics when one is broken. Everything
-//! random comes from one seed.
+//! The simulation keeps the rules that the plan must never break, and panics when one is broken.
+//! Everything random comes from one seed.
 
 mod drains;
 
@@ -37,7 +37,7 @@ pub(crate) struct Simulation {
     uids: u64,
     /// Nodes that joined and did not leave: their volumes hold what others may lack.
     joined: BTreeSet<String>,
-    /// Evictions, where somebody drains machines.
+    /// Evictions, where machines are drained.
     pub(crate) drains: Option<Drains>,
     /// Everything that happened, for the message of a broken rule.
     pub(crate) log: Vec<String>,
@@ -386,7 +386,7 @@ impl Simulation {
         self.report();
     }
 
-    /// Do the masters that there are suffice to elect one of them? All that ever joined count.
+    /// Are enough masters up to elect one? Masters that joined and did not leave count.
     fn has_quorum(&self) -> bool {
         let members = || self.observed.pools.iter().flat_map(|pool| pool.members.values());
         let masters = || {
@@ -484,8 +484,8 @@ impl Simulation {
         self.note(("edit", choice, sizes, self.desired.stopped));
     }
 
-    /// Validation lets nobody take the last pool of masters away. Nor does anybody here take a
-    /// pool away that was broken after it had served, or leave only pools that never did.
+    /// Validation refuses to remove the last pool of masters. The simulation also keeps a pool that
+    /// broke after it had served, and at least one pool that was made unbroken.
     fn may_go(&self, index: usize) -> bool {
         let pools = &self.desired.pools;
         let pool = &pools[index];
@@ -505,7 +505,7 @@ impl Simulation {
     }
 
     /// A person deletes the cluster, keeps its volumes, and makes it again as it was. Not while
-    /// nodes leave, and not where that would leave volumes behind that nobody wants.
+    /// nodes leave, and not where volumes of unwanted pools would be left behind.
     pub(crate) fn make_again(&mut self) {
         let observed = &self.observed.pools;
         let wanted = |pool: &ObservedPool| self.desired.pool(&pool.name).is_some();
@@ -516,7 +516,7 @@ impl Simulation {
         }
         self.note("makes the cluster again");
         self.desired.status = ClusterStatus::default();
-        // What was in their pods went with them.
+        // Data in pods went with the pods.
         self.joined.retain(|member| !member.starts_with("ex-demo-e"));
         for pool in &mut self.observed.pools {
             pool.set = None;
@@ -584,7 +584,7 @@ fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32) {
     }
 }
 
-/// One that is done; `time` tells it from all others and says when it was.
+/// A finished installer; `time` is its id and says when it ended.
 fn installer(number: u32, image: &str, time: u64) -> Installer {
     let at = Timestamp::from_second(time.try_into().unwrap()).unwrap();
     let program = time.to_string();
@@ -610,7 +610,7 @@ fn taken_over(member: &Member) -> bool {
 fn live(member: &mut Member, quorum: bool) {
     let intent = member.intent();
     let (Some(pod), Some(pilot)) = (&mut member.pod, &mut member.pilot) else { return };
-    // Whom the API turns away tells nothing.
+    // A pilot that the API turns away reports nothing.
     if pod.terminating || pod.token_renewed_by.is_some() {
         return;
     }

@@ -22,12 +22,12 @@ use tokio::sync::Notify;
 /// How a write goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Somebody else was faster.
+    /// Another client was faster.
     Conflict,
     Forbidden,
-    /// It fails, and was not done.
+    /// The write fails, and was not done.
     FailBefore,
-    /// It fails, and was done all the same.
+    /// The write fails, and was done all the same.
     FailAfter,
     /// The process dies before the request arrives.
     CrashBefore,
@@ -70,13 +70,13 @@ pub(super) struct Server {
     /// The write of this number, from 0, goes wrong.
     pub(super) fault: Option<(usize, Fault)>,
     pub(super) events_refused: bool,
-    /// What each delete said of the object that it meant.
+    /// Preconditions of each delete.
     pub(super) deletes: Vec<Value>,
-    /// Writes to these are refused, with this code.
+    /// Writes to these objects are refused, with this code.
     pub(super) refuses: BTreeMap<Id, u16>,
     /// The write before which the process died: it may arrive yet.
     late: Option<(Method, Id, bool, Value)>,
-    /// Objects are made so many seconds later than that as it had writes before them.
+    /// Objects are made this time plus one second for each change before them.
     pub(super) epoch: Timestamp,
     /// Requests of every kind, events apart.
     pub(super) requests: usize,
@@ -143,7 +143,7 @@ impl Api {
         Client::new(service, "default")
     }
 
-    /// Another server that holds the same.
+    /// A copy of this server with all its objects.
     pub(super) fn copy(&self) -> Self {
         let server = Mutex::new(self.server().clone());
         Self(Arc::new(Shared { server, died: Notify::new() }))
@@ -188,7 +188,7 @@ impl Api {
 }
 
 impl Server {
-    /// The answer, and whether the process dies instead of hearing it.
+    /// The answer, and whether the process dies instead of receiving it.
     fn request(
         &mut self,
         method: &Method,
@@ -325,7 +325,7 @@ impl Server {
         }
     }
 
-    /// Makes an object as somebody else would.
+    /// Makes an object as another client would.
     pub(super) fn add(&mut self, id: &Id, body: Value) {
         assert!(self.create(id, body).is_ok(), "the namespace is open");
     }
@@ -370,7 +370,7 @@ impl Server {
         object
     }
 
-    /// Changes an object as somebody else would.
+    /// Changes an object as another client would.
     pub(super) fn edit(&mut self, id: &Id, change: impl FnOnce(&mut Value)) {
         let mut object = self.objects[id].clone();
         change(&mut object);
@@ -403,7 +403,7 @@ fn agree(given: &Value, found: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Takes away what was applied before and is applied no more.
+/// Removes the fields that were applied before and are applied no more.
 fn withdraw(object: &mut Value, before: &Value, now: &Value) {
     let (Some(object), Some(before)) = (object.as_object_mut(), before.as_object()) else {
         return;

@@ -1,4 +1,4 @@
-//! What goes with a cluster, what stays, and what somebody made of its objects before.
+//! What goes with a cluster, what stays, and what other clients changed in its objects before.
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -60,7 +60,7 @@ async fn give_up(harness: &Harness) {
 async fn a_deleted_cluster_stops_its_databases_first_and_then_lets_the_rest_go() {
     let harness = settled(2).await;
     harness.api.server().delete(&cluster_id());
-    // Nobody ends the pods yet.
+    // The kubelet does not end the pods yet.
     for _ in 0..3 {
         harness.reconcile().await;
         assert_eq!(harness.api.server().of("statefulsets").count(), 0);
@@ -88,7 +88,7 @@ async fn a_cluster_has_its_finalizer_before_anything_is_made_for_it() {
     let writes = harness.api.server().writes.clone();
     let first = |what: &str| writes.iter().position(|write| write.contains(what));
     assert!(first("PATCH exampleclusters/shop") < first("services/"), "{writes:#?}");
-    // A person takes it off: it is put back.
+    // A person takes the finalizer off, and the controller puts it back.
     harness.api.server().edit(&cluster_id(), |cluster| {
         cluster["metadata"]["finalizers"] = json!([]);
     });
@@ -167,7 +167,7 @@ async fn what_was_made_for_another_cluster_stays() {
     }
 }
 
-/// A leader that does not know yet that the store was exchanged sees all of it so.
+/// A leader that does not know yet that the store was exchanged sees such foreign marks.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_nor_let_go_while_the_store_may_be_another() {
     let stores = |harness: &Harness, plural: &str, name: &str, store: &str| {
@@ -184,11 +184,11 @@ async fn nothing_is_deleted_nor_let_go_while_the_store_may_be_another() {
         let message = waits_for(&harness);
         assert!(message.contains(name) && message.contains("force-delete"), "{message}");
         let by_hand = harness.copy();
-        // The next leader knows the store, and it is the one.
+        // The next leader knows the store, and the mark is right.
         stores(&harness, plural, name, super::harness::STORE);
         harness.settle().await;
         assert!(is_gone(&harness) && count(&harness) == 0, "{plural}/{name}");
-        // Or a person says so.
+        // Or a person forces the deletion.
         by_hand.api.server().edit(&cluster_id(), |cluster| {
             cluster["metadata"]["annotations"] = json!({annotation::FORCE_DELETE: "true"});
         });
@@ -241,7 +241,8 @@ async fn an_upgrade_takes_owner_references_away_and_touches_no_pod() {
             .server()
             .edit(&cluster_id(), |cluster| cluster["spec"]["paused"] = json!(paused));
         let pods = harness.pods();
-        // As an older release left it: deleted now, what it had would stay.
+        // An older release left the cluster without a finalizer: deleted now, its objects would
+        // stay.
         harness.api.server().edit(&cluster_id(), |cluster| {
             cluster["metadata"]["finalizers"] = json!([]);
         });
@@ -312,7 +313,7 @@ async fn objects_are_prepared_for_an_older_release_when_asked_to() {
     assert_eq!(harness.pods(), pods);
 }
 
-/// A person took the finalizer off a cluster that was being deleted, and made it again.
+/// A person took the finalizer off a cluster that was being deleted, and made the cluster again.
 async fn made_again() -> Harness {
     let harness = settled(1).await;
     let mut cluster = harness.object("exampleclusters", "shop");
@@ -320,7 +321,7 @@ async fn made_again() -> Harness {
     cluster.as_object_mut().unwrap().remove("status");
     harness.api.server().objects.remove(&cluster_id());
     assert_eq!(owners::without_cluster(&harness.leading()).len(), 1, "it is told");
-    // Their owner is gone for good, and they lie in the same store.
+    // The Pilots are collected, since their owner is gone from the store that holds both.
     harness.api.server().objects.retain(|(plural, _), _| plural != "pilots");
     harness.api.server().add(&cluster_id(), cluster);
     harness
@@ -344,7 +345,7 @@ async fn a_stateful_set_of_an_earlier_cluster_is_left_alone_until_it_is_handed_o
     assert!(message.contains(way), "{message}");
     assert_eq!(harness.object(&set.0, &set.1), before);
 
-    // What the message says, typed.
+    // A person does what the message says.
     harness.api.server().edit(&set, |set| {
         set["metadata"]["annotations"][annotation::CLUSTER_UID] = json!("exampleclusters/shop#2");
         set["metadata"]["annotations"].as_object_mut().unwrap().remove(annotation::STORE_ID);

@@ -38,8 +38,8 @@ async fn settled(replicas: u32) -> Harness {
     harness
 }
 
-/// Beside or instead of ours, the budget of a pool that an earlier release made, or this one for an
-/// earlier cluster of the name.
+/// Replaces our budget by one of a pool: as an earlier release made it, or as this one made it for
+/// an earlier cluster of the name.
 fn as_before(harness: &Harness, owner: &Value, marks: &Value) {
     let mut server = harness.api.server();
     server.objects.remove(&budget());
@@ -206,7 +206,7 @@ async fn no_step_is_taken_while_a_pod_is_let_go_or_the_budget_cannot_be_closed()
             budget["status"] = json!({ "disruptedPods": pods });
         });
     };
-    // Kubernetes let one go, and deletes it in a moment.
+    // Kubernetes has granted the eviction of a pod, and deletes the pod in a moment.
     noted(json!({"ex-shop-a-0": "2026-01-01T00:00:00Z"}));
     harness.ask_for_a_restart("2026-01-01T00:00:00Z");
     for _ in 0..5 {

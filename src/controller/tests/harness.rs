@@ -51,12 +51,12 @@ pub(super) struct Harness {
     pub(super) unpulled: &'static str,
     /// A policy takes our annotations from pods.
     pub(super) strips: bool,
-    /// As releases before 0.3 did.
+    /// Clusters own their objects, as in releases before 0.3.
     pub(super) owner_references: bool,
 }
 
 impl Harness {
-    /// An empty namespace with one cluster, of one pool, that nobody has seen yet.
+    /// An empty namespace with one cluster, of one pool, that the controller has not seen yet.
     pub(super) fn new(replicas: u32) -> Self {
         let api = Api::default();
         let namespace = json!({
@@ -90,7 +90,7 @@ impl Harness {
         }
     }
 
-    /// Another one that stands where this one does.
+    /// A copy of this harness in its present state.
     pub(super) fn copy(&self) -> Self {
         let Self {
             api,
@@ -118,7 +118,7 @@ impl Harness {
         });
     }
 
-    /// A person deletes the cluster and makes it again. What it owned goes; claims stay.
+    /// A person deletes the cluster and makes it again. All its objects go but claims.
     pub(super) fn make_again(&self) {
         let mut server = self.api.server();
         let mut cluster = server.objects[&cluster_id()].clone();
@@ -239,7 +239,8 @@ impl Harness {
         self.reconcile_with(&caches).await
     }
 
-    /// Reconciles whenever its queue says so, as a worker does, for so long; nobody else works.
+    /// Reconciles for so long, whenever the queue says so, as a worker does; kubelet and pilots
+    /// rest.
     pub(super) async fn work(&self, time: Duration) {
         let queue = Queue::default();
         queue.add(key());
@@ -252,7 +253,7 @@ impl Harness {
         }
     }
 
-    /// Reconciles, and lets the others work, until nothing moves any more.
+    /// Reconciles, and lets kubelet and pilots work, until nothing changes any more.
     pub(super) async fn settle(&self) {
         let mut quiet = 0;
         for _ in 0..100 {
@@ -260,7 +261,7 @@ impl Harness {
             self.reconcile().await;
             self.kubelet();
             quiet = if self.caches() == before { quiet + 1 } else { 0 };
-            // One quiet reconcile may be one that went wrong.
+            // One quiet reconcile may be one that failed.
             if quiet == 2 {
                 return;
             }
@@ -381,7 +382,7 @@ impl Harness {
             if leaves {
                 conditions.push(condition("Decommissioned", true, "Said"));
             }
-            // A heartbeat is no change that anybody waits for here.
+            // The time of the heartbeat stays, since no test waits for a heartbeat.
             let heard = before["lastHeartbeatTime"].as_str().map(str::to_owned);
             let mut status = json!({
                 "phase": if up { "Running" } else { "Failed" },
@@ -426,8 +427,8 @@ impl Harness {
         (statuses.collect(), newest)
     }
 
-    /// Everything there is, without what two good ways to the same end may differ in: versions,
-    /// times, and the history of an operation.
+    /// All objects, without fields in which two runs to an equal end may differ: versions, times,
+    /// and the history of an operation.
     pub(super) fn state(&self) -> Value {
         let mut state = json!(self.caches());
         strip(&mut state);

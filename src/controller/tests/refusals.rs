@@ -1,4 +1,5 @@
-//! Objects that the server refuses, conflicts that do not end, and labels that somebody takes off.
+//! Objects that the server refuses, conflicts that do not end, and labels that another client takes
+//! off.
 
 use serde_json::{Value, json};
 use tokio::time::Duration;
@@ -108,7 +109,8 @@ async fn labels_that_somebody_takes_off_are_given_back() {
     ] {
         for taken in [label::K8S_MANAGED_BY, DATABASE.names.cluster_label] {
             if plural == "pilots" && taken == label::K8S_MANAGED_BY {
-                // Pilots are found without it: those that nobody manages are checked too.
+                // Pilots are found without this label: all of them are watched, to check unmanaged
+                // ones too.
                 continue;
             }
             let harness = Harness::new(2);

@@ -1,4 +1,4 @@
-//! The whole controller against a server that answers until it does not any more.
+//! The whole controller against a server that stops answering.
 
 use std::{
     convert::Infallible,
@@ -32,8 +32,8 @@ use crate::{
     runtime::Runtime,
 };
 
-/// One cluster that nobody has seen yet, and a lease. It hangs for good with the first write to
-/// anything but the lease.
+/// One cluster that the controller has not seen yet, and a lease. The server hangs for good with
+/// the first write to anything but the lease.
 #[derive(Default)]
 struct Server {
     lease: Mutex<Option<Value>>,
@@ -64,7 +64,7 @@ impl Server {
         Client::new(service, "default")
     }
 
-    /// `None`: there is none.
+    /// The answer; `None` once the server hangs.
     fn answer(&self, method: &Method, path: &str, given: Value) -> Option<(u16, Value)> {
         let is_lease = path.contains("/leases");
         if *method != Method::GET && !is_lease {
@@ -156,7 +156,7 @@ async fn a_worker_that_makes_no_progress_is_told_by_livez() {
     let key =
         Key { kind: DATABASE.names.kind, namespace: "default".to_owned(), name: "shop".to_owned() };
     queue.add(key.clone());
-    // Nobody leads, and nobody reconciles.
+    // Without a leader no worker reconciles, and a cluster that is due is not stuck.
     tokio::time::advance(2 * STUCK).await;
     assert_eq!(stuck(), None);
     let key = queue.take().await;

@@ -1,5 +1,5 @@
-//! Cassandra, as the API knows it: its kind of cluster, its part of a Pilot, and what its schemas say
-//! beyond its types.
+//! Cassandra, as the API knows it: its kind of cluster, its part of a Pilot, and what its schemas
+//! say beyond its types.
 
 use serde_json::Value;
 

@@ -25,12 +25,12 @@ use crate::{
 
 /// Cassandra, as the controller knows it.
 pub const DATABASE: ManagedDatabase = ManagedDatabase {
-    // As upstream has it.
+    // Upstream's label.
     labels: &[(APP, "cassandracluster")],
     // Enough to drain and flush; past it the kubelet kills, and the commit log is replayed.
     termination_grace: Duration::from_secs(300),
     node_labels: |ordinal, _| {
-        // A pod template cannot say that.
+        // A pod template cannot set a label for one ordinal.
         if ordinal == 0 { vec![(label::SEED, Some("true"))] } else { Vec::new() }
     },
     config_hash: facts::config_hash,
@@ -95,7 +95,7 @@ fn services(desired: &Desired) -> Vec<Service> {
             marks: &[],
             wanted: true,
         },
-        // It exists only while a type is asked for.
+        // The client Service exists only while a type is asked for.
         Service {
             name: names::client_service(name),
             ports: &["cql"],

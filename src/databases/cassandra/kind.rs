@@ -1,5 +1,5 @@
-//! CassandraCluster, and the part of a Pilot that is Cassandra's: the fields that no other database has, in
-//! version v1beta1.
+//! CassandraCluster, and the part of a Pilot that is Cassandra's: the fields that no other database
+//! has, in version v1beta1.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

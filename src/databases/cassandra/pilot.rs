@@ -1,7 +1,7 @@
 //! What a pilot knows about Cassandra.
 //!
-//! Owns the way into the running JVM and what was seen through it. No JVM is forked to ask
-//! anything; the Jolokia agent answers over HTTP on loopback.
+//! Owns the connection to the running JVM and what was seen through it. The pilot forks no JVM to
+//! ask a question; the Jolokia agent answers over HTTP on loopback.
 
 mod absence;
 #[cfg(test)]
@@ -67,12 +67,12 @@ use crate::{
 
 /// A drain flushes memtables; TERM alone does the same, a little slower.
 const FLUSH: Duration = Duration::from_secs(60);
-/// A JVM ends with it when it was asked to by TERM.
+/// Exit code of a JVM that ended as TERM asked it to.
 const TERMINATED: u8 = 143;
-/// A ring whose members hold less may have nothing to give to one that joins: Cassandra's own
+/// A ring whose members hold less may have nothing to give to a node that joins: Cassandra's own
 /// tables are counted too.
 const LEAST_LOAD: i64 = 64 << 20;
-/// While nodes are down, how often the ranges are looked at: the tables may be large.
+/// Pause between two looks at the ranges while nodes are down: the tables may be large.
 const RANGES_EVERY: Duration = Duration::from_secs(20);
 
 /// The agent by which the pilot talks to its database without starting a JVM.
@@ -121,17 +121,17 @@ struct Seen {
     jolokia: Option<Jolokia>,
     ranges: Option<(Instant, Ranges)>,
     join: Join,
-    /// How it joined, as last read.
+    /// How the node joined, as last read.
     joined: Joined,
 }
 
 /// What is remembered of how the node joined its ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Joined {
-    /// It was a member once, by what its volume remembers.
+    /// The node was a member once, by what its volume remembers.
     member: Option<bool>,
     received: Option<i64>,
-    /// It received nothing of so many bytes.
+    /// The node received none of this many bytes.
     starved: Option<i64>,
 }
 
@@ -149,7 +149,7 @@ impl Cassandra {
         }
     }
 
-    /// Reaches its data directory in this way.
+    /// Lets the driver reach its data directory through this volume.
     #[must_use]
     pub fn on(self, volume: Volume) -> Self {
         Self { volume, ..self }
@@ -170,7 +170,7 @@ impl Cassandra {
         self.upkeep.lock().expect("no panic while held").set_logins(logins);
     }
 
-    /// Who shares ranges with whom, looked at only while somebody is down.
+    /// Which nodes share ranges, asked only while a node is down.
     async fn ranges(&self, jolokia: &Jolokia, facts: &Facts) -> Result<Ranges, Error> {
         if facts.unreachable.is_empty() || !facts.is_member() {
             self.seen.lock().expect("no panic while held").ranges = None;
@@ -190,8 +190,8 @@ impl Cassandra {
         Ok(ranges)
     }
 
-    /// Remembers what is new, when the volume has time. Returns how the node joined, and
-    /// what could not be written down.
+    /// Writes down what is new, when the volume is free. Returns how the node joined, and why it
+    /// could not be written down.
     async fn keep(&self, facts: &Facts) -> (Joined, Option<String>) {
         let (data, known) = (self.data.clone(), facts.clone());
         let remembered = self.volume.glance(move |_| Self::remember(&data, &known)).await;
@@ -207,7 +207,7 @@ impl Cassandra {
         }
     }
 
-    /// Remembers the turns of the node's life; returns how it joined.
+    /// Writes down the turns of the node's life; returns how it joined.
     fn remember(data: &Path, facts: &Facts) -> Result<Joined, Error> {
         let mut state = NodeState::load(data)?;
         if facts.version.is_some() && facts.version != state.version {
@@ -216,7 +216,7 @@ impl Cassandra {
         }
         match facts.mode.as_str() {
             "JOINING" => {
-                // Another process may finish the join, and count from zero.
+                // A new process may finish the join, and count from zero.
                 if facts.received > Some(0) && state.bootstrap_bytes_received <= Some(0) {
                     state.bootstrap_bytes_received = facts.received;
                     state.save(data)?;
@@ -278,9 +278,9 @@ impl Driver for Cassandra {
             let (process, jolokia) = configure::configure(node)?;
             let mut seen = self.seen.lock().expect("no panic while held");
             *seen = Seen { jolokia: Some(jolokia), ..Seen::default() };
-            // What another process sent counts no more: a departure begins again.
+            // Bytes that an earlier process sent count no more: a decommission begins again.
             *self.progress.lock().expect("no panic while held") = Progress::default();
-            // And what it owned is asked again.
+            // The ranges that the node owns are asked for again.
             *self.upkeep.lock().expect("no panic while held") = Upkeep::default();
             self.note_logins(node);
             Ok(process)
@@ -340,7 +340,7 @@ impl Driver for Cassandra {
     fn lives(&self) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             match self.jolokia().ok().and_then(|jolokia| jolokia.host()) {
-                // It listens for clients there, too.
+                // Cassandra listens for clients at the agent's address, too.
                 Some(host) => cql::answers(host).await,
                 None => false,
             }
@@ -477,7 +477,8 @@ mod tests {
         assert_eq!(cassandra.progress.lock().unwrap().figures(), None);
     }
 
-    /// What a node that has just joined is told of itself, after a join in so many processes.
+    /// A node that has just joined, in as many processes as `received` has entries, and the bytes
+    /// of which it received none.
     fn joins(ring_load: i64, received: &[i64]) -> (Cassandra, tempfile::TempDir, Option<i64>) {
         let place = tempfile::tempdir().unwrap();
         let cassandra = Cassandra::new(place.path().join("config"), place.path().to_owned());
@@ -509,7 +510,7 @@ mod tests {
         let (cassandra, place, starved) = joins(LEAST_LOAD, &[0]);
         assert!(starved.is_some());
         let mut node = Node { data: place.path().to_owned(), ..node_in(place.path()) };
-        // Its seeds cannot be told: it was never configured.
+        // The seeds cannot be rewritten: the node was never configured.
         cassandra.refresh(&node).await.unwrap_err();
         assert!(NodeState::load(&node.data).unwrap().starved);
         let adopt = crate::api::names::annotation::ADOPT_DATA.to_owned();

@@ -1,8 +1,8 @@
-//! What Navigator decides of Cassandra's settings, known to validation and to those who render.
+//! Cassandra's settings that Navigator decides, for validation and for rendering.
 
 use serde_json::{Map, Value};
 
-/// Settings that nobody else may make, because what is rendered wins.
+/// Settings that only Navigator may make, because the rendered ones win over the user's.
 pub const MANAGED: &[&str] = &[
     "cluster_name",
     "num_tokens",
@@ -26,7 +26,7 @@ pub const MANAGED: &[&str] = &[
     "client_encryption_options",
 ];
 
-/// Does a Cassandra with these settings ask nobody for a password?
+/// Does a Cassandra with these settings let clients in without a password?
 pub fn lets_everybody_in(config: &Map<String, Value>) -> bool {
     let authenticator = match config.get("authenticator") {
         // 5.0 takes a class with parameters too.

@@ -5,7 +5,7 @@ use crate::plugin::{Load, Predicate, ShownDatabase};
 
 pub const DATABASE: ShownDatabase = ShownDatabase {
     names: &NAMES,
-    // It comes with the database, and speaks to the node that it runs on.
+    // cqlsh comes with the database, and speaks to the node in its own container.
     shell: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
     load: |status| Some(Load::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
     cleans_up: true,

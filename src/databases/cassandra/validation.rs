@@ -13,7 +13,7 @@ use crate::api::{
     validation::{Allowed, DatabaseVersion, Validator, format, immutable, pool_path},
 };
 
-/// Rules for its own fields.
+/// Rules for the fields that only a CassandraCluster has.
 pub fn spec(validator: &mut Validator, new: &CassandraCluster) {
     let path = Path::new("spec");
     let Cassandra { cluster_name, num_tokens, additional_seeds } = &new.spec.own;
@@ -95,8 +95,8 @@ pub fn fixed(
     }
 }
 
-/// The replication that logins should have, as CQL has it: a node that is lost shall not take them along.
-/// `None` of a single node.
+/// The replication that the logins should have, in CQL's notation, so that a node that is lost does
+/// not take them along. `None` for a cluster of a single node.
 fn copies_of_logins(cluster: &CassandraCluster) -> Option<String> {
     let mut nodes: BTreeMap<&str, i64> = BTreeMap::new();
     for pool in &cluster.spec.node_pools {

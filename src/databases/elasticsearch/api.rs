@@ -1,5 +1,5 @@
-//! Elasticsearch, as the API knows it: its kind of cluster, its part of a Pilot, and what its schemas say
-//! beyond its types.
+//! Elasticsearch, as the API knows it: its kind of cluster, its part of a Pilot, and what its
+//! schemas say beyond its types.
 
 use super::{
     conversion::{Older, OlderNode},

@@ -25,8 +25,8 @@ use crate::{
 /// Elasticsearch, as the controller knows it.
 pub const DATABASE: ManagedDatabase = ManagedDatabase {
     // Enough to flush and stop; past it the kubelet kills, and the translog is replayed. Shards are
-    // moved away before a pod is told to end. Deletion of a namespace with pods in it is looked
-    // at again only after half of this.
+    // moved away before a pod is told to end. Kubernetes looks again at the deletion of a namespace
+    // with pods in it only after half of this.
     termination_grace: Duration::from_secs(300),
     pilot_role: names::cluster_object,
     set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
@@ -73,7 +73,7 @@ impl Runs for Elasticsearch {
     }
 }
 
-/// What a node was told that only Elasticsearch needs.
+/// A node's part of the spec that only Elasticsearch has.
 fn told(spec: &PilotSpec) -> PilotElasticsearchSpec {
     spec.part::<ElasticsearchNode>().unwrap_or_default()
 }
@@ -97,7 +97,8 @@ fn services(desired: &Desired) -> Vec<Service> {
     ]
 }
 
-/// A node that joins moves no data: should it not get on, its configuration may be why.
+/// A node that joins moves no data: when a join does not go on, the node's configuration may be
+/// why.
 fn reports(status: &PilotStatus) -> Reports {
     let part = status.part::<ElasticsearchNode>();
     let elected = part.is_some_and(|part| part.elected_master == Some(true));
@@ -105,7 +106,7 @@ fn reports(status: &PilotStatus) -> Reports {
 }
 
 /// Masters that must agree when the cluster is as wanted, or more where a person said so; `None`
-/// from version 7 on, which finds that out by itself.
+/// from version 7 on, which finds out the quorum by itself.
 fn quorum(cluster: &ElasticsearchCluster) -> Option<i32> {
     let release = cluster.spec.version.parse::<Release>().ok()?;
     if release.votes() {
@@ -125,9 +126,9 @@ fn majority(masters: i32) -> i32 {
     masters / 2 + 1
 }
 
-/// Before version 7: as many masters must agree as are a majority of those that there are. Were
-/// it those that are wanted, the first node of a new cluster would wait for the others, and they
-/// for it; and a cluster that shrinks could fall in two. Nodes that were told to leave count no
+/// Before version 7: the masters that must agree are a majority of those that exist. A majority of
+/// the wanted ones would keep the first node of a new cluster waiting for the others, and these for
+/// the first; and a cluster that shrinks could fall in two. Nodes that were told to leave count no
 /// more: without them the others must go on.
 fn fit_quorum(desired: &mut Desired, existing: &[Existing]) {
     let eligible =
@@ -184,7 +185,7 @@ mod tests {
         of(&cluster)
     }
 
-    /// What every node is told while so many masters run.
+    /// The quorum that every node is told while so many masters run.
     fn minimum(desired: &Desired, masters: u32, change: impl FnOnce(&mut Observed)) -> i32 {
         let mut observed = observed(&[("m", masters), ("d", 2)], "new");
         for member in observed.pools[0].members.values_mut() {

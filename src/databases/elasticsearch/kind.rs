@@ -1,5 +1,5 @@
-//! ElasticsearchCluster, and the part of a Pilot that is Elasticsearch's: the fields that no other database has, in
-//! version v1beta1.
+//! ElasticsearchCluster, and the part of a Pilot that is Elasticsearch's: the fields that no other
+//! database has, in version v1beta1.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

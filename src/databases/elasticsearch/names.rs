@@ -1,5 +1,5 @@
-//! Names of Elasticsearch that are a contract: labels, ports, and the names of the objects that belong to a
-//! cluster. Changing one is a breaking change.
+//! Names of Elasticsearch that are a contract: labels, ports, and the names of the objects that
+//! belong to a cluster. Changing one is a breaking change.
 
 use crate::api::{database_names::DatabaseNames, names::port::METRICS};
 

@@ -56,7 +56,7 @@ use crate::{
 const FLUSH: Duration = Duration::from_secs(30);
 /// Looks without a master after which a node does not serve any more.
 const MISSES: u32 = 3;
-/// A JVM ends with it when it was asked to by TERM.
+/// Exit code of a JVM that ended as TERM asked it to.
 const TERMINATED: u8 = 143;
 
 /// Elasticsearch, as pilots know it.
@@ -99,10 +99,10 @@ pub struct Elasticsearch {
 #[derive(Debug, Default)]
 struct Seen {
     api: Option<Api>,
-    /// It followed a master, and how often in a row it knew none since.
+    /// The node followed a master, and how often in a row it knew none since.
     served: bool,
     missed: u32,
-    /// What the node remembers, as last read.
+    /// The node's state file, as last read.
     state: NodeState,
     plugins: plugins::Plan,
     /// Most shards that this decommission found here; progress is counted from it.
@@ -117,7 +117,7 @@ impl Elasticsearch {
         Self { data, volume, seen: Mutex::default(), kept: Mutex::default() }
     }
 
-    /// Reaches its data directory in this way.
+    /// Lets the driver reach its data directory through this volume.
     #[must_use]
     pub fn on(self, volume: Volume) -> Self {
         Self { volume, ..self }
@@ -125,11 +125,12 @@ impl Elasticsearch {
 
     fn api(&self) -> Result<Api, Error> {
         let api = self.seen.lock().expect("no panic while held").api.clone();
-        // Not its silence: nobody knows yet where to ask.
+        // This is no silence of the database: the pilot does not know its address yet.
         api.ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
     }
 
-    /// It serves while it follows a master, and for so long after as electing the next one usually takes: reads are answered all the while.
+    /// A node serves while it follows a master, and after that for as long as electing the next one
+    /// usually takes: it answers reads all the while.
     fn serves(&self, follows: bool) -> bool {
         let mut seen = self.seen.lock().expect("no panic while held");
         seen.missed = if follows { 0 } else { seen.missed.saturating_add(1) };
@@ -137,7 +138,7 @@ impl Elasticsearch {
         seen.served
     }
 
-    /// Takes over what the node remembers.
+    /// Takes over the state that was read from the volume.
     fn take(&self, state: &NodeState) {
         let mut seen = self.seen.lock().expect("no panic while held");
         seen.state = state.clone();
@@ -147,8 +148,8 @@ impl Elasticsearch {
         }
     }
 
-    /// Remembers what is new, when the volume has time. Returns all that is remembered, and what
-    /// could not be written down.
+    /// Writes down what is new, when the volume is free. Returns the whole state, and why it could
+    /// not be written down.
     async fn keep(&self, facts: &Facts) -> (NodeState, Option<String>) {
         let (cluster, version) = (facts.cluster_id.clone(), Some(facts.version.clone()));
         let data = self.data.clone();
@@ -165,7 +166,8 @@ impl Elasticsearch {
         (self.seen.lock().expect("no panic while held").state.clone(), unsaved)
     }
 
-    /// Remembers whose member the node is and what ran on the data; returns all that it remembers.
+    /// Writes down whose member the node is and which version ran on the data; returns the whole
+    /// state.
     fn remember(
         data: &Path,
         cluster: Option<String>,
@@ -268,7 +270,7 @@ impl Driver for Elasticsearch {
     fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
         Box::pin(async move {
             if self.api().is_err() {
-                // It could not be read when this pilot took the node over.
+                // The state could not be read when this pilot took the node over.
                 let data = self.data.clone();
                 if let Ok(Some(state)) = self.volume.glance(move |_| NodeState::load(&data)).await {
                     self.take(&state?);
@@ -280,7 +282,8 @@ impl Driver for Elasticsearch {
             let mut observation = observe::summarize(&facts, serving, &state.plugins);
             observation.unsaved = unsaved;
             if let Some(host) = state.address {
-                // Also before it has a master: others must find it to elect one.
+                // The endpoints are reported before there is a master: other nodes must find this
+                // one to elect one.
                 for (name, port) in [(seeds::TRANSPORT, port::TRANSPORT), ("client", port::HTTP)] {
                     let (name, host) = (name.to_owned(), host.to_string());
                     observation.endpoints.push(Endpoint { name, host, port: port.into() });
@@ -291,7 +294,7 @@ impl Driver for Elasticsearch {
     }
 
     fn lives(&self) -> BoxFuture<'_, bool> {
-        // Answered by the threads of the network, which wait for nothing else.
+        // The root is answered by the network's threads, which wait for nothing else.
         Box::pin(async move {
             match self.api() {
                 Ok(api) => api.ask("/").await.is_ok(),
@@ -368,7 +371,7 @@ mod tests {
         node.address = [127, 0, 0, 1].into();
         NodeState { address: Some(node.address), ..NodeState::default() }.save(&node.data).unwrap();
         let path = node.data.join(".navigator/elasticsearch.json");
-        // As releases wrote it before the node was stopped for good.
+        // A note in the form of releases that wrote it before the node was stopped for good.
         let mut note: serde_json::Value =
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         note["left"] = true.into();

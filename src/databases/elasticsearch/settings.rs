@@ -1,7 +1,7 @@
-//! What Navigator decides of Elasticsearch's settings, known to validation and to those who
-//! render.
+//! Elasticsearch's settings that Navigator decides, for validation and for rendering.
 
-/// Settings that nobody else may make, because what is rendered wins. `*` stands for anything.
+/// Settings that only Navigator may make, because the rendered ones win over the user's. `*` stands
+/// for any text.
 pub const MANAGED: &[&str] = &[
     "cluster.name",
     "node.name",

@@ -29,8 +29,8 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     ],
 };
 
-/// It has no client of its own for a terminal, but its images have curl: one request where words
-/// are given, else one a line.
+/// Elasticsearch has no client of its own for a terminal, but its images have curl: the console
+/// sends one request where words are given, else one for each line.
 const CONSOLE: &str = r#"
 ask() {
   method=GET

@@ -11,7 +11,7 @@ use crate::api::{
     validation::{Allowed, DatabaseVersion, Validator, pool_path},
 };
 
-/// Roles that every version knows, and the only one that stands alone.
+/// Roles that every version knows; `coordinating` stands alone.
 const BASIC_ROLES: &[&str] = &["master", "data", "ingest", "coordinating"];
 
 /// Role, first version that knows it.
@@ -40,7 +40,7 @@ fn semver(version: &str) -> Option<DatabaseVersion> {
     DatabaseVersion::parse(version).filter(DatabaseVersion::is_semver)
 }
 
-/// Rules for its own fields.
+/// Rules for the fields that only an ElasticsearchCluster has.
 pub fn spec(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &Allowed) {
     let path = Path::new("spec");
     let version = semver(&new.spec.version);
@@ -135,7 +135,7 @@ pub fn next_version(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Optio
     RELEASES.through((lowest.major, lowest.minor), (wanted.major, wanted.minor))
 }
 
-/// Nodes of the pools that `counts` says.
+/// Nodes of the pools for which `counts` holds.
 fn nodes(cluster: &ElasticsearchCluster, counts: impl Fn(&ElasticsearchNodePool) -> bool) -> i64 {
     let pools = cluster.spec.node_pools.iter().filter(|pool| counts(pool));
     pools.map(|pool| i64::from(pool.replicas.unwrap_or(1))).sum()

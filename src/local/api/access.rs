@@ -1,5 +1,5 @@
-//! Who may do what: the controller everything, ServiceAccounts what the stored Roles and
-//! RoleBindings of the namespace give them, everybody else nothing.
+//! Authorization: the controller may do everything, any other user what the stored Roles and
+//! RoleBindings of the namespace allow.
 //!
 //! Members of `system:masters` are not asked about. Rules are read from the store with each
 //! request, so a binding counts as soon as it is written.
@@ -37,7 +37,7 @@ impl Rules {
         if user.name == self.controller {
             return Ok(true);
         }
-        // Only namespaces have rules here.
+        // There are no ClusterRoles: rules are in namespaces only.
         let Some(operation) = &request.operation else { return Ok(false) };
         let namespace = &operation.namespace;
         if namespace.is_empty() {
@@ -83,7 +83,7 @@ fn read<T: DeserializeOwned>(stored: &[u8]) -> Option<T> {
     serde_json::from_slice(stored).ok()
 }
 
-/// Is this user meant?
+/// Does a binding's subject mean this user?
 fn is(subject: &Subject, user: &User, here: &str) -> bool {
     match subject.kind.as_str() {
         "User" => subject.name == user.name,

@@ -1,5 +1,5 @@
-//! What is there before anybody wrote anything: two namespaces, and the record of which store this
-//! is, for which the controller waits.
+//! The objects that exist before the first request: two namespaces, and the record of the store's
+//! identity, for which the controller waits.
 
 use std::sync::Arc;
 

@@ -39,7 +39,7 @@ async fn sweep(store: &Arc<dyn Storage>, now: i64) -> Result<()> {
             continue;
         }
         match store.delete(&entry.key, entry.revision).await {
-            // Counted again, or deleted, meanwhile.
+            // The event was counted again, or deleted, meanwhile.
             Ok(_) | Err(Error::Conflict { .. } | Error::NotFound(_)) => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Who may be whom: the identities of one host and what they show for themselves.
+//! The identities of one host, and the credentials that each of them shows.
 //!
 //! A person and the controller show certificates; a pod shows a token, because a certificate
 //! cannot say which pod it is for.
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::{api::names, apiserver::certs::leaf::Pair};
 
-/// Somebody who calls the API.
+/// A client of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// May do everything.
+    /// The administrator, who may do everything.
     Admin,
     Controller,
-    /// What runs in a pod: its ServiceAccount, and which pod it is.
+    /// A pod's pilot: its ServiceAccount, and which pod it is.
     Pod {
         namespace: String,
         service_account: String,
@@ -30,7 +30,7 @@ pub enum Identity {
     },
 }
 
-/// Gives out credentials.
+/// Gives out the credentials of identities.
 pub(super) struct Issuer {
     address: SocketAddr,
     ca: String,

@@ -1,9 +1,9 @@
-//! What to do instead of what needs an upgraded connection, which is never served: identity is per
-//! request.
+//! What a user can do instead of `kubectl exec`, `attach` and `port-forward`. They need an upgraded
+//! connection, which is never served: identity is per request.
 
 use crate::apiserver::request_info::RequestInfo;
 
-/// One line for the person behind kubectl.
+/// One line for the user of kubectl.
 pub(super) fn instead(info: &RequestInfo) -> Option<&'static str> {
     let operation = info.operation.as_ref()?;
     if !operation.group.is_empty() || operation.resource != "pods" {

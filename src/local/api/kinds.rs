@@ -19,9 +19,9 @@ use crate::api::{
     validation,
 };
 
-/// Group of the core group's objects in the store, where every group has a name.
+/// The core group's name in keys of the store, where every group has a name.
 pub(super) const CORE: &str = "core";
-/// Stands for the namespace of what is in none, in the keys of the store.
+/// Stands for the namespace of cluster-scoped objects in keys of the store.
 pub(super) use crate::apiserver::registry::NO_NAMESPACE;
 
 /// Every kind.
@@ -50,7 +50,7 @@ struct Native {
     selectable: &'static [&'static str],
     columns: &'static [Column],
     cells: fn(&Value, i64) -> Vec<Value>,
-    /// The body as its type understands it.
+    /// Decodes a body by the kind's Rust type and encodes it again: unknown fields are gone.
     typed: fn(&Value) -> Result<Value, serde_json::Error>,
     /// Completes every body.
     complete: fn(&mut Value),
@@ -62,12 +62,12 @@ struct Native {
     mutable: Option<&'static [&'static str]>,
 }
 
-/// The body, as a type understands it.
+/// A body decoded by its type and encoded again: unknown fields are gone.
 fn typed<T: DeserializeOwned + Serialize>(body: &Value) -> Result<Value, serde_json::Error> {
     serde_json::to_value(T::deserialize(body)?)
 }
 
-/// A kind in the server's terms. Hub form is the object itself.
+/// A kind as the API server's machinery sees it. The hub form is the object itself.
 #[derive(Clone, Copy)]
 struct Served {
     native: &'static Native,
@@ -138,7 +138,8 @@ impl Kind for Served {
     }
 
     fn is_held(&self, hub: &Value) -> bool {
-        // Of a namespace: as long as somebody still empties it.
+        // A namespace stays until the garbage collector has emptied it and removed these
+        // finalizers.
         let finalizers = hub.pointer("/spec/finalizers").and_then(Value::as_array);
         self.native.kind == "Namespace" && finalizers.is_some_and(|left| !left.is_empty())
     }
@@ -184,7 +185,7 @@ impl Kind for Served {
     }
 
     fn merge_update(&self, part: Part, mut new: Value, old: &Value) -> Value {
-        // Of the object that was read, one part is taken from the new one.
+        // The stored object, with one part taken from the new one.
         let only = |pointer: &[&str], mut new: Value| {
             let mut merged = old.clone();
             let (mut from, mut to) = (&mut new, &mut merged);
@@ -250,7 +251,7 @@ impl Kind for Served {
     }
 }
 
-/// Sets or removes a field, of an object that is made where there is none.
+/// Sets or removes a field. A value that is no object becomes one when a field is set.
 fn set(object: &mut Value, name: &str, value: Option<Value>) {
     if !object.is_object() {
         if value.is_none() {
@@ -265,7 +266,7 @@ fn set(object: &mut Value, name: &str, value: Option<Value>) {
     };
 }
 
-/// `null` and absent are one.
+/// Removes nulls: a field that is `null` and an absent one mean the same.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -277,7 +278,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Fields of a body that its type did not understand.
+/// Fields of a body that its type does not know.
 fn unknown(body: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     match (body, known) {
         (Value::Object(body), Value::Object(known)) => {

@@ -35,9 +35,9 @@ use crate::{
 };
 
 const PODS: Resource<'static> = Resource { group: "", resource: "pods" };
-/// Read at once.
+/// Bytes of one read.
 const CHUNK: usize = 64 * 1024;
-/// Between looks at a file that has no more for now.
+/// Pause between looks at a followed log that has no more lines for now.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Clone)]
@@ -78,7 +78,7 @@ async fn handle(State(logs): State<Logs>, request: Request<Body>) -> Response<Bo
     }
 }
 
-/// What is asked for.
+/// Parameters of a request for a log.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     follow: bool,
@@ -123,7 +123,7 @@ impl Logs {
         let previous = matches!(query.text("previous"), "true" | "1");
         let file =
             if previous { format!("{container}.previous.log") } else { format!("{container}.log") };
-        // All three were checked: they are names of objects, or of a container of the pod.
+        // Namespace, pod and container were checked: none of them leads out of the folder.
         let path = self.folder.join(namespace).join(name).join(file);
         let file = match File::open(&path).await {
             Ok(file) => file,
@@ -165,7 +165,7 @@ impl Logs {
     }
 }
 
-/// The container that is meant: the only one, or the one that is named.
+/// The container that the request means: the one it names, or the pod's only one.
 fn container(pod: &Value, name: &str, asked: &str) -> Result<String, ApiError> {
     let names = |list: &str| -> Vec<&str> {
         let list = pod["spec"][list].as_array().map_or(&[][..], Vec::as_slice);
@@ -195,11 +195,11 @@ struct Reading {
     path: PathBuf,
     /// Bytes that may still be sent.
     left: usize,
-    /// Absent when the end of the file is the end.
+    /// Absent when the log is not followed.
     follows: Option<Follow>,
 }
 
-/// How long a log is followed.
+/// What tells whether a followed log goes on: its pod, and the server's shutdown.
 struct Follow {
     store: Arc<dyn Storage>,
     pod: Key,
@@ -208,14 +208,14 @@ struct Follow {
 }
 
 impl Reading {
-    /// Goes to where the last lines begin, of those behind `begin`.
+    /// Seeks to where the last `lines` lines begin, at `begin` at the earliest.
     async fn seek_last(&mut self, lines: usize, begin: u64) -> io::Result<()> {
         if lines == usize::MAX {
             self.file.seek(SeekFrom::Start(begin)).await?;
             return Ok(());
         }
         let mut at = self.file.seek(SeekFrom::End(0)).await?;
-        // The end of the last line separates it from nothing.
+        // The newline at the end of the file does not begin another line.
         let mut ends = 0;
         let mut buffer = vec![0; CHUNK];
         let end = at;
@@ -241,7 +241,7 @@ impl Reading {
         Ok(())
     }
 
-    /// What comes next; `None` at the end. Dropped half-way it is not asked again.
+    /// The next chunk; `None` at the end. Not safe to cancel: a dropped future drops the response.
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         let mut buffer = vec![0; CHUNK.min(self.left)];
         loop {
@@ -253,7 +253,7 @@ impl Reading {
                 return Ok((read > 0).then(|| buffer.into()));
             }
             let Some(follow) = &self.follows else { return Ok(None) };
-            // Before the look at the file, so that what was written last is read.
+            // The pod is looked up before the file, so that its last lines are still read.
             let goes_on = follow.goes_on().await;
             if self.turned().await? {
                 continue;
@@ -267,7 +267,7 @@ impl Reading {
         }
     }
 
-    /// What a slow reader did not get is gone.
+    /// Skips lines that were given back before this slow reader got them.
     async fn skip_hole(&mut self) -> io::Result<()> {
         let at = self.file.stream_position().await?;
         if let Some(next) = logs::data(&self.file, at)?
@@ -278,7 +278,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Opens the file of the container's next life, which has the same name, when this one ended.
+    /// Opens the log of the restarted container, which has the same name, once the old one is read.
     async fn turned(&mut self) -> io::Result<bool> {
         use std::os::unix::fs::MetadataExt;
         let file = match File::open(&self.path).await {
@@ -288,14 +288,14 @@ impl Reading {
         };
         let (old, new) = (self.file.metadata().await?, file.metadata().await?);
         if old.ino() == new.ino() {
-            // Where there are no holes, it was emptied.
+            // On a file system without holes, the log was emptied.
             let emptied = new.len() < self.file.stream_position().await?;
             if emptied {
                 self.file.seek(SeekFrom::Start(0)).await?;
             }
             return Ok(emptied);
         }
-        // Nobody writes into the old one any more; what came into it since the last look comes first.
+        // No process writes into the old file any more; its last lines come first.
         if self.file.stream_position().await? < old.len() {
             return Ok(true);
         }
@@ -305,7 +305,7 @@ impl Reading {
 }
 
 impl Follow {
-    /// Waits a moment, or says that the log's pod is gone.
+    /// Waits a moment, and says whether the pod is still there and runs.
     async fn goes_on(&self) -> bool {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}

@@ -14,7 +14,7 @@ use crate::apiserver::{
 
 const NAMESPACES: Resource<'static> = Resource { group: "", resource: "namespaces" };
 
-/// The plugin; asks the store.
+/// The admission plugin, which asks the store.
 pub(super) struct Namespaces {
     store: Arc<dyn Storage>,
 }
@@ -26,7 +26,7 @@ impl Namespaces {
 
     async fn check(&self, attributes: Attributes<'_>) -> Result<(), ApiError> {
         let Attributes { operation, group, resource, name, namespace, .. } = attributes;
-        // A namespace must be able to empty itself.
+        // Deletes must go on in a namespace that is going away, or it would never be empty.
         let itself = (group, resource) == ("", "namespaces");
         if operation == Operation::Delete || namespace.is_empty() || itself {
             return Ok(());

@@ -1,8 +1,8 @@
 //! The keys of one installation: a CA, the server's certificate, those of the administrator and
 //! of the controller, and the key that pods' tokens are signed with.
 //!
-//! Owns the files, which only their owner reads. What is due is made anew at the next start; the
-//! CA lives for ten years, and is made anew when it is over.
+//! Owns the files, which only their owner reads. A certificate that is due is made anew at the next
+//! start. The CA lives for ten years, and is made anew when it has expired.
 
 use std::{
     fs::{self, File, Permissions},
@@ -36,7 +36,7 @@ pub(super) fn controller() -> String {
     format!("system:serviceaccount:{}:{}", names::NAMESPACE, names::CONTROLLER)
 }
 
-/// What is in the folder.
+/// The keys and certificates in the folder.
 pub(super) struct Pki {
     folder: PathBuf,
     pub(super) ca: Pair,
@@ -47,7 +47,7 @@ pub(super) struct Pki {
 }
 
 impl Pki {
-    /// Reads what is there and makes what is missing or due.
+    /// Reads the keys and certificates, and makes those that are missing or due.
     pub(super) fn open(folder: &Path, address: IpAddr) -> Result<Self, Error> {
         let failed = |source| Error::Folder { path: folder.to_owned(), source };
         let unmade = |source: MakeError| unusable(folder, source);
@@ -55,7 +55,7 @@ impl Pki {
         let now = Timestamp::now().as_second();
         let mut ca = read_pair(folder, "ca").map_err(failed)?;
         ca.take_if(|ca| Facts::read(&ca.certificate).is_none_or(|facts| facts.is_expired(now)));
-        // What an older CA signed is worth nothing.
+        // A certificate of an older CA is worth nothing, so it is made anew, too.
         let fresh_ca = ca.is_none();
         let ca = if let Some(ca) = ca {
             ca
@@ -117,7 +117,7 @@ fn read_pair(folder: &Path, name: &str) -> io::Result<Option<Pair>> {
     Ok(certificate.zip(key).map(|(certificate, key)| Pair { certificate, key }))
 }
 
-/// The key first: a certificate without its key is made anew.
+/// Writes the key first: a certificate without its key is made anew at the next start.
 fn write_pair(folder: &Path, name: &str, pair: &Pair) -> io::Result<()> {
     write_own(&folder.join(format!("{name}.key")), &pair.key)?;
     write_own(&folder.join(format!("{name}.crt")), &pair.certificate)
@@ -136,7 +136,7 @@ pub(super) fn make_own(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Writes a file that only its owner reads; it is there whole or not at all.
+/// Writes a file that only its owner reads; the file appears whole or not at all.
 pub(super) fn write_own(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();

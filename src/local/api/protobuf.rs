@@ -1,8 +1,8 @@
 //! Bodies in Kubernetes' protobuf form, as `kubectl create namespace` and its like send them:
 //! rewritten as JSON, for the few kinds that kubectl makes out of flags.
 //!
-//! Everything else is left as it is, and then refused in words that clients know. A field that the
-//! tables below do not name is no reason to guess: such a body is refused, too.
+//! Any other body is left as it is, and then refused in words that clients know. So is a body with
+//! a field that the tables below do not name: nothing is guessed.
 
 use axum::{Router, body::Body, extract::State};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -16,25 +16,25 @@ const TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// What every body begins with; an envelope with type and message follows.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What stands under a number of a message.
+/// What the value under a field number is.
 #[derive(Clone, Copy)]
 enum Field {
-    /// The server's own; never read from a client.
+    /// A field that only the server sets; a client's value is dropped.
     Ignored,
     Text(&'static str),
     Texts(&'static str),
     Flag(&'static str),
     Message(&'static str, Schema),
     Messages(&'static str, Schema),
-    /// From text to text.
+    /// A map from text to text.
     Map(&'static str),
-    /// From text to bytes.
+    /// A map from text to bytes.
     Blobs(&'static str),
 }
 
 use Field::{Blobs, Flag, Ignored, Message, Messages, Text, Texts};
 
-/// Numbers of a message, in any order.
+/// Field numbers of a message, in any order.
 type Schema = &'static [(u64, Field)];
 
 const META: Schema = &[
@@ -97,7 +97,7 @@ const KINDS: &[(&str, Schema)] = &[
     ),
 ];
 
-/// Rewrites what can be rewritten, and passes everything on to `others`.
+/// Rewrites bodies that can be rewritten, and passes every request on to `others`.
 pub(super) fn before(others: Router) -> Router {
     Router::new().fallback(handle).with_state(others)
 }
@@ -114,7 +114,7 @@ async fn handle(State(others): State<Router>, request: Request<Body>) -> Respons
 
 async fn rewrite(request: Request<Body>) -> Request<Body> {
     let (mut parts, body) = request.into_parts();
-    // One that is too large, or cut off, is refused as what it says it is.
+    // A body that is too large or cut off goes on as protobuf, which the handlers refuse.
     let Ok(bytes) = axum::body::to_bytes(body, MAX_BODY).await else {
         return Request::from_parts(parts, Body::empty());
     };
@@ -126,7 +126,7 @@ async fn rewrite(request: Request<Body>) -> Request<Body> {
     Request::from_parts(parts, Body::from(object.to_string()))
 }
 
-/// The object in a body, when all of it is understood.
+/// The object in a body; `None` when any part of the body is not understood.
 fn object(body: &[u8]) -> Option<Value> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), None);
     for field in fields(body.strip_prefix(MAGIC)?) {
@@ -141,7 +141,7 @@ fn object(body: &[u8]) -> Option<Value> {
                 }
             }
             (2, Wire::Bytes(bytes)) => raw = Some(bytes),
-            // No encoding but the plain one.
+            // Content encoding and type must be empty, as kubectl sends them.
             (3 | 4, Wire::Bytes(b"")) => {}
             _ => return None,
         }
@@ -161,7 +161,7 @@ fn message(bytes: &[u8], schema: Schema) -> Option<Map<String, Value>> {
         match (*known, wire) {
             (Ignored, _) => {}
             (Text(name), Wire::Bytes(bytes)) => {
-                // Go writes empty texts, too; here they are as good as none.
+                // Go writes empty texts, too; an empty text means the same as none.
                 let text = text(bytes)?;
                 if !text.is_empty() {
                     object.insert(name.to_owned(), json!(text));
@@ -223,7 +223,7 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, each with its number; `None` where it is none.
+/// The fields of a message, each with its number; `None` for one that cannot be read.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, Wire<'_>)>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -253,7 +253,7 @@ fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
     Some((tag >> 3, wire))
 }
 
-/// Seven bits a byte, the lowest first.
+/// A varint: seven bits a byte, the lowest first.
 fn number(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {

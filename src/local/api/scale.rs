@@ -1,6 +1,6 @@
-//! `/scale` of StatefulSets, as `kubectl scale` speaks it: how many pods there shall be, and are.
+//! `/scale` of StatefulSets, as `kubectl scale` speaks it: desired and observed number of pods.
 //!
-//! Owns the form, `autoscaling/v1`. What is read and written is the set, by the handlers behind.
+//! Owns the form, `autoscaling/v1`. The handlers behind read and write the StatefulSet.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ async fn scale(
     Ok(Response::from_parts(parts, Body::from(shown(&set).to_string())))
 }
 
-/// What of the set is to change; `absent` is what no number means.
+/// The patch of the set that a Scale asks for. `absent` stands for a missing number of replicas.
 async fn asked(body: Body, absent: Option<u32>) -> Result<Value, ApiError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("the body of the request is no Scale: {error}"))

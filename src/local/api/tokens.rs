@@ -1,7 +1,7 @@
 //! Tokens of pods: signed JSON (JWT, HS256) that says which pod it was made for.
 //!
-//! Nothing about a token is kept, so it is good after a restart. As on Kubernetes it ends with its
-//! pod: one that is gone, or has given its name to another, proves nothing.
+//! Nothing about a token is kept, so it is good after a restart. As on Kubernetes a token ends with
+//! its pod: that of a pod that is gone, or was replaced under its name, proves nothing.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct PodClaims {
     pub(super) pod_uid: String,
 }
 
-/// Makes tokens and judges them.
+/// Makes tokens and checks them.
 #[derive(Clone)]
 pub(super) struct Tokens {
     key: Arc<[u8]>,
@@ -52,11 +52,11 @@ impl Tokens {
         format!("{said}.{signature}")
     }
 
-    /// What a token of ours says.
+    /// The claims of a token that this server signed.
     fn read(&self, token: &str) -> Option<PodClaims> {
         let (said, signature) = token.rsplit_once('.')?;
         let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).ok()?;
-        // Digests are compared: how much of them agrees says nothing about the signature.
+        // Digests are compared: the time of a comparison says nothing about the signature.
         let wanted = self.sign(said.as_bytes());
         if Sha256::digest(signature) != Sha256::digest(wanted) {
             return None;

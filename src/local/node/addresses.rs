@@ -1,4 +1,4 @@
-//! The loopback address of each pod: its own, and the same for as long as this folder lives.
+//! The loopback address of each pod, which is its own for as long as the folder exists.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::local::folder::{read_if_there, write_own};
 
-/// Which pod has which address.
+/// Addresses by pod.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     file: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Reads what was given before.
+    /// Reads the addresses that were given before.
     pub(crate) fn open(file: PathBuf) -> io::Result<Self> {
         let given = match read_if_there(&file)? {
             Some(text) => serde_json::from_str(&text)?,
@@ -29,8 +29,8 @@ impl Addresses {
         Ok(Self { file, given: Mutex::new(given) })
     }
 
-    /// The address of a pod. A pod of this name that comes again gets the same: the database may
-    /// have told it to others.
+    /// The address of a pod. A later pod of the same name gets the same address: the database may
+    /// have told it to other nodes.
     pub(crate) fn of(&self, namespace: &str, pod: &str) -> io::Result<Ipv4Addr> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let key = format!("{namespace}/{pod}");
@@ -48,8 +48,8 @@ impl Addresses {
     }
 }
 
-/// Where the addresses of a folder begin: somewhere else than those of other folders, so that
-/// two of them may run beside each other. 127.0 and what lies near it is used by others.
+/// First address for the pods of a folder. It is a hash of the folder's path, so that two
+/// installations can run side by side. Other programs use 127.0 and networks near it.
 fn network(file: &str) -> Ipv4Addr {
     let hash = Sha256::digest(file);
     Ipv4Addr::new(127, 20 + hash[0] % 80, hash[1] / 2, 0)

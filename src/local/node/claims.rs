@@ -1,4 +1,4 @@
-//! Claims are folders: bound when there is one, and removed with it when nobody uses them.
+//! A claim is a folder: bound once the folder is there, and removed with it when no pod uses it.
 
 use std::{fs, io, time::Duration};
 

@@ -31,13 +31,13 @@ use crate::{
     runtime::{Runtime, Shutdown},
 };
 
-/// Changes that come so close to each other are looked at together.
+/// Changes that come this close to each other are looked at together.
 const TOGETHER: Duration = Duration::from_millis(300);
 const RETRY: Duration = Duration::from_secs(2);
-/// Owners that wait for what they own, and owners that let it go.
+/// Finalizers of owners that wait for their dependents, and of owners that orphan them.
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
-/// What keeps a namespace until it is empty.
+/// The finalizer that keeps a namespace until it is empty.
 const NAMESPACE_FINALIZER: &str = "kubernetes";
 
 pub(crate) struct Garbage {
@@ -46,7 +46,7 @@ pub(crate) struct Garbage {
     bell: watch::Bell,
 }
 
-/// A kind, its place, and what there is of it.
+/// A kind that is collected, and a cache of its objects.
 struct Collected {
     resource: ApiResource,
     namespaced: bool,
@@ -62,7 +62,7 @@ impl Garbage {
         for group in discovery.groups() {
             for (resource, can) in group.recommended_resources() {
                 let all = [verbs::LIST, verbs::WATCH, verbs::DELETE];
-                // Both names of an event are one object.
+                // Two groups serve the same Events, so one of them is enough.
                 let twice = resource.kind == "Event" && resource.group.is_empty();
                 if twice || !all.iter().all(|verb| can.supports_operation(verb)) {
                     continue;
@@ -162,7 +162,7 @@ impl Garbage {
         self.patch(kind, object.meta(), &json!({"ownerReferences": left})).await
     }
 
-    /// Is this owner gone, or another object of its name there?
+    /// Is this owner gone, or replaced by another object of its name?
     async fn is_gone(
         &self,
         owner: &OwnerReference,
@@ -171,13 +171,14 @@ impl Garbage {
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let is =
             |kind: &&Collected| kind.resource.group == group && kind.resource.kind == owner.kind;
-        // Of a kind that nobody serves nothing is known.
+        // A kind that this server does not serve is unknown, so its objects count as there.
         let Some(kind) = self.kinds.iter().find(is) else { return Ok(false) };
         let found = self.api(kind, dependent.namespace.as_deref()).get_opt(&owner.name).await?;
         Ok(found.is_none_or(|found| found.uid().as_ref() != Some(&owner.uid)))
     }
 
-    /// Does what an owner that is being deleted waits for.
+    /// Deletes or releases the dependents of an owner that is being deleted, then removes its
+    /// finalizer.
     async fn finalize(
         &self,
         kind: &Collected,
@@ -215,7 +216,7 @@ impl Garbage {
         self.patch(kind, meta, &json!({"finalizers": left})).await
     }
 
-    /// Does one of these owners stay?
+    /// Does one of these owners stay, so that the dependent stays, too?
     async fn is_held(
         &self,
         owners: &[OwnerReference],
@@ -251,7 +252,7 @@ impl Garbage {
                 .collect();
             let pods: Vec<_> =
                 inside.iter().filter(|(kind, _)| kind.resource.kind == "Pod").copied().collect();
-            // What made pods would make them again.
+            // StatefulSets go with the pods, because they would make them again.
             let now = if pods.is_empty() {
                 inside.clone()
             } else {
@@ -307,7 +308,8 @@ impl Garbage {
         gone(api.delete(name, &params).await.map(drop))
     }
 
-    /// Changes metadata as they were read; a conflict brings the newer ones by the watch.
+    /// Patches metadata at the version that was read; after a conflict the watch brings the newer
+    /// object.
     async fn patch(
         &self,
         kind: &Collected,
@@ -332,7 +334,7 @@ impl Garbage {
     }
 }
 
-/// Is this object deleted as soon as what it owns is gone?
+/// Is this object deleted as soon as its dependents are gone?
 fn waits(object: &DynamicObject) -> bool {
     is_ending_by(object, FOREGROUND)
 }

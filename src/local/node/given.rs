@@ -1,5 +1,5 @@
-//! What a pod takes from other objects: the Secrets and ConfigMaps that its variables and volumes
-//! name. Owns which are read; reads each once.
+//! Secrets and ConfigMaps that a pod's variables and volumes name. Owns which are read, and reads
+//! each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +25,12 @@ impl Source {
 /// Values by key.
 pub(crate) type Data = BTreeMap<String, Vec<u8>>;
 
-/// Everything that was found.
+/// The Secrets and ConfigMaps that were found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Given(BTreeMap<(Source, String), Data>);
 
 impl Given {
-    /// Reads what these containers and volumes name. What is not there is missed by who looks it up.
+    /// Reads what these containers and volumes name. A missing object is an error only when used.
     pub(crate) async fn read(
         client: &Client,
         namespace: &str,
@@ -63,7 +63,7 @@ impl Given {
         self
     }
 
-    /// All of an object; `None` where it may be missing, and is.
+    /// All values of an object; `None` where the object is optional and missing.
     pub(crate) fn all(
         &self,
         source: Source,
@@ -76,7 +76,7 @@ impl Given {
         }
     }
 
-    /// One value of an object; `None` where it may be missing, and is.
+    /// One value of an object; `None` where the value is optional and missing.
     pub(crate) fn value(
         &self,
         source: Source,
@@ -106,7 +106,7 @@ fn config_map(found: ConfigMap) -> Data {
         .collect()
 }
 
-/// Names of everything that is meant.
+/// Secrets and ConfigMaps that these containers and volumes name.
 fn named(containers: &[Container], volumes: &[Volume]) -> BTreeSet<(Source, String)> {
     let mut found = BTreeSet::new();
     let mut add = |source: Source, name: Option<&String>| {

@@ -20,7 +20,7 @@ use crate::{
     pilot::database::{DrivenDatabase, Java},
 };
 
-/// Where the pilot renders its configuration in a pod.
+/// Where a pod's pilot writes its configuration.
 pub(crate) const CONFIG_DIR: &str = "/etc/navigator";
 
 /// What a container is to run.
@@ -76,13 +76,13 @@ pub(crate) fn volume_folder(folder: &Folder, pod: &Pod, volume: &Volume) -> Opti
     made.then(|| folder.pod(namespace, name).join(&volume.name))
 }
 
-/// File that a container's program writes its last words to.
+/// The file of a container's termination message.
 pub(crate) fn termination_log(folder: &Folder, pod: &Pod, container: &str) -> PathBuf {
     let (namespace, name) = key(pod);
     folder.pod(namespace, name).join(format!("{container}.termination-log"))
 }
 
-/// The credentials of a pod's pilot.
+/// The kubeconfig of a pod's pilot.
 pub(crate) fn kubeconfig(folder: &Folder, pod: &Pod) -> PathBuf {
     let (namespace, name) = key(pod);
     folder.pod(namespace, name).join("pod.kubeconfig")
@@ -94,7 +94,7 @@ pub(crate) fn key(pod: &Pod) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// The installer of this container.
+/// How this container's installer is started.
 pub(crate) fn installer(place: &Place<'_>, pod: &Pod, container: &Container) -> Option<Launch> {
     let (namespace, name) = key(pod);
     let into = container.command.iter().flatten().nth(2)?;
@@ -113,8 +113,8 @@ pub(crate) fn installer(place: &Place<'_>, pod: &Pod, container: &Container) -> 
     })
 }
 
-/// The pilot of this container, with the distribution that it is to run, and what the container says
-/// by variables.
+/// How this container's pilot is started, with the distribution in `home` and the container's own
+/// variables `told`.
 pub(crate) fn pilot(
     place: &Place<'_>,
     pod: &Pod,
@@ -142,7 +142,7 @@ pub(crate) fn pilot(
     tell("NAVIGATOR_DATABASE_HOME", shown(home.to_owned()));
     tell("NAVIGATOR_TERMINATION_LOG", shown(termination_log(folder, pod, &container.name)));
     tell("NAVIGATOR_BIND_ADDRESS", place.address.to_string());
-    // A folder of this host is no volume, and a host of one's own has the limits that it has.
+    // The data folder is no mount here, and limits are the host's: the pilot must not refuse them.
     tell("NAVIGATOR_ALLOW_UNMOUNTED_DATA", "true".to_owned());
     tell("NAVIGATOR_ALLOW_LOW_LIMITS", "true".to_owned());
     if let Some(limit) = memory_limit(container) {
@@ -161,7 +161,7 @@ pub(crate) fn pilot(
     })
 }
 
-/// The variable by which the launcher finds Java, where it would find none by itself.
+/// The variable that tells the launcher where Java is, if it would find none by itself.
 fn java(
     place: &Place<'_>,
     database: &DrivenDatabase,
@@ -178,7 +178,7 @@ fn java(
     Some((first, told.or_else(|| place.java.map(Into::into))?))
 }
 
-/// What a path in a container is on this host.
+/// The path on this host that a path in a container stands for.
 fn translated(folder: &Folder, pod: &Pod, container: &Container, path: &str) -> Option<PathBuf> {
     let volumes = pod.spec.as_ref()?.volumes.as_deref().unwrap_or_default();
     let mounts = container.volume_mounts.iter().flatten();

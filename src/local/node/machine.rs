@@ -1,4 +1,4 @@
-//! The Node object: this host, for those who look.
+//! The Node object of this host, for users who look at nodes.
 
 use std::{path::Path, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
 
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Makes the Node and says once how the machine is; it changes no more while the daemon runs.
+/// Makes the Node and writes its status once: the host does not change while the daemon runs.
 pub(crate) async fn keep(client: Client, name: String, folder: Folder, shutdown: Shutdown) {
     let api: Api<Node> = Api::all(client);
     let mut last = String::new();

@@ -49,7 +49,7 @@ use crate::{
     runtime::events::Notice,
 };
 
-/// What is missing is looked for so often.
+/// How often a waiting pod looks again for what it lacks.
 const AGAIN: Duration = Duration::from_secs(3);
 /// A status that could not be written is written again after this time.
 const REWRITE: Duration = Duration::from_secs(1);
@@ -57,9 +57,9 @@ const REWRITE: Duration = Duration::from_secs(1);
 /// twice as long each time.
 const FIRST_DELAY: Duration = Duration::from_secs(10);
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
-/// One that ran so long did not end at once.
+/// A container that ran this long did not end at once, and its back-off begins anew.
 const RAN_WELL: Duration = Duration::from_secs(600);
-/// Files of Secrets and ConfigMaps follow these so often, as the kubelet has it.
+/// How often files follow their Secrets and ConfigMaps, as the kubelet has it.
 const REFRESH: Duration = Duration::from_secs(60);
 /// Why a pod waits for a volume.
 const FAILED_MOUNT: &str = "FailedMount";
@@ -74,7 +74,7 @@ pub struct Record {
     /// Which build of this program was installed in the pod.
     #[serde(default)]
     pub installed: String,
-    /// The distribution that it runs.
+    /// The distribution that the pilot runs.
     #[serde(default)]
     pub home: PathBuf,
     /// The pilot's process, and when it began in the kernel's ticks.
@@ -82,16 +82,16 @@ pub struct Record {
     pub pid: i32,
     #[serde(default)]
     pub started: u64,
-    /// Of which start of the machine the ticks are; empty in records of earlier releases.
+    /// Boot id of the kernel whose ticks these are; empty in records of earlier releases.
     #[serde(default)]
     pub boot: String,
-    /// Seconds that it is given to end.
+    /// Grace period in seconds; 0 stands for Kubernetes' default.
     #[serde(default)]
     pub grace: u64,
 }
 
 impl Record {
-    /// The record in a pod's folder; none where there is none that can be read.
+    /// The record in a pod's folder; `None` where there is no readable one.
     pub fn read(folder: &Path) -> Option<Self> {
         let text = read_if_there(&folder.join(RECORD)).ok()??;
         serde_json::from_str(&text).ok()
@@ -103,7 +103,7 @@ impl Record {
         is_of_now.then(|| Process::adopt(self.pid, self.started))?
     }
 
-    /// What it is given to end.
+    /// The pilot's grace period.
     pub(super) fn grace(&self) -> Duration {
         if self.grace == 0 { DEFAULT_GRACE } else { Duration::from_secs(self.grace) }
     }
@@ -111,19 +111,19 @@ impl Record {
 
 const RECORD: &str = "state.json";
 
-/// Why a pod is not looked after any more.
+/// Why a task stops looking after its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The daemon ends, and the pod goes on.
+    /// The daemon ends, and the pod's processes go on.
     Daemon,
-    /// Everything is stopped, and starts again with the next daemon.
+    /// Every pod is stopped, and starts again with the next daemon.
     Stopped,
     Deleted,
-    /// The object is gone already.
+    /// The Pod object is gone already.
     Gone,
 }
 
-/// Something is missing; the reason and the message are the container's.
+/// A pod waits for something: reason and message of its containers' state.
 struct Waits(&'static str, String);
 
 /// What a pod's pilot is started with.
@@ -138,18 +138,18 @@ struct Life {
     host: Arc<Host>,
     pods: watch::Receiver<Known>,
     pod: Arc<Pod>,
-    /// The object is gone.
+    /// The Pod object is gone.
     gone: bool,
     view: View,
-    /// As the server has it.
+    /// The status that was last written to the API server.
     written: PodStatus,
     not_before: Instant,
     record: Record,
     process: Option<Process>,
 }
 
-/// A pod as its object says; `None` when that is gone. Whoever knows it lives as long as the
-/// daemon: a channel that closes is no news of the pod.
+/// A pod's object; `None` when it is gone. The sender lives as long as the daemon, so a closed
+/// channel says nothing of the pod.
 pub(crate) type Known = Option<Arc<Pod>>;
 
 /// Looks after one pod until its end.
@@ -177,7 +177,7 @@ impl Life {
         self.host.folder.pod(namespace, name)
     }
 
-    /// Finds out what is there of this pod, or of an earlier one of its name.
+    /// Takes over what an earlier daemon left of this pod, or ends an earlier pod of its name.
     async fn recall(&mut self) {
         let uid = self.pod.metadata.uid.clone().unwrap_or_default();
         let folder = self.folder();
@@ -186,12 +186,13 @@ impl Life {
             if record.uid == uid {
                 self.record = record;
             } else {
-                // Its pod was replaced while no daemon was there; its database ends as any.
+                // The pod was replaced while no daemon ran; the old one's database is stopped as
+                // usual.
                 self.terminate(record.grace()).await;
             }
         }
         if self.record.uid != uid {
-            // What an earlier pod left, if anything.
+            // An earlier pod of this name may have left files.
             drop(fs::remove_dir_all(&folder));
             self.record = Record { uid, ..Record::default() };
         }
@@ -260,7 +261,7 @@ impl Life {
         }
     }
 
-    /// Everything that must be there before anything of the pod is started.
+    /// Makes, or waits for, what the pod needs before any of its programs starts.
     async fn prepare(&mut self) -> Result<Prepared, Waits> {
         let (namespace, name) = launch::key(&self.pod);
         let host = &self.host;
@@ -325,14 +326,14 @@ impl Life {
         Ok(prepared)
     }
 
-    /// Containers of which a program is run here.
+    /// Containers whose program this host runs: installers and pilots.
     fn run_here(&self) -> Vec<Container> {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let all = spec.containers.into_iter().chain(spec.init_containers.unwrap_or_default());
         all.filter(|container| launch::role(&self.host.databases, container).is_some()).collect()
     }
 
-    /// Makes volumes as they are to be now; the variables that the pilot is told.
+    /// Writes the files of volumes as their objects are now; returns the pilot's variables.
     async fn give(&self, prepared: &Prepared) -> Result<Variables, Waits> {
         let containers = self.run_here();
         let volumes = volumes::mounted(&self.pod, &containers);
@@ -351,7 +352,7 @@ impl Life {
             .map_err(|text| Waits("CreateContainerConfigError", text))
     }
 
-    /// Says where volumes are that a program in a container would see somewhere else.
+    /// Warns of volumes at paths that a program finds in a container only, and not on this host.
     async fn tell_mounts(&self, prepared: &Prepared) {
         let Prepared { container, database, .. } = prepared;
         let known = [names::SHARED_DIR, launch::CONFIG_DIR, database.names.data_dir];
@@ -429,7 +430,7 @@ impl Life {
         None
     }
 
-    /// Runs an installer to its end: its code, and what it left to say.
+    /// Runs an installer to its end: its exit code and its termination message.
     async fn run_installer(
         &self,
         prepared: &Prepared,
@@ -496,13 +497,14 @@ impl Life {
         known
     }
 
-    /// Watches over the process until it ended, or the pod is to end.
+    /// Watches over the process until it has ended, or the pod is to end.
     async fn supervise(&mut self, prepared: &Prepared) -> Result<Exit, End> {
         let known = self.container(prepared);
         if known.state.as_ref().is_none_or(|state| state.running.is_none()) {
             known.state = Some(status::running(status::now()));
         }
-        // One that was adopted is as it was until its probes say something else.
+        // An adopted process keeps the health that its pod's status says until a probe says
+        // otherwise.
         let health = Health {
             started: known.started == Some(true),
             ready: known.ready,
@@ -549,14 +551,14 @@ impl Life {
         }
     }
 
-    /// Runs what was added to the pod to bring another pilot.
+    /// Runs the ephemeral containers that bring another build of the pilot.
     async fn deliver(&mut self, prepared: &Prepared) {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for added in spec.ephemeral_containers.iter().flatten() {
             if self.view.ephemeral.iter().any(|known| known.name == added.name) {
                 continue;
             }
-            // The two differ in the container that is debugged.
+            // An ephemeral container differs only in naming the container that it debugs.
             let container = serde_json::from_value(json!(added)).unwrap_or_default();
             let (code, message) = match launch::role(&self.host.databases, &container) {
                 Some(Role::Installer) => self
@@ -570,7 +572,7 @@ impl Life {
         }
     }
 
-    /// The process ended by itself.
+    /// Reports that the pilot's process ended, and after what back-off it is started again.
     async fn ended(&mut self, prepared: &Prepared, exit: Exit, delay: Duration) {
         let (pid, code) = (self.record.pid, code(exit));
         self.process = None;
@@ -609,7 +611,7 @@ impl Life {
         }
     }
 
-    /// Pauses for so long, unless the pod is to end.
+    /// Waits out a pause, unless the pod is to end first.
     async fn wait(&mut self, pause: Duration) -> Option<End> {
         let until = Instant::now() + pause;
         let (stopping, shutdown) = (self.host.stopping.clone(), self.host.shutdown.clone());
@@ -627,7 +629,7 @@ impl Life {
         }
     }
 
-    /// Takes over what is new of the object.
+    /// Takes over a newer version of the Pod object.
     fn heard(&mut self) {
         match self.pods.borrow_and_update().clone() {
             Some(pod) => self.pod = pod,
@@ -648,14 +650,14 @@ impl Life {
         }
     }
 
-    /// What the pod asks for at its end.
+    /// The grace period that the pod's spec asks for.
     fn grace(&self) -> Duration {
         let wanted = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let wanted = wanted.and_then(|seconds| u64::try_from(seconds).ok());
         wanted.map_or(DEFAULT_GRACE, Duration::from_secs)
     }
 
-    /// What whoever deleted the pod granted; that may become less.
+    /// The grace period that the pod's deletion granted; a later deletion may shorten it.
     fn granted(&self) -> Duration {
         let granted = self.pod.metadata.deletion_grace_period_seconds;
         let granted = granted.and_then(|seconds| u64::try_from(seconds).ok());
@@ -723,7 +725,7 @@ impl Life {
         }
     }
 
-    /// Notes how the pilot ended that was asked to.
+    /// Records the end of a pilot that was asked to stop.
     fn stopped(&mut self, exit: Exit, pid: i32) {
         (self.record.pid, self.record.started) = (0, 0);
         self.save();
@@ -735,7 +737,7 @@ impl Life {
         }
     }
 
-    /// Lets the object go: nothing of it runs any more.
+    /// Deletes the Pod object at last: none of the pod's processes runs any more.
     async fn release(&mut self, namespace: &str, name: &str) {
         let api: Api<Pod> = Api::namespaced(self.host.client.clone(), namespace);
         let params = DeleteParams {
@@ -758,7 +760,7 @@ impl Life {
         }
     }
 
-    /// Writes the status when it differs; says whether it did.
+    /// Writes the status when it differs from the last one; says whether it did.
     async fn write(&mut self) -> bool {
         let now = Instant::now();
         if now < self.not_before {
@@ -790,7 +792,7 @@ impl Life {
         let text = serde_json::to_string_pretty(&self.record).unwrap_or_default();
         let folder = self.folder();
         if let Err(error) = write_own(&folder.join(RECORD), text.as_bytes()) {
-            // The process is found by its words, too.
+            // The next daemon also finds the process by its arguments.
             warn!(folder = %folder.display(), %error, "What a pod is was not written down");
         }
     }
@@ -816,7 +818,7 @@ fn code(exit: Exit) -> Option<i32> {
     }
 }
 
-/// How long a start waits after an end, when so many before that one came at once, too.
+/// The restart back-off, after so many ends in a row that came soon after their start.
 fn delay(crashes: u32) -> Duration {
     match crashes {
         0 => Duration::ZERO,

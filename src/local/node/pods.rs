@@ -1,4 +1,4 @@
-//! Gives each pod of this machine somebody who looks after it, one at a time for each name.
+//! Runs one task for each pod of this machine, and never two for one name.
 
 use std::{collections::HashMap, ffi::OsString, fs, path::Path, sync::Arc};
 
@@ -18,7 +18,7 @@ pub(crate) struct Pods {
     pub(crate) host: Arc<Host>,
     pub(crate) store: Store<Pod>,
     pub(crate) bell: Bell,
-    /// Those who look after pods.
+    /// The tasks that look after pods.
     pub(crate) tasks: Tasks,
 }
 
@@ -28,7 +28,7 @@ struct Kept {
 }
 
 impl Pods {
-    /// Until shutdown. What runs then goes on running.
+    /// Runs until shutdown. The pods' processes go on after it.
     pub(crate) async fn run(self, shutdown: Shutdown) {
         // An error means that the watch ended, which ends the process.
         drop(self.store.wait_until_ready().await);
@@ -41,7 +41,7 @@ impl Pods {
                 () = shutdown.triggered() => break,
             }
         }
-        // They hear of the end themselves, and not by news of their pods.
+        // Each task sees the shutdown by itself; its channel must stay open until the task ends.
         self.tasks.join().await;
     }
 
@@ -72,7 +72,7 @@ impl Pods {
                 other
             });
         }
-        // Whoever looked after it is done.
+        // Forgets a pod that is gone or replaced, once its task has ended.
         kept.retain(|key, known| {
             !known.news.is_closed()
                 || there.get(key).is_some_and(|pod| pod.metadata.uid == known.uid)
@@ -85,14 +85,14 @@ impl Pods {
             let (host, bell) = (Arc::clone(&self.host), self.bell.clone());
             self.tasks.spawn("pod", async move {
                 live(host, hears).await;
-                // Another of its name may wait for this end.
+                // A new pod of this name may wait for the end of this one.
                 bell.ring();
             });
             kept.insert(key, Kept { uid: pod.metadata.uid.clone(), news });
         }
     }
 
-    /// Ends what runs of pods that are gone: they were deleted while no daemon was there.
+    /// Ends the processes of pods that were deleted while no daemon ran.
     fn clear(&self, kept: &mut HashMap<(String, String), Kept>, shutdown: &Shutdown) {
         let there = self.store.state();
         let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
@@ -118,7 +118,7 @@ impl Pods {
                 self.tasks.spawn("pod", async move {
                     tokio::select! {
                         () = process.end(grace) => remove(&folder),
-                        // The next daemon ends it.
+                        // The next daemon ends the process.
                         () = shutdown.triggered() => {}
                     }
                     drop(hears);

@@ -23,11 +23,11 @@ pub(crate) struct Health {
     pub(crate) ready: bool,
     /// Why readiness last failed; empty when it did not.
     pub(crate) unready: String,
-    /// It is to be restarted, and why.
+    /// Why the container is to be restarted; `None` when it is not.
     pub(crate) dead: Option<String>,
 }
 
-/// How one probe is asked.
+/// How one probe is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Question {
     port: u16,
@@ -39,7 +39,7 @@ struct Question {
     failures: u32,
 }
 
-/// Consecutive answers of one kind, and what they make of the probe.
+/// How many times in a row a probe succeeded or failed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     good: u32,
@@ -47,7 +47,7 @@ struct Run {
 }
 
 impl Run {
-    /// Is the probe passed or failed by now? `None`: as before.
+    /// Has the probe passed (or failed) by now? `None` when its result stays as before.
     fn count(&mut self, good: bool, question: &Question) -> Option<bool> {
         if good {
             (self.good, self.bad) = (self.good + 1, 0);
@@ -59,7 +59,8 @@ impl Run {
     }
 }
 
-/// Asks until it is dropped. Boxed by the caller's task; may be dropped anywhere.
+/// Runs the probes until startup or liveness failed. Can be cancelled anywhere; the caller boxes
+/// it.
 pub(crate) async fn ask(container: Container, address: Ipv4Addr, health: watch::Sender<Health>) {
     let question = |probe: &Option<Probe>| question(&container, probe.as_ref()?, address);
     if let Some((startup, host)) = question(&container.startup_probe) {
@@ -123,7 +124,7 @@ pub(crate) async fn ask(container: Container, address: Ipv4Addr, health: watch::
     }
 }
 
-/// Only HTTP is asked; a probe of another kind counts as passed.
+/// Only HTTP probes are run; a probe of another kind counts as passed.
 fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(Question, IpAddr)> {
     let http = probe.http_get.as_ref()?;
     let port = match &http.port {
@@ -157,7 +158,7 @@ fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(Ques
     Some((question, host))
 }
 
-/// A code below 400 is a yes.
+/// A status code from 200 to 399 is a success.
 async fn answer(question: &Question, host: IpAddr) -> Result<(), String> {
     let Question { port, path, .. } = question;
     let asked = async {

@@ -1,4 +1,4 @@
-//! A process that outlives the one that started it, and is known again by the next.
+//! A process that outlives the daemon that started it, and is known again by the next daemon.
 //!
 //! Owns start, adoption, signals and the end of a container's process. Not the pilot's
 //! supervisor: that one kills its children when it dies, and here they must live on.
@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 
 /// How often a process is looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
-/// For a program that was killed.
+/// How long the kernel may take to end a process after SIGKILL.
 pub(super) const REAPED: Duration = Duration::from_secs(30);
 
 /// What to start.
@@ -41,13 +41,13 @@ pub(crate) struct Launch {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Its code, or 128 and the signal.
+    /// The exit code, or 128 and the signal's number.
     Code(i32),
-    /// Nobody was there to see it.
+    /// The exit code is not known: the process was no child of this daemon.
     Unseen,
 }
 
-/// A process, and who it is: numbers are used again, and then the time of its start differs.
+/// A process, known by its pid and start time: the kernel uses a pid again, with another time.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
@@ -72,18 +72,18 @@ impl Process {
             .process_group(0)
             .spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        // A child that ended keeps its number until it is asked for.
+        // The kernel gives the pid to no other process until the child is waited for.
         let started = start_time(pid).unwrap_or_default();
         Ok(Self { pid, started, child: Some(child) })
     }
 
-    /// The process of this number and time, when it still runs.
+    /// The process of this pid and start time, when it still runs.
     pub(crate) fn adopt(pid: i32, started: u64) -> Option<Self> {
         (start_time(pid) == Some(started)).then_some(Self { pid, started, child: None })
     }
 
-    /// The process that was started as this program with these arguments, whoever wrote it down:
-    /// a daemon that was killed right after the start did not.
+    /// The process that runs this program with these arguments, found without a record: a daemon
+    /// that was killed right after the start wrote none.
     pub(crate) fn find(program: &Path, args: &[String]) -> Option<Self> {
         let mut wanted = program.as_os_str().as_encoded_bytes().to_vec();
         for arg in args {
@@ -103,7 +103,7 @@ impl Process {
         })
     }
 
-    /// How it ended, once it has.
+    /// How the process ended, once it has.
     pub(crate) fn ended(&mut self) -> Option<Exit> {
         let Some(child) = &mut self.child else {
             return (start_time(self.pid) != Some(self.started)).then_some(Exit::Unseen);
@@ -114,12 +114,12 @@ impl Process {
                 let signal = status.signal().map(|signal| 128 + signal);
                 Some(status.code().or(signal).map_or(Exit::Unseen, Exit::Code))
             }
-            // Somebody else asked for its end.
+            // Another call of waitpid(2) took the exit code.
             Err(_) => Some(Exit::Unseen),
         }
     }
 
-    /// Asks it to end, and kills it when it takes longer than `grace`.
+    /// Asks the process to end, and kills it when it takes longer than `grace`.
     pub(crate) async fn end(mut self, grace: Duration) {
         self.signal(Signal::SIGTERM);
         let kill = Instant::now() + grace;
@@ -132,34 +132,34 @@ impl Process {
         }
     }
 
-    /// Sends a signal to it, when it is still this process.
+    /// Sends a signal to the process, unless its pid is another process's by now.
     pub(crate) fn signal(&self, signal: Signal) {
         if start_time(self.pid) == Some(self.started) {
-            // It may end in between: then there is nothing to tell it.
+            // The process may end in between: then the signal is not needed.
             kill(Pid::from_raw(self.pid), signal).ok();
         }
     }
 }
 
-/// When a process began, in ticks since boot. `None` when it does not run: one that ended and is
-/// not yet asked for (a zombie) does not.
+/// When a process began, in ticks since boot. `None` when it does not run: a zombie, which has
+/// ended and is not yet waited for, does not.
 pub fn start_time(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&text)
 }
 
-/// Another one after each start of the machine.
+/// The kernel's boot id, which is another after each start of the machine.
 pub(super) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// The name in parentheses may hold anything.
+/// Reads `/proc/PID/stat`. The name in parentheses may hold anything, so its last `)` counts.
 fn parse_stat(text: &str) -> Option<u64> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
         return None;
     }
-    // The 22nd field of all, after the number, the name and the state.
+    // Field 22 of proc(5); number, name and state come before these.
     fields.nth(18)?.parse().ok()
 }
 
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn one_that_runs_is_adopted_and_one_of_another_time_is_not() {
         let place = tempfile::tempdir().unwrap();
-        // It stops itself, and leaves nothing behind when it is killed.
+        // The shell stops itself, and leaves no child behind when it is killed.
         let script = format!("kill -STOP $$ # {}", place.path().display());
         let mut process = Process::start(&launch(place.path(), &script)).unwrap();
         assert!(Process::adopt(process.pid, process.started + 1).is_none());

@@ -1,5 +1,5 @@
 //! Pods and claims of StatefulSets, as Kubernetes makes them for a set whose pods start in
-//! parallel. They are replaced when somebody deletes them, and one by one where the set says so.
+//! parallel. They are replaced when they are deleted, and one by one where the set says so.
 //!
 //! Owns which pods there should be. Every pod is made from the set as the server has it at that
 //! moment, never from a copy: a pod that was deleted to be replaced must not come back as it was.
@@ -26,7 +26,7 @@ use tracing::{info, warn};
 use super::{MANAGER, gone, watch::Bell};
 use crate::{error::chain, runtime::Shutdown};
 
-/// After a failure, so long until the next try.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A claim in use is kept until its pod is gone.
@@ -48,7 +48,7 @@ pub(crate) struct Sets {
     pub(crate) bell: Bell,
     /// Name of the Node that every pod is put on.
     pub(crate) machine: String,
-    /// Nothing new is made from now on.
+    /// Once triggered, no new pods are made.
     pub(crate) stopping: Shutdown,
 }
 
@@ -123,7 +123,8 @@ impl Sets {
                 && let Some(found) = api.get_opt(&name).await?
                 && found.metadata.deletion_timestamp.is_some()
             {
-                // With a pod again it would stay for as long as that runs, and then be lost to it.
+                // A new pod would keep the claim until the pod ends, and then lose its data with
+                // the claim.
                 return Err(Error::ClaimGoes(name));
             }
         }
@@ -135,9 +136,9 @@ impl Sets {
         Ok(())
     }
 
-    /// Takes a pod for the set's own; its change brings it here again.
+    /// Makes the set the pod's controller; the pod's change leads to another look at the set.
     async fn adopt(&self, set: &StatefulSet, pod: &ObjectMeta) -> Result<(), kube::Error> {
-        // One that is going may just have let it go.
+        // A set that is being deleted may just have orphaned the pod.
         if self.current(&set.metadata).await?.is_none() {
             return Ok(());
         }
@@ -182,7 +183,7 @@ impl Sets {
     }
 }
 
-/// Says whether it was made now; what is there already is fine.
+/// Says whether the object was created now; one that is already there is fine.
 fn created<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
     match result {
         Ok(_) => Ok(true),
@@ -200,7 +201,7 @@ fn owner(meta: &ObjectMeta) -> Option<&str> {
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
-/// Did a set of this name let this pod go, which is nobody's now?
+/// Was this pod orphaned by an earlier set of this name, and has it no controller now?
 fn is_left_by_an_earlier(set: &StatefulSet, pod: &ObjectMeta) -> bool {
     let selector = set.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
     let labels = pod.labels.clone().unwrap_or_default();
@@ -215,8 +216,8 @@ fn is_left_by_an_earlier(set: &StatefulSet, pod: &ObjectMeta) -> bool {
         && selected
 }
 
-/// The pod that a set with a rolling update replaces next, once those behind it are as they shall
-/// be, and ready.
+/// The pod that a rolling update replaces next: all pods of higher ordinals are of the new revision
+/// and ready.
 fn next_to_replace<'a>(set: &StatefulSet, pods: &[&'a Arc<Pod>]) -> Option<&'a Pod> {
     let strategy = set.spec.as_ref()?.update_strategy.as_ref()?;
     if strategy.type_.as_deref() != Some("RollingUpdate") {
@@ -237,7 +238,7 @@ fn next_to_replace<'a>(set: &StatefulSet, pods: &[&'a Arc<Pod>]) -> Option<&'a P
     None
 }
 
-/// What makes a pod the set's own.
+/// The owner reference that makes the set a pod's controller.
 fn reference(set: &StatefulSet) -> OwnerReference {
     OwnerReference {
         api_version: "apps/v1".to_owned(),
@@ -258,7 +259,7 @@ fn ordinal(set: &StatefulSet, pod: &ObjectMeta) -> Option<i32> {
     pod.name.as_deref()?.strip_prefix(name)?.strip_prefix('-')?.parse().ok()
 }
 
-/// Name of the revision that the template is.
+/// Name of the revision of the set's template.
 fn revision(set: &StatefulSet) -> String {
     let template = set.spec.as_ref().map(|spec| json!(spec.template)).unwrap_or_default();
     let hash = Sha256::digest(template.to_string());
@@ -303,7 +304,7 @@ fn status(set: &StatefulSet, pods: &[&Pod]) -> StatefulSetStatus {
     }
 }
 
-/// Claims of the pod of this ordinal.
+/// Claims of the pod with this ordinal.
 fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
     let Some(spec) = &set.spec else { return Vec::new() };
     let (namespace, name) = key(&set.metadata);
@@ -330,7 +331,7 @@ fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
         .collect()
 }
 
-/// The pod of this ordinal.
+/// The pod with this ordinal.
 fn pod(set: &StatefulSet, ordinal: i32, machine: &str) -> Pod {
     let (namespace, set_name) = key(&set.metadata);
     let name = format!("{set_name}-{ordinal}");

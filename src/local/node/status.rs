@@ -1,4 +1,4 @@
-//! The status of a pod, made of what its programs do. Pure.
+//! The status of a pod, made from the states of its programs. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -11,7 +11,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-/// Who wrote a message that a program left when it ended.
+/// Most characters of a termination message; the kubelet keeps 4096 bytes.
 const MESSAGE: usize = 4096;
 
 /// Now, as Kubernetes writes times: in whole seconds.
@@ -37,7 +37,7 @@ pub(crate) fn running(since: Time) -> ContainerState {
     }
 }
 
-/// `code` is `None` where nobody saw the end.
+/// `code` is `None` where the exit code is not known.
 pub(crate) fn terminated(
     code: Option<i32>,
     message: &str,
@@ -52,7 +52,7 @@ pub(crate) fn terminated(
     let message: String = message.trim().chars().take(MESSAGE).collect();
     ContainerState {
         terminated: Some(ContainerStateTerminated {
-            // What the kubelet says of a container that ended unseen.
+            // The kubelet says 137 of a container whose end it did not see.
             exit_code: code.unwrap_or(137),
             reason: Some(reason.to_owned()),
             message: (!message.is_empty()).then_some(message),
@@ -65,7 +65,7 @@ pub(crate) fn terminated(
     }
 }
 
-/// What stands for the id of a container.
+/// Stands for the id of a container.
 pub(crate) fn id(pid: i32) -> String {
     format!("process://{pid}")
 }
@@ -81,7 +81,7 @@ pub(crate) fn unknown(container: &Container, state: ContainerState) -> Container
     }
 }
 
-/// When the state of a container began, where it runs.
+/// When a container that runs was started.
 pub(crate) fn began(status: &ContainerStatus) -> Option<Time> {
     status.state.as_ref()?.running.as_ref()?.started_at.clone()
 }
@@ -93,14 +93,14 @@ pub(crate) struct View {
     pub(crate) init: Vec<ContainerStatus>,
     pub(crate) containers: Vec<ContainerStatus>,
     pub(crate) ephemeral: Vec<ContainerStatus>,
-    /// Containers that are in images only, and say nothing of the pod.
+    /// Containers that are not run, because their program is in an image; they count for nothing.
     pub(crate) ignored: Vec<String>,
-    /// Why it is not ready, in the words of its probe.
+    /// Why the pod is not ready, in the words of its probe.
     pub(crate) unready: String,
 }
 
 impl View {
-    /// The state of a container that does not run: what is in an image waits for nothing else.
+    /// The state of a container that does not run. One whose program is in an image never will.
     pub(crate) fn waiting(&self, name: &str, reason: &str, message: &str) -> ContainerState {
         if self.ignored.iter().any(|ignored| ignored == name) {
             return waiting("NotRun", "images are not run on this host");
@@ -109,7 +109,7 @@ impl View {
     }
 }
 
-/// The whole status. Times of what is as it was stay.
+/// The whole status. A condition that did not change keeps its transition time.
 pub(crate) fn status(pod: &Pod, before: &PodStatus, view: &View) -> PodStatus {
     let View { address, init, containers, ephemeral, ignored, unready } = view;
     let counts = |status: &&ContainerStatus| !ignored.contains(&status.name);

@@ -1,7 +1,7 @@
-//! Variables of a container: said, taken from other objects, or fields of its pod. Pure.
+//! Variables of a container: literal, from other objects, or fields of its pod. Pure.
 //!
-//! What cannot be told is an error, in the kubelet's words where it has some: a program that lacks
-//! a variable without anybody's word does something else.
+//! A variable without a value is an error, in the kubelet's words where it has some: a program that
+//! lacks a variable would do something else, and give no warning.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -44,7 +44,7 @@ pub(crate) fn variables(
     Ok(told)
 }
 
-/// `None` where it may be missing, and is.
+/// `None` where the value is optional and missing.
 fn value(
     place: &Place<'_>,
     pod: &Pod,
@@ -73,11 +73,11 @@ fn value(
 }
 
 fn text(bytes: &[u8]) -> String {
-    // A variable ends where the first zero byte is, and cannot hold one.
+    // An environment variable cannot hold a zero byte: the kernel would end it there.
     String::from_utf8_lossy(bytes).replace('\0', "")
 }
 
-/// Puts variables for `$(NAME)`; `$$` is one `$`, and what is not known stays as it is.
+/// Replaces `$(NAME)` by the variable's value; `$$` is one `$`, an unknown name stays as it is.
 fn expand(text: &str, known: &Variables) -> String {
     let mut parts = text.split('$');
     let mut done = parts.next().unwrap_or_default().to_owned();
@@ -89,7 +89,7 @@ fn expand(text: &str, known: &Variables) -> String {
         }
         done.push('$');
         done.push_str(part);
-        // Of two the second one says nothing any more.
+        // The first `$` of two escapes the second, which is dropped.
         if part.is_empty() {
             done.push_str(parts.next().unwrap_or_default());
         }
@@ -148,7 +148,7 @@ pub(crate) fn amount(
         )
     })?;
     let divisor = divisor.as_ref().and_then(|divisor| quantity::nanos(&divisor.0));
-    // As Kubernetes has it, zero is one.
+    // As in Kubernetes, a divisor of zero counts as one.
     let divisor = divisor.filter(|divisor| *divisor > 0).unwrap_or(1_000_000_000);
     Ok((amount.div_euclid(divisor) + i128::from(amount.rem_euclid(divisor) != 0)).to_string())
 }

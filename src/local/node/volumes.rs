@@ -20,13 +20,13 @@ use super::{
     variables::{amount, field},
 };
 
-/// Mode of a file of which nothing says another.
+/// Mode of a file where the volume names none.
 const MODE: i32 = 0o644;
 
-/// Content and mode, by the path in the volume.
+/// Content and mode of files, by the path in the volume.
 type Files = BTreeMap<PathBuf, (Vec<u8>, u32)>;
 
-/// Volumes that one of these containers has; nobody needs the others.
+/// Volumes that one of these containers mounts; the others are not made.
 pub(crate) fn mounted(pod: &Pod, containers: &[Container]) -> Vec<Volume> {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.clone()).unwrap_or_default();
     let has = |volume: &Volume| {
@@ -36,10 +36,10 @@ pub(crate) fn mounted(pod: &Pod, containers: &[Container]) -> Vec<Volume> {
     volumes.into_iter().filter(has).collect()
 }
 
-/// Makes the folder of a volume, and its files as they are to be now.
+/// Makes the folder of a volume, and writes its files as their objects are now.
 ///
 /// # Errors
-/// When it is of a kind that is not served, or what it is made of is missing.
+/// When the kind of volume is not served, or an object that it is made of is missing.
 pub(crate) fn make(
     place: &Place<'_>,
     pod: &Pod,
@@ -55,14 +55,14 @@ pub(crate) fn make(
     write(&folder, &files, owner(pod).filter(|_| place.root)).map_err(failed)
 }
 
-/// What a volume is called by the field that says what it is.
+/// The kind of a volume, named by the field of its source.
 fn kind(volume: &Volume) -> String {
     let all = json!(volume);
     let mut names = all.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     names.find(|name| *name != "name").unwrap_or("one of no kind").to_owned()
 }
 
-/// What is in a volume that is made of other objects; `None` for those that are folders.
+/// The files of a volume that is made of other objects; `None` for one that is a folder.
 fn files(
     place: &Place<'_>,
     pod: &Pod,
@@ -106,7 +106,7 @@ fn files(
     Ok(Some(files))
 }
 
-/// Takes values of an object: all of them, or those that are listed.
+/// Adds the values of an object: all of them, or those that are listed.
 fn take(
     files: &mut Files,
     found: Option<&Data>,
@@ -131,7 +131,7 @@ fn take(
     Ok(())
 }
 
-/// Takes fields of the pod.
+/// Adds fields of the pod, as the downward API names them.
 fn tell(
     files: &mut Files,
     place: &Place<'_>,
@@ -157,7 +157,7 @@ fn tell(
 
 fn add(files: &mut Files, path: &str, value: Vec<u8>, mode: Option<i32>) -> Result<(), String> {
     let parts = Path::new(path).components();
-    // It is written as root's, perhaps.
+    // The daemon may be root, so a path must not lead out of the volume.
     if path.is_empty() || !parts.clone().all(|part| matches!(part, Component::Normal(_))) {
         return Err(format!("{path:?} leads out of it"));
     }
@@ -174,7 +174,7 @@ fn owner(pod: &Pod) -> Option<(u32, u32)> {
     Some((u32::try_from(user).ok()?, u32::try_from(group).ok()?))
 }
 
-/// Each file appears whole, and one that is as it was is left alone. Nobody but the owner gets in.
+/// Replaces each changed file as a whole. Only the folder's owner can enter it.
 fn write(folder: &Path, files: &Files, owner: Option<(u32, u32)>) -> io::Result<()> {
     let own = |path: &Path| match owner {
         Some((user, group)) => chown(path, Some(user), Some(group)),

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use crate::{error::chain, runtime::Runtime};
 
-/// Rings for whoever waits, and once for who comes later.
+/// Wakes the task that waits, or else the next one that will wait. Many rings count as one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bell(Arc<Notify>);
 
@@ -26,14 +26,14 @@ impl Bell {
         self.0.notify_one();
     }
 
-    /// Waits for a ring since the last wait. One waits at a time.
+    /// Waits for a ring since the last wait. One task waits at a time.
     pub(crate) async fn rung(&self) {
         self.0.notified().await;
     }
 }
 
-/// A cache of these objects, for as long as the process runs. Each of the bells rings when it was
-/// filled and with every change.
+/// A cache of these objects, for as long as the process runs. Each of the bells rings when the
+/// cache was filled, and with every change.
 pub(crate) fn watch<K>(
     rt: &Runtime,
     task: &'static str,
@@ -54,7 +54,7 @@ where
         let mut events = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
         loop {
             let event = tokio::select! {
-                // The stream goes on where it was when it is polled again.
+                // `next` can be cancelled: the stream goes on where it was.
                 event = events.next() => event,
                 () = shutdown.triggered() => return,
             };

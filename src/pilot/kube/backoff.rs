@@ -1,8 +1,9 @@
 //! Pauses between tries at the API, the same for every loop of a pilot.
 //!
-//! Owns their length: doubled from a second to half a minute. The first ones are spread over half
-//! of themselves, so that the pilots of a cluster part ways while an outage is short; the longest
-//! by 15 % to both sides, so that a try is made every 30 s and the API is heard of again within 35.
+//! Owns the length of the pauses: doubled from a second to half a minute. The first ones are spread
+//! over half of their length, so that the pilots of a cluster do not try in step while an outage is
+//! short; the longest by 15 % to both sides, so that a pilot tries about every 30 s and notices
+//! within 35 s that the API is back.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use kube::runtime::utils::{Backoff as Pauses, ResetTimerBackoff};
 
 const FIRST: Duration = Duration::from_secs(1);
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
-/// A watch counts as repaired when it held for so long.
+/// A watch counts as repaired when it held for this long.
 const HELD: Duration = Duration::from_secs(120);
 
 /// The pauses after failures in a row.

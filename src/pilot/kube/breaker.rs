@@ -1,12 +1,12 @@
 //! The circuit breaker between a pilot and its API: while the API is away, one request is the try
 //! for all.
 //!
-//! Owns when a request is sent. Watch, reports, lease and peers have loops of their own; each
-//! would try by itself, and pause by itself after the API is back. Here a request waits while
-//! the API is away; when the pause is over, one of those that wait is sent. Answered, it lets the
-//! others through at once; unanswered, they fail with it. Leaves to the loops what an answer
-//! means to them, but for one: that the API turns the pilot away (401), which no loop can mend, is
-//! said here, once for all.
+//! Owns when a request is sent. Watch, reports, lease and peers have loops of their own; each would
+//! try by itself, and pause by itself after the API is back. Here a request waits while the API is
+//! away; when the pause is over, one of the waiting requests is sent. An answer lets the others
+//! through at once; without one they fail with it. Leaves to the loops what an answer means to
+//! them, but for one: that the API turns the pilot away (401), which no loop can mend, is logged
+//! here, once for all.
 //!
 //! Invariant: while the API is away, two requests of one pilot are sent a pause apart.
 
@@ -22,11 +22,11 @@ use tracing::{debug, info, warn};
 
 use crate::{error::chain, pilot::kube::backoff::Backoff};
 
-/// An API that takes longer to begin its answer is away.
+/// An API that takes longer to begin its answer counts as away.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long others have the turn to themselves.
+/// How long a request that defers leaves the try to others.
 const COURTESY: Duration = Duration::from_millis(500);
-/// How often it is said again that the API turns the pilot away.
+/// How often the log repeats that the API turns the pilot away.
 const REMINDER: Duration = Duration::from_secs(600);
 
 /// Why a request was not answered.
@@ -58,12 +58,12 @@ const REFUSED: &str = "The API turns the pilot away (401): it does not accept it
     ServiceAccount deleted and made again? kubelet renews the token within 50 minutes; the database \
     runs on";
 
-/// The API answers 401: the token is not, or no longer, of anybody.
+/// The API answers 401: the token belongs to no ServiceAccount, or no longer.
 #[derive(Clone, Copy, Debug)]
 struct TokenRefusal {
     since: Instant,
     over: bool,
-    /// When it was said last, of this refusal or the one before.
+    /// When this refusal, or the one before, was last logged.
     said: Instant,
 }
 
@@ -77,8 +77,8 @@ struct Away {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Tries,
-    /// Its caller gives up too soon to hear a slow answer: it lets others find out, when there
-    /// are any. A leader whose one renewal was refused has no time to wait for a heartbeat.
+    /// The caller gives up too soon to see a slow answer: its request lets others find out, when
+    /// there are any. A leader whose one renewal was refused has no time to wait for a heartbeat.
     Defers,
 }
 
@@ -99,7 +99,7 @@ impl Breaker {
         self.0.borrow().away.is_some()
     }
 
-    /// Returns when a request has a chance: the API is there, or may be asked again.
+    /// Returns when a request has a chance: the API answers, or may be tried again.
     pub async fn passable(&self) {
         let mut state = self.0.subscribe();
         loop {
@@ -114,7 +114,8 @@ impl Breaker {
         }
     }
 
-    /// Sends a request in its turn. May be dropped at any await: a try that is given up was one.
+    /// Sends a request in its turn. May be dropped at any await: a try that is given up counts as
+    /// one.
     async fn pass<B>(
         &self,
         part: Part,
@@ -160,11 +161,11 @@ impl Breaker {
         }
     }
 
-    /// One of those whose turn it is goes; the others see a later one.
+    /// Lets one of the requests go whose turn it is; the others see a later turn.
     fn claim(&self, seen: Instant) -> bool {
         self.0.send_if_modified(|State { away, backoff, .. }| {
             let Some(away) = away.as_mut().filter(|away| away.next == seen) else { return false };
-            // Counted from here, so that an answer that never comes makes no pause longer.
+            // The pause counts from here, so that an answer that never comes makes no pause longer.
             away.next = Instant::now() + backoff.pause();
             true
         })
@@ -179,7 +180,7 @@ impl Breaker {
         });
     }
 
-    /// Says that the API turns the pilot away, again from time to time, and when that is over.
+    /// Logs that the API turns the pilot away, again from time to time, and when that is over.
     fn recognised(&self, known: bool) {
         let now = Instant::now();
         self.0.send_if_modified(|state| {
@@ -208,7 +209,7 @@ impl Breaker {
                     }
                 }
             }
-            // Nobody who waits for the API has to hear of it.
+            // Callers that wait for the API are not woken by this.
             false
         });
     }
@@ -229,7 +230,7 @@ impl Breaker {
     }
 }
 
-/// Nobody behind the address, or nobody who has time for us.
+/// The address has no server behind it, or the server has no capacity for this request.
 fn says_away(status: StatusCode) -> bool {
     matches!(
         status,

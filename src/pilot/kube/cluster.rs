@@ -23,14 +23,14 @@ use crate::{
     },
 };
 
-/// Whose the fields are that a pilot writes.
+/// The field manager of the fields that a pilot writes.
 const MANAGER: &str = "navigator-pilot";
 
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
-    /// For the lease and for events: whoever writes those gives up after a moment.
+    /// For the lease and for events, whose writers give up after a moment.
     hasty: Client,
     breaker: Breaker,
     database: &'static DrivenDatabase,
@@ -64,7 +64,7 @@ impl Cluster {
         }
     }
 
-    /// When requests are sent at all.
+    /// Decides when requests are sent.
     pub fn breaker(&self) -> &Breaker {
         &self.breaker
     }
@@ -105,7 +105,7 @@ impl Cluster {
             .collect())
     }
 
-    /// What the server's clock says, to the second, by the time that it puts on every answer.
+    /// The API server's clock, to the second, by the Date header of an answer.
     pub async fn time(&self) -> Option<SystemTime> {
         let path = <Pilot as Resource>::url_path(&(), Some(&self.namespace));
         let request = Request::get(format!("{path}/{}", self.name)).body(Body::empty()).ok()?;
@@ -145,7 +145,8 @@ impl Cluster {
         self.leases().replace(&name, &written(), lease).await
     }
 
-    /// The uid of the Pod of this name. `None` when there is none, or nobody may know.
+    /// The uid of the Pod of this name. `None` when there is none, or the pilot may not read it
+    /// (403).
     pub async fn pod_uid(&self) -> kube::Result<Option<String>> {
         match self.pods().get_metadata_opt(&self.name).await {
             Ok(pod) => Ok(pod.and_then(|pod| pod.metadata.uid)),
@@ -184,7 +185,7 @@ pub fn owner(pilot: &Pilot) -> Option<&OwnerReference> {
     owners.iter().find(|owner| owner.kind == cluster.kind && owner.name == cluster.name)
 }
 
-/// A lease that nobody holds yet, owned by the Pilot's cluster.
+/// A lease without a holder, owned by the Pilot's cluster.
 pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
     let owned = owner(pilot).map(|owner| OwnerReference {
         // The cluster does not wait for its lease, and pilots may not update its finalizers.
@@ -202,7 +203,7 @@ pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
     }
 }
 
-/// Did the server say so, rather than the way to it?
+/// Did the API server answer 409? A failure on the way to the server is none.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }

@@ -1,8 +1,8 @@
 //! Which events a change of a pilot's report is worth (docs/conditions.md). Pure.
 //!
-//! Two reports of one node in, what happened between them out. The first is compared with what an
-//! earlier pilot reported last, so nothing is told again because a pilot was replaced, and how a
-//! run ended that took its pilot along is told by the next one.
+//! Takes two reports of one node and gives the events between them. The first report is compared
+//! with the last one of an earlier pilot, so a new pilot tells nothing again; and the next pilot
+//! tells how a run ended that took its own pilot along.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -18,7 +18,7 @@ pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     notices.extend(started(before, after));
     notices.extend(conditions(before, after));
     notices.extend(fenced(before, after));
-    // A full disk, for one, shows in more than one place.
+    // One change, a full disk for example, may show in more than one place.
     let mut told = Vec::new();
     notices.retain(|one: &Notice| {
         let first = !told.contains(&one.reason);
@@ -42,7 +42,7 @@ fn started(before: &PilotStatus, after: &PilotStatus) -> Option<Notice> {
 
 fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     let Some(end) = &after.last_termination else { return Vec::new() };
-    // Of one run more may become known later; only another reason is news then.
+    // More may become known of one run's end later; only another reason is news then.
     let gist = |end: &Termination| (end.start_time.clone(), end.reason.clone());
     if before.last_termination.as_ref().is_some_and(|known| gist(known) == gist(end)) {
         return Vec::new();
@@ -63,7 +63,7 @@ fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
 
 fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     let mut notices = Vec::new();
-    // Condition, its reason, the event.
+    // Condition, its reason, and the event; none where the event is empty.
     const WARNINGS: [(&str, &str, &str); 10] = [
         ("Ready", "ProcessHung", "ProcessHung"),
         ("Ready", "DiskFull", "DiskFull"),
@@ -117,7 +117,7 @@ fn find<'a>(status: &'a PilotStatus, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// What makes a condition another one. Figures in its message move all the time.
+/// The part of a condition whose change is news. Figures in its message move all the time.
 fn gist(condition: &Condition) -> (&str, String) {
     let words = condition.message.chars().filter(|c| !c.is_ascii_digit()).collect();
     (&condition.reason, words)

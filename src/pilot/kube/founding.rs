@@ -1,12 +1,14 @@
-//! Whose turn it is to start, who may found a database cluster, and whose volume may serve in it.
+//! Which node's turn it is to start, which one may found a database cluster, and whose volume may
+//! serve in it.
 //!
-//! Owns the founding record in the cluster's LeaderLease. A lock cannot promise one founding:
-//! its holder may be paused while another takes over, and both found. So before a database
-//! that may found is started, its pilot writes itself into `spec.founder` by compare-and-swap;
-//! the record outlives every holder, and all others wait for the founder's identity and join.
+//! Owns the founding record in the cluster's LeaderLease. A lock cannot promise one founding: its
+//! holder may be paused while another pilot takes over, and both found. So before a database that
+//! may found is started, its pilot writes itself into `spec.founder` by compare-and-swap; the
+//! record outlives every holder, and all other nodes wait for the founder's identity and join.
 //!
-//! The record is also the id of the ring (`ring`), which every volume carries. Nobody founds while
-//! a volume of the cluster may hold data: each of its Pilots has to say first what its volume holds.
+//! The record is also the id of the ring (`ring`), which every volume carries. No node founds while
+//! a volume of the cluster may hold data: each of its Pilots has to say first what its volume
+//! holds.
 
 use std::{io, path::Path, time::Duration};
 
@@ -35,16 +37,16 @@ use crate::{
     },
 };
 
-/// Between two looks at the record while nothing is heard of the peers: a person may have
-/// removed it. Half of it is jitter, here and below.
+/// Pause between two looks at the record while the peers do not change: a person may have removed
+/// the record. Up to half more is jitter, here and below.
 const LOOK: Duration = Duration::from_secs(10);
-/// Until somebody who was faster is looked at.
+/// Pause before another look when another pilot wrote the record first.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How long a node that was here before waits for the record.
+/// How long a node that served before waits for the record.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whose turn it is.
+/// The answer to a node that waits for its turn to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     Start(Start),
@@ -52,15 +54,15 @@ pub enum Turn {
     Refused(FailedCheck),
 }
 
-/// How a node may start.
+/// The permission to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Start {
     pub may_found: bool,
-    /// Into this ring.
+    /// The ring that the node is let into.
     pub ring: Option<Ring>,
 }
 
-/// What a look brought.
+/// What one look at the record leads to.
 enum Outcome {
     Turn(Turn),
     /// Nothing can be done until these peers change.
@@ -79,11 +81,11 @@ impl From<Start> for Outcome {
 /// What the record in the lease means for a node without data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decision {
-    /// Nobody is recorded: try to be the one.
+    /// No founder is recorded: try to become it.
     Claim,
-    /// This very attempt is recorded.
+    /// This very attempt of this node is recorded.
     Found,
-    /// Somebody is there to be joined.
+    /// A member is there to be joined.
     Join,
     Wait(String),
 }
@@ -98,7 +100,7 @@ pub struct Applicant<'a> {
 }
 
 impl Applicant<'_> {
-    /// What the volume says of its node, and whether data of a database lie there.
+    /// The mark on the volume, and whether data of a database lie there.
     async fn found(&self) -> Result<(Mark, bool), Error> {
         let (data, holds) = (self.data.to_owned(), self.database.has_data);
         let read = move |files: &Files| -> io::Result<_> {
@@ -113,8 +115,8 @@ impl Applicant<'_> {
 }
 
 /// Waits for this node's turn to start; says whether it may found. `say` is told what is waited
-/// for. May be dropped at any await: the record is written only after the attempt's id is safe
-/// on the disk, so whoever comes next finds both or neither.
+/// for. May be dropped at any await: the record is written only after the attempt's id is safe on
+/// the disk, so the next attempt finds both or neither.
 pub async fn take_turn(
     cluster: Option<&Cluster>,
     node: Applicant<'_>,
@@ -132,7 +134,7 @@ pub async fn take_turn(
                         None => std::future::pending().await,
                     }
                 };
-                // Either way it is looked again.
+                // In either case the record is read again.
                 drop(timeout(jittered(LOOK), looked).await);
             }
             Ok(Outcome::Again) => sleep(jittered(AGAIN)).await,
@@ -173,7 +175,7 @@ async fn look(
         return Ok(Start::default().into());
     }
     let (Some(cluster), Some(name)) = (cluster, &pilot.spec.cluster_ref) else {
-        // Alone, without an API or without a cluster: there is nobody to agree with.
+        // Without an API or without a cluster the node agrees with no other.
         if mark.node_id.is_some() && !holds {
             say(emptied(data));
             return Ok(Outcome::Wait { peers: Vec::new() });
@@ -191,7 +193,7 @@ async fn look(
     }
     let peers = cluster.peers(pilot).await?;
     let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
-    // What an unfinished join received is of its own ring only.
+    // Data that an unfinished join received belong to the ring of that join only.
     let foreign = match (record, &mark.ring) {
         (Some(record), Some(ring)) => *ring != record.id,
         (None, Some(_)) => mark.ring != mark.founding && !peers.iter().any(peers::is_member),
@@ -229,8 +231,8 @@ async fn look(
     }
 }
 
-/// A node with data starts whoever else is up, unless its data are of another ring. What was
-/// taken for this cluster's before needs no API.
+/// A node with data starts without regard to its peers, unless its data are of another ring. Data
+/// that were this cluster's before need no API.
 async fn rejoin(
     cluster: &Cluster,
     node: Applicant<'_>,
@@ -289,7 +291,7 @@ async fn settle(node: Applicant<'_>, mark: &Mark, record: Option<&Founder>) -> R
     Ok(())
 }
 
-/// Records a founder by compare-and-swap. What follows is decided by another look.
+/// Records a founder by compare-and-swap. The next look decides what follows.
 async fn claim(
     cluster: &Cluster,
     lease: Option<LeaderLease>,
@@ -312,7 +314,7 @@ async fn claim(
             info!(lease = name, ring, "{done}");
             Ok(Outcome::Again)
         }
-        // Somebody was faster. Look again.
+        // Another pilot was faster. Look again.
         Err(error) if is_conflict(&error) => Ok(Outcome::Again),
         Err(error) => Err(error.into()),
     }
@@ -352,7 +354,7 @@ fn decide(
         let silent = peers.iter().filter(|peer| peers::holds_data(peer, pilot).is_none());
         silent.filter_map(|peer| peer.metadata.name.as_deref()).collect::<Vec<_>>()
     };
-    // Whom this node has to join, or may replace, is known when all have spoken.
+    // The member that this node has to join, or may replace, is known when all peers have spoken.
     let counts = record.is_none_or(ring::is_remade);
     if let silent = silent()
         && counts
@@ -432,7 +434,7 @@ mod tests {
         assert_eq!(decide(None, None, none), Decision::Claim);
         assert_eq!(decide(None, Some("1"), some), Decision::Join);
         assert_eq!(decide(Some(&by("a")), Some("1"), none), Decision::Found);
-        // A later one of the same name, whose disk was lost.
+        // A later node of the same name, whose disk was lost.
         assert!(waits(&decide(Some(&by("a")), Some("2"), none)));
         assert!(waits(&decide(Some(&by("a")), None, none)));
         assert_eq!(decide(Some(&by("a")), None, some), Decision::Join);
@@ -451,12 +453,12 @@ mod tests {
         assert!(waits_for(&held, "waits for b, whose volume holds data"), "{held:?}");
         assert_eq!(decide(None, &[member("b", Some(true))]), Decision::Join);
         assert_eq!(decide(None, &[pilot("b", Some(false))]), Decision::Claim);
-        // Whoever found is on record: those who have not begun yet are not waited for.
+        // The founder is on record: nodes that have not begun yet are not waited for.
         assert_eq!(
             decide(Some(&by("b")), &[member("b", Some(true)), pilot("c", None)]),
             Decision::Join
         );
-        // A ring that was there before: one of them may be the node that is missed.
+        // The ring is older than the cluster object: a silent node may be the missing member.
         let again = Founder { formerly: vec!["u1".into()], ..by("b") };
         let silent = decide(Some(&again), &[member("b", Some(true)), pilot("c", None)]);
         assert!(waits_for(&silent, "waits for c to say"), "{silent:?}");
@@ -475,7 +477,7 @@ mod tests {
             assert!(waits_for(&told, "kubectl patch leaderleases.navigator.jetstack.io the-lease"));
         }
         assert_eq!(decide(None, &own, None, &lost, "the-lease"), Decision::Claim);
-        // One of them may yet come back with its data.
+        // A silent node may yet come back with its data.
         let one = [member("b", Some(false)), pilot("c", None)];
         assert!(waits_for(&decide(Some(&by("b")), &own, None, &one, "l"), "to found the cluster"));
     }

@@ -1,5 +1,5 @@
-//! What is wanted of the node: its own Pilot, watched; or, when the API is away, the last one
-//! that was seen.
+//! The intent for the node: its own Pilot, watched; or, when the API is away, the last one that was
+//! seen.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// How long the API may take before a known database starts from what is remembered.
+/// How long the API may take before a known database starts from the remembered intent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The Pilot, and whether the API or only the disk says so.
+/// The Pilot, and whether it is from the disk and not from the API.
 #[derive(Clone, Debug)]
 pub struct Intent {
     pub pilot: Pilot,
@@ -37,9 +37,9 @@ pub struct Intent {
 pub type Sender = watch::Sender<Option<Intent>>;
 pub type Receiver = watch::Receiver<Option<Intent>>;
 
-/// Watches the node's own Pilot until shutdown. A deleted Pilot changes nothing: it is made
-/// again when it is wanted, and a database does not stop because an object is gone. `absence`
-/// hears each time that the API turns out to have no such object.
+/// Watches the node's own Pilot until shutdown. A deleted Pilot changes nothing: a client makes it
+/// again when the node is wanted, and a database does not stop because an object is gone. `absence`
+/// is notified each time that the API turns out to have no such object.
 pub async fn follow(
     cluster: Cluster,
     records: Records,
@@ -79,7 +79,7 @@ pub async fn follow(
             Ok(Some(Ok(Event::Delete(_)))) => warn!("The Pilot object was deleted"),
             Ok(Some(Ok(_))) => {}
             Ok(Some(Err(error))) => {
-                // Said once per trouble: the backoff tries again for as long as it takes.
+                // Each trouble is logged once: the backoff tries again for as long as it takes.
                 if !std::mem::replace(&mut troubled, true) {
                     warn!(error = %chain(&error), "API cannot be watched");
                 }
@@ -90,7 +90,7 @@ pub async fn follow(
                     () = shutdown.triggered() => return,
                     () = remember(&seen, &records, (cluster.namespace(), cluster.name())) => {}
                 }
-                // From here on the API is waited for without a limit.
+                // From here on the node waits for the API without a limit.
                 let unknown = seen.borrow().is_none();
                 if unknown && !wait_on(&mut events, &seen, &mut presence, &shutdown).await {
                     return;
@@ -132,7 +132,8 @@ async fn wait_on(
     }
 }
 
-/// Is the object there? A watch tells only what is, and then that the list is complete.
+/// Is the object there? A watch tells only the objects that exist, and then that the list is
+/// complete.
 struct Presence {
     listed: bool,
     absence: Option<Arc<Notify>>,
@@ -158,13 +159,13 @@ impl Presence {
     }
 }
 
-/// What is listed is what there is, also of a store that went back to an earlier state.
+/// A listed Pilot replaces the known one, also from a store that went back to an earlier state.
 fn take(seen: &Sender, pilot: Pilot) {
     seen.send_replace(Some(Intent { pilot, remembered: false }));
 }
 
-/// The answer to a write shows what is wanted by then: of a watch whose connection is dead that is
-/// heard after minutes.
+/// The answer to a write shows the spec of that moment; a watch on a dead connection would tell of
+/// it only after minutes.
 pub fn heed_answer(seen: &Sender, pilot: &Pilot) {
     let differs = |known: &Pilot| {
         known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
@@ -172,7 +173,7 @@ pub fn heed_answer(seen: &Sender, pilot: &Pilot) {
     take_later(seen, pilot.clone(), differs);
 }
 
-/// Takes what is not older than what is known of the same object, where `also`.
+/// Takes a Pilot that is not older than the known version of the same object, where `also` holds.
 fn take_later(seen: &Sender, pilot: Pilot, also: impl FnOnce(&Pilot) -> bool) {
     seen.send_if_modified(|known| {
         let is_later = match known {
@@ -189,14 +190,14 @@ fn take_later(seen: &Sender, pilot: Pilot, also: impl FnOnce(&Pilot) -> bool) {
     });
 }
 
-/// Where the object stands in its store's order.
+/// The place of the object's version in the order of its store.
 pub fn revision(pilot: &Pilot) -> u64 {
     let text = pilot.metadata.resource_version.as_deref();
     text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// A volume may have been another node's: what that was to do is nothing to this one. `own` is
-/// this node's namespace and name.
+/// Reads the remembered intent. A volume may have been another node's, whose intent means nothing
+/// here. `own` is this node's namespace and name.
 async fn remember(seen: &Sender, records: &Records, own: (&str, &str)) {
     let read = |files: &Files| {
         let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());

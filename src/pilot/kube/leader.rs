@@ -1,12 +1,12 @@
-//! Which of a cluster's pilots leads: the one that has duties for the whole database cluster.
+//! Which of a cluster's pilots leads, and so has the duties for the whole database cluster.
 //!
-//! Owns the pilots' side of the election: the LeaderLease, for which the pilots compete, and who may
-//! lead. The founder in the same object is another matter (`founding`) and stays as it is; where
-//! none is recorded, whoever leads records the ring that it serves in.
-//! Leaves what a leader does to [`Driver::lead_duties`](crate::pilot::driver::Driver::lead_duties).
+//! Owns the pilots' side of the election: the LeaderLease, for which the pilots compete, and which
+//! pilot may lead. The founder in the same object is another matter (`founding`) and stays as it
+//! is; where none is recorded, the leader records the ring that it serves in. Leaves the leader's
+//! work to [`Driver::lead_duties`](crate::pilot::driver::Driver::lead_duties).
 //!
-//! Invariant: only a pilot whose node serves is elected, and none whose node is leaving; who
-//! leads and cannot renew stops by itself before another one may begin.
+//! Invariant: only a pilot whose node serves is elected, and none whose node is leaving; a leader
+//! that cannot renew stops by itself before another pilot may begin.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -39,21 +39,22 @@ use crate::{
 /// How long a leader whose node does not serve for a moment may go on: two questions that the
 /// database answers late are no reason to elect anew.
 const FALTERING: Duration = Duration::from_secs(12);
-/// With 15 s for others to wait and 10 s for the leader to act: three renewals may fail.
+/// Pause between two renewals: with 15 s for others to wait and 10 s for the leader to act, three
+/// renewals may fail.
 const RETRY: Duration = Duration::from_secs(3);
 
 /// May this node's pilot lead?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     No,
-    /// It may go on for a moment, and not begin.
+    /// A leader may go on for a moment; a candidate may not begin.
     Faltering,
     Yes,
 }
 
 impl Eligibility {
-    /// `shared`: there are others that could lead. A node that leaves has better left its duties
-    /// to one that stays: they go on after its end.
+    /// `shared`: other pilots could lead. A node that leaves has better left its duties to one that
+    /// stays: the duties go on after its end.
     pub fn of(state: &State, shared: bool) -> Self {
         match &state.life {
             Life::Up(up) if up.decommissioning.is_some() && shared => Self::No,
@@ -64,8 +65,8 @@ impl Eligibility {
     }
 }
 
-/// Takes part in the election whenever `eligibility` allows it, until shutdown. Without a `cluster` there
-/// is nobody to share with: then it leads whenever it may.
+/// Takes part in the election whenever `eligibility` allows it, until shutdown. Without a `lease`
+/// there are no other candidates: then this pilot leads whenever it may.
 pub async fn campaign(
     lease: Option<PilotsLease>,
     mut eligibility: watch::Receiver<Eligibility>,
@@ -121,7 +122,7 @@ async fn unable(eligibility: &mut watch::Receiver<Eligibility>) {
             Some(until) => timeout_at(until, eligibility.changed()).await.ok(),
             None => Some(eligibility.changed().await),
         };
-        // Its time is over, or nobody is there any more to say that it may lead.
+        // The time to falter is over, or the runner is gone that says whether the node may lead.
         if !matches!(changed, Some(Ok(()))) {
             return;
         }
@@ -132,7 +133,7 @@ async fn unable(eligibility: &mut watch::Receiver<Eligibility>) {
 pub struct PilotsLease {
     cluster: Cluster,
     name: String,
-    /// Whose cluster owns a lease that is made.
+    /// The Pilot whose cluster owns a lease that is made.
     pilot: Pilot,
     /// Where the ring's id is kept, when this cluster has one (see `ring`).
     records: Option<Records>,
@@ -145,7 +146,7 @@ impl PilotsLease {
         Self { cluster, name, pilot, records: None, settled: AtomicBool::new(false) }
     }
 
-    /// Keeps the record of the ring too: whoever leads records it when it is missing, and the
+    /// Keeps the record of the ring too: the leader records the ring when that is missing, and the
     /// volumes of nodes that serve learn its id.
     #[must_use]
     pub fn keeping(self, records: Records) -> Self {
@@ -156,7 +157,7 @@ impl PilotsLease {
         cluster::owner(&self.pilot).map(|owner| owner.uid.as_str())
     }
 
-    /// A volume that was marked before rings had ids learns that of the ring in which its node
+    /// A volume that was marked before rings had ids learns the id of the ring in which its node
     /// serves.
     async fn learn(&self, lease: &LeaderLease) {
         let Some((records, founder)) = self
@@ -184,13 +185,13 @@ impl PilotsLease {
             }
             true
         });
-        // A volume that is busy is asked at the next look at the lease.
+        // A busy volume is asked again at the next look at the lease.
         if learned.await == Ok(Some(true)) {
             self.settled.store(true, Ordering::Relaxed);
         }
     }
 
-    /// What to record, when nothing is and this node has data.
+    /// The founder to record, when none is recorded and this node has data.
     async fn missing(&self, lease: &LeaderLease) -> Option<Founder> {
         let records = self.records.as_ref()?;
         if lease.spec.founder.is_some() || ring::is_former(lease, &self.pilot) {

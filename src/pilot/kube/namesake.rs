@@ -1,12 +1,12 @@
-//! Is another pilot this node, too? Two of one name would overwrite each other's reports, and
-//! the database of one be taken for the other's.
+//! Is another pilot this node, too? Two pilots of one name would overwrite each other's reports,
+//! and the database of one be taken for the other's.
 //!
-//! Who stands in the Pilot's `status.instance` holds the name. Another pilot neither begins
-//! anything nor reports, until that one has ended or fallen silent; and stops its database once
-//! the other one gives signs of life. Among pods Kubernetes knows better: the Pod that it has
-//! holds the name at once, and a pod that is gone there stops for good. A pilot that the API
-//! cannot reach hears nothing of this: then locks of volumes and the databases' own checks of
-//! identity have to do.
+//! The pilot in the Pilot's `status.instance` holds the name. Another pilot neither begins anything
+//! nor reports, until the holder has ended or fallen silent; and it stops its database once the
+//! holder gives signs of life. Among pods Kubernetes knows better: the Pod that it has holds the
+//! name at once, and a pilot whose pod is gone there stops for good. A pilot that cannot reach the
+//! API learns nothing of this: then locks of volumes and the databases' own checks of identity have
+//! to do.
 
 use std::time::Duration;
 
@@ -24,29 +24,29 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// Of a pilot that gives no sign of life for so long nothing is waited for: two of its heartbeats
-/// and a half.
+/// A pilot that gives no sign of life for this long is not waited for: two and a half of its
+/// heartbeats.
 const SILENT: Duration = Duration::from_secs(75);
 const IN_POD: &str = "Kubernetes";
 
-/// Who holds the name.
+/// Which pilot holds the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Not known yet. Nothing is begun and nothing reported; a database that runs goes on.
+    /// Not known yet. This pilot begins and reports nothing; a database that runs goes on.
     Open,
     Ours,
-    /// Says whose.
+    /// Another pilot holds it; the text says which.
     Theirs(String),
 }
 
 pub type Receiver = watch::Receiver<Holder>;
 
-/// For a pilot that has nobody to share a name with.
+/// For a pilot that shares its name with no other.
 pub fn alone() -> Receiver {
     watch::channel(Holder::Ours).1
 }
 
-/// Goes by whatever is seen of the Pilot, until shutdown.
+/// Judges by every version of the Pilot that is seen, until shutdown.
 pub async fn run(
     own: Instance,
     cluster: Cluster,
@@ -63,7 +63,7 @@ pub async fn run(
         let mut look_again = None;
         match intent {
             None => {}
-            // The API is away. Whoever else there is will be seen when it is back.
+            // The API is away. Another pilot of this name will be seen when it is back.
             Some(intent) if intent.remembered => {
                 holder.send_if_modified(|holder| {
                     let open = *holder == Holder::Open;
@@ -108,7 +108,7 @@ pub async fn run(
                             let uid = uid.unwrap_or_default();
                             let why = format!("Pod {name} is another one by now, of uid {uid}");
                             set(&holder, Holder::Theirs(why));
-                            // A uid does not come back.
+                            // The uid of a pod that is gone does not come back.
                             return shutdown.triggered().await;
                         }
                         Err(error) => {
@@ -144,11 +144,11 @@ fn set(holder: &watch::Sender<Holder>, now: Holder) {
     });
 }
 
-/// What one look at the Pilot tells.
+/// What one look at the Pilot says about the holder.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
     Ours,
-    /// Another one stands there, and no sign of life was seen of it so far.
+    /// Another pilot stands there, and no sign of life was seen of it so far.
     Silent {
         until: Instant,
     },
@@ -161,9 +161,9 @@ enum Look {
 /// The pilot that stands in the status in place of this one.
 struct Rival {
     own: Instance,
-    /// It, its last heartbeat, when that was seen, and whether an earlier one was.
+    /// The rival, its last heartbeat, when that was seen, and whether an earlier one was.
     heard: Option<(Instance, Option<Time>, Instant, bool)>,
-    /// Kubernetes said that the Pod of this name is ours and not of this one.
+    /// Kubernetes said that the Pod of this name is ours and not this rival's.
     kubernetes: Option<Instance>,
 }
 
@@ -207,7 +207,8 @@ impl Rival {
     }
 }
 
-/// Pilots of earlier releases told neither uid nor node of a host: they may be anybody.
+/// Is the other instance this pilot? Pilots of earlier releases told neither uid nor node of a
+/// host: a missing value agrees with any.
 fn is_same(own: &Instance, other: &Instance) -> bool {
     let agree = |own: &Option<String>, other: &Option<String>| {
         own.as_ref().zip(other.as_ref()).is_none_or(|(own, other)| own == other)
@@ -241,11 +242,11 @@ mod tests {
         let rows = [
             (None, true),
             (Some(own.clone()), true),
-            // As an earlier release wrote it.
+            // The instance as an earlier release wrote it.
             (Some(instance("Process", "a", None)), true),
             (Some(Instance { runtime: "Process".into(), ..Instance::default() }), true),
             (Some(instance("Process", "b", None)), false),
-            // A copied disk.
+            // The same uid on another host: the disk was copied.
             (Some(instance("Process", "b", Some("1"))), false),
             (Some(instance("Process", "a", Some("2"))), false),
             (Some(instance("Kubernetes", "a", Some("1"))), false),

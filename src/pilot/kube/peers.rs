@@ -1,7 +1,7 @@
-//! Waits until the other nodes of the cluster are not what they were.
+//! Waits until the other nodes of the cluster have changed.
 //!
-//! Owns what counts: a peer that became a member, became ready or no longer is, moved, or is
-//! gone; not its heartbeats and figures. Peers are watched only by a node that waits for them,
+//! Owns which changes count: a peer that became a member, became ready or no longer is, moved, or
+//! is gone; not its heartbeats and figures. A node watches its peers only while it waits for them,
 //! so a running cluster does not pay for it.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::{
 /// The condition by which a Pilot says whether its volume holds data of a database.
 pub const VOLUME_HOLDS_DATA: &str = "VolumeHoldsData";
 
-/// What a Pilot says that its volume holds; `None` while its pilot has not looked. One of an
+/// What a Pilot says that its volume holds; `None` while its pilot has not looked. A Pilot of an
 /// earlier cluster of this name does not speak for the present one.
 pub fn holds_data(peer: &Pilot, own: &Pilot) -> Option<bool> {
     let uid = |pilot| cluster::owner(pilot).map(|owner| &owner.uid);
@@ -37,12 +37,12 @@ pub fn holds_data(peer: &Pilot, own: &Pilot) -> Option<bool> {
     said(peer)
 }
 
-/// Is this a member of the database cluster, whose data are there as far as anybody knows?
+/// Is this a member of the database cluster, whose data are there as far as its Pilot says?
 pub fn is_member(peer: &Pilot) -> bool {
     was_member(peer) && said(peer) != Some(false)
 }
 
-/// Was it a member once? Its data may be lost.
+/// Was the peer a member once? Its data may be lost.
 pub fn was_member(peer: &Pilot) -> bool {
     peer.status.identity.as_ref().is_some_and(|identity| identity.node_id.is_some())
 }
@@ -58,14 +58,14 @@ fn said(peer: &Pilot) -> Option<bool> {
     match status(VOLUME_HOLDS_DATA) {
         Some("True") => Some(true),
         Some("False") => Some(false),
-        // A pilot of before that condition.
+        // Pilots of releases before this condition do not report it.
         _ if was_member(peer) => Some(true),
         _ => (status("PreflightPassed") == Some("True")).then_some(false),
     }
 }
 
-/// Returns when the peers of `own` differ from `known`; never for a node without a cluster. An
-/// API that is away is waited for.
+/// Returns when the peers of `own` differ from `known`; never for a node without a cluster. Waits
+/// for an API that is away.
 pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
     let Some(selector) = cluster.selector(own) else { return std::future::pending().await };
     let own = own.name_any();
@@ -83,7 +83,7 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
             Ok(Event::InitApply(peer) | Event::Apply(peer)) => {
                 let name = peer.name_any();
                 missing.retain(|one| **one != name);
-                // A peer that is nothing yet is no notice.
+                // A peer without identity, data and addresses does not count as a change.
                 let before = known.get(&name).cloned().unwrap_or_default();
                 name != own && before != Eligibility::of(&peer)
             }
@@ -98,7 +98,7 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
     }
 }
 
-/// What a start may depend on.
+/// The parts of a peer that a start may depend on.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Eligibility {
     node_id: Option<String>,

@@ -1,7 +1,7 @@
-//! Makes the node's own Pilot at the API where nobody else does: on a host, from its file.
+//! Makes the node's own Pilot at the API where no controller does: on a host, from its file.
 //!
-//! Owns when and from what it is made. Never changes one that is there: the API's spec is what
-//! the node follows, and the file is for the first time only.
+//! Owns when and from what the Pilot is made. Never changes an object that is there: the node
+//! follows the API's spec, and the file is for the first time only.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// Whenever `missing` says so, makes the Pilot: as it was last seen, or else as in the file. One
+/// Makes the Pilot whenever `missing` says so: as it was last seen, or else as in the file. A Pilot
 /// that was deleted while its node runs comes back, because the node is still there.
 pub async fn run(
     cluster: Cluster,
@@ -39,7 +39,7 @@ pub async fn run(
         }
         let last = seen.borrow().as_ref().map(|intent| intent.pilot.clone());
         let pilot = anew(last.unwrap_or_else(|| file.clone()));
-        // Dropped half-way, the object is made or not: the next start looks again.
+        // When this is dropped half-way, the object is made or not: the next start looks again.
         tokio::select! {
             () = shutdown.triggered() => return,
             () = make(&cluster, &pilot) => {}
@@ -47,7 +47,7 @@ pub async fn run(
     }
 }
 
-/// Tries until the object is there, whoever made it.
+/// Tries until the object is there, from this pilot or from another client.
 async fn make(cluster: &Cluster, pilot: &Pilot) {
     let mut backoff = Backoff::default();
     let mut troubled = false;
@@ -68,8 +68,8 @@ async fn make(cluster: &Cluster, pilot: &Pilot) {
     }
 }
 
-/// The Pilot of a file, as it is to be made: in its place, and found among its peers, which go
-/// by the label of their cluster.
+/// The Pilot of a file, as it is to be made: with its name and namespace, and with the label of its
+/// cluster, by which its peers find it.
 pub fn complete(mut pilot: Pilot, database: &DrivenDatabase, namespace: &str, name: &str) -> Pilot {
     pilot.metadata.name = Some(name.to_owned());
     pilot.metadata.namespace = Some(namespace.to_owned());
@@ -82,8 +82,8 @@ pub fn complete(mut pilot: Pilot, database: &DrivenDatabase, namespace: &str, na
     pilot
 }
 
-/// What a server fills is left to it. Owners too: the garbage collector would take the object
-/// away again if they are gone.
+/// Leaves to the server the fields that a server fills. Owners too: the garbage collector would
+/// take the object away again if they are gone.
 fn anew(pilot: Pilot) -> Pilot {
     let ObjectMeta { name, namespace, labels, annotations, .. } = pilot.metadata;
     let metadata = ObjectMeta { name, namespace, labels, annotations, ..ObjectMeta::default() };

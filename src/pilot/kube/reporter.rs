@@ -1,9 +1,9 @@
-//! Writes the node's status: only what changed, by merge patch, and the heartbeat by itself.
+//! Writes the node's status: only what changed, by merge patch, and the heartbeat on its own.
 //!
-//! What it compares with is the object as the server last showed it, so a write by somebody
-//! else (the controller marks a silent pilot) is put right, and a Pilot that was made again is
-//! filled again. An idle node writes heartbeats and nothing else. A report that the server refuses
-//! holds up no heartbeat: a pilot is silent only when it is, or while the name is not its own.
+//! The reporter compares with the object as the server last showed it, so a write by another client
+//! (the controller marks a silent pilot) is put right, and a Pilot that was made again is filled
+//! again. An idle node writes heartbeats and nothing else. A report that the server refuses holds
+//! up no heartbeat: heartbeats stop only with the pilot, or while another pilot holds the name.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -31,16 +31,16 @@ use crate::{
 };
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// Two writes in a row are at least so far apart.
+/// Two writes in a row are at least this far apart.
 const PACE: Duration = Duration::from_secs(1);
 /// Figures that always move wait this long, unless something else is written anyway. A rule that
-/// begins or ceases to hold is no figure: somebody may be about to go by it.
+/// begins or ceases to hold is no figure: the controller may be about to decide by it.
 const FIGURES_PACE: Duration = Duration::from_secs(30);
 
 /// Parts of a status that hold figures, beside what is the database's own.
 const FIGURES: [&str; 2] = ["storage", "blockers"];
 
-/// Runs until shutdown, then writes what is left once.
+/// Runs until shutdown, then writes what is left of the report once.
 pub async fn run(
     cluster: Cluster,
     mut wanted: watch::Receiver<PilotStatus>,
@@ -69,7 +69,7 @@ pub async fn run(
     loop {
         let exists = reporter.look(&mut seen);
         let status = wanted.borrow_and_update().clone();
-        // Without a phase the runner has not seen the object yet, and knows less than it says.
+        // Without a phase the runner has not seen the object yet, and its status is still empty.
         let may = exists && *namesake.borrow_and_update() == Holder::Ours;
         let due = (may && status.phase.is_some()).then(|| reporter.due(&status));
         tokio::select! {
@@ -77,11 +77,11 @@ pub async fn run(
             changed = wanted.changed() => if changed.is_err() { break },
             changed = seen.changed() => if changed.is_err() { break },
             Ok(()) = namesake.changed() => {}
-            // What is written is what is true when the API can be asked again.
+            // When the API can be asked again, the status of that moment is written.
             () = async { at(due).await; breaker.passable().await } => reporter.write(&status).await,
         }
     }
-    // The last word, and no more than a moment for it.
+    // The last report, and no more than a moment for it.
     let ours = *namesake.borrow() == Holder::Ours;
     if ours && reporter.look(&mut seen) && !breaker.is_away() {
         let status = wanted.borrow().clone();
@@ -97,7 +97,7 @@ pub async fn run(
 struct Reporter {
     cluster: Cluster,
     intents: intent::Sender,
-    /// When the API last took something of us.
+    /// When the API last took a write of this pilot.
     heartbeat: IntGauge,
     /// The status as the server has it.
     server: PilotStatus,
@@ -105,19 +105,19 @@ struct Reporter {
     revision: Option<(String, u64)>,
     backoff: Backoff,
     refusals: Backoff,
-    /// It has been said that writes fail, and that the report is refused.
+    /// Failed writes, and the refusal of the report, have been logged.
     troubled: bool,
     refused: bool,
     next_write: Instant,
-    /// A refused report waits until then.
+    /// A refused report is not tried again before this moment.
     next_report: Instant,
     next_figures: Instant,
     next_heartbeat: Instant,
 }
 
 impl Reporter {
-    /// Takes over what the watch showed, unless a write's answer is newer. False while there
-    /// is no object to write to.
+    /// Takes over the status that the watch showed, unless a write's answer is newer. False while
+    /// there is no object to write to.
     fn look(&mut self, seen: &mut intent::Receiver) -> bool {
         let intent = seen.borrow_and_update();
         if let Some(intent) = intent.as_ref().filter(|intent| !intent.remembered) {
@@ -137,7 +137,7 @@ impl Reporter {
         }
     }
 
-    /// When the next write is to be made; the heartbeat at the latest.
+    /// When the next write is due; the heartbeat at the latest.
     fn due(&self, status: &PilotStatus) -> Instant {
         let changes = patch(&self.server, status);
         let only_figures = only_figures(&self.server, status, &changes);
@@ -196,7 +196,7 @@ impl Reporter {
     }
 }
 
-/// Is it what was written that the server does not take?
+/// Does the server refuse the content of the write?
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 413 | 422))
 }
@@ -222,8 +222,8 @@ fn only_figures(server: &PilotStatus, wanted: &PilotStatus, changes: &Map<String
     figures && rules(server) == rules(wanted)
 }
 
-/// Do the conditions differ in nothing but the figures of their sentences, as bytes that were received?
-/// They move all the time while a node joins or leaves.
+/// Do the conditions differ in nothing but the figures of their sentences, as bytes that were
+/// received? Such figures move all the time while a node joins or leaves.
 fn same_words(server: &PilotStatus, wanted: &PilotStatus) -> bool {
     let plain = |status: &PilotStatus| {
         let mut conditions = status.conditions.clone();
@@ -235,7 +235,7 @@ fn same_words(server: &PilotStatus, wanted: &PilotStatus) -> bool {
     plain(server) == plain(wanted)
 }
 
-/// Is a departure as far as before, by the hundredth?
+/// Is a decommission as far as before, in whole percent?
 fn same_percent(server: &PilotStatus, wanted: &PilotStatus) -> bool {
     let (Some(before), Some(after)) = (&server.decommission, &wanted.decommission) else {
         return false;
@@ -265,7 +265,7 @@ fn patch(server: &PilotStatus, wanted: &PilotStatus) -> Map<String, Value> {
     merge_patch(&fields(server), &fields(wanted))
 }
 
-/// RFC 7386, the other way round.
+/// The inverse of RFC 7386: the patch that turns `from` into `to`.
 fn merge_patch(from: &Map<String, Value>, to: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = Map::new();
     for (key, value) in to {
@@ -304,7 +304,7 @@ mod tests {
         pilot::{database::EXAMPLE, kube::intent::Intent},
     };
 
-    /// An API that takes no report; returns what was tried.
+    /// An API that refuses every report; returns the requests that were tried.
     fn refusing() -> (Client, Arc<Mutex<Vec<Value>>>) {
         let tried = Arc::new(Mutex::new(Vec::new()));
         let noted = tried.clone();

@@ -1,4 +1,4 @@
-//! Remembers since when a node may not stop, and what spoke against it when it was last heard.
+//! Remembers since when a node may not stop, and what its database last named against a stop.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use k8s_openapi::{
 
 use crate::api::v1beta1::Blocker;
 
-/// Holds while the database lives and does not say all that it is asked.
+/// The rule that holds while the database lives and leaves a question open.
 pub const HOLDINGS_KNOWN: &str = "HoldingsKnown";
 
 /// The rules that hold, each since when it has held without a break.
@@ -25,8 +25,9 @@ impl Blockers {
         Self { known: known.collect() }
     }
 
-    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports. `open`: what the database did not say. Then rules
-    /// that held before still hold, and [`HOLDINGS_KNOWN`] does.
+    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports. `open`:
+    /// the questions that the database left open. While there are any, rules that held before still
+    /// hold, and so does [`HOLDINGS_KNOWN`].
     pub fn update(
         &mut self,
         holding: Vec<(&'static str, String)>,

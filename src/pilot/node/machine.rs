@@ -37,7 +37,7 @@ pub struct State {
     decommissioned: bool,
     /// The process that is being stopped was found hung.
     hung: bool,
-    /// It gave up, and is stopped to be started again like one that crashed.
+    /// The process gave up, and is stopped to be started again like one that crashed.
     gave_up: bool,
     /// The pilot itself was asked to end.
     ending: bool,
@@ -46,22 +46,22 @@ pub struct State {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Nothing is known of what is wanted.
+    /// No intent has been seen.
     Waiting,
     Preflight,
     /// Preflight failed; it is tried again.
     Refused,
-    /// Others go first.
+    /// Other nodes start first.
     Turn,
     Configuring,
     /// No usable configuration; it is tried again.
     Rejected,
     /// Programs run that come before the database.
     Preparing {
-        /// What they prepare is no longer wanted: only their end is waited for.
+        /// The programs' result is no longer wanted: the machine only waits for their end.
         cancelled: bool,
     },
-    /// One of them failed; they are tried again.
+    /// One of these programs failed; all of them are tried again.
     Unprepared,
     Spawning,
     Up(Up),
@@ -69,7 +69,7 @@ pub enum Life {
         pid: i32,
         stage: Stage,
     },
-    /// It crashed and is started again soon.
+    /// The database crashed and is started again soon.
     Backoff,
     Held(Held),
     Exited(u8),
@@ -78,24 +78,25 @@ pub enum Life {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Up {
     pub pid: i32,
-    /// It answered at least once.
+    /// The database answered at least once.
     pub answered: bool,
-    /// It served at least once.
+    /// The node served at least once.
     pub served: bool,
     /// The data volume was full when it was last looked at.
     pub full: bool,
     pub serving: bool,
     pub decommissioning: Option<Decommissioning>,
-    /// It fell silent, was continued, and asked what it is doing where it can say that.
+    /// The database fell silent, was sent CONT, and was asked what it is doing where it can say
+    /// that.
     pub suspected: bool,
-    /// A restart was asked for. It waits until the configuration is known to be good.
+    /// A restart was asked for, and waits until the configuration is known to be good.
     pub restart: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Flush,
-    /// It was sent this one of its signals.
+    /// The process was sent this signal of its stop plan.
     Signal(usize),
     Kill,
 }
@@ -250,7 +251,7 @@ impl State {
                     suspected: false,
                     restart: false,
                 });
-                // What was wanted may have changed while it was being started.
+                // The intent may have changed while the process was being started.
                 if self.ending || matches!(self.want, Some(Want::Stopped | Want::Fenced)) {
                     self.terminate(pid, effects);
                 }
@@ -295,7 +296,8 @@ impl State {
                 }
             }
             (Event::Timer(Timer::Freed), Life::Up(up)) if !up.serving && !up.full => {
-                // It gave up serving when it could not write, and does not come back by itself.
+                // The database stopped serving when it could not write, and does not come back by
+                // itself.
                 up.restart = true;
                 self.validate(effects);
             }
@@ -369,7 +371,7 @@ impl State {
         };
     }
 
-    /// What is wanted instead is decided when the programs have ended.
+    /// Ends the programs early. The machine decides what is next when they have ended.
     fn cancel_preparation(&mut self, effects: &mut Vec<Effect>) {
         if self.life == (Life::Preparing { cancelled: false }) {
             self.life = Life::Preparing { cancelled: true };
@@ -394,7 +396,7 @@ impl State {
         }
     }
 
-    /// Longer after each failure in a row.
+    /// The restart back-off: longer after each failure in a row.
     fn next_delay(&mut self) -> Duration {
         let (first, longest) = BACKOFF;
         let delay = first.saturating_mul(1 << self.failures.min(6)).min(longest);

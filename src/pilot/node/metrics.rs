@@ -1,4 +1,4 @@
-//! The pilot's own figures.
+//! The pilot's own metrics.
 
 use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// What every pilot tells Prometheus, whatever database it runs.
+/// The metrics of every pilot, whatever database it runs.
 pub fn catalogue() -> Vec<Described> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(build::collector());
@@ -127,7 +127,7 @@ impl Metrics {
         }
     }
 
-    /// There are no series where all nodes are alike.
+    /// Without a role, where all nodes are alike, the metric has no series.
     pub fn set_role(&self, role: Option<Role>) {
         if role.is_none() {
             self.role.reset();

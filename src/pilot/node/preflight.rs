@@ -40,7 +40,7 @@ pub struct Host {
 pub fn check(node: &Node, host: &Host, lock: &mut Option<Lock>) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
     if let Err(check) = data::directory(node, host, lock) {
-        // Nothing else about the data can be said.
+        // Without its directory nothing else can be said about the data.
         failed.push(check);
     } else {
         failed.extend(data::identity(node, host).err());
@@ -60,7 +60,7 @@ pub async fn check_database(
     allow_low_limits: bool,
 ) -> Vec<FailedCheck> {
     let mut failed = driver.preflight(node).await;
-    // Limits are raised even where nobody insists on them.
+    // Limits are raised even where low ones are allowed.
     let limits = Limits::of_this_process();
     if !allow_low_limits {
         failed.extend(limits.check(&driver.needs(node)));
@@ -126,7 +126,8 @@ mod tests {
         assert_eq!(reasons(&node(data.path(), "u1"), &host()), [""; 0]);
         fs::write(data.path().join("rows"), "x").unwrap();
         assert_eq!(reasons(&node(data.path(), "u1"), &host()), [""; 0]);
-        // The cluster was deleted and made again: whose ring it is, is decided at the node's turn.
+        // The cluster was deleted and made again: which ring the data belong to is decided at the
+        // node's turn.
         assert_eq!(reasons(&node(data.path(), "u2"), &host()), [""; 0]);
         let mark = Files::of(data.path()).mark().unwrap().unwrap();
         assert_eq!(mark.cluster_uid.as_deref(), Some("u1"));

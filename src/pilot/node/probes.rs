@@ -27,7 +27,7 @@ pub struct Ports {
     pub metrics: u16,
 }
 
-/// What is answered.
+/// What the probes answer.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
     pub live: bool,
@@ -40,12 +40,12 @@ pub struct Answers {
 
 pub type Receiver = watch::Receiver<Answers>;
 
-/// Sockets that listen, by the name of what they answer; `handed` names those that an earlier
-/// program of this process left open.
+/// Listening sockets by the name of their probe. `serve` takes those that an earlier program of
+/// this process left open as `handed`.
 pub type Listeners = BTreeMap<String, OwnedFd>;
 
 /// Binds all ports that are not handed over, then answers on them until shutdown. Returns second
-/// handles of the sockets, for whoever comes next.
+/// handles of the sockets, for the next program of this process.
 ///
 /// # Errors
 /// When a port cannot be bound.
@@ -79,7 +79,7 @@ pub async fn serve(
     Ok(listeners)
 }
 
-/// `::` takes both families, and a machine without IPv6 has only the other.
+/// `::` takes both families of addresses; a machine without IPv6 has only IPv4.
 async fn listen(bind: IpAddr, port: u16) -> io::Result<TcpListener> {
     match TcpListener::bind(SocketAddr::new(bind, port)).await {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse && bind.is_unspecified() => {

@@ -20,7 +20,7 @@ use crate::{
 /// The bound of the message of a condition and of a blocker.
 const MESSAGE: usize = 1024;
 
-/// So many crashes in a row, and it cannot be said to be starting any more.
+/// A node is Failed and no longer Starting after so many crashes in a row.
 const HOPELESS: u32 = 3;
 /// Ends that another start alone does not repair.
 const KNOWN_ENDS: &[&str] = &[
@@ -41,7 +41,7 @@ pub struct Facts {
     pub generation: Option<i64>,
     /// Checks that failed last; `None` before the first preflight.
     pub preflight: Option<Vec<FailedCheck>>,
-    /// Do data of a database lie on the volume, or may they? `None` until it was looked at.
+    /// Do data of a database lie on the volume, or may they? `None` until the volume was looked at.
     pub holds: Option<bool>,
     /// What a start waits for: another node, or a configuration that is not possible yet.
     pub waiting: Option<String>,
@@ -63,7 +63,7 @@ pub struct Facts {
     pub decommission: Option<Decommission>,
     /// Why a decommission does not go on.
     pub refused: Option<String>,
-    /// What is wrong with the volume's room, and since when it speaks against a stop.
+    /// Why the volume counts as full, and since when that speaks against a stop.
     pub full: Option<String>,
     pub headroom: Vec<Blocker>,
     /// Which installation of the pilot's program runs, and what lies in its place now.
@@ -106,7 +106,7 @@ pub fn status(
     let mut status = PilotStatus {
         observed_generation: *generation,
         phase: Some(phase(state, facts)),
-        // Written by itself, so that it never drags conditions along.
+        // The reporter writes heartbeats on their own, so that they never drag conditions along.
         last_heartbeat_time: None,
         pilot_version: Some(format!("v{}", build::VERSION)),
         pilot_program: program.clone(),
@@ -143,7 +143,7 @@ pub fn phase(state: &State, facts: &Facts) -> PilotPhase {
     match &state.life {
         Life::Waiting | Life::Turn => PilotPhase::Pending,
         Life::Preflight => PilotPhase::Preflight,
-        // It waits for others, who will come.
+        // The configuration waits for other nodes, which will come.
         Life::Rejected if facts.rejected.is_none() => PilotPhase::Pending,
         Life::Refused | Life::Rejected | Life::Unprepared => PilotPhase::Failed,
         Life::Backoff if ended_as(facts, PASSING_ENDS).is_some() => PilotPhase::Starting,
@@ -192,7 +192,7 @@ fn conditions(database: &DrivenDatabase, state: &State, facts: &Facts) -> Vec<Co
     all
 }
 
-/// No message makes the report too long for the server.
+/// Bounds a message, so that no report is too long for the API server.
 fn bounded(mut message: String) -> String {
     let mut end = message.len().min(MESSAGE);
     while !message.is_char_boundary(end) {
@@ -314,7 +314,7 @@ fn stopped(database: &DrivenDatabase, state: &State) -> Reading {
     }
 }
 
-/// Once true it stays true, through the end of this pilot and the start of the next: the
+/// Once true the condition stays true, through the end of this pilot and the start of the next: the
 /// controller would take a node that is no longer decommissioned for one that has data.
 fn decommissioned(state: &State, facts: &Facts) -> Reading {
     if state.is_gone() {
@@ -345,7 +345,7 @@ fn preflight(state: &State, facts: &Facts) -> Option<Reading> {
     })
 }
 
-/// Others wait for it before one of them begins a new database cluster.
+/// Other pilots wait for this condition before one of them founds a new database cluster.
 fn holds(facts: &Facts) -> Option<Reading> {
     Some(if facts.holds? {
         (true, "HoldsData", "data of a database lie on the volume".into())
@@ -380,8 +380,8 @@ fn saved(state: &State, facts: &Facts) -> Option<Reading> {
     Some((false, "StateNotSaved", format!("{why}; the database is left alone")))
 }
 
-/// Only while the database refuses writes for want of room. One that is nearly full still takes
-/// them, and `PreflightPassed` says so.
+/// Only while the database refuses writes for want of room. A database whose volume is nearly full
+/// still takes them, and `PreflightPassed` says so.
 fn writable(state: &State, facts: &Facts) -> Option<Reading> {
     let why = facts.observation.refuses_writes.clone().filter(|_| is_ready(state))?;
     Some((false, "DiskFull", why))

@@ -5,10 +5,10 @@
 //! or an API: whatever takes time is a named task that answers by a message, and is cancelled when
 //! its answer is no longer wanted.
 //!
-//! What it keeps has an owner each: what is wanted ([`wanted`]), what comes before a start
-//! ([`starting`]), the process ([`running`]), what is on the volume ([`ledger`]), what is told
-//! ([`reporting`]), the lead ([`leading`]), the next program ([`succession`]), and what is done about
-//! a panic ([`recovery`]).
+//! Each part of what the loop keeps has an owner: what is wanted ([`wanted`]), what comes before a
+//! start ([`starting`]), the process ([`running`]), what is on the volume ([`ledger`]), what is
+//! told ([`reporting`]), the lead ([`leading`]), the next program ([`succession`]), and what is
+//! done about a panic ([`recovery`]).
 
 mod context;
 mod effects;
@@ -72,11 +72,11 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Answers of everything that runs beside the loop: a handful of tasks with one each.
+/// Messages of the tasks that run beside the loop: a handful of tasks with one each.
 const QUEUE: usize = 64;
 
-/// Runs one node until the pilot is asked to end; returns what to end with. `start` may hold
-/// a node that an earlier program of this process ran: then it goes on with that.
+/// Runs one node until the pilot is asked to end; returns the exit code. `start` may hold a node
+/// that an earlier program of this process ran: then this program goes on with that node.
 ///
 /// # Errors
 /// When signals or the probes' ports cannot be had. Nothing was started then.
@@ -236,14 +236,14 @@ impl Runner {
         }
     }
 
-    /// Loops until the machine says what to end with.
+    /// Loops until the machine says which exit code to end with.
     async fn turn(&mut self, signals: &mut Signals) -> u8 {
         storage::watch(&self.ctx);
         Ledger::recall(&self.ctx);
         loop {
             if let Life::Exited(code) = self.state.life {
                 if self.ctx.settings.pod_uid.is_none() {
-                    // Whoever is this node next need not wait for signs of life.
+                    // The next process for this node need not wait for signs of life of this one.
                     self.report.facts.instance = None;
                 }
                 self.publish();
@@ -284,7 +284,7 @@ impl Runner {
                 info!(%phase, "Entered a new phase of the node's life");
             }
             for effect in effects {
-                // A start alone is answered at once.
+                // Only the effect that starts the database is answered at once.
                 next = self.carry_out(effect).or(next);
             }
         }
@@ -334,7 +334,7 @@ impl Runner {
             return;
         }
         self.ledger.remember_intent(&self.wanted);
-        // What a later release wants neither starts nor stops anything here.
+        // A phase that a later release added neither starts nor stops anything here.
         let Some(want) = want.or(self.state.want()) else {
             let phase = pilot.spec.phase.as_ref().map(ToString::to_string).unwrap_or_default();
             warn!(phase, "The phase that is wanted is not known; nothing is started");

@@ -1,8 +1,8 @@
 //! A plain init for any command: `navigator pilot exec -- COMMAND`.
 //!
 //! Owns signals, reaping, the grace period, the exit code and the termination log; lets a newer
-//! program take over while nobody has asked the command to end. Knows no
-//! database, no intent and no API; the pilots of databases live in `runner`.
+//! program take over until a signal asks the command to end. Knows no database, no intent and no
+//! API; the pilots of databases live in `runner`.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -24,7 +24,7 @@ pub const KILL_MARGIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub command: Command,
-    /// From the first TERM on.
+    /// Counted from the first TERM.
     pub grace: Duration,
     pub termination_log: PathBuf,
 }
@@ -34,8 +34,8 @@ const NOT_FOUND: u8 = 127;
 /// A program that may not be run.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Runs the command to its end and returns what to end with. `start` may hold a command that
-/// an earlier program of this process started: then that one.
+/// Runs the command to its end and returns the exit code. `start` may hold a command that an
+/// earlier program of this process started, which then goes on.
 ///
 /// # Errors
 /// When signals cannot be read. Nothing was started then.
@@ -62,7 +62,7 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
             return Ok(if missing { NOT_FOUND } else { NOT_EXECUTABLE });
         }
     };
-    // Set by the first TERM: when the group is killed. Far away until then.
+    // When the group is killed: set by the first TERM.
     let mut deadline: Option<Instant> = None;
     let mut killed = false;
     let exit = loop {
@@ -90,11 +90,10 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
             }
         }
     };
-    // Nothing of its group may outlive it: what it left behind would be found in its place by
-    // the next one.
+    // No process of the command's group may outlive it: the next command would find it in its way.
     supervisor.signal_group(child.pid, libc::SIGKILL);
     supervisor.reclaim_terminal(child.pid);
-    // Did it end by that very TERM, it did as it was told.
+    // A command that ended by TERM after it was asked to end did as it was told.
     let success: &[u8] = if deadline.is_some() { &[Exit::BY_TERM] } else { &[] };
     let code = exit.answer(success);
     if code != 0 {

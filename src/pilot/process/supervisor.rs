@@ -1,5 +1,5 @@
-//! The one owner of fork and waitpid: starts children, forwards signals to them, reaps
-//! everything that ends, and gives each ended child's status to whoever started it.
+//! The one owner of fork and waitpid: starts children, forwards signals to them, reaps everything
+//! that ends, and gives the exit status of each child to the task that started it.
 //!
 //! PID 1 inherits orphans, so `waitpid(-1)` must be called, and two callers of it would steal
 //! each other's answers: nothing else in this program forks or waits. Everything here happens
@@ -40,10 +40,10 @@ pub enum Output {
     /// The child writes where the pilot writes; nothing is looked at.
     #[default]
     Inherit,
-    /// The same for a reader, or as [records](Supervisor::recording); the last lines are remembered
-    /// (see [`Tail`]).
+    /// The pilot passes the output on as it is, or as [records](Supervisor::recording), and
+    /// remembers the last lines (see [`Tail`]).
     Tee,
-    /// The last lines are remembered, and nobody else sees them.
+    /// The pilot remembers the last lines and passes nothing on.
     Keep,
 }
 
@@ -57,7 +57,7 @@ pub struct Command {
     pub working_directory: Option<PathBuf>,
     /// User and group to become; the pilot must be root for it.
     pub user: Option<User>,
-    /// What it reads; by default what the pilot reads.
+    /// What the program reads; by default what the pilot reads.
     pub input: Option<Arc<File>>,
     pub output: Output,
 }
@@ -97,7 +97,7 @@ const HELPER_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Helped {
     pub exit: Result<Exit, GivenUp>,
-    /// Of its output; at most 20 and 4 KiB.
+    /// The last lines of its output; at most 20 and 4 KiB.
     pub last_lines: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ struct Inner {
     children: Mutex<HashMap<i32, oneshot::Sender<ExitStatus>>>,
     /// The child that owns the terminal, when there is one.
     terminal: Mutex<Option<i32>>,
-    /// Under whose name lines of a [`Output::Tee`] become records.
+    /// The program's name under which lines of a [`Output::Tee`] become records.
     records: Option<&'static str>,
 }
 
@@ -130,10 +130,11 @@ impl Supervisor {
         Self::recording(None)
     }
 
-    /// The same, which passes lines on as records of a program of this name, when there is one.
+    /// As [`Supervisor::new`], and passes lines on as records of a program of this name, when there
+    /// is one.
     ///
     /// # Errors
-    /// As of [`Supervisor::new`].
+    /// Those of [`Supervisor::new`].
     pub fn recording(records: Option<&'static str>) -> io::Result<Self> {
         if std::process::id() != 1 {
             nix::sys::prctl::set_child_subreaper(true)?;
@@ -146,7 +147,8 @@ impl Supervisor {
     /// terminal when the pilot has it.
     ///
     /// # Errors
-    /// When it cannot be started; the kind tells a missing program from one that may not run.
+    /// When the child cannot be started; the kind tells a missing program from one that may not
+    /// run.
     pub fn spawn(&self, command: &Command) -> io::Result<Child> {
         debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "fork on the main thread");
         let terminal = signals::owns_terminal();
@@ -170,12 +172,12 @@ impl Supervisor {
         Ok(Child { pid: started.pid, tail, exit })
     }
 
-    /// Runs a short-lived helper to its end. One that takes longer than `limit`, or whose
-    /// `cancelled` comes first, is asked to end and then killed with its group: in any case
-    /// nothing of it runs when this returns. Must not be dropped half-way.
+    /// Runs a short-lived helper to its end. A helper that takes longer than `limit`, or whose
+    /// `cancelled` comes first, is asked to end and then killed with its group: in any case no
+    /// process of it runs when this returns. Must not be dropped half-way.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the helper cannot be started.
     pub async fn run(
         &self,
         command: &Command,
@@ -196,7 +198,7 @@ impl Supervisor {
                 child.exited().await;
             }
         }
-        // What it started and left behind would meet the next one.
+        // Processes that the helper left behind would meet the next helper.
         self.signal_group(child.pid, nix::libc::SIGKILL);
         child.tail.finish(output::LINGER).await;
         self.reclaim_terminal(child.pid);
@@ -228,8 +230,8 @@ impl Supervisor {
         }
     }
 
-    /// The next signal meant for the child. Reaps meanwhile, so it must be polled all the time.
-    /// Cancel-safe.
+    /// The next signal meant for the child. Reaps children meanwhile, so it must be polled all the
+    /// time. Cancel-safe.
     pub async fn next_signal(&self, signals: &mut Signals) -> ForwardedSignal {
         loop {
             match signals.next().await {
@@ -244,7 +246,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the terminal back from an ended child, when that had it.
+    /// Takes the terminal back from an ended child, when the child had it.
     pub fn reclaim_terminal(&self, ended: i32) {
         let mut terminal = self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
         if terminal.take_if(|owner| *owner == ended).is_some() {
@@ -252,23 +254,23 @@ impl Supervisor {
         }
     }
 
-    /// Collects everything that has ended: our children by their pid, and orphans. SIGCHLD
-    /// is not counted by the kernel, so one of them may stand for many.
+    /// Collects everything that has ended: our children by their pid, and orphans. The kernel does
+    /// not count SIGCHLD, so one signal may stand for many children.
     fn reap(&self) {
         while let Some((pid, status)) = sys::wait_any() {
             if std::os::unix::process::ExitStatusExt::stopped_signal(&status).is_some() {
                 self.stop_with(pid);
                 continue;
             }
-            // Nobody asks how an orphan ended.
+            // No task waits for the exit status of an orphan.
             if let Some(answer) = self.lock_children().remove(&pid) {
-                // A dropped receiver is a helper that nobody waits for any more.
+                // The receiver may be gone: its task gave up waiting for the helper.
                 answer.send(status).ok();
             }
         }
     }
 
-    /// Ctrl-Z reached the child's group: stop too, or the shell would wait for ever.
+    /// Ctrl-Z reached the child's group: the pilot stops too, or the shell would wait for ever.
     fn stop_with(&self, pid: i32) {
         let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
         if terminal != Some(pid) || std::process::id() == 1 {
@@ -280,7 +282,8 @@ impl Supervisor {
         }
     }
 
-    /// After `fg`: the shell gave the terminal to us, the child is who reads it.
+    /// After `fg`: the shell gave the terminal to the pilot, and the child must have it to read
+    /// from it.
     fn resume_terminal(&self) {
         let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pid) = terminal.filter(|_| signals::owns_terminal()) {

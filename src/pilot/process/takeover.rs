@@ -1,11 +1,11 @@
 //! The pilot replaces its own program and keeps the child: a newer pilot takes over by exec.
 //!
-//! Owns the watch over the program's file, the check of what was put there, and the exec. A
-//! file is tried only after two looks found it the same (so it is complete), and executed only
-//! after it proved, as a child of its own, that it understands the handoff and this command
-//! line on this machine. What was checked is what is executed: the same open file. A file that
-//! is refused is not tried again; the running pilot stays as it was, also when the exec fails.
-//! No signal triggers any of this: all of them belong to the child.
+//! Owns the watch over the program's file, the check of a new file, and the exec. A file is tried
+//! only after two looks found it the same (so it is complete), and executed only after it proved,
+//! as a child of its own, that it understands the handoff and this command line on this machine.
+//! The open file that was checked is the one that is executed. A file that is refused is not tried
+//! again; the running pilot stays as it was, also when the exec fails. No signal triggers any of
+//! this: all of them belong to the child.
 
 mod handoff;
 mod program;
@@ -40,7 +40,7 @@ const TRIES: u32 = 5;
 /// How long a reader of the child's output may hold up what was read last.
 pub const PARK_LIMIT: Duration = Duration::from_secs(1);
 
-/// And how long one of our own log may hold up the exec.
+/// How long the reader of the pilot's own log may hold up the exec.
 const FLUSH: Duration = Duration::from_millis(500);
 
 /// When a new program may take over.
@@ -70,18 +70,18 @@ impl Policy {
 pub enum Finding {
     /// Another program is there, complete: [`Takeover::check`] it.
     Appeared(Candidate),
-    /// One can take over: see [`Takeover::is_due`]. Told again with every look.
+    /// A program can take over: see [`Takeover::is_due`]. Told again with every look.
     Accepted,
-    /// One was refused or left aside: see [`Takeover::successor`].
+    /// A program was refused or left aside: see [`Takeover::successor`].
     Declined,
 }
 
-/// How a program that lies in the place of the running one stands.
+/// The state of a program that lies in the place of the running one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Successor {
-    /// It has yet to prove itself, or waits for its moment: which, in a sentence.
+    /// The program has yet to prove itself, or waits for its moment: which, in a sentence.
     Pending(String),
-    /// It cannot take over: why.
+    /// The program cannot take over: why.
     Refused(String),
     /// [`Policy::Never`].
     LeftAside,
@@ -95,7 +95,8 @@ enum Stage {
 
 /// Why a program cannot take over.
 enum Refusal {
-    /// Somebody writes to it, or the machine has no room for one more process: ask again.
+    /// Another process writes to the file, or the machine has no room for one more process: ask
+    /// again.
     Busy,
     Late,
     Unfit(String),
@@ -119,7 +120,7 @@ pub struct Takeover {
     not_before: Instant,
     /// The other file as the last look found it.
     seen: Option<FileId>,
-    /// The one that is not tried again.
+    /// The file that is not tried again.
     refused: Option<FileId>,
     /// Checks of `seen` that took too long.
     late: u32,
@@ -144,19 +145,19 @@ impl Takeover {
         }
     }
 
-    /// What lies in the place of the running program; `None` while that is itself.
+    /// The program that lies in the place of the running one; `None` while that is the running one.
     pub fn successor(&self) -> Option<&Successor> {
         self.successor.as_ref()
     }
 
-    /// See [`installation`]: of the running program.
+    /// The [`installation`] of the running program.
     pub fn installation(&self) -> &str {
         self.program.installation()
     }
 
     pub fn set_policy(&mut self, policy: Policy) {
         if std::mem::replace(&mut self.policy, policy) != policy {
-            // What the old policy left aside is looked at again.
+            // A program that the old policy left aside is looked at again.
             self.refused = None;
         }
     }
@@ -171,7 +172,7 @@ impl Takeover {
         allowed && self.is_accepted() && Instant::now() >= self.not_before
     }
 
-    /// Not now; with the next look.
+    /// Puts an accepted program off until the next look.
     pub fn postpone(&mut self) {
         self.not_before = self.next_look;
     }
@@ -202,7 +203,7 @@ impl Takeover {
         }
     }
 
-    /// What is new about a file that was the same at the last look and is not refused.
+    /// What is to be done about a file that was the same at the last look and is not refused.
     fn look(&mut self) -> Option<Finding> {
         let Some(found) = self.program.other() else {
             (self.seen, self.refused, self.stage) = (None, None, Stage::Watching);
@@ -232,7 +233,8 @@ impl Takeover {
         Some(Finding::Appeared(found))
     }
 
-    /// Has the candidate asked whether it could go on from `handoff`; [`Takeover::next`] tells.
+    /// Has the candidate asked whether it could go on from `handoff`; [`Takeover::next`] tells the
+    /// answer.
     pub fn check(&mut self, candidate: Candidate, supervisor: &Supervisor, handoff: &Handoff) {
         let token = uuid::Uuid::new_v4().simple().to_string();
         let handoff = Handoff { token: token.clone(), ..self.complete(handoff) };
@@ -241,7 +243,7 @@ impl Takeover {
         self.stage = Stage::Checking { candidate, answer: Box::pin(answer) };
     }
 
-    /// Takes the answer of a check, and tells what came of it.
+    /// Takes the answer of a check, and tells what follows from it.
     fn answered(&mut self, answer: Result<String, Refusal>) -> Option<Finding> {
         let Stage::Checking { candidate, .. } = std::mem::replace(&mut self.stage, Stage::Watching)
         else {
@@ -287,9 +289,9 @@ impl Takeover {
         self.successor = Some(Successor::Refused(why));
     }
 
-    /// Becomes the accepted program, which finds `handoff` and the descriptors of `keep`. Call
-    /// on the main thread: the child of a thread that an exec ends is killed with it. Comes
-    /// back only when it failed, and then nothing has changed.
+    /// Becomes the accepted program, which finds `handoff` and the descriptors of `keep`. Call on
+    /// the main thread: the child of a thread that an exec ends is killed with it. Returns only
+    /// when the exec failed, and then nothing has changed.
     pub fn become_accepted(&mut self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) {
         let Stage::Accepted(candidate) = std::mem::replace(&mut self.stage, Stage::Watching) else {
             return;
@@ -298,8 +300,8 @@ impl Takeover {
         self.refuse(candidate.id, error.to_string());
     }
 
-    /// Begins anew as the program that runs, with `handoff` and `keep` as above: what it forgot
-    /// or broke by a bug of its own is made again. Returns why that failed.
+    /// Begins anew as the program that runs, with `handoff` and `keep` as above: state that this
+    /// program lost or broke by a bug of its own is made again. Returns why the exec failed.
     pub fn become_itself(&self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) -> io::Error {
         match self.program.itself() {
             Ok(itself) => self.become_program(&itself, handoff, keep),
@@ -318,7 +320,7 @@ impl Takeover {
             Ok(file) => {
                 let mut kept = keep.to_vec();
                 kept.push(file.as_fd());
-                // Lines that wait would be gone with the thread that writes them.
+                // Queued log lines would be lost with the thread that writes them.
                 log::flush(FLUSH);
                 self.program.execute(program, file.as_raw_fd(), &kept)
             }
@@ -336,8 +338,8 @@ impl Takeover {
     }
 }
 
-/// Runs the candidate with the handoff as its input. Its exit code alone proves little, any
-/// program may end with 0: it must also say the token that only the handoff holds.
+/// Runs the candidate with the handoff as its input. Its exit code alone proves little, as any
+/// program may end with 0: the candidate must also print the token that only the handoff holds.
 async fn ask(
     candidate: &Arc<File>,
     supervisor: &Supervisor,

@@ -16,15 +16,15 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> 
     write().map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
-/// Copies what the vendor ships into a configuration folder, links followed there (the official
-/// images link it elsewhere) and not here.
+/// Copies the files that the vendor ships into a configuration folder. Links in `from` are followed
+/// (the official images link the folder elsewhere), links in `to` are not.
 pub fn copy_stock(from: &Path, to: &Path) -> Result<(), Error> {
     let failed = |source| Error::Write { path: to.to_owned(), source };
     fs::create_dir_all(to).map_err(failed)?;
     copy(from, to, &Folder::open(to).map_err(failed)?)
 }
 
-/// `path` is where `folder` is, for people.
+/// `path` is the place of `folder`, for error messages.
 fn copy(from: &Path, path: &Path, folder: &Folder) -> Result<(), Error> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     for entry in entries.flatten() {

@@ -21,16 +21,16 @@ const MARK: &str = "identity.json";
 const INTENT: &str = "pilot.json";
 const LEFT: &str = "left.json";
 const RUN: &str = "run.json";
-/// Room for what must be written down on a volume that is full: removed then, and made again at the next
-/// start of the database.
+/// A file that keeps room for what must be written down on a full volume: removed then, and made
+/// again at the next start of the database.
 const RESERVE: &str = "reserve";
 const RESERVED: usize = 64 << 10;
 
-/// In this data directory.
+/// The pilot's files in this data directory.
 #[derive(Clone, Debug)]
 pub struct Files(PathBuf);
 
-/// Whose data these are.
+/// Which node and cluster the data belong to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Mark {
@@ -42,7 +42,7 @@ pub struct Mark {
     pub pilot: String,
     /// The database's own id of its cluster, where it has one.
     pub cluster_id: Option<String>,
-    /// The database's own id of the node: there once it served for the first time.
+    /// The database's own id of the node, from the time that it first served.
     pub node_id: Option<String>,
     pub since: Option<Time>,
     /// Id of the founding that this node recorded in the cluster's LeaderLease.
@@ -69,7 +69,7 @@ struct Left {
 }
 
 impl Files {
-    /// In a data directory. Nothing is created yet.
+    /// The files in a data directory. Nothing is created yet.
     pub fn of(data: &Path) -> Self {
         Self(data.to_owned())
     }
@@ -100,7 +100,7 @@ impl Files {
         self.write(LEFT, &Left { time })
     }
 
-    /// A run that nobody has seen the end of.
+    /// A run whose end no pilot has seen.
     pub fn open_run(&self) -> io::Result<Option<Run>> {
         self.read(RUN)
     }
@@ -133,8 +133,8 @@ impl Files {
         self.made().map(drop)
     }
 
-    /// A new folder is on the disk only when the one around it is: without it the data would have
-    /// no mark after a power cut.
+    /// Opens or makes the folder. A new folder is on the disk only when the data directory is:
+    /// without that the data would have no mark after a power cut.
     fn made(&self) -> io::Result<Folder> {
         let data = Folder::open(&self.0)?;
         match data.at(FOLDER) {
@@ -168,7 +168,7 @@ impl Files {
             }
             written => written?,
         }
-        // The new name is on the disk only when its folder is.
+        // A new name is on the disk only when its folder is.
         folder.sync()
     }
 }

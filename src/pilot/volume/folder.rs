@@ -1,9 +1,9 @@
-//! A folder that somebody else may write to: what the pilot does in it stays in it.
+//! A folder that another user may write to: what the pilot does in the folder stays in it.
 //!
-//! On a host the pilot is root, and its files lie in folders of the database's user, who could
-//! put links in their places: to have root write elsewhere, or read or give away what is not
-//! theirs. So a folder is opened once, no link in it is followed, and a file is made anew under
-//! another name and then renamed.
+//! On a host the pilot is root, and its files lie in folders of the database's user, who could put
+//! links in their places: to have root write elsewhere, or read or give away files of other users.
+//! So a folder is opened once, no link in it is followed, and a file is made anew under another
+//! name and then renamed.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,27 +25,27 @@ use nix::{
 
 use crate::pilot::process::supervisor::User;
 
-/// Opened, and what its path means by now does not matter any more.
+/// An open folder: what its path means by now does not matter any more.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 
 const OPEN: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
 
 impl Folder {
-    /// One that the pilot was told of: the way there is not doubted, and may be a link.
+    /// A folder that the pilot was told of: the path to it is trusted, and may be a link.
     ///
     /// # Errors
-    /// When it is not there or is no folder; likewise below.
+    /// When the folder is not there or is no folder; likewise below.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(open(path, OPEN, Mode::empty())?))
     }
 
-    /// One in this one; a link is none.
+    /// Opens a folder in this one. A link does not count as a folder.
     pub fn at(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         Ok(Self(openat(&self.0, name.as_ref(), OPEN | OFlag::O_NOFOLLOW, Mode::empty())?))
     }
 
-    /// The same, made when there is none.
+    /// Opens a folder in this one, and makes it when it is missing.
     pub fn make(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Self> {
         match mkdirat(&self.0, name.as_ref(), Mode::from_bits_truncate(mode)) {
             Ok(()) | Err(Errno::EEXIST) => self.at(name),
@@ -53,7 +53,7 @@ impl Folder {
         }
     }
 
-    /// Reads a file; a link is none.
+    /// Reads a file. A link does not count as a file.
     pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut file = File::from(openat(&self.0, name.as_ref(), flags, Mode::empty())?);
@@ -67,7 +67,7 @@ impl Folder {
         let name = name.as_ref();
         let mut temporary = name.to_owned();
         temporary.push(".new");
-        // Left by a crash, or put there by somebody.
+        // The temporary file may be left from a crash, or another user put it there.
         match unlinkat(&self.0, temporary.as_os_str(), UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(error) => return Err(error.into()),
@@ -83,7 +83,7 @@ impl Folder {
         Ok(renameat(&self.0, temporary.as_os_str(), &self.0, name)?)
     }
 
-    /// Whoever could read the old file can read the new one.
+    /// Gives the new file the owner of the old one, so that the same processes can read it.
     fn keep_owner(&self, name: &OsStr, file: &File) -> io::Result<()> {
         let Ok(old) = fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return Ok(()) };
         let is_file =
@@ -102,12 +102,12 @@ impl Folder {
         Ok(unlinkat(&self.0, name.as_ref(), UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Its entries are on the disk, too.
+    /// Waits until the folder's entries are on the disk.
     pub fn sync(&self) -> io::Result<()> {
         File::from(self.0.try_clone()?).sync_all()
     }
 
-    /// Names in it.
+    /// Names of the folder's entries.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let own = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         fs::read_dir(own)?.map(|entry| Ok(entry?.file_name())).collect()
@@ -134,7 +134,7 @@ impl Folder {
                 }
                 Ok(())
             }
-            // No folder, or a link.
+            // The entry is no folder, or a link.
             Err(error)
                 if matches!(error.raw_os_error(), Some(nix::libc::ENOTDIR | nix::libc::ELOOP)) =>
             {
@@ -167,7 +167,7 @@ mod tests {
         assert!(folder.read("b.yaml").is_err());
         assert!(folder.at("outside").is_err());
         assert!(folder.make("outside", 0o700).is_err());
-        // What lies in the way of a file is replaced, and not gone through.
+        // A link in the place of a file is replaced, and not followed.
         folder.write("a.yaml", b"ours", 0o600).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "root's");
         let about = fs::symlink_metadata(inside.join("a.yaml")).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_file_that_is_written_again_stays_its_owners() {
         if !Uid::effective().is_root() {
-            // Who is not root owns all that it writes.
+            // A user who is not root owns all files that it writes.
             return;
         }
         let place = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
-//! The data volume, which may hang: what touches it is done on a thread of its own, one thing
-//! at a time, and waited for only so long. The loop that answers signals and probes never is.
+//! The data volume, which may hang: work on the volume is done on a thread of its own, one piece at
+//! a time, and callers wait for it only so long. The loop that answers signals and probes never
+//! waits.
 //!
-//! Owns the lock on the data directory: not every database has one of its own, and two
-//! processes on one directory destroy it. Work that is no longer wanted goes on to its end in
-//! its thread, so a lock that it took is kept.
+//! Owns the lock on the data directory: not every database has a lock of its own, and two processes
+//! on one directory destroy it. Work that is no longer wanted goes on to its end in its thread, so
+//! a lock that the work took is kept.
 
 use std::{
     fs::File,
@@ -19,13 +20,14 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Holds the data directory for this process and, as a shared description, for nobody else.
+/// Holds the data directory for this process alone. Every duplicate of the descriptor shares the
+/// lock.
 pub type Lock = Flock<File>;
 
 /// Longer than the slowest disk takes to copy a configuration folder and to flush it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What somebody waits who has better things to do.
+/// How long a caller waits that has more urgent work to do.
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// Cheap to clone; all clones are one.
@@ -39,7 +41,7 @@ struct Inner {
     busy: Cell<Option<Instant>>,
 }
 
-/// Work under way.
+/// Marks the volume as busy while it lives.
 struct Work(Arc<Inner>);
 
 impl Work {
@@ -78,16 +80,16 @@ impl Volume {
         *kept.expect("nobody visits the volume before the lock is handed over") = lock;
     }
 
-    /// The lock, and no work is begun while it is held here; `None` while work goes on.
+    /// The lock; no work is begun while the caller holds it. `None` while work goes on.
     pub fn idle(&self) -> Option<OwnedMutexGuard<Option<Lock>>> {
         self.0.lock.clone().try_lock_owned().ok()
     }
 
-    /// Does work that may take the lock. While earlier work hangs, none is begun: threads that
-    /// wait in the kernel cannot be ended.
+    /// Does work that may take the lock. While earlier work hangs, no new work is begun: threads
+    /// that wait in the kernel cannot be ended.
     ///
     /// # Errors
-    /// When the work, or what was begun before it, takes too long.
+    /// When the work, or the work ahead of it, takes too long.
     pub async fn visit<T, W>(&self, work: W) -> Result<T, Hangs>
     where
         W: FnOnce(&mut Option<Lock>) -> T + Send + 'static,
@@ -97,7 +99,7 @@ impl Volume {
             let mut lock = self.0.lock.clone().lock_owned().await;
             let begun = Work::begin(self.0.clone());
             spawn_blocking(move || {
-                // It ends before the lock is given back.
+                // The mark ends before the lock is given back.
                 let _begun = begun;
                 work(&mut lock)
             })
@@ -108,17 +110,17 @@ impl Volume {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(ended)) => match ended.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is being shut down: nobody waits for the answer.
+                // The runtime is being shut down, and the caller with it.
                 Err(_) => std::future::pending().await,
             },
         }
     }
 
-    /// Does work for somebody who does not wait for it: `None` when the volume is busy for a
-    /// moment. The work may still be done.
+    /// Does work for a caller that cannot wait: `None` when the volume is busy for a moment. The
+    /// work may still be done.
     ///
     /// # Errors
-    /// When what goes on there takes too long.
+    /// When work on the volume takes too long.
     pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, Hangs>
     where
         W: FnOnce(&mut Option<Lock>) -> T + Send + 'static,

@@ -1,7 +1,7 @@
-//! Folders that belong to the user whom the database runs as, where that is not the pilot's.
+//! Folders that belong to the user whom the database runs as, where that is not the pilot's user.
 //!
-//! Only a pilot that runs as root on a host needs this: in a pod both are one user. The pilot's
-//! own folder on the volume stays the pilot's.
+//! Only a pilot that runs as root on a host needs this: in a pod the pilot and the database are one
+//! user. The pilot's own folder on the volume stays the pilot's.
 
 use std::{ffi::OsStr, io, path::Path};
 
@@ -20,11 +20,11 @@ pub fn give(path: &Path, user: User) -> io::Result<()> {
     folder.names()?.iter().try_for_each(|name| folder.give_entry(name, user))
 }
 
-/// The same for a data volume. What lies directly on it and belongs to the user already is not
-/// gone through again: there may be millions of files below.
+/// Gives a data volume. An entry directly on it that belongs to the user already is not gone
+/// through again: there may be millions of files below.
 ///
 /// # Errors
-/// As of [`give`].
+/// Those of [`give`].
 pub fn give_volume(data: &Path, user: User) -> io::Result<()> {
     let folder = Folder::open(data)?;
     for name in folder.names()? {
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_volume_is_given_but_for_the_pilots_own_folder() {
         if !nix::unistd::geteuid().is_root() {
-            // Who is not root may give to itself only, and that must do no harm.
+            // A user who is not root may give files to itself only, and that must do no harm.
             let place = tempfile::tempdir().unwrap();
             let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
             give_volume(place.path(), User { uid, gid }).unwrap();
@@ -66,7 +66,8 @@ mod tests {
         for path in [".", "data", "data/a/b", "data/link", "theirs"] {
             assert_eq!(owner(path), 4321, "{path}");
         }
-        // Not gone through, not ours to give, not followed.
+        // `theirs` was not gone through, the pilot's folder not given away, the link to /etc not
+        // followed.
         assert_eq!((owner("theirs/deep"), owner(FOLDER)), (0, 0));
         assert_eq!(fs::metadata("/etc").unwrap().uid(), 0);
     }

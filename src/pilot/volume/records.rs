@@ -1,7 +1,7 @@
 //! The pilot's own files on the data volume, reached in a way that holds nothing up.
 //!
-//! Who looks at a file or writes one does so here, on the volume's thread, and waits for only so
-//! long: a volume may hang.
+//! Code that reads or writes such a file does so here, on the volume's thread, and waits for only
+//! so long: a volume may hang.
 
 use std::path::Path;
 
@@ -18,12 +18,12 @@ pub struct Records {
 }
 
 impl Records {
-    /// Of this data directory, which lies on this volume.
+    /// The records in this data directory, which lies on this volume.
     pub fn new(data: &Path, volume: &Volume) -> Self {
         Self { files: Files::of(data), volume: volume.clone() }
     }
 
-    /// Reads or writes when it is their turn.
+    /// Reads or writes the files when the volume is free for it.
     ///
     /// # Errors
     /// As [`Volume::visit`].
@@ -36,8 +36,8 @@ impl Records {
         self.volume.visit(move |_| work(&files)).await
     }
 
-    /// The same for somebody who does not wait: `None` when the volume is busy for a moment. The
-    /// work may still be done.
+    /// Reads or writes for a caller that cannot wait: `None` when the volume is busy for a moment.
+    /// The work may still be done.
     ///
     /// # Errors
     /// As [`Volume::glance`].

@@ -5,10 +5,11 @@
 //! a cluster is made again on volumes that were kept, the first node with data records its ring
 //! once more. A volume of another ring never serves: its rows are another history.
 //!
-//! Volumes that were marked before rings had ids carry none. One that ran under this very cluster
-//! object is taken for this ring's. Of any other the mark tells what it is known by: the uid of
-//! the cluster object that it ran under last, and the cluster's id when it served first. A ring
-//! that is recorded again lists these in `formerly`, so that its other volumes are known too.
+//! Volumes that were marked before rings had ids carry none. A volume that ran under this very
+//! cluster object is taken for one of this ring. The mark of any other volume names two ids: the
+//! uid of the cluster object that it ran under last, and the cluster's id when it first served. A
+//! ring that is recorded again lists these in `formerly`, so that its other volumes are recognised
+//! too.
 
 use uuid::Uuid;
 
@@ -29,13 +30,13 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Belongs {
     Here,
-    /// Nothing is recorded: this is what to record.
+    /// No ring is recorded: the founder to record.
     Unrecorded(Founder),
     Elsewhere,
 }
 
-/// Whose are the data of a volume with this mark? `uid` is that of the cluster object, where
-/// there is one.
+/// Do the data of a volume with this mark belong to the recorded ring? `uid` is that of the cluster
+/// object, where there is one.
 pub fn classify(mark: &Mark, own: &str, uid: Option<&str>, record: Option<&Founder>) -> Belongs {
     let known_by = known_by(mark);
     let Some(record) = record else {
@@ -153,7 +154,8 @@ mod tests {
         let founded = by("a-0", "r2", &[]);
         assert!(belongs(&mark(Some("r2"), "u2", "u2"), &founded));
         assert!(!belongs(&mark(Some("r1"), "u1", "u1"), &founded));
-        // Also when it ran under the same cluster object: a person had another ring founded.
+        // A volume of another ring is refused even if it ran under the same cluster object: a
+        // person had another ring founded.
         assert!(!belongs(&mark(Some("r1"), "u2", "u2"), &founded));
     }
 
@@ -178,7 +180,8 @@ mod tests {
             !belongs(&mark(None, "u1", "u1"), &founded),
             "an earlier one; this was founded anew"
         );
-        // Some volumes of a ring know its id and some do not: whoever is first, all are known.
+        // Some volumes of a ring know its id and some do not: whichever node is first, all are
+        // known.
         let (old, new) = (mark(None, "u1", "u1"), mark(Some("r1"), "u1", "u1"));
         for (first, second) in [(&old, &new), (&new, &old), (&old, &old)] {
             let Belongs::Unrecorded(recorded) = classify(first, "a-1", Some("u2"), None) else {
@@ -187,7 +190,7 @@ mod tests {
             assert!(belongs(first, &recorded), "{recorded:?}");
             assert!(belongs(second, &recorded), "{recorded:?}");
         }
-        // One of them was started under the new object by a release that knew no ids.
+        // One of the volumes was started under the new object by a release that knew no ids.
         let Belongs::Unrecorded(recorded) =
             classify(&mark(None, "u2", "u1"), "a-0", Some("u2"), None)
         else {

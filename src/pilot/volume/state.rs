@@ -1,4 +1,5 @@
-//! The state file of a database: what it knows of its node beside the data, below `.navigator/`.
+//! The state file of a database: what its driver knows of the node beside the data, below
+//! `.navigator/`.
 //!
 //! Written whole or not at all; an unreadable file is an error, never a fresh node.
 
@@ -19,7 +20,7 @@ pub trait StateFile: Default + Serialize + DeserializeOwned {
     /// Name of the file.
     const FILE: &'static str;
 
-    /// What is remembered on this volume; a fresh one when there is nothing.
+    /// The state on this volume; a fresh one when there is no file.
     fn load(data: &Path) -> Result<Self, Error> {
         let known = Files::of(data).read(Self::FILE);
         let known = known.map_err(|source| Error::Read { path: path::<Self>(data), source })?;

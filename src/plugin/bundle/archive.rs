@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use flate2::{Compression, write::GzEncoder};
 
 const BLOCK: usize = 512;
-/// The form keeps so much of a name, and so much of the folders before it.
+/// Most bytes of a file's name, and of the folders before it, that the format can hold.
 const NAME: usize = 100;
 const PREFIX: usize = 155;
 
@@ -56,7 +56,7 @@ fn header(path: &str, size: usize, time: i64) -> [u8; BLOCK] {
     put(116, "0000000\0");
     put(124, &format!("{size:011o}\0"));
     put(136, &format!("{:011o}\0", time.max(0)));
-    // The sum counts its own field as spaces.
+    // The checksum counts its own field as spaces.
     put(148, "        ");
     put(156, "0");
     put(257, "ustar\x0000");
@@ -66,7 +66,7 @@ fn header(path: &str, size: usize, time: i64) -> [u8; BLOCK] {
     header
 }
 
-/// Folders and name, each as long as the form takes. Names of Kubernetes' objects are ASCII.
+/// Folders and name, each cut to what the format holds. Names of Kubernetes' objects are ASCII.
 fn split(path: &str) -> (&str, &str) {
     let (prefix, name) = path.rsplit_once('/').unwrap_or(("", path));
     let end = |text: &str, most: usize| {

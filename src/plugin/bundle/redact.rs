@@ -1,7 +1,7 @@
 //! Takes secrets out of what leaves the cluster: values by the names that they stand under, and in
 //! texts what follows such a name.
 //!
-//! Rather too much than too little: what is taken out says so, and its name stays.
+//! Takes out too much rather than too little. A marker replaces each value; its name stays.
 
 use serde_json::Value;
 
@@ -28,10 +28,10 @@ const SECRET: &[&str] = &[
     "authorization",
     "bearer",
 ];
-/// What such a name says when it only names where a secret lies, or is a number of something.
+/// Ends of such names that only say where a secret lies, or count something.
 const HARMLESS: &[&str] = &["name", "names", "ref", "tokens", "path", "file", "type"];
 
-/// Is what stands under this name a secret?
+/// Does a secret stand under this name?
 fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     SECRET.iter().any(|part| name.contains(part)) && !HARMLESS.iter().any(|end| name.ends_with(end))
@@ -41,7 +41,7 @@ fn is_secret(name: &str) -> bool {
 pub fn value(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            // Who wrote which field when: long, and of no use to a reader.
+            // Field managers and their times: long, and of no use to a reader.
             fields.remove("managedFields");
             // `{name: PASSWORD, value: x}`, as environments are written.
             let named = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
@@ -51,7 +51,7 @@ pub fn value(value: &mut Value) {
                     Value::String(_) | Value::Number(_) if secret => {
                         *inner = REDACTED.into();
                     }
-                    // What was applied is the whole object once more, as text.
+                    // The annotation holds the whole object once more, as text.
                     Value::String(words) if name.ends_with("last-applied-configuration") => {
                         *words = applied(words);
                     }

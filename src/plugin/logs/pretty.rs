@@ -1,4 +1,4 @@
-//! JSON lines of logs as lines for people. A line that is none stays as it is.
+//! JSON lines of logs as lines for people. A line that is no JSON object stays as it is.
 
 use serde_json::{Map, Value};
 
@@ -9,11 +9,11 @@ const TIME: &[&str] = &["timestamp", "@timestamp", "ts", "time"];
 const LEVEL: &[&str] = &["level", "log.level", "severity"];
 const MESSAGE: &[&str] = &["message", "msg"];
 const FROM: &[&str] = &["target", "component", "log.logger", "logger"];
-/// A line of the program that the logging one watches.
+/// A line of the database, which its pilot puts into a line of its own.
 const RECORD: &str = "record";
-/// Whose line it is, which stands in every line of a pilot: whoever reads logs knows it.
+/// Names of the pilot and its cluster, which are in every line of a pilot: the user asked for them.
 const WHOSE: [&str; 2] = ["cluster", "pilot"];
-/// Lines of a stack trace, each on a line of its own below.
+/// Lines of a stack trace, each shown on a line of its own.
 const TRACE: &[&str] = &["stacktrace", "error.stack_trace"];
 
 /// A line as people read it, with its end. It may become several.
@@ -26,7 +26,7 @@ pub fn pretty(line: &str, style: Style) -> String {
     screen.finish()
 }
 
-/// A JSON object that is a line of a log: it says something.
+/// A JSON object that is a line of a log: it has a message or a record.
 fn object(line: &str) -> Option<Map<String, Value>> {
     let line = line.trim();
     if !line.starts_with('{') {

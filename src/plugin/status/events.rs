@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use kube::{Api, Client, api::ListParams};
 
-/// Events of a page, and pages: a namespace with more is asked no further. Events go after an
-/// hour, so these are many.
+/// Events of a page, and the most pages that are read. Events are kept for an hour, so these are
+/// many.
 const PAGE: u32 = 500;
 const PAGES: usize = 8;
 
-/// The events of a namespace. Field selectors cannot say "one of these objects", and a question
-/// for each node would be more.
+/// The events of a namespace. A field selector cannot say "one of these objects", and a request for
+/// each node would cost more.
 pub(super) async fn read(client: &Client, namespace: &str) -> Result<Vec<Event>, kube::Error> {
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let (mut events, mut token) = (Vec::new(), None);
@@ -28,7 +28,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> Result<Vec<Event>,
     Ok(events)
 }
 
-/// Is it about the cluster, or about a Pilot, pod or claim of one of its nodes?
+/// Is the event about the cluster, or about a Pilot, pod or claim of one of its nodes?
 pub(super) fn is_about(event: &Event, kind: &str, name: &str, nodes: &[&str]) -> bool {
     let object = &event.involved_object;
     let about = object.name.as_deref().unwrap_or_default();
@@ -41,7 +41,7 @@ pub(super) fn is_about(event: &Event, kind: &str, name: &str, nodes: &[&str]) ->
     }
 }
 
-/// When it was seen last; the beginning of time where nobody says.
+/// When the event was seen last; the epoch where it has no time.
 pub(super) fn last_seen(event: &Event) -> Timestamp {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let precise = series.or(event.event_time.as_ref()).map(|time| time.0);
@@ -66,7 +66,8 @@ pub struct Told {
     pub count: i32,
 }
 
-/// The latest `most`, oldest first. What one object tells twice in the same words is one.
+/// The latest `most` events, oldest first. Events of one object with one reason and message count
+/// once.
 pub fn told(events: &[Event], most: usize) -> Vec<Told> {
     let mut seen = HashSet::new();
     let mut told: Vec<Told> = Vec::new();

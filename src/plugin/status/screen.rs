@@ -274,7 +274,7 @@ fn phase(pilot: &Pilot) -> Cell {
         | (PilotIntent::Stopped, PilotPhase::Stopped)
         | (PilotIntent::Decommissioned, PilotPhase::Decommissioned)
         | (PilotIntent::Running, _) => cell(phase.as_str(), tone),
-        // It was told to and has not come to it.
+        // The pilot has not reached the phase that its spec asks for.
         (intent, phase) => cell(format!("{phase} -> {intent}"), Tone::Care),
     }
 }
@@ -404,7 +404,7 @@ fn steps(screen: &mut Screen, operation: &Operation, now: Timestamp, wide: bool)
         &[("STEP", 0), ("NODE", 0), ("STATE", 0), ("TIME", 1), ("MESSAGE", 0)];
     let most = if wide { STEPS_WIDE } else { STEPS };
     let mut table = Table::new(COLUMNS);
-    // Unfinished ones stand first.
+    // Unfinished steps come first in the status.
     for step in operation.steps.iter().take(most) {
         let end = step.completion_time.as_ref().map_or(now, |time| time.0);
         let tone = match step.phase.as_str() {
@@ -441,7 +441,7 @@ fn blocked(screen: &mut Screen, block: &BlockedBy, now: Timestamp) {
         screen.paragraph(2, message, Tone::Plain);
     }
     if let Some(hint) = &block.hint {
-        // A hint begins with the other way where waiting is one.
+        // A hint that begins with "or" is the alternative to waiting.
         let wait = if hint.starts_with("or ") { "wait, " } else { "" };
         screen.paragraph(2, &format!("{wait}{hint}"), Tone::Faint);
     }

@@ -1,4 +1,4 @@
-//! Who may hold a lease: a record and a moment in, a move out. Pure.
+//! Which candidate may hold a lease: a record and a moment in, a move out. Pure.
 //!
 //! Owns the rules; knows no object, no client and no clock of its own. Leaves to
 //! [`Elector`](super::Elector) the reading and the compare-and-swap.
@@ -26,7 +26,7 @@ pub struct Record {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Move {
-    /// Another one holds the lease, until this moment at least.
+    /// Another candidate holds the lease, until this moment at least.
     Wait(Instant),
     /// Take or renew it by writing this over what was read; the writer leads once it is stored.
     Write(Record),
@@ -76,12 +76,13 @@ impl Candidate {
         self.begin(record.transitions.map_or(0, |count| count.saturating_add(1)), wall)
     }
 
-    /// What frees the lease for the next one; `None` when it is not this candidate's.
+    /// The record that frees the lease for the next candidate; `None` when this one does not hold
+    /// it.
     pub(super) fn release(&self, record: &Record) -> Option<Record> {
         self.is_own(record).then(|| Record { holder: None, seconds: Some(1), ..record.clone() })
     }
 
-    /// Did it ever try to lead?
+    /// Did this candidate ever try to lead?
     pub(super) fn has_tried(&self) -> bool {
         self.reign.is_some()
     }
@@ -115,7 +116,8 @@ impl Candidate {
     }
 }
 
-/// As precise as it is stored: otherwise a reign would not be recognised when it is read back.
+/// A time as precise as it is stored: otherwise a candidate would not recognise its own reign when
+/// it reads the lease back.
 fn micro(time: Timestamp) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
 }
@@ -146,7 +148,8 @@ mod tests {
         let now = Instant::now();
         let first = written(candidate("a").consider(None, now, wall(1)));
         assert_eq!((first.holder.as_deref(), first.transitions), (Some("a"), Some(0)));
-        // A record that somebody made for another purpose: nobody ever held it.
+        // A record without a holder, as in an object made for another purpose: no candidate ever
+        // held it.
         let blank = written(candidate("a").consider(Some((&Record::default(), "1")), now, wall(1)));
         assert_eq!(blank.transitions, Some(0));
         let released = Record { holder: Some(String::new()), ..first };
@@ -160,7 +163,7 @@ mod tests {
         let mut holder = candidate("a");
         let held = written(holder.consider(None, now, wall(1)));
         let mut other = candidate("b");
-        // Its clock is an hour ahead; that means nothing.
+        // The wall clock of `other` is an hour ahead, and makes no difference.
         assert_eq!(other.consider(Some((&held, "1")), now, wall(3601)), Move::Wait(now + DURATION));
         let later = now + Duration::from_secs(14);
         let renewed = written(holder.consider(Some((&held, "1")), later, wall(15)));

@@ -19,8 +19,8 @@ use super::Claim;
 #[error("this process does not lead any more")]
 pub struct Deposed;
 
-/// The same client, for as long as the claim is held. `agent` and the number of the reign are
-/// sent as `User-Agent`.
+/// A client that sends requests by `client` for as long as the claim is held, with `agent` and the
+/// number of the reign as `User-Agent`.
 pub fn fenced(client: Client, claim: watch::Receiver<Claim>, agent: &'static str) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |mut request: Request<Body>| {
@@ -53,7 +53,7 @@ pub async fn ended(claim: &mut watch::Receiver<Claim>) {
         tokio::select! {
             () = sleep_until(until) => {}
             changed = claim.changed() => if changed.is_err() {
-                // Nobody renews it.
+                // The elector is gone: the claim is not renewed any more.
                 sleep_until(until).await;
             },
         }

@@ -1,4 +1,4 @@
-//! Kubernetes' own Lease (`coordination.k8s.io/v1`) as what is fought for.
+//! Kubernetes' own Lease (`coordination.k8s.io/v1`) as the object that carries the lease.
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},

@@ -1,5 +1,5 @@
 //! Many candidates, for hours, on a clock that the test owns: answers are lost and late, writes
-//! arrive after who sent them gave up, the server goes away, processes are stopped and continued.
+//! arrive after their sender gave up, the server goes away, processes are stopped and continued.
 
 use std::{
     future::poll_fn,
@@ -65,7 +65,7 @@ impl Server {
         Fate { there, back, heard, answered: random.random_bool(0.95) }
     }
 
-    /// Carries a request through its fate, also when nobody waits for its answer any more.
+    /// Carries a request through its fate, also when the candidate no longer waits for the answer.
     async fn send<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Stored) -> T + Send + 'static,
@@ -81,7 +81,7 @@ impl Server {
                 drop(answer.send(result));
             }
         });
-        // The connection breaks, or hangs until somebody loses patience.
+        // The connection breaks, or hangs until the candidate's own timeout.
         answered.await.map_err(|_| failure(500))
     }
 }
@@ -122,7 +122,7 @@ impl Store for Server {
     }
 }
 
-/// A process that is stopped (SIGSTOP) is not polled until then, whatever became ready.
+/// Polls `work`, but not while its process is stopped (SIGSTOP), whatever became ready.
 async fn stoppable(work: impl Future<Output = ()>, stopped_until: Arc<Mutex<Instant>>) {
     let mut work = pin!(work);
     let mut alarm = pin!(sleep(Duration::ZERO));
@@ -208,10 +208,10 @@ async fn walk(seed: u64) {
         }
     }
     assert!(reigns.len() > 5, "seed {seed}: hardly anybody led: {reigns:?}");
-    // Numbers of reigns only grow: who holds a higher one came later.
+    // Numbers of reigns only grow: a reign with a higher number came later.
     assert!(reigns.windows(2).all(|pair| pair[0].0 < pair[1].0), "seed {seed}: {reigns:?}");
 
-    // With all well again somebody leads, and goes on to.
+    // With all faults over, one of the candidates leads.
     server.stored.lock().unwrap().chaos = false;
     let healed = Instant::now();
     while look(&mut reigns) == 0 {

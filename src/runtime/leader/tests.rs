@@ -95,7 +95,7 @@ fn candidate(api: &Api, identity: &str) -> Candidate {
     candidate_at(api, identity, Duration::ZERO)
 }
 
-/// Whose requests are on their way for this long.
+/// A candidate whose requests are on their way for this long.
 fn candidate_at(api: &Api, identity: &str, delay: Duration) -> Candidate {
     let link = Arc::new(Mutex::new(Link { is_cut: false, delay }));
     let (sender, claim) = watch::channel(Claim::Waiting);
@@ -166,7 +166,7 @@ async fn a_slow_answer_does_not_shorten_the_wait_for_what_it_shows() {
     let api = Api::default();
     let mut first = candidate(&api, "first");
     first.leads().await;
-    // Its first look begins now and sees what the lease is in 13 seconds.
+    // The first read of `second` begins now and sees the lease as it is in 13 seconds.
     let mut second = candidate_at(&api, "second", Duration::from_secs(13));
     sleep(Duration::from_millis(13_500)).await;
     first.link.lock().unwrap().is_cut = true;

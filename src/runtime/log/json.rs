@@ -42,7 +42,8 @@ fn marks() -> &'static str {
 pub struct RecordHead(String);
 
 impl RecordHead {
-    /// Of what `target` writes to `stream`. Its level is nobody's guess.
+    /// The head of what `target` writes to `stream`. The level of such lines is not known: INFO
+    /// stands for any.
     pub fn new(target: &str, stream: &str) -> Self {
         let mut text = String::from(r#","level":"INFO""#);
         add(&mut text, "target", target);
@@ -51,8 +52,8 @@ impl RecordHead {
         Self(text)
     }
 
-    /// Appends a record of `line`, which comes without its end. One that is `partial` has none.
-    /// What is no UTF-8 is replaced.
+    /// Appends a record of `line`, which comes without its newline. A `partial` line goes on in the
+    /// next record. Bytes that are no UTF-8 are replaced.
     pub fn put(&self, out: &mut String, ts: &str, line: &[u8], partial: bool) {
         begin(out, ts);
         out.push_str(&self.0);
@@ -100,7 +101,7 @@ where
         out.push_str(&fields);
         let span = ctx.lookup_current();
         let span = span.as_ref().map(|span| span.extensions());
-        // The fields of the task that says it, an object of their own by now.
+        // The fields of the task's span, formatted as a JSON object already.
         let task = span.as_ref().and_then(|span| span.get::<FormattedFields<JsonFields>>());
         let task = task.and_then(|task| task.fields.strip_prefix('{')?.strip_suffix('}'));
         if let Some(task) = task.filter(|task| !task.is_empty() && !names_task) {
@@ -113,15 +114,16 @@ where
     }
 }
 
-/// Names that a line has but once, with a meaning of their own.
+/// Keys with a meaning of their own in every line: a field of an event by such a name gets a `_`
+/// behind it.
 const TAKEN: &[&str] = &["ts", "level", "target", "msg", "cluster", "pilot"];
-/// The field of a task's span, which an event may have itself.
+/// The field of a task's span. An event that has it itself is logged without the span's fields.
 const TASK: &str = "task";
 
 /// The fields of one line while they are collected.
 #[derive(Default)]
 struct Line {
-    /// Comes first.
+    /// The text of the event, which stands before its fields.
     message: Option<String>,
     fields: String,
     names_task: bool,
@@ -135,7 +137,7 @@ impl Line {
 
     fn name(&mut self, field: &Field) {
         let key = field.name();
-        // One that is a word of Rust is written so.
+        // A field whose name is a keyword of Rust is written `r#type` in the source.
         let key = key.strip_prefix("r#").unwrap_or(key);
         self.names_task |= key == TASK;
         name(&mut self.fields, key, if TAKEN.contains(&key) { "_" } else { "" });
@@ -169,7 +171,7 @@ impl Visit for Line {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // JSON has no word for the others.
+        // JSON has no number for infinity or NaN.
         if value.is_finite() {
             self.plain(field, value);
         } else {

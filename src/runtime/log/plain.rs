@@ -1,19 +1,19 @@
-//! A log with its records undone: what other programs wrote stands there as they wrote it.
+//! A log with its records undone: lines of other programs stand there as these wrote them.
 
 use serde::Deserialize;
 
-/// A record as it is read again; what is not needed for that is left out.
+/// The fields of a record from which the line of another program is made again.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Record {
     pub stream: String,
-    /// Its line goes on in the next record of the stream.
+    /// The line goes on in the next record of the stream.
     #[serde(default)]
     pub partial: bool,
     pub record: String,
 }
 
 impl Record {
-    /// `None` when this line is another one.
+    /// `None` when the line is no record.
     pub fn parse(line: &str) -> Option<Self> {
         if line.starts_with('{') { serde_json::from_str(line).ok() } else { None }
     }
@@ -22,19 +22,19 @@ impl Record {
 /// Takes a log piece by piece.
 #[derive(Debug, Default)]
 pub struct Plain {
-    /// The beginning of a line that has not come whole.
+    /// The beginning of a line whose end has not come yet.
     rest: Vec<u8>,
     open: Open,
 }
 
-/// Whether the line that was told last has its end, and where that will come from.
+/// Whether the line that was printed last has its end, and from where the end will come.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Open {
     #[default]
     No,
-    /// From a record of this stream.
+    /// From the next record of this stream.
     Stream(String),
-    /// As it is.
+    /// From the log as it is: the line is no record.
     Other,
 }
 
@@ -49,7 +49,7 @@ impl Plain {
                 self.line(&mut out, &String::from_utf8_lossy(&line));
             }
         }
-        // A beginning that cannot become a record is told at once: it may be a question.
+        // A beginning that cannot become a record is printed at once: it may be a prompt.
         if !self.rest.is_empty() && (self.open == Open::Other || !self.rest.starts_with(b"{")) {
             out.push_str(&self.end());
         }
@@ -88,7 +88,7 @@ impl Plain {
 
     /// A line that is no record, or a part of it.
     fn other(&mut self, out: &mut String, line: &str) {
-        // What another stream left open is not gone on with here.
+        // This line does not continue the open line of a stream.
         if let Open::Stream(_) = std::mem::take(&mut self.open) {
             out.push('\n');
         }

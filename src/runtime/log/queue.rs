@@ -1,8 +1,8 @@
-//! Log lines that nobody waits for: a thread of its own writes them, one after the other.
+//! Log lines without a wait for the log's reader: a thread writes them, one after the other.
 //!
-//! Whoever reads our standard error may stall, and a write would then block the writer: of a pilot
-//! that is the one loop that answers signals. So lines are queued, as many as are worth keeping;
-//! what comes on top is dropped and counted.
+//! The reader of our standard error may stall, and a write would then block the thread that logs:
+//! in a pilot, the one loop that answers signals. So lines are queued, as many as are worth
+//! keeping; a line beyond them is dropped and counted.
 
 use std::{
     io::{self, Write},
@@ -24,7 +24,7 @@ const STACK: usize = 128 * 1024;
 
 enum Message {
     Line(Vec<u8>),
-    /// Everything before this was written.
+    /// Answered when every line before this message was written.
     Flush(SyncSender<()>),
 }
 
@@ -46,7 +46,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Waits until what was said so far is written, but not longer than `limit`.
+    /// Waits until the lines queued so far are written, but not longer than `limit`.
     pub(super) fn flush(&self, limit: Duration) {
         let until = Instant::now() + limit;
         let (written, done) = sync_channel(1);
@@ -58,7 +58,7 @@ impl Queue {
             message = back;
             sleep(Duration::from_millis(5));
         }
-        // Late or gone: whoever waits has done what it could.
+        // The thread is late or gone: the caller has waited as long as it may.
         done.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
     }
 }
@@ -77,7 +77,7 @@ fn write(messages: &Receiver<Message>, mut to: impl Write, dropped: &IntCounter)
     let mut told = dropped.get();
     while let Ok(message) = messages.recv() {
         match message {
-            // A reader that is gone reads nothing, and that is all.
+            // A write fails when the log's reader is gone, and there is no other place to tell it.
             Message::Line(line) => drop(to.write_all(&line)),
             Message::Flush(written) => drop(written.try_send(())),
         }
@@ -143,7 +143,7 @@ mod tests {
             (&queue).write_all(format!("{number}").as_bytes()).unwrap();
         }
         let lost = usize::try_from(queue.dropped.get() - before).unwrap();
-        // One is with the thread.
+        // One more line may be with the thread.
         assert!((LINES - 1..=LINES).contains(&lost), "{lost}");
         let begun = Instant::now();
         queue.flush(Duration::from_millis(50));
@@ -153,8 +153,8 @@ mod tests {
         let number = |line: Vec<u8>| String::from_utf8(line).unwrap().parse().unwrap();
         let lines: Vec<usize> = seen.try_iter().map(number).collect();
         assert_eq!(lines.len(), 2 * LINES - lost);
-        // The thread may take the first one late, when others were dropped already: then one of the
-        // last has its place.
+        // The thread may take the first line late, when other lines were dropped already: then one
+        // of the last lines has its place in the queue.
         assert!(lines.is_sorted() && lines[..LINES].iter().copied().eq(0..LINES), "{lines:?}");
     }
 }

@@ -1,14 +1,15 @@
-//! Whose turn it is to write to our standard output and error.
+//! Which thread's turn it is to write to our standard output and error.
 //!
-//! Lines of several threads go into one pipe, and a line of more than 4 KiB is not written at
-//! once (pipe(7)): without turns one would stand in the midst of another. A stream that is a file
-//! of its own has turns of its own, so that a reader of one that stalls holds up no other.
+//! Lines of several threads go into one pipe, and a line of more than 4 KiB is not written at once
+//! (pipe(7)): without turns one line would stand in the midst of another. A stream that is a file
+//! of its own has turns of its own, so that a stalled reader of one stream does not hold up the
+//! other.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::sys::stat::{FileStat, fstat};
 
-/// One of our own.
+/// One of the process's own streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Stdout,

@@ -50,7 +50,8 @@ pub(crate) async fn deleted_rows_stay_dead_after_a_cleanup_and_come_back_without
     away_too_long(&mut ring, 1, told).await;
 }
 
-/// Rows on the nodes that are there, and one more node; those owe a cleanup then, and it does not.
+/// Writes rows to the nodes that are there, and adds one node. The others then owe a cleanup, and
+/// the new one does not.
 async fn joined(ring: &mut Ring, members: &[usize], told: &Told) {
     for id in 0..ROWS {
         let statement = format!("INSERT INTO shop.orders (id, body) VALUES ({id}, 'x')");
@@ -76,7 +77,7 @@ async fn nothing_due(ring: &Ring, nodes: &[usize]) {
     }
 }
 
-/// Deletes every row, and has every node forget that.
+/// Deletes every row, and has every node forget the deletions.
 async fn delete(ring: &Ring, members: &[usize]) {
     for id in 0..ROWS {
         let statement = format!("DELETE FROM shop.orders WHERE id = {id}");
@@ -109,7 +110,7 @@ async fn progress(ring: &Ring, index: usize) -> Option<CassandraCleanup> {
     ring.pilot(index).await.status.part::<CassandraNode>()?.cleanup
 }
 
-/// Asks all of them at once, as `kubectl navigator cleanup` does.
+/// Asks all nodes at once, as `kubectl navigator cleanup` does.
 async fn cleaned_one_after_the_other(ring: &Ring, nodes: &[usize], told: &Told) {
     let request = "2026-01-01T00:00:00Z";
     let patch = json!({"metadata": {"annotations": {"navigator.jetstack.io/cleanup": request}}});
@@ -136,7 +137,7 @@ async fn cleaned_one_after_the_other(ring: &Ring, nodes: &[usize], told: &Told) 
     ));
 }
 
-/// The heartbeat is made old; no process is told that it is another day.
+/// The heartbeat is made old, so no process needs a changed clock.
 async fn away_too_long(ring: &mut Ring, index: usize, told: &Told) {
     let heartbeat = ring.seat(index).data().join("data/cassandra-heartbeat");
     until("a running node writes its heartbeat", SOON, async || {

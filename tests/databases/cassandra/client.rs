@@ -20,7 +20,7 @@ use crate::{
     support::{seat::Running, wait::until},
 };
 
-/// Between two writes: two cores are to be shared with the databases.
+/// Pause between two writes: the client shares two cores with the databases.
 const PACE: Duration = Duration::from_millis(5);
 
 /// A node's spec for one copy of each row: by default Cassandra acknowledges a write up to a
@@ -91,7 +91,7 @@ impl Writer {
         self.acknowledged.lock().unwrap().len()
     }
 
-    /// Those that are acknowledged so far.
+    /// The rows that are acknowledged so far.
     pub(crate) fn rows(&self) -> BTreeSet<i32> {
         self.acknowledged.lock().unwrap().clone()
     }
@@ -146,7 +146,8 @@ fn write(
         };
         match attempt() {
             Ok(()) => drop(acknowledged.lock().unwrap().insert(id)),
-            // Not acknowledged: it may be there or not. The next row goes to another node.
+            // A row that was not acknowledged may be there or not. The next row goes to another
+            // node.
             Err(_) => failed += 1,
         }
         std::thread::sleep(PACE);

@@ -120,8 +120,8 @@ async fn stopped_is_continued(ring: &Ring) {
     assert_eq!(ring.seat(0).gauge("navigator_pilot_process_hangs_total"), Some(1.0));
 }
 
-/// Takes every thread that could answer the pilot, and what would say that clients are answered,
-/// as a deadlock in the JVM would.
+/// Takes every thread that could answer the pilot, and cuts clients off, whose answers would prove
+/// life, as a deadlock in the JVM would.
 async fn deadlocked_is_restarted(ring: &Ring) {
     let pid = ring.database(0).unwrap();
     let address = ring.address(0).to_string();
@@ -148,7 +148,8 @@ async fn full_and_freed(ring: &Ring, volume: &Tmpfs, told: &Told) {
     let writer = Writer::start(vec![ring.address(0)], 1_000_000, Consistency::One);
     writer.writes(100).await;
     volume.fill();
-    // Until something needs another block: a memtable that is flushed, a segment of its log.
+    // Cassandra notices when it needs another block, for a flushed memtable or a segment of its
+    // log.
     let mut more = 0;
     let why = until("the full volume is noticed", HANG, async || {
         if let Ok(mut cql) = crate::cql::Cql::try_connect(ring.address(0)) {

@@ -53,7 +53,7 @@ pub(crate) async fn joins_that_are_cut_off_begin_anew(told: &Told) {
     }
 }
 
-/// Waits until a part of the data of this very process has come.
+/// Waits until the running process has received a part of its data.
 async fn receives(ring: &Ring, index: usize) {
     let some = |pilot: &Pilot| {
         let process = pilot.status.process.as_ref().map(|process| process.pid);

@@ -89,7 +89,7 @@ async fn some(ring: &mut Ring, rows: &BTreeSet<i32>, ids: &BTreeSet<String>, tol
     );
 }
 
-/// A ring was founded while nobody spoke for the second volume.
+/// A new ring was founded while no pilot reported for the second volume.
 async fn another(ring: &mut Ring, former: &str, told: &Told) {
     ring.make_again(&[0]).await;
     ring.lose(0);

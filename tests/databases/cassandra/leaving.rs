@@ -148,7 +148,7 @@ async fn ended_and_begun_again(ring: &mut Ring, told: &Told) {
     told.claim(format!("its pilot asked to end at {half_way} %: it goes on to leave afterwards"));
 }
 
-/// Waits until a part of the data of this very process has gone; returns the percentage.
+/// Waits until the running process has given a part of its data away; returns the percentage.
 async fn moves(ring: &Ring, index: usize) -> i32 {
     ring.shows(index, "a part of its data has gone", JOIN, |pilot| {
         let process = pilot.status.process.as_ref().map(|process| process.pid);
@@ -159,7 +159,7 @@ async fn moves(ring: &Ring, index: usize) -> i32 {
     .await
 }
 
-/// Waits until a departure does not go on, for this reason; returns the whole of it.
+/// Waits until a departure does not go on, for this reason; returns the condition's message.
 async fn refused(ring: &Ring, index: usize, reason: &str) -> String {
     ring.shows(index, reason, SOON, |pilot| {
         let (status, _, why) = condition(pilot, "Decommissioned")?;

@@ -1,4 +1,4 @@
-//! Nodes of a real Cassandra under whole pilots, and what they tell by CQL.
+//! Nodes of a real Cassandra under whole pilots, and what they answer to CQL.
 
 use std::{
     collections::BTreeSet,
@@ -29,10 +29,10 @@ pub(crate) const START: Duration = Duration::from_secs(600);
 /// Joins and departures announce themselves for 30 s; measured at 67 to 116 s each, and they
 /// wait for one another.
 pub(crate) const JOIN: Duration = Duration::from_secs(600);
-/// What needs no process to start.
+/// Limit for what needs no process to start.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
 
-/// Its nodes, and what only a Cassandra is asked.
+/// The nodes of one ring, and requests that only a Cassandra answers.
 pub(crate) struct Ring {
     nodes: Nodes,
     home: PathBuf,
@@ -88,7 +88,7 @@ impl Ring {
         std::fs::copy(agent, seat.place.join("shared/jolokia.jar"))
             .expect("the Jolokia agent is missing: make deps");
         seat.env.push(("JAVA_HOME".to_owned(), java_home().display().to_string()));
-        // Longer than anything that is waited for: no test is about being killed late.
+        // The grace period is longer than any wait: no scenario is about a late kill.
         seat.flags.push("--termination-grace-period=300".to_owned());
         self.push(seat);
         self.create(index).await;

@@ -18,7 +18,7 @@ use crate::{
     support::{bed::condition, loopback::own},
 };
 
-/// With the one of `life`, which is longer, three.
+/// The ring that `life` founds, in a longer scenario, is the third.
 const ROUNDS: u8 = 2;
 /// Third byte of the addresses of the first round's ring.
 const NET: u8 = 10;
@@ -46,14 +46,15 @@ async fn a_lost_volume_is_replaced(ring: &mut Ring, told: &Told) {
     missed(ring, 1).await;
     told.claim("a node is lost with its volume: the others miss it, and none of them may leave");
     ring.start(1);
-    // Cassandra gives it the id of the one that it replaces, when the address is the same.
+    // Cassandra gives the new node the id of the one that it replaces, when the address is the
+    // same.
     assert!(replaced(ring).await.contains(&before), "{before} is gone");
     assert_eq!(ring.tokens(1), tokens, "it has its predecessor's tokens");
     told.claim(
         "an empty node at the same address takes the place, id and tokens of its former self",
     );
 
-    // As a new pod would have it.
+    // The next node has another address, as a new pod would.
     let before = ring.id(1).await.unwrap();
     lose(ring, 1).await;
     ring.all[1].seat.address = own([127, 31, NET + ROUNDS, 9]);
@@ -77,7 +78,7 @@ async fn lose(ring: &mut Ring, index: usize) {
     ring.lose(index);
 }
 
-/// The first node sees that another is down, and may not leave for that.
+/// The first node sees that another is down, and so may not leave.
 async fn missed(ring: &Ring, index: usize) {
     let address = ring.address(index).to_string();
     ring.shows(0, "the lost node is missed", SOON, |pilot| {
@@ -97,7 +98,7 @@ async fn missed(ring: &Ring, index: usize) {
     ring.says(0, "Decommissioned", ("False", "NotRequested"), SOON).await;
 }
 
-/// The second node serves, and nobody misses its former self. The ids of the ring.
+/// The second node serves, and no node misses its former self. Returns the ids of the ring.
 async fn replaced(ring: &mut Ring) -> BTreeSet<String> {
     let pilot = ring.serves(1, JOIN).await;
     let ids = ring.is_one(&[0, 1, 2]).await;

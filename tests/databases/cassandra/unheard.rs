@@ -60,7 +60,7 @@ pub(crate) async fn what_is_not_heard_lets_nothing_go(told: &Told) {
         pilot.status.blockers.is_empty().then_some(())
     })
     .await;
-    // So that one node may remain.
+    // With one copy of each row, one node may remain alone.
     set_factor(&mut ring.cql(0), 1);
     proxy.fail("", Fault::Unavailable);
     ring.change(0, json!({"phase": "Decommissioned"})).await;

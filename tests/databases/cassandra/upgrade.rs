@@ -25,7 +25,7 @@ pub(crate) async fn node_by_node_to_the_next_major_version(told: &Told) {
         replace(&mut ring, node, NEW).await;
         let pilot = ring.serves(node, START).await;
         assert_eq!(pilot.status.version.as_deref(), Some(NEW));
-        // The other one may have the version before it.
+        // The other node may still run the version before.
         assert_eq!(ring.is_one(&[0, 1]).await, ids);
         every_row_is_there(ring.address(node), &rows, Consistency::Quorum).await;
         told.claim(format!("node {node} on {NEW}: the same ring, and every row is there"));

@@ -25,7 +25,8 @@ pub(crate) async fn one_version(version: &'static str, told: &Told) {
     let shards = single.on_it_alone(&ensemble, 2).await;
     told.claim(format!("{version}: {shards} is on the node that is to leave, and on no other"));
     let writer = Writer::new(&ensemble, 0);
-    // What people exclude is theirs: by name it stays, and a transient list of ids is respected.
+    // The users' exclusions are theirs: one by name stays, and a transient list of ids is
+    // respected.
     let theirs = json!({"persistent": {BY_NAME: "nobody"}, "transient": {BY_ID: "nobody"}});
     ensemble.set(0, &theirs).await;
     // Later versions move closed indices like others.
@@ -100,7 +101,7 @@ const DELAY: &str = "index.unassigned.node_left.delayed_timeout";
 const DELAY_AT: &str = "/settings/index/unassigned/node_left/delayed_timeout";
 const OURS: &str = "300007ms";
 
-/// Indices with a delay, and which.
+/// Indices with a delayed allocation, and their delay.
 async fn delays(ensemble: &Ensemble) -> Result<BTreeMap<String, String>, String> {
     let path = format!("/_all/_settings/{DELAY}");
     let all = ensemble.try_ask(0, Method::GET, &path, None).await?;
@@ -109,7 +110,7 @@ async fn delays(ensemble: &Ensemble) -> Result<BTreeMap<String, String>, String>
     Ok(indices.filter_map(|(name, index)| Some((name.clone(), delay(index)?))).collect())
 }
 
-/// How many copies wait for a member that is away, and what was announced of it.
+/// How many copies wait for a member that is away, and the delays that were announced.
 async fn announced(ensemble: &Ensemble) -> (u64, String) {
     let found = delays(ensemble).await.unwrap();
     assert_eq!(found["single"], "2m", "{found:?}");
@@ -125,7 +126,7 @@ async fn announced(ensemble: &Ensemble) -> (u64, String) {
     (delayed, format!("{found:?}"))
 }
 
-/// At first one shard for each node: that of a node that leaves has nowhere to go.
+/// At first one shard for each node: the shard of a node that leaves has nowhere to go.
 const RULE: &str = "index.routing.allocation.total_shards_per_node";
 
 /// An index of one copy: what a node that leaves does not give away is lost.
@@ -136,7 +137,7 @@ struct Single {
 impl Single {
     const DOCUMENTS: u32 = 60;
 
-    /// After the nodes have joined, so that each has its share from the beginning.
+    /// Makes the index after the nodes have joined, so that each has its shard from the beginning.
     async fn written(ensemble: &Ensemble) -> Self {
         let settings = json!({"number_of_shards": 3, "number_of_replicas": 0, RULE: 1});
         ensemble.ask(0, Method::PUT, "/single", Some(&json!({"settings": settings}))).await;
@@ -156,7 +157,7 @@ impl Single {
         ensemble.ask(0, Method::PUT, "/single/_settings", Some(&json!({RULE: null}))).await;
     }
 
-    /// The shard of a node, by the words of Elasticsearch; there are documents in it.
+    /// The shard of a node, as Elasticsearch names it; there are documents in it.
     async fn on_it_alone(&self, ensemble: &Ensemble, node: usize) -> String {
         until("each node has one of the shards", START, async || {
             let path = "/_cat/shards/single?format=json&h=shard,prirep,state,docs,node";
@@ -189,7 +190,7 @@ impl Single {
 const BY_ID: &str = "cluster.routing.allocation.exclude._id";
 const BY_NAME: &str = "cluster.routing.allocation.exclude._name";
 
-/// Waits until nothing of ours is left on the lists; what people excluded is still there.
+/// Waits until the pilots' own exclusions are gone; the users' are still there.
 async fn tidy(ensemble: &Ensemble) {
     let settings = until("the lists are cleared", START, async || {
         let path = "/_cluster/settings?flat_settings=true";
@@ -205,7 +206,7 @@ async fn tidy(ensemble: &Ensemble) {
     assert_eq!(settings["persistent"][BY_NAME], "nobody", "{settings}");
 }
 
-/// Founded again and again from nothing.
+/// Founds clusters again and again from nothing.
 pub(crate) async fn many_foundings(rounds: u32, told: &Told) {
     let mut clusters = std::collections::BTreeSet::new();
     for _ in 0..rounds {

@@ -14,7 +14,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 const CLASS: &str = "yv66vgAAADQACgoAAgADBwAEDAAFAAYBACBvcmcvZWxhc3RpY3NlYXJjaC9wbHVnaW5zL1BsdWdpbgEABjxpbml0PgEA\
     AygpVgcACAEABERlbW8BAARDb2RlACEABwACAAAAAAABAAEABQAGAAEACQAAABEAAQABAAAABSq3AAGxAAAAAAAA";
 
-/// Packs it in `folder`; returns the archive. Its file is not called as the plugin is.
+/// Packs the plugin in `folder`; returns the archive, whose file does not have the plugin's name.
 pub(super) fn pack(folder: &Path, version: &str) -> PathBuf {
     let inner = folder.join("elasticsearch");
     fs::create_dir_all(&inner).unwrap();

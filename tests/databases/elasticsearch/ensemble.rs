@@ -22,12 +22,12 @@ use crate::{
     },
 };
 
-/// For a start or a recovery. Measured at 8 to 40 s on a loaded machine of two cores.
+/// Limit for a start or a recovery. Measured at 8 to 40 s on a loaded machine of two cores.
 pub(super) const START: Duration = Duration::from_secs(600);
-/// For the end of a process.
+/// Limit for the end of a process.
 pub(super) const STOP: Duration = Duration::from_secs(60);
 
-/// Its nodes, and what only an Elasticsearch is asked.
+/// The nodes of one cluster, and requests that only an Elasticsearch answers.
 pub(super) struct Ensemble {
     nodes: Nodes,
     pub(super) version: &'static str,
@@ -87,7 +87,7 @@ impl Ensemble {
         Client::new(format!("http://{}:9200", self.seat(node).address), None)
     }
 
-    /// A good answer, or what was answered instead.
+    /// The body of a good answer, or what was answered instead.
     pub(super) async fn try_ask(
         &self,
         node: usize,
@@ -111,8 +111,8 @@ impl Ensemble {
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Waits until these nodes serve and see each other, and nobody else; returns the one id
-    /// that all of them call their cluster.
+    /// Waits until these nodes serve and see each other, and no other node; returns the one id that
+    /// all of them call their cluster.
     pub(super) async fn settled(&self, members: &[usize]) -> String {
         let what = format!("nodes {members:?} are one cluster");
         until(&what, START, async || {
@@ -133,7 +133,7 @@ impl Ensemble {
                 }
             }
             // A wiped node's Pilot shows its former cluster until the new process was asked. Two
-            // that were founded never become one.
+            // clusters that were founded never become one.
             if clusters.len() > 1 {
                 return Err(format!("more than one cluster: {clusters:#?}"));
             }

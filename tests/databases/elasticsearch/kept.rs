@@ -29,7 +29,7 @@ pub(crate) async fn a_cluster_is_made_again_on_all_some_and_none_of_its_volumes(
     assert_eq!(ensemble.settled(&[0, 1, 2]).await, cluster);
     all_documents(&ensemble).await;
     told.claim("made again on all its volumes, it is the same cluster with every document");
-    // A volume is lost next, which may not hold the one copy of a shard.
+    // A volume is lost next, and must not hold the only copy of a shard.
     ensemble.green(0).await;
 
     ensemble.make_again(&[0, 1, 2]).await;

@@ -18,7 +18,7 @@ use crate::{
 };
 
 const EXCLUDE: &str = "cluster.routing.allocation.exclude";
-/// What people set themselves: it stands at the end as it stood at the beginning.
+/// Settings of users, which must stand at the end as they stood at the beginning.
 const THEIRS: [(&str, &str, &str); 2] =
     [("persistent", "_ip", "203.0.113.9"), ("transient", "_name", "nobody")];
 /// The node that leaves.
@@ -80,7 +80,7 @@ async fn half_way(ensemble: &mut Ensemble, told: &Told) {
     ));
 
     want(ensemble, "Decommissioned").await;
-    // One may have been on its way when the departure was taken back.
+    // One shard may have been on its way when the departure was taken back.
     let left = moved(ensemble, left - 1, "before its pilot is killed").await;
     ensemble.kill(LEAVER).await;
     ensemble.start(LEAVER);
@@ -163,7 +163,7 @@ async fn moved(ensemble: &Ensemble, before: i32, when: &str) -> i32 {
         .await
 }
 
-/// Waits until nobody is excluded but by people, whose settings stand.
+/// Waits until only the users' own exclusions are left, which stand as they were.
 async fn tidy(ensemble: &Ensemble) {
     until("the lists are tidy", START, async || {
         let path = "/_cluster/settings?flat_settings=true";

@@ -31,7 +31,7 @@ async fn three_apart() -> Ensemble {
     ensemble
 }
 
-/// Nothing reaches the node's transport port, and its database reaches nobody's.
+/// No packet reaches the node's transport port, and none of its database reaches another's.
 fn cut_off(ensemble: &Ensemble, node: usize) -> Wall {
     let seat = ensemble.seat(node);
     let (address, user) = (seat.address.to_string(), seat.user.unwrap().to_string());
@@ -80,11 +80,11 @@ pub(crate) async fn a_node_is_cut_off_and_comes_back(told: &Told) {
     assert_eq!(settings, json!({"persistent": {}, "transient": {}}), "nothing was left behind");
 }
 
-/// How long a new master may show no master of its own: its first state has reached everybody, or
-/// 30 s have passed (`cluster.publish.timeout`), before it takes it over itself.
+/// How long a new master may show no master of its own. It applies its first state once all nodes
+/// have it, or after 30 s (`cluster.publish.timeout`).
 const PUBLISHES: Duration = Duration::from_secs(45);
 
-/// Somebody who can serve is ready all the while.
+/// While the master is away, one of the other nodes is always ready.
 pub(crate) async fn the_master_hangs_and_is_cut_off(told: &Told) {
     let ensemble = three_apart().await;
     ensemble.settled(&[0, 1, 2]).await;

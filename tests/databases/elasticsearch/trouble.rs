@@ -1,4 +1,4 @@
-//! What happens to a cluster that nobody asked for.
+//! Troubles of a cluster: lost machines, a bad configuration, a hang.
 
 use nix::sys::signal::Signal;
 use serde_json::json;

@@ -13,7 +13,7 @@ use crate::{
     report::Told,
 };
 
-/// As long as a pilot asks twice.
+/// A time in which a pilot asks its database twice.
 const LOOK: Duration = Duration::from_secs(12);
 const DOCUMENTS: u64 = 50;
 
@@ -81,7 +81,7 @@ async fn only_copy(ensemble: &Ensemble) {
     }
 }
 
-/// Looks at the Pilot of the first node again and again.
+/// Looks at the Pilot of the first node again and again for that time.
 async fn holds(ensemble: &Ensemble, what: &str, fault: Fault, is_well: impl Fn(&Pilot) -> bool) {
     let (began, process) = (Instant::now(), ensemble.database(0));
     while began.elapsed() < LOOK {

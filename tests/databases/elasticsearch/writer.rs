@@ -61,7 +61,7 @@ impl Writer {
         }
     }
 
-    /// An answer about a document says that it is there; no answer says nothing.
+    /// Reads a document, which must be there; `false` when no answer tells.
     async fn read(&self, id: u64) -> bool {
         let path = format!("{}/{id}", self.path);
         match self.client.send(Method::GET, &path, None, Duration::from_secs(30)).await {

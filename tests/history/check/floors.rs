@@ -5,7 +5,8 @@ use super::{Asked, At, Findings, Guarantee, History, Moment, Outcome, Seen};
 /// Revisions that a server remembers at its start, however much was written since.
 const REMEMBERED: u64 = 4096;
 
-/// The highest revision that anybody had been told of, and how far history was forgotten.
+/// The highest revision that any client had been told at a moment, and how far history was
+/// forgotten.
 pub(super) struct Floors {
     /// Ascending in both.
     known: Vec<(Moment, u64)>,
@@ -42,7 +43,7 @@ impl Floors {
         Self { known: rising(known), forgotten: rising(forgotten) }
     }
 
-    /// What had been told before this moment.
+    /// The highest revision that was known before this moment.
     pub(super) fn before(&self, moment: Moment) -> u64 {
         last(&self.known, moment)
     }
@@ -90,7 +91,7 @@ impl Floors {
     }
 }
 
-/// In time's order, each higher than all before.
+/// Points in the order of time, each with a higher revision than all before.
 fn rising(mut points: Vec<(Moment, u64)>) -> Vec<(Moment, u64)> {
     points.sort_unstable();
     let mut highest = 0;

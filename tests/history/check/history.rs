@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 /// Microseconds since the run began.
 pub(crate) type Moment = u64;
 
-/// An object as somebody saw it.
+/// An object as a client or watcher saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Version {
     pub(crate) revision: u64,
     /// The write that the object says it comes from. Every write has a word of its own.
     pub(crate) main: String,
-    /// The same of its status; empty when that was never written.
+    /// The write that its status comes from; empty when the status was never written.
     pub(crate) status: String,
     /// The label that selectors look at.
     pub(crate) lane: String,
-    /// Of the whole object without its revision.
+    /// Hash of the whole object without its revision.
     pub(crate) hash: String,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Asked {
         status: String,
         expected: u64,
     },
-    /// A merge patch, at whatever revision.
+    /// A merge patch, whatever the object's revision.
     Patch {
         key: String,
         main: String,
@@ -119,7 +119,7 @@ pub(crate) enum Outcome {
     Written(Version),
     Deleted,
     Found(Version),
-    /// All pages together; the revision of each.
+    /// The items of all pages together; the revision of each page.
     Listed {
         revisions: Vec<u64>,
         items: Vec<(String, Version)>,
@@ -131,7 +131,7 @@ pub(crate) enum Outcome {
     Expired {
         asked: u64,
     },
-    /// It said that it did nothing.
+    /// The server said that it did nothing.
     Refused(u16),
     /// The connection ended, the time was over, or the server does not know.
     Unknown(String),
@@ -180,7 +180,7 @@ pub(crate) enum Ended {
     /// The server closed it in order.
     Closed,
     Lost,
-    /// It never began: the status.
+    /// The watch never began: the code of the status.
     Refused(u16),
     /// The run was over and everything had been seen.
     Content,

@@ -23,13 +23,13 @@ pub(crate) enum Guarantee {
     /// Operations on one object look as if they happened one after another, each while it was
     /// asked.
     Linearizable,
-    /// What was seen was written, and looks the same to everybody under one revision.
+    /// An object that was seen was written, and looks the same to all clients under one revision.
     Genuine,
     /// A revision is one change of one object.
     Atomic,
-    /// Whatever comes later has the higher revision, whoever asks, over all objects.
+    /// A later answer or write has the higher revision, for all clients and over all objects.
     Monotonic,
-    /// Never older than what was asked for.
+    /// An answer is never older than the revision that was asked for.
     Fresh,
     /// A list, in pages or not, is the state at its revision.
     Snapshot,
@@ -43,11 +43,11 @@ pub(crate) enum Guarantee {
     Resumable,
     /// A bookmark comes after everything up to its revision.
     Bookmarkable,
-    /// ADDED, MODIFIED and DELETED are right for the one who watches through a selector.
+    /// ADDED, MODIFIED and DELETED are right for a watcher with a selector.
     Filtered,
     /// A deletion carries the last state under its own revision.
     LastState,
-    /// Nothing is said for a store that was replaced.
+    /// A server says nothing for a store that was replaced.
     Refusing,
 }
 

@@ -22,7 +22,7 @@ type State = Option<Present>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Present {
-    /// Unknown after a write that nobody saw.
+    /// Unknown after a write of unknown outcome whose object was never seen.
     revision: Option<u64>,
     main: Word,
     status: Word,
@@ -44,7 +44,7 @@ enum Effect {
 struct Call<'a> {
     begin: Moment,
     end: Moment,
-    /// It happened for certain.
+    /// The call happened for certain.
     must: bool,
     effect: Effect,
     operation: &'a Operation,
@@ -129,7 +129,7 @@ fn call<'a>(
 /// The object after a call, if the call can be right for it.
 fn step(state: State, effect: Effect) -> Option<State> {
     let at = |expected: u64| state.filter(|present| present.revision == Some(expected));
-    // A known revision comes after all known ones.
+    // A known revision is higher than every known one before.
     let rises = |present: Present, revision: Option<u64>| {
         let both = present.revision.zip(revision);
         both.is_none_or(|(before, after)| before < after)
@@ -203,7 +203,7 @@ fn linearize(calls: &[Call<'_>]) -> Result<(), String> {
         }
         let Some(place) = path.last_mut() else { return Err(stuck(calls, &deepest)) };
         let Some(next) = place.choices.pop() else {
-            // Nothing leads on from here: back.
+            // No choice is left at this place: the search goes back.
             let chosen = place.chosen;
             path.pop();
             if let Some(chosen) = chosen {
@@ -227,8 +227,8 @@ fn linearize(calls: &[Call<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-/// What may happen next: whatever began before the first end of what is left. Certain calls are
-/// taken first, from the back of the list.
+/// Calls that may happen next: those that began before the first end among the calls that are left.
+/// Certain calls are taken first, from the back of the list.
 fn choices(calls: &[Call<'_>], done: &Done) -> Vec<usize> {
     let mut first_end = Moment::MAX;
     let (mut certain, mut found) = (Vec::new(), Vec::new());

@@ -53,7 +53,7 @@ fn initial_state(stream: &Stream, tape: &Tape, findings: &mut Findings) {
     }
 }
 
-/// Is this the state at that revision, as far as anybody saw what happened?
+/// Are these items the state at that revision, as far as clients and watchers saw its changes?
 fn snapshot(
     who: &str,
     filter: &Filter,

@@ -1,4 +1,5 @@
-//! What happened, put together from everything that anybody saw: one change for each revision.
+//! What happened, put together from all that clients and watchers saw: one change for each
+//! revision.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +16,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// The object after it.
+    /// The object after the change.
     pub(super) fn after(&self) -> Option<&Version> {
         match self {
             Self::Put(version) => Some(version),
@@ -33,7 +34,7 @@ pub(super) struct Tape {
     first_seen: HashMap<String, (Moment, u64)>,
     /// Deletions whose outcome is not known: key and begin.
     doubtful: Vec<(String, Moment)>,
-    /// Those that were acknowledged.
+    /// Deletions that were acknowledged: key and begin.
     deletions: Vec<(String, Moment)>,
 }
 
@@ -49,7 +50,8 @@ impl Tape {
                     Seen::Added(key, version) | Seen::Modified(key, version) => {
                         tape.put(key, version, line.at, findings);
                     }
-                    // Through a selector it may be a change that is selected no more.
+                    // With a selector, DELETED may mean a change of an object that is selected no
+                    // more.
                     Seen::Deleted(key, version) if !matches!(stream.filter, Filter::Lane(_)) => {
                         tape.deleted(key, version, findings);
                     }
@@ -116,7 +118,7 @@ impl Tape {
         });
     }
 
-    /// What objects show was written, and by a write that did not say otherwise.
+    /// The words in objects were written, and by a write that was not refused.
     fn check_words(&self, history: &History, findings: &mut Findings) {
         let mut written: HashMap<&str, &Operation> = HashMap::new();
         for operation in &history.operations {
@@ -178,7 +180,7 @@ impl Tape {
             .map(|(revision, change)| (*revision, change))
     }
 
-    /// Since when the key is there, if it is after all changes.
+    /// Since when the key exists, if it does after all changes.
     pub(super) fn there_since(&self, key: &str) -> Option<Moment> {
         let changes = self.keys.get(key)?.values().rev();
         let created = changes.map_while(Change::after).last()?;
@@ -189,7 +191,7 @@ impl Tape {
         self.keys.keys()
     }
 
-    /// May the key have been deleted by then, although nobody saw the event?
+    /// May the key have been deleted by then, although no watch showed the event?
     pub(super) fn may_be_deleted(&self, key: &str, by: Moment) -> bool {
         let doubtful = self.doubtful.iter().any(|(own, begin)| own == key && *begin <= by);
         let acknowledged = self.deletions.iter().any(|(own, begin)| own == key && *begin <= by);

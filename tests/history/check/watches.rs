@@ -21,7 +21,7 @@ pub(super) fn check(history: &History, tape: &Tape, floors: &Floors, findings: &
     }
 }
 
-/// A change as this watcher has to see it; none when it does not.
+/// A change as this watcher has to see it; `None` when the watcher must not see it.
 fn expected(filter: &Filter, key: &str, before: Option<&Version>, change: &Change) -> Option<Seen> {
     let before = before.filter(|version| filter.selects(key, version));
     let key = key.to_owned();
@@ -51,7 +51,7 @@ fn revision(seen: &Seen) -> Option<u64> {
 }
 
 fn one(stream: &Stream, tape: &Tape, floors: &Floors, findings: &mut Findings) {
-    // Where events begin to count; a state that comes first has an end of its own.
+    // The revision after which events count; the end of a state that comes first sets it.
     let mut from = match stream.start {
         Start::From(revision) => Some(revision),
         Start::State(_) => None,
@@ -76,7 +76,7 @@ fn one(stream: &Stream, tape: &Tape, floors: &Floors, findings: &mut Findings) {
                 last = last.max(*revision);
             }
             Seen::Error(code) => error(*code, stream, last, line.at, floors, findings),
-            // The state that comes first.
+            // An item of the state that comes first.
             _ if from.is_none() => {}
             seen => {
                 let at = revision(seen).expect("it is an event");
@@ -118,7 +118,7 @@ fn fresh(stream: &Stream, shown: u64, floors: &Floors, findings: &mut Findings) 
     });
 }
 
-/// 410 is for a place that is forgotten, and for nothing else.
+/// 410 is right for a revision that is forgotten, and wrong for every other.
 fn error(code: u16, stream: &Stream, last: u64, at: u64, floors: &Floors, findings: &mut Findings) {
     let begun = matches!(stream.start, Start::From(_)) || last > 0;
     if code == 410 && begun {
@@ -128,7 +128,7 @@ fn error(code: u16, stream: &Stream, last: u64, at: u64, floors: &Floors, findin
     }
 }
 
-/// Everything that happened between the begin and the last word was told, and nothing else.
+/// The watch told every change between its begin and its last word, and nothing else.
 fn complete(
     stream: &Stream,
     from: u64,
@@ -159,7 +159,7 @@ fn complete(
                 findings.add(Guarantee::Reliable, what);
             }
             (Some(wanted), Some(got)) if alike(wanted, got) => {}
-            // A deletion before it that nobody saw.
+            // No watch showed the deletion before this creation.
             (Some(Seen::Modified(_, one)), Some(Seen::Added(_, other)))
                 if one == other && tape.may_be_deleted(key, stream.end) => {}
             (_, Some(got)) => findings.add(

@@ -1,11 +1,11 @@
-//! After its store was emptied a server says nothing about objects: an absence would be believed,
-//! and a write would be lost to whoever knows the old store.
+//! After its store was emptied a server says nothing about objects: clients that know the old store
+//! would believe an absence, and would never see a write.
 
 use super::{
     Asked, At, Findings, Guarantee, History, Moment, Outcome, Seen, Start, Stream, tape::Tape,
 };
 
-/// By so much may a cache be behind: what was written later may look absent.
+/// So far may a cache be behind, in microseconds: what was written later may look absent.
 const LAG: Moment = 1_000_000;
 
 pub(super) fn check(history: &History, tape: &Tape, findings: &mut Findings) {
@@ -13,13 +13,13 @@ pub(super) fn check(history: &History, tape: &Tape, findings: &mut Findings) {
     let Some((begun, wiped)) = wipe.map(|operation| (operation.begin, operation.end)) else {
         return;
     };
-    // In the old store, as far as anybody knows. The event of a last deletion reaches nobody.
+    // Was it in the old store, as far as watches showed? No watch may have shown its deletion.
     let was_there = |key: &str| {
         let since = tape.there_since(key).filter(|_| !tape.may_be_deleted(key, wiped));
         since.is_some_and(|since| since + LAG < begun)
     };
     for operation in history.operations.iter().filter(|operation| operation.begin > wiped) {
-        // What the cache still shows was true.
+        // An old state that the cache still shows is true.
         let old = matches!(
             operation.asked,
             Asked::Get { at: At::Any | At::NotOlderThan(_) | At::Exact(_), .. }

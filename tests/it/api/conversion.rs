@@ -98,7 +98,7 @@ macro_rules! laws {
                 });
             }
 
-            /// The same through JSON, as a client would write it.
+            /// An edit through JSON, as a client would write it.
             #[test]
             fn a_written_edit_reads_back_as_written() {
                 property(concat!(stringify!($kind), " written"), JSON_CASES, |tape| {
@@ -208,7 +208,7 @@ fn cluster_surplus(mut surplus: Value, edited: &Value) -> Value {
     surplus
 }
 
-/// The same for a Pilot.
+/// What of a Pilot's surplus outlives an edit, told from the two JSON texts alone.
 fn pilot_surplus(mut surplus: Value, edited: &Value) -> Value {
     let spec = &edited["spec"];
     if spec["decommission"] == true {
@@ -295,7 +295,7 @@ fn generators_set_every_field_in_five_percent_of_the_cases() {
             for field in ["spec", "status"] {
                 fields(definitions, &root["properties"][field], field, &mut counts.borrow_mut());
             }
-            // Always the same ones: a field near the limit would fail in some runs only.
+            // Always the same cases: a field near the limit would fail in some runs only.
             seeded(0, &format!("{plural} {version} coverage"), SAMPLE, |tape| {
                 let object = make(tape);
                 for (path, count) in counts.borrow_mut().iter_mut() {

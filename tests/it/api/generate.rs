@@ -114,7 +114,7 @@ impl<'a> Tape<'a> {
         Time(Timestamp::from_second(seconds).unwrap())
     }
 
-    /// Written in ways that mean the same and must not be rewritten.
+    /// A quantity, written in ways that mean the same and must not be rewritten.
     fn quantity(&mut self) -> Quantity {
         Quantity(self.text(&["1Gi", "1024Mi", "1073741824", "0.5", "500m", "1e9", "not-a-size"]))
     }

@@ -55,7 +55,7 @@ fn every_case_of_structured_merge_diff_has_the_same_outcome() {
     assert!(wrong.is_empty(), "{} wrong, of these:\n{}", wrong.len(), first.join("\n\n"));
     // A few conversions follow the random order of a map of upstream's.
     assert!(counts.get(UNASKED).is_none_or(|count| *count <= 10), "{counts:?}");
-    // So that a file which lost its cases does not pass.
+    // A file that lost its cases must not pass.
     for (op, least) in [("Apply", 300), ("Update", 60), ("Validate", 500), ("Merge", 90)] {
         assert!(counts[op] >= least, "{op}: {counts:?}");
     }
@@ -111,7 +111,7 @@ fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<
             (ours, theirs) => Err(format!("ours {ours:?}, upstream's {theirs}")),
         },
         "FieldsV1" => match (Set::deserialize(&case["fields"]), &case["error"]) {
-            // The same keys again; their order in JSON says nothing.
+            // The set is written with the same keys; their order in JSON says nothing.
             (Ok(set), Value::Null) => equal(&json!(set), expected),
             (Err(_), Value::String(_)) => Ok(()),
             (ours, theirs) => Err(format!("ours {ours:?}, upstream's {theirs}")),
@@ -123,7 +123,7 @@ fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<
                 (Ok(()), None) => Ok(()),
                 // Upstream shows Go's own form of a value that has the wrong type.
                 (Err(_), Some(text)) if text.contains("expected ") || text.contains('\n') => Ok(()),
-                // It stops at the first field that is none.
+                // Upstream stops at the first field that is none.
                 (Err(ours), Some(text)) if ours.to_string().contains(text) => Ok(()),
                 (ours, theirs) => Err(format!("ours {ours:?}, upstream's {theirs:?}")),
             }
@@ -234,8 +234,8 @@ impl Versions for Recorded {
     }
 
     fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, String> {
-        // Upstream takes versions in random order, so it may have come there by another way: values
-        // that were converted into each other are one object.
+        // Upstream takes versions in random order, so the object may have come there by another
+        // way: values that were converted into each other are one object.
         let mut one = vec![object];
         let mut at = 0;
         while at < one.len() {

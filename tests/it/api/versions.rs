@@ -85,7 +85,7 @@ fn an_object_that_v1alpha1_can_say_has_no_annotation() {
 #[test]
 fn an_old_file_put_over_a_newer_object_destroys_nothing_it_cannot_see() {
     let stored = shop();
-    // `kubectl replace` with a file of 2018; the annotation it carries is somebody's old dump.
+    // `kubectl replace` with a file of 2018; the annotation that it carries is an old dump.
     let file = json!({
         "metadata": {"name": "shop", "annotations": {annotation::SURPLUS: "{\"stopped\":false}"}},
         "spec": {"version": "5.0.6", "image": {"repository": "r", "tag": "5.0.6"},
@@ -95,7 +95,8 @@ fn an_old_file_put_over_a_newer_object_destroys_nothing_it_cannot_see() {
     let spec = &hub["spec"];
     assert_eq!((&spec["stopped"], &spec["image"]["digest"]), (&json!(true), &json!("sha256:ab")));
     let pool = |index: usize| spec["nodePools"][index].clone();
-    // In the file's order; replicas that it does not give stay; the node selector was its to give.
+    // Pools come in the file's order. Replicas that it leaves out stay, and a node selector does
+    // not.
     assert_eq!(
         pool(0),
         json!({"name": "b", "replicas": 2, "rack": "b", "datacenter": "navigator-default-datacenter",
@@ -178,7 +179,7 @@ fn fields_of_a_newer_server_are_kept_and_not_served() {
     let text = cassandra.encode(Version::V1alpha1, &hub).to_string() + &shown.to_string();
     assert!(!text.contains("new") && !text.contains("tls"), "{text}");
 
-    // Both ways of writing keep them, whatever version writes.
+    // Updates in either version keep unknown fields of the stored object.
     for version in Version::ALL {
         let mut body = cassandra.encode(version, &hub);
         body["spec"]["paused"] = true.into();

@@ -1,5 +1,5 @@
-//! No two files of a role import each other, straight or around a corner. A file and the folder of
-//! its name tell one story: within it anybody may know anybody.
+//! No two files of a role import each other, directly or through other files. A file and the folder
+//! of its name count as one: within it, any file may import any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +100,7 @@ fn imports() -> BTreeMap<Module, BTreeSet<Module>> {
     found.collect()
 }
 
-/// Whom a file knows, and whom those know; within its role.
+/// Files that a file imports, directly or through other files; within its role.
 fn reached(from: &Module, imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from.clone()]);
     while let Some(module) = open.pop() {

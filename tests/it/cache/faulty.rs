@@ -28,11 +28,11 @@ pub(crate) struct Faulty {
     revisions_fail: AtomicBool,
     /// How often the latest revision was asked for.
     revisions_read: AtomicUsize,
-    /// How often an object was.
+    /// How often an object was read.
     objects_read: AtomicUsize,
     /// Watches tell nothing while this is true.
     held: watch::Sender<bool>,
-    /// Nor does anybody hear of the revision that was read.
+    /// Reads of the latest revision get no answer while this is true.
     revisions_held: watch::Sender<bool>,
     end: broadcast::Sender<MakeError>,
 }
@@ -63,7 +63,7 @@ impl Faulty {
         }
     }
 
-    /// Writes happen from now on, and nobody hears of it.
+    /// Writes happen from now on, and their callers get no answer.
     pub(crate) fn leave_writes_unanswered(&self) {
         self.writes_go_unanswered.store(true, Ordering::SeqCst);
     }

@@ -11,8 +11,8 @@ pub(super) const ALL: [&str; 5] =
     ["monitoring", "alerts", "dashboards", "network-policy", CERT_MANAGER];
 pub(super) const CERT_MANAGER: &str = "cert-manager";
 
-/// Secret that cert-manager writes the serving certificate into. Another than the API server's own,
-/// which thus stays as it is for who goes back.
+/// Secret that cert-manager writes the serving certificate into. The API server's own Secret is
+/// another one, and stays as it is for a user who goes back.
 pub(super) const CERTIFICATE: &str = "navigator-apiserver-certificate";
 /// Name of the issuers and the CA of an install that names no issuer.
 pub(super) const CA: &str = "navigator-ca";
@@ -59,7 +59,7 @@ pub(super) fn labels(component: &str) -> Value {
     })
 }
 
-/// Lets everybody reach one port. kube-apiserver comes from the addresses of the control plane,
+/// Opens one port to all sources. kube-apiserver comes from the addresses of the control plane,
 /// which no selector names.
 fn network_policy(name: &str, component: &str, port: &str) -> Value {
     let mut policy = object("networking.k8s.io/v1", "NetworkPolicy", name, component);
@@ -73,7 +73,7 @@ fn network_policy(name: &str, component: &str, port: &str) -> Value {
 
 const PROMETHEUS: &str = "monitoring.coreos.com/v1";
 
-/// For the Prometheus operator. A database's pods are where its users are, in any namespace.
+/// Monitors for the Prometheus operator. Pods of databases are in any namespace.
 fn monitors() -> Vec<Value> {
     let mut server = object(PROMETHEUS, "ServiceMonitor", names::APISERVER, "apiserver");
     server["spec"] = json!({

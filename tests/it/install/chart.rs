@@ -93,8 +93,8 @@ fn helpers() -> String {
     HELPERS.replace("CERTIFICATE", additions::CERTIFICATE).replace("OWN", names::TLS_SECRET)
 }
 
-/// A sample, which others hold to the API, as it is typed. What a shell reads up to a word stands at
-/// the beginning of the lines, to be copied whole.
+/// A sample, which other tests check against the API, as a user types it. A shell reads a
+/// here-document up to a word at the beginning of a line, so the lines stand there.
 fn notes() -> String {
     let sample =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/quickstart-cassandra.yaml");
@@ -104,7 +104,7 @@ fn notes() -> String {
     notes.replace("SAMPLE", &lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// What to type next.
+/// What the user types next.
 const NOTES: &str = r#"Navigator {{ .Chart.AppVersion }} is installed. Wait until its API is served:
 
   kubectl wait --for=condition=Available apiservice v1beta1.navigator.jetstack.io --timeout=180s
@@ -143,7 +143,7 @@ const EXTRA: &str = r"{{- range .Values.extraObjects }}
 {{- end }}
 ";
 
-/// What a schema cannot say, in words for who typed it.
+/// Checks that a schema cannot express, with messages for the user.
 const CHECKS: &str = r#"{{- /* Renders nothing: refuses values that do not go together. */}}
 {{- with .Values.controller.leaderElection }}
 {{- $lease := .leaseDurationSeconds | default 15 | int }}
@@ -245,7 +245,7 @@ fn templates() -> BTreeMap<String, String> {
         one["kind"] == other["kind"] && one["metadata"]["name"] == other["metadata"]["name"]
     };
     for object in &embedded {
-        // Who installs a chart says with `--create-namespace` whether there is one.
+        // The user of a chart chooses with `--create-namespace` whether there is one.
         if object["kind"] == "Namespace" {
             continue;
         }
@@ -261,7 +261,7 @@ fn templates() -> BTreeMap<String, String> {
         let text = match (of(&with_etcd), of(&with_kubernetes)) {
             (Some(etcd), Some(kubernetes)) => {
                 let other = sharing(&etcd, &kubernetes);
-                // What etcd changes nothing of has no choice but for what Kubernetes adds.
+                // An object that etcd does not change has no choice but for what Kubernetes adds.
                 let one = if one == etcd { &other } else { &one };
                 either_document(one, &other, EMBEDDED, all(&condition).as_deref())
             }
@@ -311,8 +311,8 @@ fn templates() -> BTreeMap<String, String> {
     templates
 }
 
-/// An object for both stores that hold nothing in the pod: entries of lists that are there with one of
-/// them are so under its condition.
+/// One object for both stores outside of the pod: an entry of a list that only one of them needs
+/// stands under its condition.
 fn sharing(etcd: &Value, kubernetes: &Value) -> Value {
     match (etcd, kubernetes) {
         (one, other) if one == other => one.clone(),
@@ -348,7 +348,7 @@ fn merged(etcd: &[Value], kubernetes: &[Value]) -> Vec<Value> {
     }
 }
 
-/// Several controllers are worth a budget as several API servers are, and one is not.
+/// Several controllers get a disruption budget, as several API servers do; a single one gets none.
 fn controllers_budget(of_servers: &Value) -> (Value, String) {
     let mut budget = of_servers.clone();
     budget["metadata"]["name"] = json!(names::CONTROLLER);
@@ -359,7 +359,7 @@ fn controllers_budget(of_servers: &Value) -> (Value, String) {
     (budget, all(&[".Values.podDisruptionBudget.enabled", several]).unwrap())
 }
 
-/// All of these, in Helm's way.
+/// A condition in Helm's way that holds when all of these hold.
 fn all(conditions: &[&str]) -> Option<String> {
     match conditions {
         [] => None,
@@ -404,7 +404,7 @@ fn chosen(object: &Value, watching: &[Value]) -> Value {
             subject["name"] = account(&role);
         }
         "PersistentVolumeClaim" => {
-            // `helm uninstall` leaves it, and an install of the same name takes it up again.
+            // `helm uninstall` leaves the claim, and an install of the same name takes it up again.
             object["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
             let size = "{{ .Values.store.embedded.size }}";
             object["spec"]["resources"]["requests"]["storage"] = json!(size);
@@ -413,7 +413,7 @@ fn chosen(object: &Value, watching: &[Value]) -> Value {
                 "{{- if not (kindIs \"invalid\" .Values.store.embedded.storageClass) }}\nstorageClassName: {{ .Values.store.embedded.storageClass | quote }}\n{{- end }}",
             );
         }
-        // `helm uninstall` leaves it, with all that is stored.
+        // `helm uninstall` leaves the definition, with all that is stored.
         "CustomResourceDefinition" => {
             object["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
         }
@@ -449,7 +449,7 @@ fn deployment(object: &mut Value, watching: &[Value]) {
     object["spec"]["replicas"] = raw(if role == "controller" {
         "replicas: {{ .Values.controller.replicas }}".to_owned()
     } else {
-        // None is what somebody may want who works on the store.
+        // A user who works on the store may want zero replicas.
         let (replicas, default) = (".Values.apiserver.replicas", if has_claim { 1 } else { 2 });
         format!("replicas: {{{{ ternary {default} {replicas} (kindIs \"invalid\" {replicas}) }}}}")
     });
@@ -590,7 +590,7 @@ fn monitor(object: &mut Value) {
     }
 }
 
-/// In the namespace and with the label by which Grafana finds it.
+/// Puts a dashboard into the namespace, and under the label, in which Grafana looks for it.
 fn dashboard(object: &mut Value) {
     const AT: &str = "monitoring.dashboards";
     object["metadata"]["namespace"] =
@@ -610,7 +610,7 @@ fn dashboard(object: &mut Value) {
     }
 }
 
-/// Who may come, and where to our pods may go, when somebody says so.
+/// Sources that may reach the pods, and targets that the pods may reach, if the values name any.
 fn network_policy(object: &mut Value) {
     let is_server = object["metadata"]["name"] == names::APISERVER;
     let from = if is_server { "apiFrom" } else { "metricsFrom" };
@@ -628,7 +628,7 @@ fn network_policy(object: &mut Value) {
     ));
 }
 
-/// Of the issuer that is named, for the names of this release.
+/// A certificate of the issuer that the values name, for the names of this release.
 fn certificate(object: &mut Value) {
     const AT: &str = "tls.certManager";
     let spec = &mut object["spec"];

@@ -73,7 +73,7 @@ const ETCD_SECRET: &str = "navigator-etcd-tls";
 const SERVERS: &str = "NAVIGATOR_ETCD_SERVERS";
 /// What a user of the component for a single namespace brings: a ConfigMap with its name.
 const WATCH_CONFIG_MAP: &str = "navigator-watch";
-/// Stands where that name comes.
+/// Stands in the place of that name.
 const WATCHED: &str = "set-by-a-replacement";
 
 /// The URLs are expanded from a variable.
@@ -89,7 +89,7 @@ fn watching() -> Settings {
     Settings { watch_namespace: Some(WATCHED.to_owned()), ..Settings::default() }
 }
 
-/// What other settings change.
+/// What other settings change in the manifest.
 struct Changes {
     gone: Vec<Value>,
     changed: Vec<(Value, Value)>,
@@ -116,7 +116,7 @@ fn changes(settings: &Settings) -> Changes {
     changes
 }
 
-/// What makes of the manifest that of `--store etcd`.
+/// The component that turns the manifest into that of `--store etcd`.
 fn etcd_component(secret: Option<&str>) -> Value {
     let mut changes = changes(&with_etcd(secret));
     for (_, deployment) in &mut changes.changed {
@@ -129,12 +129,12 @@ fn etcd_component(secret: Option<&str>) -> Value {
     json!({"patches": patches(&changes), "resources": ["objects.yaml"]})
 }
 
-/// What makes of the manifest that of `--store kubernetes`.
+/// The component that turns the manifest into that of `--store kubernetes`.
 fn kubernetes_component() -> Value {
     json!({"patches": patches(&changes(&with_kubernetes())), "resources": ["objects.yaml"]})
 }
 
-/// What makes of the manifest that of `--watch-namespace`, with the name in a ConfigMap.
+/// The component that turns it into that of `--watch-namespace`, with the name in a ConfigMap.
 fn single_namespace() -> Value {
     let changes = changes(&watching());
     let binding = &changes.added[0]["metadata"]["name"];
@@ -200,7 +200,7 @@ fn certificate_patches() -> Vec<Value> {
     for version in Version::ALL {
         patches.push(patch("APIService", &format!("{version}.{GROUP}"), &annotate));
     }
-    // Of the component `monitoring`, where that stands before this one.
+    // The ServiceMonitor is of the component `monitoring`, where that stands before this one.
     let trusted = json!([{
         "op": "replace",
         "path": "/spec/endpoints/0/tlsConfig/ca/secret/name",

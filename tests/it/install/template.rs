@@ -20,7 +20,7 @@ pub(super) fn optional(key: &str, path: &str) -> Value {
     ))
 }
 
-/// The same of a single word.
+/// A single word at `path` of the values, as an entry of a map; nothing when it is empty.
 pub(super) fn optional_word(key: &str, path: &str) -> Value {
     raw(format!("{{{{- with .Values.{path} }}}}\n{key}: {{{{ . | quote }}}}\n{{{{- end }}}}"))
 }
@@ -202,7 +202,7 @@ fn raw_lines(text: &mut String, indent: usize, lines: &str) {
         .replace("@0", &indent.to_string())
         .replace("@2", &(indent + STEP).to_string());
     for one in lines.lines() {
-        // What trims its own white space needs none.
+        // A line that trims its own white space needs none.
         line(text, if one.starts_with("{{-") { 0 } else { indent }, one);
     }
 }
@@ -221,7 +221,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// A quoted string of it: what looks like a number stays a word.
+/// An expression with a quoted result: what looks like a number stays a string.
 fn expression(text: &str) -> String {
     if text.starts_with("{{") && text.ends_with("}}") && text.matches("{{").count() == 1 {
         let inner = text.trim_start_matches("{{").trim_end_matches("}}").trim();

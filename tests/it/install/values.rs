@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{additions, chart};
 
-/// What may be chosen, at which place of the values.
+/// A setting that the user may choose, and its place in the values.
 struct Setting {
     path: String,
     /// JSON Schema of the value.
@@ -540,7 +540,7 @@ pub(super) fn schema() -> String {
             "then": {"properties": {"apiserver": {"properties": {"replicas": {"maximum": 1}}}}},
         },
         {"if": etcd(https), "then": etcd(named)},
-        // The CA without its certificate would be that of nobody.
+        // A caBundle means something only with the certificate that its CA signed.
         {
             "if": {"properties": {"tls": {"properties": {"caBundle": {"minLength": 1}}}}},
             "then": {"properties": {"tls": {"properties": {"secretName": {"minLength": 1}}}}},
@@ -563,7 +563,7 @@ fn write_schema(level: &[(String, Node)]) -> Value {
         };
         properties.insert(key.clone(), schema);
     }
-    // What the parents of subcharts hand down, and nothing that is merely misspelt.
+    // Parent charts hand `global` down; any other unknown value is refused as misspelt.
     if level.iter().any(|(key, _)| key == "image") {
         properties.insert("global".into(), json!({"type": "object"}));
     }

@@ -41,7 +41,7 @@ fn owners(object: &Value) -> Vec<String> {
         named.join(" ").trim_end().to_owned()
     };
     let mut owners: Vec<String> = entries.iter().map(named).collect();
-    // Otherwise they are in the order of their times.
+    // The server lists the owners in the order of their times.
     owners.sort_unstable();
     owners
 }
@@ -77,7 +77,7 @@ async fn what_is_applied_twice_is_written_once() {
 async fn a_pool_of_another_manager_is_a_conflict_until_forced() {
     let host = Host::start().await;
     host.with(APPLY, &pools(&json!([{"name": "a", "replicas": 1}]))).await;
-    // A pool of its own is in nobody's way.
+    // A manager that adds a pool of its own conflicts with no other manager.
     let other = cluster(&json!({"nodePools": [{"name": "b", "replicas": 1}]}));
     host.with(&format!("{APPLY} --field-manager other"), &other).await;
     let names = |object: &Value| {
@@ -94,7 +94,7 @@ async fn a_pool_of_another_manager_is_a_conflict_until_forced() {
     host.with(&format!("{command} --force-conflicts"), &more).await;
     let forced = shown(&host).await;
     assert_eq!(forced["spec"]["nodePools"][0]["replicas"], 3);
-    // What it applies no more, and nobody else, is gone.
+    // A pool that the manager applies no more, and no other manager owns, is gone.
     assert_eq!(names(&forced), ["a"]);
 }
 
@@ -132,7 +132,7 @@ async fn a_field_has_one_owner_under_both_of_its_names() {
     assert!(why.contains(text), "{why}");
     host.with(APPLY, &template("ssd")).await;
     assert_eq!(owners(&shown(&host).await), ["Apply kubectl", "Apply older"]);
-    // Now that two own it, one of them lets go of nothing.
+    // While two managers own the field, one that lets go of it does not remove it.
     let mut less = older.clone();
     less["spec"]["nodePools"][0].as_object_mut().unwrap().remove("nodeSelector");
     host.with(&command, &less.to_string()).await;

@@ -25,7 +25,7 @@ fn dying(folder: &Folder) -> thread::JoinHandle<()> {
     })
 }
 
-/// Exit code and what it says.
+/// The exit code of a command, and its standard output and error.
 #[expect(clippy::disallowed_methods, reason = "a test runs the built binary")]
 fn local(words: &[&str], folder: &Path) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_navigator"));

@@ -1,4 +1,4 @@
-//! What is left over goes, as it does on Kubernetes.
+//! Garbage collection on one host, as on Kubernetes.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ async fn a_namespace_is_emptied_and_ends() {
     let host = Host::start().await;
     let (node, _runtime) = host.carry_out();
     host.kubectl("create namespace shop").await;
-    // It takes a moment to end: what is beside it must not go before it did.
+    // The pod takes a moment to end; the other objects must not go before it.
     let does = "trap 'sleep 1; ls $NAVIGATOR_DATA_DIR >$NAVIGATOR_DATA_DIR/../../../end; exit 0' TERM; \
                 touch $NAVIGATOR_DATA_DIR/row";
     host.with("apply -f -", &set("shop", does).to_string()).await;
@@ -35,13 +35,13 @@ async fn a_namespace_is_emptied_and_ends() {
     for kind in ["sts", "pods", "pvc", "configmaps", "secrets", "events"] {
         assert_eq!(host.kubectl(&format!("get {kind} -n shop -o name")).await, "", "{kind}");
     }
-    // One of this name is new.
+    // A namespace of the same name can be made again, and begins empty.
     host.kubectl("create namespace shop").await;
     host.kubectl("create configmap settings -n shop --from-literal=a=c").await;
     node.stop().await;
 }
 
-/// Makes a ConfigMap; owners are names of others, and whether they wait for it.
+/// Makes a ConfigMap; owners are names of others, and whether their deletion waits for it.
 async fn owned(host: &Host, name: &str, owners: &[(&str, bool)], finalizer: Option<&str>) {
     let mut references = Vec::new();
     for (owner, waits) in owners {
@@ -58,7 +58,7 @@ async fn owned(host: &Host, name: &str, owners: &[(&str, bool)], finalizer: Opti
     host.with("apply -f -", &object.to_string()).await;
 }
 
-/// Those ConfigMaps that are there, waited for.
+/// Waits until exactly these ConfigMaps are left.
 async fn left(host: &Host, wanted: &[&str]) {
     until("what is left", PATIENCE, async || {
         let all = host.kubectl("get configmaps -o name").await;
@@ -88,7 +88,7 @@ async fn an_owner_waits_for_what_it_owns_where_it_is_asked_to() {
     let owner = host.json("get configmap owner").await;
     assert_eq!(owner["metadata"]["finalizers"], json!(["foregroundDeletion"]));
     release(&host, "held").await;
-    // It does not wait for one that does not block it.
+    // The owner does not wait for a dependent that does not block its deletion.
     left(&host, &["free", "other", "shared"]).await;
     release(&host, "free").await;
     left(&host, &["other", "shared"]).await;
@@ -123,7 +123,7 @@ async fn an_owner_lets_go_of_what_it_owns_where_it_is_asked_to() {
     let after = until("a pod that runs", PATIENCE, running).await;
     assert_eq!(after["uid"], before["uid"], "it was let alone");
     assert_eq!(after.get("ownerReferences"), None);
-    // A set of this name takes it up again.
+    // A new set of this name adopts the pod.
     host.with("apply -f -", &set("default", "").to_string()).await;
     let uid = host.json("get statefulset demo").await["metadata"]["uid"].clone();
     let adopted = until("a pod with an owner", PATIENCE, async || {

@@ -79,8 +79,8 @@ impl Host {
         runtime
     }
 
-    /// Carries out pods, with a program that only stands for ours, until the runtime's end. What
-    /// runs then goes on running.
+    /// Runs a node on this host, with a program that only stands for ours, until the runtime's end.
+    /// The pods' processes go on after it.
     pub(crate) fn carry_out(&self) -> (Node, Runtime) {
         let runtime = Runtime::new();
         let home = self.folder.join("homes/one");
@@ -113,7 +113,7 @@ impl Host {
         (node, runtime)
     }
 
-    /// A file with the credentials of somebody.
+    /// A kubeconfig with the credentials of this identity.
     pub(crate) fn credentials(&self, who: &Identity) -> PathBuf {
         let path = self.folder.join("somebody.kubeconfig");
         std::fs::write(&path, self.server.kubeconfig(who)).unwrap();
@@ -128,7 +128,7 @@ impl Host {
     #[expect(clippy::disallowed_methods, reason = "kubectl is a child of the test")]
     pub(crate) fn command_as(&self, kubeconfig: &Path, arguments: &str) -> Command {
         let mut command = Command::new(kubectl());
-        // What it found out about the server is this host's, and no other's.
+        // kubectl keeps what it discovers below HOME, which no other host shares.
         command.env_clear().env("HOME", &self.folder).arg("--kubeconfig").arg(kubeconfig);
         command.args(arguments.split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -49,7 +49,7 @@ subjects:
 - {kind: ServiceAccount, name: demo}
 "#;
 
-/// A pod of this name and uid, as one that runs in it.
+/// The identity of a pod of this name and uid.
 fn pod(name: &str, uid: &Value) -> Identity {
     Identity::Pod {
         namespace: "default".into(),
@@ -99,7 +99,7 @@ async fn kubectl_gets_applies_patches_and_deletes() {
     assert!(gone.contains("(NotFound)"), "{gone}");
 }
 
-/// What a kubectl that goes on prints, line by line; it is ended with this.
+/// The output of a kubectl that goes on, line by line; kubectl is ended with this.
 struct Lines {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -120,7 +120,7 @@ impl Lines {
         Self { child, lines }
     }
 
-    /// Waits for the end of what it prints.
+    /// Waits for the end of kubectl's output.
     fn end(&self) {
         let more = self.lines.recv_timeout(PATIENCE);
         assert_eq!(more, Err(mpsc::RecvTimeoutError::Disconnected));
@@ -250,7 +250,7 @@ async fn the_controller_makes_what_a_cluster_needs_and_then_is_quiet() {
     let rows = host.kubectl("get statefulsets").await;
     assert!(rows.contains("cass-demo-a   0/1"), "{rows}");
 
-    // What somebody changes is put back, and what an apply said before and says no more is gone.
+    // The controller puts back what a user changed, and removes what it applies no more.
     host.kubectl(
         "patch service cass-demo-nodes -p {\"spec\":{\"publishNotReadyAddresses\":false}}",
     )
@@ -345,7 +345,7 @@ async fn a_running_pod_has_its_time_to_end() {
     let going = host.json("get pod a").await;
     assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 30);
     assert!(host.kubectl("get pod a").await.contains("Terminating"));
-    // What runs it reports while it ends.
+    // The node still reports while the pod ends.
     let status = r#"patch pod a --subresource=status -p {"status":{"phase":"Running"}}"#;
     host.kubectl(status).await;
     host.kubectl("delete pod a --wait=false --grace-period=5").await;
@@ -355,7 +355,7 @@ async fn a_running_pod_has_its_time_to_end() {
     host.kubectl("delete pod a --force --grace-period=0 --timeout=60s").await;
     assert!(host.refused("get pod a").await.contains("NotFound"));
 
-    // One that runs nowhere has nothing to end.
+    // A pod that runs on no node has nothing to end.
     host.with("apply -f -", &POD.replace("nodeName: here", "restartPolicy: Never")).await;
     host.kubectl("delete pod a --timeout=60s").await;
 }
@@ -445,7 +445,7 @@ async fn a_log_that_lost_its_beginning_goes_on() {
         assert!(all == lines(20_001 - left..20_001), "{}", &all[..200]);
     }
     assert_eq!(host.kubectl("logs a -c main --tail=2").await, lines(19_999..20_001));
-    // As where a file system knows no holes.
+    // A log is emptied like this on a file system without holes.
     std::fs::File::options().write(true).truncate(true).open(&file).unwrap();
     append("anew\n");
     assert_eq!(followed.next(), "anew");

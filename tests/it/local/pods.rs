@@ -148,7 +148,7 @@ async fn a_container_that_ends_comes_again_at_once_and_then_after_ten_seconds() 
     node.stop().await;
 }
 
-/// As one whose daemon is there: a database that is killed has to be repaired.
+/// Such a pod is asked to end, as any other: a database that is killed has to be repaired.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_went_while_no_daemon_was_there_is_asked_to_end() {
     let host = Host::start().await;
@@ -184,7 +184,7 @@ async fn a_claim_that_is_deleted_with_its_pod_is_made_anew() {
     let uid = claim().await["metadata"]["uid"].clone();
     let row = host.folder.join("claims/default/data-demo-0/row");
     std::fs::write(&row, "old").unwrap();
-    // Somebody else holds it for a while: until then there must be no pod that uses it again.
+    // Another finalizer holds the claim for a while: until it goes, no new pod may use the claim.
     let held = r#"patch pvc data-demo-0 --type json -p [{"op":"add","path":"/metadata/finalizers/-","value":"example.org/held"}]"#;
     host.kubectl(held).await;
     host.kubectl("delete pvc data-demo-0 --wait=false").await;
@@ -235,7 +235,7 @@ async fn a_pod_waits_for_what_it_takes_from_secrets_and_config_maps() {
     add(&mut set, "envFrom", &json!([{"configMapRef": {"name": "settings"}}]));
     add(&mut set, "volumeMounts", &json!([{"name": "keys", "mountPath": "/keys"}]));
     add_volume(&mut set, json!({"name": "keys", "secret": {"secretName": "keys"}}));
-    // Of what is not run nobody needs anything.
+    // No program here needs a volume of a container that is not run.
     add_volume(&mut set, json!({"name": "other", "nfs": {"server": "a", "path": "/"}}));
     let containers = set["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
     containers.push(json!({
@@ -269,7 +269,7 @@ async fn a_pod_waits_for_what_it_takes_from_secrets_and_config_maps() {
     assert!(events.contains("NotMounted") && events.contains(&told), "{events}");
     let status = host.json("get pod demo-0").await["status"].clone();
     assert_eq!(status["containerStatuses"][1]["state"]["waiting"]["reason"], "NotRun");
-    // What is new is told to the next life.
+    // The pod's next container is told the new values.
     host.kubectl("delete configmap settings").await;
     host.kubectl("create configmap settings --from-literal=SIZE=4").await;
     host.kubectl("delete pod demo-0 --timeout=60s").await;
@@ -296,7 +296,7 @@ async fn a_pod_with_a_volume_that_is_not_served_stays_pending_and_says_why() {
     assert_eq!(status["state"]["waiting"]["message"], why);
     let rows = host.kubectl("get pods").await;
     assert!(rows.contains("demo-0   0/1     FailedMount"), "{rows}");
-    // Nothing of it holds its end up.
+    // A pod that waits for a volume can end at once.
     host.kubectl("delete pod demo-0 --timeout=60s").await;
     node.stop().await;
 }
@@ -318,7 +318,7 @@ async fn a_rollout_is_followed_to_its_end() {
     assert!(done.contains("complete"), "{done}");
     let after = [uid("demo-0").await, uid("demo-1").await];
     assert!(before[0] != after[0] && before[1] != after[1], "{before:?} {after:?}");
-    // Of a set whose pods are replaced by others than its controller there is no such thing.
+    // A set with OnDelete has no rollout: its controller does not replace pods.
     host.kubectl(r#"patch statefulset demo -p {"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}"#)
         .await;
     let refused = host.refused("rollout status statefulset demo").await;

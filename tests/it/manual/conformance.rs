@@ -14,7 +14,7 @@ enum Verdict {
     /// Shown, but we differ in a point, or no test shows all of it.
     ShownBut,
     Not,
-    /// Somebody is at it.
+    /// Work on this line has begun.
     InWork,
 }
 

@@ -32,7 +32,7 @@ impl Alone {
         self.seat.start_with(&["--config".as_ref(), self.file(wanted).as_ref()])
     }
 
-    /// Starts it in a mount namespace of its own, after commands of a shell.
+    /// Starts the pilot in a mount namespace of its own, after commands of a shell.
     pub(super) fn start_after(&self, preparation: &str) -> Running {
         let file = self.file(&ring::phase("Running"));
         self.seat.start_after(preparation, &["--config".as_ref(), file.as_ref()])
@@ -50,7 +50,7 @@ impl Alone {
         file
     }
 
-    /// Waits until readiness is answered so.
+    /// Waits until the readiness probe answers this code and word.
     pub(super) async fn until(&self, code: u16, word: &str) {
         self.seat.until(code, word, PATIENCE).await;
     }

@@ -1,4 +1,4 @@
-//! The control plane goes away and comes back: databases do not notice, and nobody storms it.
+//! The control plane goes away and comes back: databases do not notice, and pilots do not storm it.
 
 use std::{
     rc::Rc,
@@ -48,7 +48,7 @@ async fn a_node_that_ran_before_starts_while_the_api_is_away() {
     assert_eq!(running.stop(PATIENCE).await, 0);
 }
 
-/// Its ServiceAccount is deleted and made again: the token is nobody's until kubelet renews it.
+/// The pilot's ServiceAccount is deleted and made again: its token is dead until kubelet renews it.
 #[tokio::test]
 async fn a_pilot_whose_token_is_dead_says_so_and_its_database_runs_on() {
     let bed = Bed::start().await;
@@ -88,9 +88,9 @@ async fn an_api_that_is_away_stops_no_database_and_is_not_stormed() {
     bed.kill_server();
     signal(pids[1], Signal::SIGKILL);
     tokio::time::sleep(AWAY).await;
-    // A busy machine may have slept longer, which would be time for more of them.
+    // A busy machine may have slept longer, so only tries of this time count.
     let tries = bed.world.kube.asked_between(gone, gone + AWAY);
-    // Each pilot: tries ever further apart, the same for all its loops.
+    // The pauses between a pilot's tries grow, and all its loops share them.
     assert!(tries.len() <= 3 * 9, "{} tries: {tries:#?}", tries.len());
     trio.seat(1).until(200, "Running", PATIENCE).await;
     for (at, pid) in pids.iter().enumerate() {
@@ -126,7 +126,7 @@ async fn an_api_that_is_away_stops_no_database_and_is_not_stormed() {
     trio.stop_all().await;
 }
 
-/// Pauses of up to 1, 2, 4 and 8 s begin in it.
+/// A time in which pauses of up to 1, 2, 4 and 8 s begin.
 const SHORT: Duration = Duration::from_secs(12);
 
 #[tokio::test]

@@ -51,7 +51,8 @@ async fn a_rejected_configuration_leaves_the_running_database_alone() {
     };
     let before = rendered();
 
-    // A bad one is told at once, and even a restart that is asked for does not stop the node.
+    // A bad configuration is reported at once, and even a restart that is asked for does not stop
+    // the node.
     bed.change(NAME, heap("two", "64Mi")).await;
     let told = judged(&bed, "False", "ConfigRejected").await;
     let (_, _, why) = condition(&told, "ConfigApplied").unwrap();
@@ -62,14 +63,14 @@ async fn a_rejected_configuration_leaves_the_running_database_alone() {
     assert_eq!(told.status.phase, Some(PilotPhase::Running));
     assert_eq!((pilot.database(), rendered()), (Some(first), before));
 
-    // The good one that follows is taken, and the restart is made up for.
+    // The good configuration that follows is taken, and the restart is made up for.
     bed.change(NAME, heap("three", "400Mi")).await;
     judged(&bed, "True", "ConfigCurrent").await;
     let second = running(&bed, &pilot).await;
     assert_ne!(first, second);
     assert_ne!(rendered(), before);
 
-    // A good one alone waits for a restart.
+    // A good configuration alone waits for a restart.
     bed.change(NAME, heap("four", "500Mi")).await;
     judged(&bed, "False", "RestartPending").await;
     assert_eq!(pilot.database(), Some(second));
@@ -86,7 +87,7 @@ async fn another_cluster_name_is_refused_while_the_node_runs() {
     let first = running(&bed, &pilot).await;
     judged(&bed, "True", "ConfigCurrent").await;
 
-    // Its data are another cluster's then: a restart would only take the node away.
+    // The data would be another cluster's then: a restart would only take the node away.
     let other =
         json!({"cassandra": {"clusterName": "other"}, "restartedAt": "2026-01-01T00:00:00Z"});
     bed.change(NAME, other).await;

@@ -36,7 +36,7 @@ async fn every_gauge_that_the_page_names_is_told() {
     let pilot = node.start(&phase("Running"));
     node.until(200, "Running").await;
     for name in documented_gauges() {
-        // A founder joined nobody.
+        // The founder of a ring has received no data.
         let expected = name != "navigator_cassandra_bootstrap_received_bytes";
         assert_eq!(node.seat.gauge(&format!("{name} ")).is_some(), expected, "{name}");
     }

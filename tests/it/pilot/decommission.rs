@@ -47,7 +47,7 @@ async fn a_decommission_that_is_killed_half_way_is_resumed_to_its_end() {
     })
     .await;
 
-    // The pilot, and the kernel takes the database along.
+    // The pilot is killed, and the kernel kills the database along with it.
     trio.kill(2).await;
     trio.start(2);
     noted(trio.seat(2), "leaving", 2).await;
@@ -56,7 +56,7 @@ async fn a_decommission_that_is_killed_half_way_is_resumed_to_its_end() {
     signal(database, Signal::SIGKILL);
     noted(trio.seat(2), "leaving", 3).await;
 
-    // Both, the database first.
+    // Both are killed, the database first.
     signal(trio.database(2).unwrap(), Signal::SIGKILL);
     trio.kill(2).await;
     trio.start(2);
@@ -70,7 +70,7 @@ async fn a_decommission_that_is_killed_half_way_is_resumed_to_its_end() {
     assert_eq!(ring.wrongs(), [""; 0]);
     assert_eq!(trio.database(2), None);
 
-    // Its end is known to every later pilot.
+    // Every later pilot knows that the node has left.
     let starts = ring::count(trio.seat(2), "start");
     trio.kill(2).await;
     trio.start(2);
@@ -121,7 +121,7 @@ async fn a_decommission_is_refused_with_the_reason_and_can_be_taken_back_until_i
     decommissioned(&bed, &seat.name, "False", why).await;
     assert_eq!(seat.get(12001).unwrap().0, 200, "it serves on");
 
-    // Taken back, and asked again: room is missing now.
+    // The departure is taken back and asked for again: now room is missing.
     bed.change(&seat.name, phase("Running")).await;
     bed.phase(&seat.name, "Running", PATIENCE).await;
     ring.set_keyspace("shop", 2);
@@ -130,7 +130,7 @@ async fn a_decommission_is_refused_with_the_reason_and_can_be_taken_back_until_i
     decommissioned(&bed, &seat.name, "False", "the other nodes have room for").await;
     assert_eq!(ring::count(seat, "leaving"), 0);
 
-    // Mended: it begins, and from then on there is no way back.
+    // With room the departure begins, and from then on there is no way back.
     ring::set(seat, "stuck-streams", "");
     ring::set(seat, "load", "1000");
     noted(seat, "leaving", 1).await;

@@ -60,7 +60,7 @@ async fn each_turn_of_a_nodes_life_is_told_once() {
     assert_eq!(one["reportingController"], "generic-pilot", "{one}");
     assert_eq!(one["regarding"]["uid"], bed.pilot(&seat.name).await.metadata.uid.unwrap(), "{one}");
 
-    // Killed together with its database: the next pilot tells it.
+    // The pilot is killed together with its database: the next pilot reports it.
     running.kill();
     let next = seat.start(&credentials);
     is_told(&bed, "Warning ProcessExited", 1).await;

@@ -23,7 +23,7 @@ async fn a_database_that_died_on_a_full_volume_comes_back_when_there_is_room() {
     pilot.says("Data volume is full", PATIENCE).await;
     node.until(200, "Running").await;
 
-    // What a real one does of its own accord.
+    // A real database ends by itself on a full volume.
     signal(pilot.database().unwrap(), Signal::SIGKILL);
     node.until(503, "Failed").await;
     pilot.says("of the 64 MiB that a start needs", PATIENCE).await;
@@ -33,7 +33,7 @@ async fn a_database_that_died_on_a_full_volume_comes_back_when_there_is_room() {
     assert_eq!(pilot.stop(PATIENCE).await, 0);
 }
 
-/// Leaving is a way out of a full disk, and that it left must be on it.
+/// Leaving is a way out of a full disk, and the record that the node left must fit on it.
 #[tokio::test]
 async fn a_full_volume_takes_what_must_be_written_down() {
     let bed = Rc::new(Bed::start().await);

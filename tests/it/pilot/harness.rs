@@ -68,7 +68,7 @@ pub(crate) fn wait_for<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     told(process::wait_for(DEADLINE, what, probe))
 }
 
-/// The same with another deadline.
+/// As [`wait_for`], with another deadline.
 pub(crate) fn until<T>(deadline: Duration, what: &str, probe: impl FnMut() -> Option<T>) -> T {
     told(process::wait_for(deadline, what, probe))
 }

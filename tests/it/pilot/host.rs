@@ -46,7 +46,7 @@ async fn the_same_file_serves_alone_and_with_an_api_whose_spec_rules() {
     bed.world.kube.allow(&account(&seat.name), "create", "pilots");
     let way = [alone[0], alone[1], "--kubeconfig".as_ref(), credentials.as_os_str()];
     let running = seat.start_with(&way);
-    // Its data make it a member, so the cluster is founded once only.
+    // The node's data make it a member, so the cluster is founded once only.
     bed.phase(&seat.name, "Running", PATIENCE).await;
     assert_eq!(ring.foundings().len(), 1);
     let made = bed.pilot(&seat.name).await;
@@ -55,7 +55,7 @@ async fn the_same_file_serves_alone_and_with_an_api_whose_spec_rules() {
     bed.phase(&seat.name, "Stopped", PATIENCE).await;
     assert_eq!(running.stop(PATIENCE).await, 0);
 
-    // The file still says that it runs.
+    // The file still says that the node runs; the Pilot at the API counts.
     let running = seat.start_with(&way);
     bed.shows(&seat.name, "a heartbeat of the new pilot", PATIENCE, |pilot| {
         (pilot.status.last_heartbeat_time != made.status.last_heartbeat_time).then_some(())
@@ -64,7 +64,7 @@ async fn the_same_file_serves_alone_and_with_an_api_whose_spec_rules() {
     bed.phase(&seat.name, "Stopped", PATIENCE).await;
     assert_eq!(ring::count(&seat, "start"), 2);
 
-    // Deleted under a node that is there: made again as it was, and not as in the file.
+    // A Pilot that is deleted under its pilot is made again as it was, and not as in the file.
     bed.delete(&seat.name).await;
     let again = until("another Pilot of that name", PATIENCE, async || {
         let found = bed.pilots().get_opt(&seat.name).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_database_that_runs_as_another_user_owns_its_folders() {
         assert_eq!(running.stop(PATIENCE).await, 0);
         return;
     }
-    // What belongs to the script's own world, and not to the pilot's: the way there and its notes.
+    // The script's user must reach its own notes, which the pilot has no part in.
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
     for path in [root.path().join("ring"), seat.place.clone(), seat.place.join("switches")] {
         std::os::unix::fs::chown(path, Some(USER), Some(USER)).unwrap();

@@ -19,7 +19,7 @@ async fn node(bed: &Bed, address: [u8; 4], switches: &[&str]) -> (Seat, Running)
     patient_node(bed, address, switches, 10).await
 }
 
-/// The same with a silence of so many seconds.
+/// One running node that may be silent for so many seconds.
 async fn patient_node(
     bed: &Bed,
     address: [u8; 4],
@@ -56,7 +56,7 @@ fn hangs(seat: &Seat) -> String {
 async fn a_stopped_process_is_continued_and_not_restarted() {
     let bed = Bed::start().await;
     let (seat, running) = patient_node(&bed, [127, 0, 68, 1], &[], 3600).await;
-    // Takes effect while the database runs, and goes before the flag.
+    // The setting takes effect while the database runs, and goes before the flag.
     bed.change(&seat.name, json!({"pilotSettings": {"silenceLimitSeconds": 10}})).await;
     let database = running.database().unwrap();
     signal(database, Signal::SIGSTOP);

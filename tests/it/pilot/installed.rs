@@ -1,5 +1,5 @@
 //! `navigator install` over the program of a running pilot, as an ephemeral container does it, and
-//! what the Pilot says of that to whoever brought it.
+//! how the Pilot then reports the program that it runs.
 
 #![expect(clippy::disallowed_methods, reason = "tests start processes")]
 

@@ -20,7 +20,7 @@ async fn a_join_that_failed_is_begun_anew_and_ends_in_a_member() {
         pair.create(node).await;
         ring::set(pair.seat(node), "fail-join", "");
         pair.start(node);
-        // The first one founds, and joins nobody.
+        // The first node founds the ring, so it has no join that could fail.
         pair.phase(node, "Running").await;
     }
     let name = pair.name(1).to_owned();

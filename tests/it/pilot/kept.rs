@@ -84,7 +84,7 @@ async fn a_cluster_made_again_on_some_of_its_volumes_is_the_same_ring() {
     pair.nodes.create(0).await;
     pair.nodes.create(1).await;
     pair.nodes.start(0);
-    // It is alone and its volume is empty, and yet it does not found.
+    // The node is alone and its volume is empty, and yet it does not found.
     let told = pair.shows(0, "Ready", "Starting", "waits for cass-demo-a-1 to say").await;
     assert!(told.contains("nobody founds"), "{told}");
     pair.shows(0, "VolumeHoldsData", "Empty", "").await;
@@ -130,7 +130,7 @@ async fn a_volume_of_another_ring_is_refused_and_both_ways_on_lead_on() {
     pair.nodes.form().await;
     let former = pair.recorded().await.unwrap().id;
     pair.nodes.delete().await;
-    // Nobody speaks for the second volume when the first node founds.
+    // No pilot reports for the second volume when the first node founds a new ring.
     pair.nodes.lose(0);
     pair.ring.forget_members();
     pair.nodes.create(0).await;
@@ -156,10 +156,10 @@ async fn a_volume_of_another_ring_is_refused_and_both_ways_on_lead_on() {
     pair.nodes.bed.pilots().patch("cass-demo-a-1", &PatchParams::default(), &patch).await.unwrap();
     pair.runs(1).await;
     assert_eq!(pair.mark(1)["ring"], present);
-    // What that means is what the message says.
+    // As the condition's message warns, the adopted data mix two clusters.
     assert!(pair.ring.wrongs()[0].contains("two clusters"), "{:?}", pair.ring.wrongs());
 
-    // The other way: an empty node joins.
+    // The other way on: an empty node joins.
     pair.nodes.stop(1).await;
     pair.nodes.bed.delete("cass-demo-a-1").await;
     pair.nodes.lose(1);
@@ -184,7 +184,7 @@ async fn volumes_of_before_rings_had_ids_are_taken_into_their_ring_once() {
     pair.nodes.stop_all().await;
     pair.forget_ring(0);
     pair.forget_ring(1);
-    // The same cluster object: an upgrade.
+    // The cluster object stays: this is an upgrade.
     pair.nodes.start(0);
     pair.nodes.start(1);
     for node in 0..2 {
@@ -195,12 +195,12 @@ async fn volumes_of_before_rings_had_ids_are_taken_into_their_ring_once() {
         .await;
         pair.runs(node).await;
     }
-    // One that nobody started since, when the cluster is made again.
+    // A volume that no newer pilot has marked, when the cluster is made again.
     pair.nodes.delete().await;
     pair.forget_ring(0);
     pair.nodes.form().await;
     assert_eq!(pair.mark(0)["ring"], pair.mark(1)["ring"]);
-    // A cluster of that time has no record, when all its volumes were kept.
+    // A cluster of an older release has no record of its ring, when all its volumes were kept.
     pair.nodes.delete().await;
     pair.forget_ring(0);
     pair.forget_ring(1);
@@ -208,7 +208,7 @@ async fn volumes_of_before_rings_had_ids_are_taken_into_their_ring_once() {
     assert_eq!(pair.mark(0)["ring"], pair.mark(1)["ring"]);
     assert_eq!([pair.id(0), pair.id(1)], ids);
     assert_eq!(pair.ring.foundings().len(), 1);
-    // Whoever leads records the ring again, when the record is lost under a running cluster.
+    // The leader records the ring again when the record is lost under a running cluster.
     pair.nodes.bed.leases().delete(LEASE, &DeleteParams::default()).await.unwrap();
     let ring = pair.mark(0)["ring"].as_str().unwrap().to_owned();
     until("the ring is on record", PATIENCE, async || match pair.recorded().await {

@@ -77,7 +77,7 @@ async fn another_pilot_leads_when_the_leader_is_killed_or_stopped_and_a_woken_on
     })
     .await;
 
-    // One that ends frees the lease, and nobody waits for its expiry.
+    // A leader that ends frees the lease, so no other pilot waits for the lease to expire.
     let asked = Instant::now();
     nodes.stop(third).await;
     let (last, _) = next(&nodes, Some(third)).await;

@@ -51,7 +51,8 @@ async fn on_hosts_the_second_waits_until_the_first_has_ended() {
     assert_eq!(holder(&now), holder(&before));
     assert_eq!((ring::count(&first, "start"), ring::count(&first, "term")), (1, 0));
 
-    // In order: nobody needs to wait for signs of life then.
+    // A pilot that ends in order gives its name back: the other pilot need not wait until the last
+    // heartbeat is old.
     assert_eq!(running.stop(PATIENCE).await, 0);
     bed.shows(&first.name, "the second pilot", PATIENCE, |pilot| {
         holder(pilot).filter(|uid| Some(uid) != holder(&before).as_ref())
@@ -80,7 +81,7 @@ async fn a_pod_that_kubernetes_has_no_more_stops_its_database_and_reports_nothin
     bed.phase(name, "Running", PATIENCE).await;
     assert_eq!(holder(&bed.pilot(name).await).as_deref(), Some("old-uid"));
 
-    // By force, on a machine whose kubelet does not answer.
+    // The old pod was deleted by force, on a machine whose kubelet does not answer.
     bed.world.kube.put(pods, name, json!({"metadata": {"uid": "new-uid"}}));
     let successor = new.start(&credentials);
     let is_new = |pilot: &Pilot| (holder(pilot)? == "new-uid").then_some(());
@@ -95,7 +96,7 @@ async fn a_pod_that_kubernetes_has_no_more_stops_its_database_and_reports_nothin
     let (code, body) = old.get(12001).unwrap();
     assert_eq!(code, 503, "{body}");
 
-    // Not even a last word.
+    // The deposed pilot does not even write a last status.
     running.signal(Signal::SIGTERM);
     let before = bed.pilot(name).await.status;
     let mut running = running;

@@ -64,7 +64,7 @@ async fn a_stop_drains_then_asks_and_kills_two_seconds_before_the_end_of_the_gra
     assert_eq!(running.stop(PATIENCE).await, 137);
     let took = start.elapsed();
     assert!(took + Duration::from_secs(3) > GRACE, "killed after {took:?}");
-    // Not after the grace period that is the default.
+    // A kill after the default grace period would come later.
     assert!(took < Duration::from_secs(25), "killed after {took:?}");
     assert!(is_gone(database));
     let notes = ring::notes(&seat);

@@ -15,13 +15,13 @@ use crate::support::{
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const TOOK_OVER: &str = "Took over a running database";
-/// Beginnings anew in a row.
+/// How often in a row a pilot begins anew.
 const MOST: usize = 5;
 
 struct Node {
     bed: Bed,
     seat: Seat,
-    /// The pilot panics when it is there.
+    /// The pilot panics when this file is there.
     fault: PathBuf,
     running: Running,
     database: i32,
@@ -67,7 +67,7 @@ async fn a_pilot_that_panics_begins_anew_and_its_database_runs_on() {
         node.panic(what).await;
         node.began_anew(times).await;
     }
-    // It hears everything again: probes, the API, the database, signals.
+    // The pilot answers and hears everything again: probes, the API, the database, signals.
     assert_eq!(node.seat.get(12000).unwrap().0, 200);
     let name = &node.seat.name;
     node.bed.change(name, ring::phase("Stopped")).await;

@@ -1,4 +1,4 @@
-//! Whoever reads the pilot's log stalls: signals and deadlines are kept all the same.
+//! The reader of the pilot's log stalls: signals and deadlines are kept all the same.
 
 #![expect(clippy::disallowed_methods, reason = "tests start processes")]
 
@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::harness::{children, signal, wait_for};
 
-/// A pipe that nobody reads and that takes nothing more.
+/// A full pipe without a reader.
 fn full_pipe() -> (File, File) {
     let (from, to) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).unwrap();
     let (from, mut to) = (File::from(from), File::from(to));
@@ -50,7 +50,7 @@ fn a_log_that_nobody_reads_holds_up_no_deadline() {
         (ignored & (1 << 14) != 0).then_some(())
     });
     signal(pid, 15);
-    // It says that the command outlived its time, and then kills it.
+    // The pilot logs that the command outlived its time, and then kills it.
     let ended = wait_for("the pilot's end", || pilot.try_wait().unwrap());
     assert_eq!(ended.code().or(ended.signal()), Some(137));
 }

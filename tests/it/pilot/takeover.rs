@@ -24,7 +24,7 @@ use crate::support::{
     wait,
 };
 
-/// What the plan asks for.
+/// How many upgrades the plan asks for.
 const UPGRADES: usize = 100;
 
 /// A program file and what may take its place.
@@ -199,13 +199,13 @@ fn a_program_that_cannot_take_over_leaves_everything_as_it_was() {
         assert_eq!(running(pid), program, "{name}");
         wait_for("no helper", || (children(pid) == [child]).then_some(()));
         if round == 0 {
-            // With the source of random numbers, which the first token needed.
+            // The first token opens the source of random numbers, which stays open.
             files = open_files(pid);
         }
     }
     wait_for("the same number of open files", || (open_files(pid) == files).then_some(()));
     assert_eq!(fs::read_to_string(&log).unwrap().matches("cannot take over").count(), bad.len());
-    // A good one is still taken.
+    // A good program is still taken.
     programs.upgrade(pid, 0);
     assert_eq!(pilot.child(), child);
     pilot.signal(15);
@@ -280,7 +280,7 @@ async fn a_hundred_upgrades_of_a_database_pilot_keep_its_process_output_lock_and
     assert!(lines.len() > UPGRADES, "only {} lines", lines.len());
 }
 
-/// Once a database was asked how it is, its connections are there.
+/// Waits until the database was asked once, so that connections to it are open.
 async fn figures(node: &Alone) {
     wait::until("the figures", PATIENCE, async || {
         match node.seat.gauge("navigator_cassandra_live_nodes ") {
@@ -307,7 +307,7 @@ async fn on_restart_waits_for_the_end_of_the_database_and_never_is_never() {
         let database = pilot.database().unwrap();
         programs.put("odd");
         pilot.says(said, PATIENCE).await;
-        // It is looked at many times more.
+        // The pilot looks at the program many times more.
         node.until(200, "Running").await;
         assert_eq!(running(pilot.pid()), inode("even"), "{policy}");
         assert_eq!(pilot.database(), Some(database), "{policy}");

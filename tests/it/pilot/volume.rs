@@ -1,5 +1,5 @@
-//! A data volume that hangs under a running node, or before one starts: whoever opens a FIFO that
-//! nobody writes to waits for ever, as behind a dead file server.
+//! A data volume that hangs under a running node, or before one starts. A FIFO without a writer
+//! plays it: opening it waits for ever, as behind a dead file server.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::support::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lets whoever opens this file hang.
+/// Makes every open of this file hang.
 fn hang(file: &Path) {
     let fifo: PathBuf = file.with_extension("fifo");
     mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();

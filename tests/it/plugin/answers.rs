@@ -18,7 +18,7 @@ use crate::support::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An API, and a person who asks it.
+/// An API, and a user who asks it.
 pub(super) struct Person {
     pub(super) bed: Bed,
     pub(super) kubeconfig: PathBuf,
@@ -114,7 +114,7 @@ impl Person {
         }
     }
 
-    /// What a pilot would say of itself now.
+    /// Writes the status that a pilot would report now.
     async fn report(&self, pilot: &str, phase: &str, blockers: Value) {
         let now = k8s_openapi::jiff::Timestamp::now().strftime("%FT%TZ").to_string();
         let generation = self.bed.pilot(pilot).await.metadata.generation;
@@ -129,7 +129,7 @@ impl Person {
         self.bed.pilots().patch_status(pilot, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// What a controller would say of it.
+    /// Writes the status that a controller would report of a cluster.
     async fn judge(&self, name: &str, ready: bool) {
         let api = self.cassandras();
         let generation = api.get(name).await.unwrap().metadata.generation;
@@ -179,7 +179,7 @@ async fn status_ends_with_what_a_script_wants_to_know() {
     person.says(&["status", "demo", "-o", "yaml"]).await.with(0, "cluster:\n", "");
     person.says(&["status", "-A"]).await.with(0, "db          cassandracluster/demo", "");
     person.says(&["status", "demo", "-n", "navigator"]).await.with(1, "", "no cluster \"demo\"");
-    // A spec that nobody has seen is not what is Ready.
+    // A spec that the controller has not observed yet is not Ready.
     person.says(&["pause", "demo"]).await.with(0, "paused", "");
     person.says(&["status", "demo"]).await.with(3, "Ready as of an earlier spec", "");
     // The API away, in each of the ways in which it can be.
@@ -291,7 +291,7 @@ async fn one_node_is_fenced_freed_and_restarted() {
     person.report("cass-demo-ring-1", "Running", json!([])).await;
     person.says(&["predicates", "demo"]).await.with(0, "every node may stop now", "");
 
-    // The pilot does as it is told.
+    // The test plays the pilot, which does as its spec says.
     let (done, pilot) = (person.says(&["restart", "demo", "ring-1"]), "cass-demo-ring-1");
     let obey = async {
         for (wanted, then) in [("Fenced", "Fenced"), ("Running", "Running")] {
@@ -310,7 +310,7 @@ async fn one_node_is_fenced_freed_and_restarted() {
         "cass-demo-ring-1 stops\ncass-demo-ring-1 starts\n",
     );
 
-    // One that does not stop is let go again.
+    // A node that does not stop in time is let go again.
     let late = person.says(&["restart", "demo", "ring-0", "--deadline", "1"]).await;
     late.with(3, "", "cass-demo-ring-0 took longer than --deadline; it is Running: told");
     assert_eq!(phase("cass-demo-ring-0").await, "Running");
@@ -486,7 +486,7 @@ async fn a_report_holds_what_there_is_and_no_secrets() {
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
 }
 
-/// What tar, another's program, makes of an archive.
+/// The output of tar, an independent program, for an archive.
 #[expect(clippy::disallowed_methods, reason = "a test runs tar")]
 fn tar(flags: &[&str], packed: &[u8]) -> String {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -561,7 +561,7 @@ async fn a_shell_becomes_kubectl_exec_into_the_first_ready_node() {
     let person = Person::new().await;
     person.cluster("demo", 2).await;
     person.report("cass-demo-ring-0", "Starting", json!([])).await;
-    // A kubectl that says what it was asked.
+    // A kubectl that prints its arguments.
     let fake = person.folder().join("bin/kubectl");
     std::fs::create_dir_all(fake.parent().unwrap()).unwrap();
     std::fs::write(&fake, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n").unwrap();

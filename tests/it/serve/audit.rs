@@ -121,7 +121,7 @@ async fn a_request_is_recorded_at_the_level_and_the_stages_of_its_rule() {
     send(&client, "stranger", "DELETE", &path, String::new()).await;
     let watch = format!("{PILOTS}?watch=true&timeoutSeconds=1");
     assert_eq!(send(&client, "both", "GET", &watch, String::new()).await.status, 200);
-    // The front proxy names nobody.
+    // The front proxy names no user here.
     assert_eq!(client.get(&path).await.status, 401);
 
     let expected = [
@@ -144,7 +144,7 @@ async fn a_request_is_recorded_at_the_level_and_the_stages_of_its_rule() {
     server
         .until("every line", async || {
             let mut found: Vec<_> = json_lines(&trail).iter().map(describe).collect();
-            // The end of a watch is when its connection lets go of it.
+            // A watch's line comes when its connection lets go of it, so the order may differ.
             found.sort();
             let mut expected = expected.to_vec();
             expected.sort_unstable();
@@ -262,7 +262,7 @@ async fn a_full_disk_fails_requests_only_where_that_was_asked_for() {
     }
 }
 
-/// What a webhook of others was sent.
+/// What an audit webhook was sent.
 #[derive(Clone, Default)]
 struct Hook {
     events: Arc<Mutex<Vec<Value>>>,
@@ -351,7 +351,7 @@ async fn everything_has_arrived_when_the_server_has_ended() {
 async fn a_webhook_that_hangs_costs_requests_nothing() {
     const WRITES: u64 = 60;
     let world = World::new().await;
-    // Connections are accepted by the kernel, and nobody reads.
+    // The kernel accepts connections, and no process reads them.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = config_of(&world, &format!("http://{}", silent.local_addr().unwrap()));
     let (mut server, client) = served(
@@ -363,11 +363,11 @@ async fn a_webhook_that_hangs_costs_requests_nothing() {
     for number in 0..WRITES {
         assert_eq!(create(&client, "metadata", &format!("p{number}")).await.status, 201);
     }
-    // Who waited for the webhook, which has 30 s to answer 16 at a time, would have taken 90 s.
+    // Requests that wait for the webhook, which has 30 s to answer 16 at a time, would take 90 s.
     assert!(begun.elapsed() < Duration::from_secs(80), "{:?}", begun.elapsed());
     // 16 are under way, one waits to be, and 10 are in the buffer.
     let lost = metric(&client, "apiserver_audit_error_total{plugin=\"buffered\"}").await;
-    // Of a busy machine some are given up meanwhile, and others have their places.
+    // On a busy machine some events are given up meanwhile, and others take their places.
     let rounds = 1 + begun.elapsed().as_secs() / 30;
     assert!((WRITES.saturating_sub(27 * rounds)..WRITES).contains(&lost), "{lost}");
     assert_eq!(metric(&client, "apiserver_audit_event_total").await, WRITES);

@@ -1,4 +1,4 @@
-//! Thirty ways to introduce oneself, and who one is then.
+//! Thirty ways to authenticate, and the user that each of them gives.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| World {
     strangers: Ca::new("strange-ca"),
 });
 
-/// `good` is a pod's token, `bad` is nobody's, `down` finds kube-apiserver down.
+/// `good` is a pod's token, `bad` is an invalid token, `down` finds kube-apiserver down.
 struct Tokens;
 
 impl ReviewTokens for Tokens {
@@ -224,7 +224,7 @@ async fn a_client_certificate_names_a_user_and_itself() {
     let presented = Presented::new(WORLD.clients.issue_with_uid("jane", "u-1").chain);
     let user = authenticator.authenticate(&presented, &mut HeaderMap::new()).await.unwrap();
     assert_eq!(user.uid.as_deref(), Some("u-1"));
-    // Without a common name it is nobody's, and who shows it is not anonymous either.
+    // A certificate without a common name has no user, and its client is not anonymous either.
     let nameless = WORLD.clients.issue("", &["dev"]);
     assert_eq!(who(&authenticator, Some(&nameless), "").await, "-");
 }
@@ -340,7 +340,7 @@ fn one_key_under_two_certificates_is_one_ca() {
     assert!(error.contains("any client could then vouch for any user"), "{error}");
 }
 
-/// One that is expensive to judge is not looked at, and what failed once is not judged again.
+/// A long chain is expensive to verify, so it is not. A chain that failed is not verified again.
 #[tokio::test]
 async fn a_long_chain_is_refused_before_it_is_judged() {
     let authenticator = authenticator(&config(&WORLD));

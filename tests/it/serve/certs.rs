@@ -23,7 +23,7 @@ use crate::support::pki::{Ca, Identity};
 
 const NAME: &str = "navigator-apiserver.navigator.svc";
 
-/// What the two agreed upon: version, cipher, protocol.
+/// What client and server agreed upon: version, cipher, protocol.
 type Agreed = (ProtocolVersion, CipherSuite, Option<Vec<u8>>);
 
 struct Asked<'a> {
@@ -72,7 +72,7 @@ async fn both_versions_and_both_protocols_are_spoken_with_whatever_certificate()
     let pem = ca.serving(&[NAME.to_owned()]);
     let serving = Arc::new(Serving::new(Arc::new(Metrics::new())));
     serving.swap(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
-    // Who that is each request finds out; the handshake takes anybody.
+    // The handshake takes any client certificate; each request finds out whose it is.
     let stranger = Ca::new("strange-ca").issue("jane", &[]);
     // The client would rather have 256 bits; Go's servers would not.
     for (version, agreed, cipher) in [
@@ -116,7 +116,7 @@ async fn flags_narrow_versions_suites_and_protocols() {
             &TLS12,
             Some((CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, "h2")),
         ),
-        // Suites of TLS 1.3 are not chosen by anybody, as in Go.
+        // As in Go, the flag does not choose suites of TLS 1.3.
         (suites(&[chacha]), &TLS13, Some((CipherSuite::TLS13_AES_128_GCM_SHA256, "h2"))),
         (suites(&["TLS_AES_256_GCM_SHA384"]), &TLS12, None),
         (only_http1, &TLS13, Some((CipherSuite::TLS13_AES_128_GCM_SHA256, "http/1.1"))),

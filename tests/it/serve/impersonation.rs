@@ -1,4 +1,4 @@
-//! Requests in another user's name: who may, as whom they go on, and what is recorded.
+//! Requests in another user's name: who may send them, as whom they go on, and what is recorded.
 
 use http::Request;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ async fn who_may_be_another_user_is_that_user_and_the_trail_names_both() {
         ),
     ];
     for (name, headers, expected) in rows {
-        // Whose rights count is whom the request is in the name of.
+        // The rights of the impersonated user count.
         let refused = list(&admin, &headers).await;
         assert_eq!(refused.status, 403, "{refused:?}");
         let text = format!("User {name:?} cannot list resource");
@@ -103,7 +103,7 @@ async fn who_may_be_another_user_is_that_user_and_the_trail_names_both() {
     world.kube.allow("jim", "list", "pilots");
     let served = list(&admin, &[user("jim")]).await;
     assert_eq!(served.status, 200, "{served:?}");
-    // In nobody's name it is the sender's own.
+    // With an empty name, the request is the sender's own.
     let own = list(&admin, &[user(""), ("Impersonate-Other", "x")]).await;
     assert!(own.body.contains("User \\\"admin\\\" cannot list"), "{own:?}");
     assert!(json_lines(&trail).pop().unwrap()["impersonatedUser"].is_null());
@@ -186,7 +186,7 @@ async fn who_may_not_be_another_user_learns_why_wherever_the_request_comes_from(
          impersonating a user\n"
     );
     assert_eq!(refused.body, expected);
-    // Nobody is asked about what a credential that is bad wants to be.
+    // A bad credential is refused before a review of the user that it wants to be.
     let nobody = list(&proxied, &[("Impersonate-User", "half")]).await;
     assert_eq!(nobody.status, 401, "{nobody:?}");
 }

@@ -1,5 +1,5 @@
 //! Hostile load on the real binary in a container's memory: every row of the table is what
-//! somebody with few rights can send. Meanwhile a second client gets its answers.
+//! a user with few rights can send. Meanwhile a second client gets its answers.
 
 mod full;
 mod readers;
@@ -38,7 +38,7 @@ const MEMORY: u64 = 256 << 20;
 /// answer; one in twenty may cost more. On a machine that does other things too, this says more
 /// than the time that it takes.
 const SPENT: Duration = Duration::from_secs(2);
-/// And the time: a server that does nothing meanwhile holds others up, too.
+/// How long an answer may take: a server that does nothing meanwhile holds others up, too.
 const ANSWER: Duration = Duration::from_secs(10);
 
 const CLUSTERS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/cassandraclusters";
@@ -56,7 +56,7 @@ struct Siege {
     world: World,
     server: Server,
     group: Cgroup,
-    /// What the second client had to wait for.
+    /// Answers that the second client had to wait for.
     answers: Mutex<Vec<Answer>>,
 }
 
@@ -83,7 +83,7 @@ impl Siege {
         Self::begin_with(&[]).await
     }
 
-    /// With more flags; `{trail}` is a file in the folder of this world.
+    /// A server with more flags; `{trail}` is a file in the folder of this world.
     async fn begin_with(flags: &[&str]) -> Self {
         Self::begin_in(World::new().await, flags).await
     }
@@ -157,7 +157,7 @@ impl Siege {
         slowest
     }
 
-    /// The second client was answered soon, all the while.
+    /// Checks that the second client was answered soon, all the while.
     fn end(self) {
         let answers = self.answers.into_inner().unwrap();
         let late = answers.iter().filter(|answer| answer.is_late());
@@ -181,7 +181,7 @@ impl Siege {
     }
 }
 
-/// What a pilot says of itself.
+/// A status report of a pilot.
 fn report(time: usize) -> Request<String> {
     let body = json!({"status": {"message": format!("report {time}")}});
     as_user(Request::patch(format!("{PILOTS}/a/status")), PILOT)
@@ -247,13 +247,13 @@ async fn hostile_load_neither_ends_the_server_nor_holds_others_up() {
     large_lists(&siege).await;
     Box::pin(hostile_connections(&siege)).await;
 
-    // What people mean still passes.
+    // A large cluster that a user may mean still passes.
     let codes = siege.row("a large cluster", siege.send(1, || post(&large_cluster("large")))).await;
     assert_eq!(codes, [201]);
     siege.end();
 }
 
-/// What is refused however little memory it takes: name, body, the code.
+/// Bodies that are refused however little memory they take: name, body, codes.
 fn hostile_bodies() -> Vec<(&'static str, String, Vec<u16>)> {
     let long = "k".repeat(3000);
     let longest = "k".repeat(2 * MIB);
@@ -336,7 +336,7 @@ fn hostile_yaml() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Eight of each at once. Too many large ones at a time are turned away (429).
+/// Sends eight of each body at once. Too many large ones at a time are turned away (429).
 async fn send_all(siege: &Siege) {
     for (name, body, expected) in hostile_bodies() {
         let codes = siege.row(name, siege.send(8, || post(&body))).await;
@@ -353,7 +353,7 @@ async fn send_all(siege: &Siege) {
     }
 }
 
-/// What is measured here is measured with what the manifest sets.
+/// The measurements of this file are made with what the manifest sets.
 #[tokio::test]
 async fn a_server_under_load_runs_in_the_environment_of_the_manifest() {
     let manifest = fs::read_to_string("deploy/navigator.yaml").unwrap();
@@ -375,7 +375,8 @@ async fn a_server_under_load_runs_in_the_environment_of_the_manifest() {
     assert_eq!(found, set);
 }
 
-/// Each in a server of its own, so that no memory that another one left behind is counted as free.
+/// Each request has a server of its own, so that no memory that another one left behind is counted
+/// as free.
 #[tokio::test]
 async fn one_request_costs_at_most_24_mib_whatever_is_in_its_body() {
     let bodies = hostile_bodies().into_iter().map(|(name, body, _)| (name, post(&body)));
@@ -387,7 +388,8 @@ async fn one_request_costs_at_most_24_mib_whatever_is_in_its_body() {
         let siege = Siege::begin().await;
         costs.push(cost_of_one(name, &siege.world, &siege.server, request).await);
     }
-    // The most that one may hold: as it was, the change, and as it is to be.
+    // The most that one request may hold: the object as it was, the change, and the object as it is
+    // to be.
     let Siege { world, server, group, .. } = Siege::begin().await;
     let client = Client::new(server.address, Some(&world.proxy()), None);
     assert_eq!(client.send(post(&large_cluster("large"))).await.unwrap().status, 201);
@@ -414,7 +416,7 @@ async fn cost_of_one(
 ) -> (i64, &'static str) {
     let pid = server.pid();
     let client = Client::new(server.address, Some(&world.proxy()), None);
-    // What is made once is no request's.
+    // What the server makes once is no request's cost.
     for again in [post("[]"), post_yaml("[]"), json_patch("[]")] {
         client.send(again).await.unwrap();
     }
@@ -434,7 +436,7 @@ fn memory(pid: u32, what: &str) -> i64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Many who ask for large lists: compressed, as Tables, and without reading them.
+/// Many clients ask for large lists: compressed, as Tables, and without reading them.
 async fn large_lists(siege: &Siege) {
     for at in 0..10 {
         let made = siege.client().send(post(&large_cluster(&format!("c{at}")))).await.unwrap();
@@ -491,7 +493,7 @@ async fn hostile_connections(siege: &Siege) {
     assert!(streams.len() > 9_000, "{}", streams.len());
 }
 
-/// Three hundred who send a third of a large body, and then nothing.
+/// Three hundred clients send a third of a large body, and then nothing.
 async fn slow_senders(siege: &Siege, held: &mut Vec<tokio_rustls::client::TlsStream<TcpStream>>) {
     let client = siege.client();
     let head = format!(
@@ -506,7 +508,7 @@ async fn slow_senders(siege: &Siege, held: &mut Vec<tokio_rustls::client::TlsStr
             stream.write_all(head.as_bytes()).await?;
             stream.write_all(part.as_bytes()).await
         };
-        // Whoever is turned away is not read any further.
+        // The server reads no more of a client that it turns away.
         drop(timeout(Duration::from_millis(20), sent).await);
         held.push(stream);
     }
@@ -528,7 +530,7 @@ async fn reset_streams(siege: &Siege) {
         frames.extend(id.to_be_bytes());
         frames.extend([0, 0, 0, 8]);
     }
-    // It may be cut before all was sent.
+    // The connection may be cut before all was sent.
     drop(stream.write_all(&frames).await);
     let mut answer = Vec::new();
     let end = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
@@ -544,7 +546,7 @@ async fn half_open(server: SocketAddr) -> Vec<TcpStream> {
             socket.bind(([127, 0, 1, batch + 1], 0).into())?;
             socket.connect(server).await
         });
-        // Whom the kernel has no room for asks it again ever later.
+        // A client for which the kernel has no room tries again, ever later.
         let opened = timeout(Duration::from_secs(120), join_all(opened)).await.unwrap();
         streams.extend(opened.into_iter().filter_map(std::io::Result::ok));
     }

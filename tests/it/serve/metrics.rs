@@ -1,5 +1,5 @@
 //! Numbers under kube-apiserver's names: those that dashboards and rules of others go by are there,
-//! and nobody can make more of them.
+//! and no client can make more of them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -61,7 +61,8 @@ async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
         let frame = watching.frame().await.unwrap().unwrap().into_data().unwrap();
         lines += std::str::from_utf8(&frame).unwrap().lines().count();
     }
-    // Long enough that it is known who asks, also on a busy machine; what it then waits for never comes.
+    // Long enough to authenticate the user, also on a busy machine; the review after that is never
+    // answered.
     let late = format!("{pilots}?timeout=2s");
     assert_eq!(whole.send(UNANSWERED, "GET", &late, String::new()).await.status(), 504);
 

@@ -63,7 +63,7 @@ async fn what_changed_while_kube_apiserver_was_away_is_known_soon_after() {
         .await;
 }
 
-/// Who asks while kube-apiserver is away for a moment does not notice.
+/// A client that asks while kube-apiserver is away for a moment does not notice.
 #[tokio::test]
 async fn a_review_that_nobody_answers_is_asked_again() {
     let world = World::new().await;
@@ -72,7 +72,7 @@ async fn a_review_that_nobody_answers_is_asked_again() {
     let server = world.start("store", &[]);
     server.until_ready().await;
     let client = server.stranger();
-    // First the token is nobody's yet; then it is known, and not what its user may do there.
+    // First no user is known for the token; then the user is known, and not what it may do there.
     for (review, namespace) in [("tokenreviews", "db"), ("subjectaccessreviews", "other")] {
         world.kube.set_away(true);
         let path = format!("/apis/navigator.jetstack.io/v1beta1/namespaces/{namespace}/pilots");

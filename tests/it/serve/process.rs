@@ -33,7 +33,7 @@ fn as_user(request: http::request::Builder, user: &str) -> http::request::Builde
     request.header("X-Remote-User", user)
 }
 
-/// How often an answer may have been asked for since then: it counts for ten seconds.
+/// How often a review may have been asked for since then: its answer counts for ten seconds.
 fn lives(begun: Instant) -> usize {
     1 + usize::try_from(begun.elapsed().as_secs() / 10).unwrap()
 }
@@ -77,7 +77,7 @@ async fn a_user_behind_the_front_proxy_does_what_the_reviews_allow_and_leaves_a_
          \"pilots\" in API group \"navigator.jetstack.io\" in the namespace \"db\": told so"
     );
 
-    // Identity is per request: the same certificate without headers is nobody.
+    // Identity is per request: the same certificate without headers is no user.
     let nobody = client.get(&path).await;
     assert_eq!(nobody.status, 401, "{nobody:?}");
     let anonymous = Client::new(server.address, None, Some(&ca)).get(&path).await;
@@ -184,7 +184,7 @@ async fn a_stranger_gets_one_answer_for_each_http2_connection() {
     let proxy = Client::new(server.address, Some(&world.proxy()), None);
     let jane = || as_user(Request::get(PILOTS), "jane");
     assert_eq!(ask_until_the_end(&proxy, jane, 300).await, (false, vec![200; 300]));
-    // Everybody's requests come over the connection of the aggregator, also strangers'.
+    // Requests of all users come over the connection of the aggregator, also those of strangers.
     let behind = || as_user(Request::get("/livez"), "system:anonymous");
     assert_eq!(ask_until_the_end(&proxy, behind, 300).await, (false, vec![200; 300]));
 }
@@ -204,7 +204,7 @@ async fn some_http2_connections_are_ended_by_chance_where_that_was_asked_for() {
     let to = |path: &str| format!("https://{SERVICE}{PILOTS}{path}");
     let ask = |path| as_user(Request::get(to(path)), "jane").body(Full::default()).unwrap();
     let mut watch = sender.send_request(ask("?watch=1")).await.unwrap().into_body();
-    // That many all miss it once in 10^87 times.
+    // So many requests all miss the chance once in 10^87 times.
     let mut answered = 0;
     while let Ok(response) = sender.send_request(ask("")).await {
         assert_eq!(response.status(), 200);
@@ -212,7 +212,7 @@ async fn some_http2_connections_are_ended_by_chance_where_that_was_asked_for() {
         answered += 1;
         assert!(answered < 10_000, "the connection does not end");
     }
-    // What is under way is answered all the same.
+    // Requests that are under way are answered all the same.
     let create = as_user(Request::post(PILOTS), "jane").body(pilot("a")).unwrap();
     assert_eq!(proxy.send(create).await.unwrap().status, 201);
     let frame = tokio::time::timeout(PATIENCE, watch.frame()).await.expect("an event");
@@ -366,7 +366,7 @@ async fn what_outlived_its_namespace_can_be_deleted_to_the_end() {
     let mut held: Value = serde_json::from_str(&pilot("a")).unwrap();
     held["metadata"]["finalizers"] = json!(["example.org/hold"]);
     assert_eq!(ask("POST", "", held).await.status, 201);
-    // It ended while nobody served our API.
+    // The namespace ended while no server served our API.
     world.kube.delete("/api/v1/namespaces/ended");
     server
         .until("the server knows", async || {
@@ -418,7 +418,7 @@ async fn a_store_that_is_not_ours_answers_503_until_a_person_accepts_it() {
         .await;
     drop(second);
 
-    // And now the old one is the foreign one.
+    // Now the old store is the foreign one.
     let third = world.start("store", &[]);
     third.until_ready().await;
     assert_eq!(list(third.address).await.status, 503);
@@ -460,14 +460,15 @@ async fn a_front_proxy_of_a_new_ca_is_believed_at_once_and_one_of_the_old_no_mor
     let new = world.proxy();
     server
         .until("the new CA is trusted", async || {
-            // Said again each time: the scripted watch shows only what comes after it began.
+            // The CA is published again each time: the scripted watch shows only what comes after
+            // it began.
             world.publish_trust();
             let status = list(&new).await;
             if status == 200 { Ok(()) } else { Err(status.to_string()) }
         })
         .await;
     assert_eq!(list(&old).await, 401, "the old CA counts no more");
-    // What cannot be used changes nothing.
+    // A CA that cannot be used changes nothing.
     let config_maps = "/api/v1/namespaces/kube-system/configmaps";
     let nonsense = json!({"data": {"requestheader-client-ca-file": "nonsense"}});
     world.kube.put(config_maps, "extension-apiserver-authentication", nonsense);
@@ -623,7 +624,7 @@ async fn a_damaged_certificate_secret_is_not_replaced_behind_a_persons_back() {
     assert!(server.log().contains("navigator-apiserver-tls"), "{}", server.log());
 }
 
-/// Until the next release, which refuses the flag.
+/// The flag is ignored until the next release, which refuses it.
 #[tokio::test]
 async fn a_file_that_was_for_traces_is_ignored_with_a_warning() {
     let world = World::new().await;

@@ -32,8 +32,8 @@ async fn changes<T>(ask: impl Fn() -> BoxFuture<'static, T>, old: impl Fn(&T) ->
     begun.elapsed()
 }
 
-/// Who is taken out of a group or loses a token has lost it here a little later, however often
-/// the answer was used meanwhile.
+/// A user who is taken out of a group, or whose token is revoked, loses that here a little later,
+/// however often the answer was used meanwhile.
 #[tokio::test]
 async fn answers_are_forgotten_after_ten_seconds() {
     let kube = Kube::start().await;
@@ -77,7 +77,7 @@ async fn answers_are_forgotten_after_ten_seconds() {
     assert_eq!(may().await, Decision::NoOpinion("told so".to_owned()), "nobody says no");
 }
 
-/// Rules may let somebody see only what a selector chooses, so they hear of all of it.
+/// Authorizers may let a user see only what a selector chooses, so a review names all of it.
 #[tokio::test]
 async fn a_question_says_what_a_collection_is_narrowed_to() {
     let kube = Kube::start().await;
@@ -103,7 +103,7 @@ async fn a_question_says_what_a_collection_is_narrowed_to() {
     let first = json!({"requirements": [{"key": "a", "operator": "Exists"}]});
     for (method, path, expected) in [
         ("GET", format!("?{labels}"), (json!(null), told_labels.clone())),
-        // Of what is said twice the first counts, also for the handler.
+        // Of a repeated parameter the first one counts, also for the handler.
         ("GET", format!("?{twice}"), (json!(null), first)),
         ("GET", format!("?watch=1&{fields}"), (told_fields.clone(), json!(null))),
         ("DELETE", format!("?{fields}&{labels}"), (told_fields, told_labels)),

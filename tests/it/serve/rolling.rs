@@ -45,7 +45,7 @@ use crate::{
 
 const PILOTS: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
 const CLIENTS: usize = 6;
-/// As long as it takes until nobody sends a new request to a server that is not ready.
+/// As long as it takes until no client sends a new request to a server that is not ready.
 const NOTICED: &str = "--shutdown-delay-duration=15";
 const PROBES: Duration = Duration::from_millis(200);
 /// Requests that each server answers before the next restart.
@@ -148,7 +148,7 @@ impl Service {
         endpoint
     }
 
-    /// What kubelet and the endpoints' controller do.
+    /// Does what kubelet and the endpoints' controller do.
     async fn probe(&self) {
         while !self.over.load(Ordering::SeqCst) {
             let endpoints = self.endpoints.lock().unwrap().clone();
@@ -156,7 +156,8 @@ impl Service {
                 let client = Client::new(endpoint.address, None, None);
                 let probe = Request::get("/readyz").body(String::new()).unwrap();
                 let reply = client.send(probe).await;
-                // Whose store is slow for once is kept, as kubelet keeps it; who ends is not.
+                // A server whose store is slow for once is kept, as kubelet keeps it; one that ends
+                // is not.
                 let ready = match reply {
                     Ok(reply) => {
                         reply.status == 200
@@ -250,7 +251,8 @@ impl Service {
                 format!("{PILOTS}?watch=1&allowWatchBookmarks=true&resourceVersion={revision}");
             let (_, response) = self.ask("GET", &path, &Value::Null).await.expect("a watch begins");
             if response.status() == 429 {
-                // What happened before its start the server does not know yet: as client-go does.
+                // The server does not know yet what happened before its start: wait, as client-go
+                // does.
                 let after = response.headers().contains_key("retry-after");
                 assert!(after && begun.elapsed() < PATIENCE, "{response:?}");
                 sleep(Duration::from_secs(1)).await;
@@ -326,7 +328,7 @@ async fn a_rolling_restart_of_two_servers_fails_no_request() {
             let (names, ()) = join(clients, rolling).await;
             let names: Vec<String> = names.concat();
             *made.lock().unwrap() = Some(names.clone());
-            // Something for watchers that have seen everything already.
+            // An object for watchers that have seen everything already.
             let last = json!({
                 "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "Pilot",
                 "metadata": {"name": "last"}, "spec": {},

@@ -29,7 +29,7 @@ pub(super) const KINDS: [&str; 4] =
     ["cassandraclusters", "elasticsearchclusters", "leaderleases", "pilots"];
 const RECORD: &str = "/api/v1/namespaces/navigator/configmaps/navigator-store";
 
-/// Answers after the store was lost, each of which might mislead.
+/// Least answers after the store was lost, each of which might mislead.
 const ENOUGH: usize = 500;
 
 pub(super) fn namespaced(kind: &str) -> String {
@@ -131,7 +131,7 @@ async fn under_load(client: &Client, name: &str, change: impl Future<Output = ()
                 let Ok(reply) = client.send(request(method, &path, body.clone())).await else {
                     continue;
                 };
-                // What was written before the change is not asked about.
+                // Answers to writes before the change are not judged.
                 if (late || method == "GET") && misleads(method, name, &reply) {
                     wrong.lock().unwrap().push(format!("{method} {path}: {}", brief(&reply)));
                 }
@@ -226,7 +226,7 @@ async fn a_wiped_etcd_misleads_nobody_and_is_served_once_a_person_accepts_it() {
     assert_eq!(server.stranger().get("/livez").await.status, 200, "{}", brief(&health));
 
     world.kube.delete(RECORD);
-    // What this process remembers is another store's.
+    // The process ends, because what it remembers is another store's.
     ended_because_accepted(&mut server).await;
     let server = world.start("unused", &["--store=etcd", "--etcd-servers", etcd.url()]);
     server.until_ready().await;
@@ -247,7 +247,7 @@ async fn an_etcd_restored_under_a_running_server_misleads_nobody() {
     let server = world.start("unused", &["--store=etcd", "--etcd-servers", etcd.url()]);
     server.until_ready().await;
     let client = Client::new(server.address, Some(&world.proxy()), None);
-    // First in every list.
+    // These objects come first in every list.
     for kind in KINDS {
         let made = send(&client, "POST", &namespaced(kind), object(kind, "a-later-one")).await;
         assert_eq!(made.status, 201, "{}", brief(&made));
@@ -262,7 +262,7 @@ async fn an_etcd_restored_under_a_running_server_misleads_nobody() {
     all_refused(&server, &client, "lost its latest writes").await;
     drop(server);
 
-    // Nor does the next process forget it, although the store has the id on record.
+    // The next process knows of the loss, too, although the store has the id on record.
     let arguments = ["--store=etcd", "--etcd-servers", etcd.url()];
     let mut server = world.start("unused", &arguments);
     server.until_ready().await;
@@ -274,13 +274,13 @@ async fn an_etcd_restored_under_a_running_server_misleads_nobody() {
     served_as_of_the_backup(&world, &server, known).await;
 }
 
-/// What it remembers goes on across the gap.
+/// The process ends, because what it remembers would go on across the gap.
 async fn ended_because_accepted(server: &mut Server) {
     assert_eq!(server.ended().await.code(), Some(1), "{}", server.log());
     assert!(server.log().contains("has been accepted"), "{}", server.log());
 }
 
-/// What a person types, as far as it is not the shell's.
+/// Writes the annotation with which a user accepts the store.
 fn accept(world: &World) {
     let mut record = world.kube.get(RECORD).expect("the store is recorded");
     record["metadata"]["annotations"]["navigator.jetstack.io/accept-store"] =
@@ -289,7 +289,7 @@ fn accept(world: &World) {
     world.kube.put(collection, name, record);
 }
 
-/// The backup is served; who knew a later state is told to list again, now and for ever.
+/// The backup is served; a client that knew a later state is told to list again, now and for ever.
 async fn served_as_of_the_backup(world: &World, server: &Server, known: u64) {
     // Watches are answered from its cache.
     server.until_ready().await;
@@ -452,7 +452,7 @@ async fn without_record_and_store_the_databases_clusters_are_missed() {
     all_refused(&server, &client, "own the StatefulSets db/cass-demo-a. No object").await;
     assert_eq!(world.kube.get(RECORD), None, "an empty store was recorded");
 
-    // One way out: nobody would delete it any more.
+    // One way on: the set has no owner any more, so no garbage collector would delete it.
     world.kube.put(sets, "cass-demo-a", json!({"metadata": {"namespace": "db"}}));
     server
         .until("the store is accepted", async || {
@@ -463,7 +463,7 @@ async fn without_record_and_store_the_databases_clusters_are_missed() {
     let record = world.kube.get(RECORD).expect("it is recorded");
     drop(server);
 
-    // The other: a person writes the record.
+    // The other way on: a user writes the record.
     world.kube.delete(RECORD);
     world.kube.put(sets, "cass-demo-a", owned("CassandraCluster"));
     let server = world.start("store", &[]);

@@ -75,7 +75,7 @@ async fn the_commands_of_the_page_do_what_it_says() {
     fs::remove_dir_all(&path).unwrap();
     let imported = typed(&import, &path, folder);
     assert_eq!(imported, format!("imported 2 objects into store {id}\n"));
-    // The page's output, as far as it is the same for everybody.
+    // The page shows this output, as far as it is the same for every store.
     assert!(page.contains("imported 2 objects into store "));
     let store = crate::storage::open_at(&path).await;
     store.create(&key("broken"), Bytes::from_static(b"{")).await.unwrap();

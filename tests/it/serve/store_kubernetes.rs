@@ -58,7 +58,7 @@ async fn shows(client: &Client, range: &str, from: u64, wanted: &[&str]) {
     };
     until("the events", PATIENCE, async || {
         let reply = send(client, "GET", &path, String::new()).await;
-        // While it learns what happened before it began.
+        // The server answers 429 while it learns what happened before its start.
         if reply.status == 429 {
             return Err(brief(&reply));
         }
@@ -104,7 +104,7 @@ async fn two_servers_on_kubernetes_serve_one_store_and_watches_outlive_a_kill() 
     let deleted = send(&second, "DELETE", &format!("{pilots}/kept"), String::new()).await;
     assert_eq!(deleted.status, 200, "{}", brief(&deleted));
 
-    // Whoever watched the server that was killed goes on at the next one, and lists nothing again.
+    // A client that watched the killed server goes on at the next one, and lists nothing again.
     let (_one, first) = started(&world, "served").await;
     for client in [&first, &second] {
         shows(client, &pilots, known, &["ADDED later", "DELETED kept"]).await;
@@ -112,7 +112,8 @@ async fn two_servers_on_kubernetes_serve_one_store_and_watches_outlive_a_kill() 
     let list = send(&first, "GET", &pilots, String::new()).await.json();
     assert_eq!(list["items"].as_array().unwrap().len(), 1, "{list}");
 
-    // What lies behind has no owners and no finalizers, so nobody else's garbage is collected.
+    // The objects behind the store have no owners and no finalizers: no garbage collector has a
+    // part in them.
     let path = "/apis/store.navigator.jetstack.io/v1/namespaces/served/storedobjects";
     let (status, stored) = kube.ask(Method::GET, path, &Value::Null).await;
     assert_eq!(status, 200, "{stored}");
@@ -176,12 +177,12 @@ async fn what_the_manifest_installs_is_enough_and_is_kept() {
     store.delete(&key("ns", "a"), updated).await.unwrap();
     let past = store.current_revision().await.unwrap();
     assert!(store.advance(past).await.unwrap() > past);
-    // Nowhere else.
+    // The account has no rights in another namespace.
     let refused = open("default").await.establish().await.unwrap_err();
     let text = navigator::error::chain(&refused).to_string();
     assert!(matches!(refused, Error::Unavailable { .. }) && text.contains("403"), "{text}");
 
-    // Whoever takes Navigator away by its manifest keeps what it knows.
+    // A user who deletes Navigator by its manifest keeps what is stored.
     let definition = format!(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
         stored_object::definition_name()
@@ -190,7 +191,7 @@ async fn what_the_manifest_installs_is_enough_and_is_kept() {
     for path in [&definition, &home] {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // As if: others keep their objects there.
+            // A dry run, because other tests keep their objects there.
             let dry = format!("{path}?dryRun=All");
             let (status, said) = kube.ask(Method::DELETE, &dry, &Value::Null).await;
             if status == 403 && said["message"].as_str().unwrap().contains("delete-store=true") {

@@ -33,7 +33,7 @@ fn pilot(name: &str) -> Bytes {
     .into()
 }
 
-/// Three objects, one of which nobody can read.
+/// Three objects, one of which cannot be read.
 async fn fill(store: &dyn Storage) {
     store.create(&key("pilots", "a"), pilot("a")).await.unwrap();
     store.create(&key("pilots", "b"), pilot("b")).await.unwrap();
@@ -194,7 +194,7 @@ async fn what_can_be_read_is_forgotten_when_that_is_said_too() {
     let folders = folders().await;
     let store = flag(&folders.store);
     let before = run(&["identity", &store], "").stdout;
-    // All or nothing.
+    // The task removes all of these objects or none.
     for (names, why) in [
         (["pilots/db/broken", "pilots/db/a"], "add --even-readable"),
         (["pilots/db/broken", "pilots/db/never"], "there is no object"),

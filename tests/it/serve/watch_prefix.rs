@@ -1,4 +1,4 @@
-//! The path says `watch`, the method says otherwise: nobody's read may become a write.
+//! The path says `watch`, the method says otherwise: a right to read must not become one to write.
 
 use navigator::apiserver::{
     filters::Limits,
@@ -84,7 +84,7 @@ async fn no_method_and_no_path_makes_a_reader_a_writer() {
                     let own_status =
                         user == "pilot" && form.starts_with("namespaces/db/pilots/prod/status");
                     if own_status && prefix.is_empty() && matches!(method, "PUT" | "PATCH") {
-                        // That is what a pilot is there for.
+                        // A pilot may write its own status.
                         continue;
                     }
                     let plural_of = |&&(plural, ..): &&(&str, Value, Value)| form.contains(plural);
@@ -97,7 +97,7 @@ async fn no_method_and_no_path_makes_a_reader_a_writer() {
                     };
                     let response = whole.send(user, method, &path, body).await;
                     let code = response.status().as_u16();
-                    // Of strangers few refusals are recorded.
+                    // Few refusals of strangers are recorded.
                     let recorded = !user.is_empty() && !matches!(method, "GET" | "HEAD");
                     tried += usize::from(recorded);
                     let refused = matches!(code, 403..=405);

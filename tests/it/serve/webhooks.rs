@@ -51,7 +51,7 @@ fn client(server: &Server, proxy: &Identity) -> Client {
 }
 
 impl Bed {
-    /// With one configuration of each sort, where there are webhooks for it.
+    /// A server with one configuration of each sort, where there are webhooks for it.
     async fn new(mutating: &[Value], validating: &[Value]) -> Self {
         let world = World::new().await;
         for (plural, webhooks) in [("mutating", mutating), ("validating", validating)] {
@@ -211,7 +211,7 @@ async fn every_write_asks_once_and_no_read_does() {
     );
     let object = &request["object"];
     assert_eq!((&object["kind"], &object["spec"]["phase"]), (&json!("Pilot"), &json!("Running")));
-    // Whoever validates sees what will be stored.
+    // A validating webhook sees what will be stored.
     assert!(object["metadata"]["uid"].is_string(), "{object}");
     assert_eq!(seen[2].request()["oldObject"], put, "the old object is the stored one");
     assert_eq!(seen[4].request()["requestSubResource"], "status");
@@ -323,7 +323,7 @@ async fn a_dry_run_asks_only_webhooks_that_leave_no_trace() {
     }
     let kept = bed.write("GET", PILOTS, &Value::Null).await;
     assert_eq!(kept["items"], json!([]));
-    // What counts is the request, not the webhook.
+    // Without a dry run, a webhook with side effects is called.
     bed.write("POST", PILOTS, &labelled("a", &json!({"case": "some"}))).await;
     assert_eq!(hooks.seen_at("some").len(), 1);
 }

@@ -40,7 +40,7 @@ use crate::support::{
 /// May this user do that?
 pub(crate) type Rights = fn(&str, &RequestInfo) -> bool;
 
-/// A user whose rights nobody ever tells.
+/// A user about whose rights no review is ever answered.
 pub(crate) const UNANSWERED: &str = "unanswered";
 
 struct Rules(Rights);

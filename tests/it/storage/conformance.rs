@@ -56,7 +56,7 @@ macro_rules! conformance {
                 }
             )* })*
         }
-        /// What runs, to be compared with what is written.
+        /// The cases that run, to be compared with those that are written.
         const RUN: &[(&str, &[&str])] = &[$((stringify!($group), &[$(stringify!($case)),*])),*];
     };
 }

@@ -111,7 +111,7 @@ async fn a_store_of_another_installation_is_refused() {
 async fn an_unfinished_creation_is_finished() {
     let directory = closed().await;
     let path = directory.path().join("store");
-    // As a kill between the marker and the rename leaves it.
+    // A kill between the marker and the rename leaves the file like this.
     fs::rename(path.join("store.redb"), path.join("store.redb.creating")).unwrap();
     let store = open(&path).await;
     assert!(store.get(&key("ns", "a")).await.unwrap().is_some());
@@ -264,7 +264,7 @@ async fn a_watch_ends_when_the_store_is_closed() {
     let end = watch.next().await;
     assert!(matches!(end, Some(Err(Error::Unavailable { .. }))), "{end:?}");
     assert!(watch.next().await.is_none());
-    // And the file is free, although the watch is still held.
+    // The file is free, although the watch is still held.
     open(&directory.path().join("store")).await;
 }
 

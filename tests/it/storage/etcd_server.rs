@@ -40,8 +40,8 @@ pub(crate) struct Server {
     _ports: [Port; 2],
 }
 
-/// A free port that nobody else gets as long as this is held: etcd may share it, because both
-/// say so.
+/// A free port that no other process gets while this is held. etcd can share it, because both set
+/// SO_REUSEPORT.
 struct Port {
     _held: TcpSocket,
     address: String,

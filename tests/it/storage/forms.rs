@@ -114,7 +114,7 @@ const LATEST: Revision = Revision(12);
 async fn keys_and_values_of_release_0_2_are_read_from_etcd() {
     let server = etcd_server::Server::start();
     let url = server.url();
-    // It answers now, and this prefix holds nothing yet.
+    // etcd answers now, and this prefix holds nothing yet.
     drop(connect(url, "another").await);
     let mut client = etcd_client::Client::connect([url], None).await.unwrap();
     let text = fs::read_to_string(stores().join("etcd-0.2.jsonl")).unwrap();

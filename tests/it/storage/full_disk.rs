@@ -45,7 +45,7 @@ fn a_store_whose_disk_was_full_works_again_and_lost_nothing() {
 fn process_with_a_limit() {
     #[expect(clippy::disallowed_methods, reason = "this process was started with it")]
     let Some(directory) = env::var_os(DIRECTORY).map(PathBuf::from) else { return };
-    // Writing past the limit is then an error rather than the end.
+    // A write past the limit is then an error rather than the end of the process.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
     signals.thread_block().unwrap();

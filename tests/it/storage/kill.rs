@@ -130,7 +130,7 @@ fn is_deletion(count: u64) -> bool {
 /// What the store holds under each key, as far as it was acknowledged or found after a kill.
 type Known = BTreeMap<Key, (Revision, Bytes)>;
 
-/// What came of it.
+/// What came of a run.
 struct Figures {
     disk: Disk,
     rounds: usize,
@@ -171,7 +171,7 @@ impl Figures {
     }
 }
 
-/// Kills this many processes that write, beside `bystanders` objects that nobody touches.
+/// Kills this many processes that write, beside `bystanders` objects that no process writes.
 fn rounds(disk: Disk, rounds: usize, bystanders: usize) -> Figures {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
@@ -193,7 +193,7 @@ fn rounds(disk: Disk, rounds: usize, bystanders: usize) -> Figures {
     figures
 }
 
-/// Objects that nobody touches.
+/// Objects that no process writes any more.
 async fn fill(disk: Disk, path: &Path, bystanders: usize) -> Known {
     let store = reopen(disk, path).await;
     let created = join_all((0..bystanders).map(|n| {

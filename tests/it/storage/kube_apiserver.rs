@@ -95,7 +95,7 @@ impl Server {
         assert_eq!(line.trim(), what);
     }
 
-    /// Kills it. What was written stays, and so does the address.
+    /// Kills kube-apiserver. What was written stays, and so does the address.
     pub(crate) fn down(&self) {
         self.tell("down");
     }
@@ -110,7 +110,7 @@ impl Server {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// A kubeconfig with which somebody is known.
+    /// A kubeconfig for this user in these groups.
     pub(crate) fn kubeconfig(&self, user: &str, groups: &[&str]) -> PathBuf {
         let path = self.folder.join(format!("{}.kubeconfig", user.replace(':', "-")));
         let identity = self.ca.client(user, groups);
@@ -138,7 +138,7 @@ impl Server {
         self.kubeconfig("master", &["system:masters"])
     }
 
-    /// A request as one who may do all.
+    /// A request of a user who may do everything.
     pub(crate) async fn ask(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
         let config = kube::config::Kubeconfig::read_from(self.master()).unwrap();
         let options = kube::config::KubeConfigOptions::default();

@@ -53,7 +53,7 @@ async fn a_deletion_that_was_not_finished_is_one_and_is_swept_away() {
     for name in ["a", "b"] {
         store.create(&key("ns", name), VALUE).await.unwrap();
     }
-    // What a process leaves that dies between the two steps.
+    // A process that dies between the two steps of a deletion leaves this.
     for name in behind(server, namespace).await {
         let path = format!("{}/{name}", objects(namespace));
         let label = json!({"store.navigator.jetstack.io/deleted": "true"});
@@ -90,13 +90,13 @@ async fn what_somebody_else_deletes_is_a_loss_and_no_deletion() {
     };
     let Error::Replaced { reason } = &error else { panic!("{error:?}") };
     assert!(reason.contains("behind the API server's back"), "{reason}");
-    // Nor does a list show the object as deleted, and the next process hears of it.
+    // A list does not show the object as deleted either, and the next process knows of the loss.
     let listed = store.list(&pilots(), PageRequest::default()).await;
     assert!(matches!(listed, Err(Error::Replaced { .. })), "{listed:?}");
     let next = server.open(namespace).await;
     let lost = next.sight().await.unwrap().lost.expect("it is on record");
     assert!(lost.why.contains("group/pilots/ns/a"), "{lost:?}");
-    // Until a person accepts the store as it is.
+    // The loss stays on record until a user accepts the store as it is.
     let reached = next.current_revision().await.unwrap();
     next.advance(reached).await.unwrap();
     assert_eq!(next.sight().await.unwrap().lost, None);
@@ -141,7 +141,8 @@ async fn two_processes_of_one_store_agree() {
     assert_eq!(one.get(&key("ns", "a")).await.unwrap().unwrap().revision, created);
     let event = timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap();
     assert!(matches!(&event, Event::Put { entry, .. } if entry.revision == created), "{event:?}");
-    // What one forgets, the other does not tell of, and neither does who comes later.
+    // History that one process compacts, the other does not tell, nor does one that opens the store
+    // later.
     let updated = two.update(&key("ns", "a"), created, VALUE).await.unwrap();
     two.compact(updated).await.unwrap();
     for store in [&one, &server.open(namespace).await] {
@@ -154,7 +155,7 @@ async fn two_processes_of_one_store_agree() {
     }
 }
 
-/// Until the store answers again.
+/// Waits until the store answers again.
 async fn answers(store: &Kubernetes) -> Revision {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -172,7 +173,7 @@ async fn answers(store: &Kubernetes) -> Revision {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kube_apiserver_that_was_away_and_is_back_is_served_from_on() {
     let etcd = etcd_server::Server::start();
-    // It ends each watch after one to two seconds, as it otherwise does after half an hour.
+    // This kube-apiserver ends each watch after one to two seconds, and not after half an hour.
     let server = Server::start(etcd.url(), &["--min-request-timeout=1"]);
     server.namespace("away").await;
     let store = server.open("away").await;
@@ -195,16 +196,16 @@ async fn a_kube_apiserver_that_was_away_and_is_back_is_served_from_on() {
     assert!(matches!(ended, Err(Error::Unavailable { .. })), "{ended:?}");
     server.up();
     assert!(answers(&store).await >= created);
-    // It reads before it takes writes.
+    // kube-apiserver reads before it takes writes.
     let (status, said) = server.ask(Method::GET, "/readyz", &Value::Null).await;
     assert_eq!(status, 200, "{said}");
     let updated = store.update(&key("ns", "a"), created, VALUE).await.unwrap();
-    // Its memory of events is new: who cannot go on is told, now or with the first event, and
-    // from where he can.
+    // The new kube-apiserver remembers no events: a watch that cannot go on is told so, now or with
+    // its first event, and from where it can.
     let mut from = created;
     let mut events = loop {
         let told = match store.watch(&pilots(), from).await {
-            // What was written since comes, or the refusal does.
+            // The watch shows a later write, or refuses.
             Ok(mut events) if from < updated => {
                 match timeout(PATIENCE, events.next()).await.expect("an event comes") {
                     Some(Err(error)) => error,

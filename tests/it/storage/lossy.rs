@@ -53,7 +53,8 @@ impl Disk {
         Self::holding(self.medium.lock().unwrap().durable.clone())
     }
 
-    /// The same, but some blocks got there that nobody had waited for, in no order.
+    /// The disk after a power failure that tears: some blocks got there without a sync, in no
+    /// order.
     fn after_a_power_failure_that_tears(&self) -> Self {
         let medium = self.medium.lock().unwrap();
         let mut bytes = medium.durable.clone();
@@ -187,7 +188,7 @@ async fn writers_that_wait_share_a_sync() {
     assert!(syncs < 950 / 4, "{syncs} syncs for 950 writers that waited together");
 }
 
-/// Nothing works any more, and whoever runs the process knows.
+/// The store does nothing any more, and its process is told.
 async fn has_ended(store: &Embedded, why: &str) {
     let said = timeout(DEADLINE, store.failed()).await.expect("it says that it ended");
     assert!(said.contains(why), "{said}");
@@ -205,7 +206,7 @@ async fn after_a_failed_sync_nothing_is_believed() {
     disk.syncs_fail.store(true, Ordering::SeqCst);
     let refused = store.create(&key("ns", "b"), Bytes::from_static(b"x")).await;
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
-    // The kernel says it once. A file that is opened again would look whole.
+    // The kernel reports the failure once. A file that is opened again would look whole.
     disk.syncs_fail.store(false, Ordering::SeqCst);
     has_ended(&store, "the disk did not take").await;
 }

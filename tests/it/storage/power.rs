@@ -19,7 +19,7 @@ use rand::Rng;
 use redb::StorageBackend;
 
 const BLOCK: usize = 512;
-/// Of so many blocks that are written, one gets to the disk before it is asked for.
+/// Of so many blocks that are written, one gets to the disk before a sync.
 const EARLY: u32 = 4;
 
 #[derive(Debug)]

@@ -214,7 +214,7 @@ async fn an_accepted_backup_leaves_every_revision_behind_that_was_given_out() {
         assert!(oldest > Some(past), "{old}: {oldest:?}");
     }
     assert!(store.get(&key("ns", "there")).await.unwrap().is_some());
-    // One that would take for ever says what to do.
+    // An advance that would take for ever is refused, with what to do.
     let too_far = store.advance(Revision(advanced.0 + 10_000_000)).await.unwrap_err();
     assert!(navigator::error::chain(&too_far).to_string().contains("--bump-revision"), "{too_far}");
 }

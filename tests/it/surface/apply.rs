@@ -1,4 +1,4 @@
-//! Server-side apply: owners, conflicts, versions, the status, and objects that nobody tracked.
+//! Server-side apply: owners, conflicts, versions, the status, and objects without managed fields.
 
 use serde_json::{Value, json};
 

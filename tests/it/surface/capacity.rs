@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{ALPHA, Answer, BETA, PATIENCE, Server, pilot, pilots};
 
-/// Of a process with 2 MiB: 384 KiB in all, 192 KiB in a namespace, and reserves of 64 and 32 KiB.
+/// Bounds of a process with 2 MiB: 384 KiB in all, 192 KiB in a namespace, and reserves of 64 and
+/// 32 KiB.
 fn bounds() -> Bounds {
     Bounds::new(2 << 20)
 }
@@ -53,7 +54,7 @@ async fn creates_and_growth_are_refused_beyond_the_bound_by_every_verb_and_in_a_
     assert!((least..most).contains(&made), "{made} of {least} to {most}");
     let of = "objects of namespace \"db\" count ";
     assert_full(&refused, of);
-    // What is left is less than one.
+    // The room that is left is less than one object.
     while server.post(&pilots(), &pilot(&format!("small{}", rand::random::<u32>()))).await.code
         == 201
     {}
@@ -88,7 +89,7 @@ async fn creates_and_growth_are_refused_beyond_the_bound_by_every_verb_and_in_a_
         noted("", 4000)["metadata"]["annotations"]
     );
 
-    // Others have room of their own, until all is full.
+    // Other namespaces have room of their own, until all is full.
     fill(&server, "other", 4000).await;
     let (made, third) = fill(&server, "third", 4000).await;
     assert!(made <= 2, "{made}");
@@ -118,7 +119,7 @@ async fn what_ends_shrinks_or_reports_goes_on() {
         .expect(200);
     let mark = json!({"metadata": {"finalizers": ["example.org/mark"]}});
     server.merge(&one, &mark).await.expect(200);
-    // Shrinking, and the end.
+    // Objects may shrink and be deleted.
     server.merge(&one, &note(3000)).await.expect(200);
     server.merge(&one, &json!({"metadata": {"finalizers": null}})).await.expect(200);
     let held = format!("{}/held", pilots());
@@ -127,7 +128,7 @@ async fn what_ends_shrinks_or_reports_goes_on() {
     server.merge(&held, &json!({"metadata": {"finalizers": null}})).await.expect(200);
     server.get(&held).await.refusal(404, "NotFound");
     server.delete(&one, &json!({})).await.expect(200);
-    // What went makes room, as soon as the cache shows it.
+    // A deleted object makes room, as soon as the cache shows it.
     let begun = std::time::Instant::now();
     while server.post(&pilots(), &noted("again", 4000)).await.code != 201 {
         assert!(begun.elapsed() < PATIENCE, "there is no room");
@@ -135,7 +136,7 @@ async fn what_ends_shrinks_or_reports_goes_on() {
     }
 }
 
-/// Whoever fills the reserve, too, holds up reports that grow, and no deletion.
+/// A user who fills the reserve, too, holds up reports that grow, and no deletion.
 #[tokio::test]
 async fn a_reserve_that_is_used_up_refuses_growth_and_nothing_that_ends() {
     let server = Server::bounded(bounds()).await;

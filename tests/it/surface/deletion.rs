@@ -35,7 +35,7 @@ async fn a_finalizer_holds_the_object_until_it_is_removed() {
     assert!(pending["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(pending["metadata"]["deletionGracePeriodSeconds"], 0);
     assert_eq!(pending["metadata"]["generation"], 2);
-    // Once more changes nothing.
+    // A second delete changes nothing.
     assert_eq!(server.delete(&path, &json!({})).await.expect(200), pending);
     let taken = server.post(&pilots(), &body).await.refusal(409, "AlreadyExists");
     assert!(taken["message"].as_str().unwrap().starts_with("object is being deleted: "), "{taken}");
@@ -72,7 +72,7 @@ async fn propagation_is_left_to_the_garbage_collector_by_finalizers() {
     let status =
         server.delete(&path, &json!({"propagationPolicy": "Background"})).await.expect(200);
     assert_eq!(status["status"], "Success");
-    // As the garbage collector ends it.
+    // The garbage collector ends a deletion like this.
     let path = format!("{}/b", pilots());
     let current = server.get(&path).await.expect(200);
     let rv = current["metadata"]["resourceVersion"].clone();

@@ -58,7 +58,7 @@ async fn what_the_cache_knows_is_not_read_from_the_store() {
     let path = format!("{}/a", pilots());
     let mut object = server.pilot("a").await;
     for _ in 0..3 {
-        // Shown by now, for a list shows what is acknowledged.
+        // The cache shows the object by now, for a list shows what is acknowledged.
         server.get(&pilots()).await.expect(200);
         let before = faulty.objects_read();
         assert_eq!(server.get(&path).await.expect(200), object);
@@ -105,10 +105,10 @@ async fn a_cache_that_is_behind_decides_nothing() {
     let patch = json!({"metadata": {"labels": {"more": "mine"}}});
     let patched = server.merge(&path("patched"), &patch).await.expect(200);
     assert_eq!(patched["metadata"]["labels"], json!({"who": "other", "more": "mine"}));
-    // To the cache this would change something.
+    // By what the cache knows, this patch would change something.
     let same = server.merge(&path("same"), &label("other")).await.expect(200);
     assert_eq!(same["metadata"]["labels"], json!({"who": "other"}));
-    // And this nothing.
+    // By what the cache knows, this patch would change nothing.
     let undone = json!({"metadata": {"labels": {"who": null}}});
     let undone = server.merge(&path("same"), &undone).await.expect(200);
     assert!(undone["metadata"].get("labels").is_none(), "{undone}");
@@ -117,7 +117,7 @@ async fn a_cache_that_is_behind_decides_nothing() {
     server.merge(&path("gone"), &patch).await.refusal(404, "NotFound");
     server.delete(&path("gone"), &json!({})).await.refusal(404, "NotFound");
     server.get(&path("gone")).await.refusal(404, "NotFound");
-    // The cache knows the uid of its first life.
+    // The cache still knows the uid of the object's first life.
     let precondition = json!({"preconditions": {"uid": second["metadata"]["uid"]}});
     assert_eq!(server.get(&path("again")).await.expect(200), second);
     server.delete(&path("again"), &precondition).await.expect(200);
@@ -137,7 +137,7 @@ async fn health_is_asked_of_the_store_once_for_many_who_want_to_know() {
     assert!(answers.iter().all(|answer| answer.code == 200), "{:?}", answers[0]);
     let asked = faulty.revisions_read() - before;
     assert!(asked <= 1 + seconds, "{asked} times in {seconds} s");
-    // And it is no old news that is told.
+    // The shared answer is never old: a failure shows.
     faulty.fail_revisions(true);
     loop {
         let answer = server.get("/readyz").await;
@@ -150,7 +150,7 @@ async fn health_is_asked_of_the_store_once_for_many_who_want_to_know() {
     }
 }
 
-/// As a pilot lists: by its name, and with a limit.
+/// Pilots list like this: by name, and with a limit.
 #[tokio::test]
 async fn a_list_of_one_name_reads_one_object() {
     let (server, faulty) = server().await;
@@ -175,14 +175,14 @@ async fn a_list_of_one_name_reads_one_object() {
         assert_eq!(names, expected, "{query}");
         assert!(list["metadata"].get("continue").is_none(), "{list}");
     }
-    // It shows what was acknowledged.
+    // The list shows what was acknowledged.
     server.delete(&format!("{}/b", pilots()), &json!({})).await.expect(200);
     let list = get("fieldSelector=metadata.name%3Db&limit=500").await.expect(200);
     assert_eq!(list["items"], json!([]));
     let everywhere = format!("{BETA}/pilots?fieldSelector=metadata.name%3Da&limit=500");
     let list = server.get(&everywhere).await.expect(200);
     assert_eq!(list["items"][0]["metadata"]["name"], "a");
-    // A revision that nobody has reached only the store can judge.
+    // Only the store can judge a revision that the cache has not reached.
     let later = format!("{}?resourceVersion=999999&resourceVersionMatch=Exact", pilots());
     let answer = server.send("GET", &later, &[], Body::empty()).await;
     assert_eq!(answer.code, 503, "this one reads the store: {answer:?}");

@@ -95,7 +95,7 @@ async fn pages_show_one_revision_while_others_write() {
 }
 
 /// As kube-apiserver's typed lists say it: neither field when there is nothing to say, and no
-/// count with a selector, since nobody has looked at what follows.
+/// count with a selector, since the server has not looked at what follows.
 #[tokio::test]
 async fn a_page_says_how_many_follow() {
     let server = Server::start().await;
@@ -113,7 +113,7 @@ async fn a_page_says_how_many_follow() {
     let expected = json!({"resourceVersion": rv, "continue": null, "remainingItemCount": 5});
     assert_eq!(first, expected);
     let token = token.unwrap();
-    // Others write between the pages; these still show the first one's moment.
+    // Others write between the pages; later pages still show the first one's moment.
     server.delete(&format!("{}/p5", pilots()), &json!({})).await.expect(200);
     server.pilot("p9").await;
     let (second, token) = meta(&format!("limit=3&continue={token}")).await;
@@ -162,10 +162,11 @@ async fn an_expired_token_comes_with_one_to_go_on_with() {
     let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
     let old = revision(&page);
     let latest = revision(&server.pilot("bb").await);
-    // A server that has not seen it when it is forgotten begins anew.
+    // A cache that has not seen a revision when it is compacted begins anew, so it catches up
+    // first.
     server.get(&format!("{}?resourceVersion={latest}", pilots())).await.expect(200);
     server.store.compact(Revision(latest)).await.unwrap();
-    // What the store forgot the server still remembers, until it is another one.
+    // A server still remembers what the store has compacted; a restarted server does not.
     let path = format!("{}?limit=1&continue={token}", pilots());
     assert_eq!(names(&server.get(&path).await.expect(200)), ["b"]);
     let server = server.restarted().await;

@@ -1,4 +1,5 @@
-//! Who owns which field: the entries that a server keeps, line by line of upstream's rules.
+//! Which manager owns which field: the entries that a server keeps, line by line of upstream's
+//! rules.
 
 use serde_json::{Value, json};
 
@@ -163,7 +164,7 @@ async fn what_clients_say_of_owners_counts_where_it_makes_sense() {
     };
     let before = entries(&made);
 
-    // Nothing, and what cannot be: those that are there stay.
+    // Without entries, or with invalid ones, those that are there stay.
     let broken = json!([{"manager": "x", "operation": "Dance", "apiVersion": "v1"}]);
     let no_set = json!([{
         "manager": "x", "operation": "Update", "apiVersion": "navigator.jetstack.io/v1beta1",
@@ -184,7 +185,7 @@ async fn what_clients_say_of_owners_counts_where_it_makes_sense() {
     own[0]["manager"] = json!("another");
     let answer = send(&path(), &own).await.expect(200);
     assert_eq!(managers(&answer), ["Update another"]);
-    // Not through the status.
+    // A write of the status does not change owners.
     own[0]["manager"] = json!("third");
     let answer = send(&format!("{}/status", path()), &own).await.expect(200);
     assert_eq!(managers(&answer), ["Update another"]);
@@ -198,7 +199,7 @@ async fn what_clients_say_of_owners_counts_where_it_makes_sense() {
     two.as_array_mut().unwrap().push(gone);
     let answer = send(&path(), &two).await.expect(200);
     assert_eq!(managers(&answer), ["Update unknown"]);
-    // Begin anew.
+    // An empty list, or an empty entry, removes all entries.
     for reset in [json!([]), json!([{}])] {
         server.apply(&path(), "me", &pilot("v1beta1", &json!({"nodePool": "a"}))).await.expect(200);
         let answer = send(&path(), &reset).await.expect(200);
@@ -206,7 +207,7 @@ async fn what_clients_say_of_owners_counts_where_it_makes_sense() {
     }
 }
 
-/// By JSON patch as well, the only one that can look at them.
+/// A JSON patch is the only patch that can look at owners.
 #[tokio::test]
 async fn a_json_patch_may_look_at_owners() {
     let server = Server::start().await;
@@ -304,7 +305,7 @@ async fn kubectl_takes_over_from_its_client_side_apply() {
     let annotation = applied["metadata"]["annotations"][LAST].as_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(annotation).unwrap(), wanted);
 
-    // What somebody else changed since is no longer what was applied.
+    // A field that another manager changed since is no longer what was applied.
     let patch = json!({"spec": {"phase": "Running"}});
     server.merge(&format!("{}?fieldManager=other", path()), &patch).await.expect(200);
     server.apply(&path(), "kubectl", &wanted).await.refusal(409, "Conflict");
@@ -337,7 +338,7 @@ async fn a_large_object_is_put_with_its_owners() {
     let answer = server.put(&path, &next).await.expect(200);
     assert_eq!(managers(&answer), ["Update unknown"]);
 
-    // What the store takes only without them is stored without them.
+    // An object that the store takes only without its owners is stored without them.
     next = answer;
     next["spec"]["nodePools"] = pools(300).into();
     let answer = server.put(&path, &next).await.expect(200);
@@ -347,7 +348,7 @@ async fn a_large_object_is_put_with_its_owners() {
     made["spec"]["nodePools"] = pools(300).into();
     let created = server.post(&collection, &made).await.expect(201);
     assert_eq!(created["metadata"].get("managedFields"), None);
-    // Whoever applies wants to own, and hears that it is too much.
+    // A client that applies wants to own fields, and is told that they are too much.
     made["metadata"]["name"] = json!("applied");
     server
         .apply(&format!("{collection}/applied"), "me", &made)
@@ -355,7 +356,7 @@ async fn a_large_object_is_put_with_its_owners() {
         .refusal(413, "RequestEntityTooLarge");
 }
 
-/// Whoever reads a list has to find his way through it: serde_json reads 127 levels.
+/// A client must be able to read a list with the object: serde_json reads 127 levels.
 #[tokio::test]
 async fn owners_nest_no_deeper_than_objects() {
     let server = Server::start().await;

@@ -59,7 +59,7 @@ fn unwrap(envelope: &[u8]) -> (String, Vec<u8>) {
     (type_, raw)
 }
 
-/// Without what is empty, which an absent field means, too.
+/// The value without empty fields, which mean the same as absent ones.
 fn told(mut value: Value) -> Value {
     match &mut value {
         Value::Object(fields) => {
@@ -158,7 +158,8 @@ async fn metadata_says_the_same_in_protobuf() {
     let answer = server.get_as(&old, &list(PROTOBUF)).await;
     assert_eq!(answer.message(kind, &format!("meta.k8s.io/v1 {kind}")), told(said(&expected)));
 
-    // One of the other, and what is no metadata.
+    // A list view of one object, an object view of a list, and a view that is no metadata, are
+    // refused.
     let many = list(PROTOBUF);
     server.get_as(&path, &many).await.refusal(406, "NotAcceptable");
     server.get_as(&page, &one(PROTOBUF)).await.refusal(406, "NotAcceptable");
@@ -256,7 +257,7 @@ async fn a_watch_of_metadata_comes_in_frames() {
     assert_eq!(status["reason"], "Expired");
 }
 
-/// Its length stands before it.
+/// The list's length stands before it.
 #[tokio::test]
 async fn a_long_list_of_metadata_is_whole() {
     let server = Server::start().await;

@@ -86,7 +86,7 @@ async fn a_list_follows_revision_match_limit_and_continue() {
         ("resourceVersion=R1", Now("abc", false)),
         ("resourceVersion=R3", Now("abc", false)),
         ("resourceVersion=LATER", Code(504)),
-        // With a limit it has always meant exactly.
+        // With a limit, a revision has always meant exactly this one.
         ("resourceVersion=R1&limit=2", At(0, "a", false)),
         ("resourceVersion=R3&limit=2", At(2, "ab", true)),
         ("resourceVersion=LATER&limit=2", Code(504)),
@@ -153,7 +153,7 @@ async fn a_watch_begins_where_its_revision_says() {
         ("resourceVersion=0".into(), "abcd"),
         ("allowWatchBookmarks=true".into(), "abc.d"),
         ("allowWatchBookmarks=true&resourceVersion=0".into(), "abc.d"),
-        // What came after.
+        // Events after the revision.
         ("resourceVersion=R1".into(), "bcd"),
         ("resourceVersion=R3".into(), "d"),
         // Asked for in words; with bookmarks one of them ends the state.
@@ -200,7 +200,7 @@ async fn a_watch_begins_where_its_revision_says() {
     }
 }
 
-/// Such a revision is of another life of the store: who knows it has to list again.
+/// Such a revision is of another life of the store: a client that knows it has to list again.
 #[tokio::test]
 async fn a_watch_from_a_revision_that_never_was_is_an_event_of_410() {
     let (server, revisions) = three().await;

@@ -25,11 +25,11 @@ use crate::{
 
 /// Why a webhook had no say, or said no.
 pub(super) enum Failure {
-    /// It was not reached, or its answer is none. `code` is what metrics count.
+    /// The webhook was not reached, or its answer is unreadable. `code` is what metrics count.
     Call { why: String, code: u16 },
-    /// It refused.
+    /// The webhook refused the write.
     Denied(ApiError),
-    /// It did what it must not; no policy forgives that.
+    /// The webhook takes no dry runs, or its patch does not fit. No failure policy forgives that.
     Wrong(ApiError),
 }
 
@@ -71,7 +71,7 @@ impl Shown {
         }
     }
 
-    /// What shall be stored.
+    /// The object that shall be stored.
     pub(super) fn object(&self) -> Option<Value> {
         let object = self.object.as_ref()?;
         Some(serde_json::from_str(object.get()).expect("it was a Value"))
@@ -80,7 +80,7 @@ impl Shown {
 
 impl Webhooks {
     /// The version in which a webhook is to be asked, as far as rules and selectors tell; `None`
-    /// when it is not.
+    /// when the webhook is not to be asked.
     pub(super) async fn wanted(
         &self,
         hook: &Hook,
@@ -152,7 +152,8 @@ impl Webhooks {
         Ok(holds)
     }
 
-    /// Asks, and passes on what the webhook says besides; the patch, when it allows the request.
+    /// Calls the webhook, and passes on its warnings and annotations. Returns its patch when it
+    /// allows the request.
     pub(super) async fn ask(
         hook: &Hook,
         asked: &Asked<'_>,
@@ -194,7 +195,7 @@ impl Webhooks {
         denied.map_or(Ok(patch), |denied| Err(Failure::Denied(denied)))
     }
 
-    /// Counts how a webhook was asked. What the request fails with, if it does.
+    /// Counts the call of a webhook. Fails when its failure, or its refusal, fails the request.
     pub(super) fn judge(
         &self,
         hook: &Hook,

@@ -35,11 +35,11 @@ const IDLE_TIME: Duration = Duration::from_secs(60);
 /// Port of a Service, and of a URL, that names none.
 const PORT: u16 = 443;
 
-/// Where a webhook is, and who vouches for it. Webhooks that have both in common share connections.
+/// A webhook's URL, and the CAs that vouch for it. Webhooks with both in common share connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Endpoint {
     url: String,
-    /// PEM; empty for whom the system trusts.
+    /// CA certificates, as PEM; empty for the CAs that the system trusts.
     authorities: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ pub(super) enum PostError {
 }
 
 impl PostError {
-    /// As metrics count it.
+    /// The status code that metrics count.
     pub(super) fn code(&self) -> u16 {
         match self {
             Self::Status(code) => code.as_u16(),

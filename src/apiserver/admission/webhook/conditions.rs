@@ -1,8 +1,9 @@
 //! `matchConditions`: expressions in CEL that a webhook wants to hold before it is called.
 //!
-//! Owns what becomes of them together, by the rules of upstream's package `matchconditions`. They are
-//! compiled once, when the configuration comes. What cannot be compiled, what fails, what is not
-//! known here and what would take too long are errors of a condition, and never true or false.
+//! Owns how a webhook's conditions decide together, by the rules of upstream's package
+//! `matchconditions`. Expressions are compiled once, when the configuration comes. An expression
+//! that cannot be compiled, fails, calls an unknown function or would take too long is an error of
+//! its condition, and never true or false.
 
 mod library;
 mod meter;
@@ -26,7 +27,7 @@ const OBJECT: &str = "object";
 const OLD_OBJECT: &str = "oldObject";
 const REQUEST: &str = "request";
 
-/// As upstream says it.
+/// Upstream's message.
 const OVER: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
@@ -41,7 +42,7 @@ struct Condition {
     program: Result<Program, String>,
 }
 
-/// What conditions are about, as JSON.
+/// The variables that conditions see, as JSON.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
     pub(super) object: Option<&'a str>,
@@ -49,10 +50,10 @@ pub(super) struct Seen<'a> {
     pub(super) request: &'a str,
 }
 
-/// What conditions come to.
+/// What a webhook's conditions come to together.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// All hold; one does not; or none does not, but some have errors.
+    /// True: all hold. False: one is false. An error: none is false, but some have errors.
     pub(super) holds: Result<bool, String>,
     /// Conditions with errors.
     pub(super) errors: usize,
@@ -77,7 +78,7 @@ impl Conditions {
         self.conditions.is_empty()
     }
 
-    /// How many bytes are gone through, about.
+    /// About how many bytes the expressions go through; nested loops multiply them.
     pub(super) fn effort(&self, seen: Seen<'_>) -> usize {
         let length = |json: Option<&str>| json.map_or(0, str::len);
         let bytes = length(seen.object) + length(seen.old) + seen.request.len();
@@ -117,7 +118,7 @@ impl Conditions {
         Verdict { holds, errors: errors.len() }
     }
 
-    /// Has the variables that are used.
+    /// Holds only the variables that the expressions use.
     fn context<'v>(&self, meter: &Arc<Meter>, seen: Seen<'v>) -> Result<Context<'v, 'v>, String> {
         let mut context = Context::with_env(Arc::clone(&ENV));
         meter.add_to(&mut context)?;

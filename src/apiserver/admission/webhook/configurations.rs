@@ -1,7 +1,7 @@
 //! What webhooks there are: both kinds of configurations of the core cluster, watched.
 //!
-//! Nobody can tell what webhooks would say before both were read once; until then writes are
-//! refused. When the watch breaks, what was known counts on.
+//! What webhooks would say is unknown until both kinds were read once; until then writes are
+//! refused. When a watch breaks, the webhooks that were last known still count.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
@@ -115,7 +115,7 @@ where
     told(events.backoff(Pauses::new()), of).boxed()
 }
 
-/// Failures are told; the watch goes on by itself.
+/// Logs failures; kube's watcher tries again by itself.
 fn told<K>(
     events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     of: impl Fn(Event<K>) -> Change,
@@ -133,7 +133,7 @@ impl<K: Resource + Configuration> Known<K> {
         Self { now: BTreeMap::new(), next: BTreeMap::new(), is_complete }
     }
 
-    /// Did it change what is known?
+    /// Did the event change the objects that are known?
     fn apply(&mut self, event: Event<K>) -> bool {
         let name = |object: &K| object.meta().name.clone().unwrap_or_default();
         match event {
@@ -159,7 +159,7 @@ impl<K: Resource + Configuration> Known<K> {
         true
     }
 
-    /// In the order of the configurations' names, as upstream has it.
+    /// The webhooks in the order of the configurations' names, as upstream has it.
     fn hooks(&self, group: &str, clients: &mut Clients) -> Vec<Arc<Hook>> {
         let mut hooks = Vec::new();
         let mut first = 0;

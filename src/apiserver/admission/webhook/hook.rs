@@ -15,7 +15,7 @@ use super::{
 };
 use crate::apiserver::selector::LabelSelector;
 
-/// `timeoutSeconds` when absent, and what it may be.
+/// `timeoutSeconds` when absent, and its bounds.
 const TIMEOUT: i32 = 10;
 const SHORTEST: i32 = 1;
 const LONGEST: i32 = 30;
@@ -25,37 +25,37 @@ const LONGEST: i32 = 30;
 pub(super) enum FailurePolicy {
     /// The request fails.
     Fail,
-    /// As if the webhook had not been there.
+    /// The request goes on as if the webhook had not been there.
     Ignore,
 }
 
 /// A webhook that may have a say about our kinds.
 pub(super) struct Hook {
     pub(super) name: String,
-    /// The object that names it.
+    /// Name of the configuration that lists the webhook.
     pub(super) configuration: String,
     /// Its place among all webhooks of its sort; audit annotations name it.
     pub(super) index: usize,
     pub(super) rules: Rules,
-    /// Of the namespace. An error where nobody can know what is meant.
+    /// Selects by labels of the namespace. An error where the selector cannot be understood.
     pub(super) namespaces: Result<LabelSelector, String>,
-    /// Of the old or the new object.
+    /// Selects by labels of the old or the new object.
     pub(super) objects: Result<LabelSelector, String>,
     pub(super) on_failure: FailurePolicy,
-    /// It says that a dry run leaves no trace.
+    /// The webhook declares that dry runs have no side effects.
     pub(super) takes_dry_runs: bool,
     pub(super) timeout: Duration,
     /// Mutating webhooks only: asked once more when a later one changed the object.
     pub(super) reinvoked: bool,
     /// Its `matchConditions`.
     pub(super) conditions: Conditions,
-    /// It understands `admission.k8s.io/v1`.
+    /// The webhook understands `admission.k8s.io/v1`.
     pub speaks_v1: bool,
-    /// How it is reached, or why it cannot be.
+    /// The client of the webhook's endpoint, or why there is none.
     pub(super) client: Result<Arc<Client>, String>,
 }
 
-/// What both sorts of webhooks say.
+/// The fields that both sorts of webhooks have.
 struct Said {
     name: String,
     client_config: WebhookClientConfig,
@@ -73,8 +73,8 @@ struct Said {
 
 /// A configuration of either sort.
 pub(super) trait Configuration {
-    /// Its webhooks that may mean something of `group`, numbered from `first`, and how many it
-    /// has.
+    /// The configuration's webhooks that may be asked about objects of `group`, numbered from
+    /// `first`, and how many webhooks it has in all.
     fn hooks(&self, group: &str, first: usize, clients: &mut Clients) -> (Vec<Arc<Hook>>, usize);
 }
 

@@ -44,7 +44,7 @@ enum Scope {
     All,
     Namespaced,
     Cluster,
-    /// One that nobody knows matches nothing.
+    /// A scope that this release does not know. Its rule matches nothing.
     Unknown,
 }
 
@@ -56,7 +56,7 @@ impl Rules {
         }
     }
 
-    /// Can they mean anything of this group?
+    /// Can the rules match any resource of this group?
     pub(super) fn are_about(&self, group: &str) -> bool {
         self.rules.iter().any(|rule| any(&rule.groups, group))
     }

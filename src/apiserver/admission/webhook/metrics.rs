@@ -24,7 +24,7 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// Upstream calls the second one otherwise here than in other labels.
+    /// Upstream writes `validating` in these labels, where other metrics have `validate`.
     fn label(self) -> &'static str {
         match self {
             Self::Mutating => "admit",
@@ -81,7 +81,7 @@ impl Timing {
 }
 
 impl AdmissionMetrics {
-    /// Metrics that nobody scrapes yet; see [`AdmissionMetrics::register`].
+    /// Metrics that are not registered yet; see [`AdmissionMetrics::register`].
     #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
     pub fn new() -> Self {
         Self {
@@ -162,7 +162,7 @@ impl AdmissionMetrics {
         }
     }
 
-    /// `name` is a plugin's; `type` is `admit` or `validate`.
+    /// `name` is a plugin's; `step`, the label `type`, is `admit` or `validate`.
     pub fn plugin(&self, name: &str, step: &str) -> Timing {
         Timing::new(&self.plugins, &[name, step])
     }

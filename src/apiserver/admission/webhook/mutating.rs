@@ -23,8 +23,8 @@ use crate::{
 const SORT: Sort = Sort::Mutating;
 
 impl Webhooks {
-    /// Asks all of them, and once more those that wish it when a later one changed the object.
-    /// Says whether the object, in hub form, is another now.
+    /// Asks all webhooks in turn, and once more those with `reinvocationPolicy: IfNeeded` when a
+    /// later one changed the object. Says whether the object, in hub form, was changed.
     pub(super) async fn mutate_by(
         &self,
         webhooks: &configurations::Webhooks,
@@ -33,14 +33,14 @@ impl Webhooks {
     ) -> Result<bool> {
         let weight = asked.weight(object.as_deref());
         let mut changed = false;
-        // To be asked again, if somebody changes the object after them.
+        // Webhooks to be asked again, if a later one changes the object.
         let mut earlier = BTreeSet::new();
         let mut again = BTreeSet::new();
         for round in 0..2 {
             if round == 1 && again.is_empty() {
                 break;
             }
-            // Of the version in which the last one was looked at, unless it changed the object.
+            // The objects as the last webhook was shown them, unless it changed the object.
             let mut kept: Option<(Version, Shown)> = None;
             let reinvoked = std::mem::take(&mut again);
             for hook in &webhooks.mutating {
@@ -87,7 +87,7 @@ impl Webhooks {
     }
 }
 
-/// Says whether the object is another with the patch.
+/// Applies a patch. Says whether it changed the object.
 fn patch_object(
     hook: &Hook,
     asked: &Asked<'_>,

@@ -99,7 +99,7 @@ pub(super) fn question(
     serde_json::to_vec(&review).expect("a review has string keys only").into()
 }
 
-/// The same for conditions, which see the objects elsewhere.
+/// The request as conditions see it: the objects are variables beside it.
 pub(super) fn request_alone(asked: &Asked<'_>, version: Version) -> String {
     let request = request(asked, "", version, None);
     serde_json::to_string(&request).expect("a review has string keys only")
@@ -162,7 +162,7 @@ struct Response {
 /// What a webhook said.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Why not, where it does not allow the request.
+    /// The refusal, where the webhook does not allow the request.
     pub(super) denied: Option<ApiError>,
     /// A JSON patch; empty for none.
     pub(super) patch: Vec<u8>,

@@ -33,7 +33,7 @@ impl Webhooks {
             let answer = Self::ask(hook, asked, version, &shown[&version], SORT).await;
             self.judge(hook, asked, SORT, (begun, 0), answer.err())
         });
-        // None is left half-way, so each is counted.
+        // All calls are awaited, also after a refusal, so that each is counted.
         let mut calls: FuturesUnordered<_> = calls.collect();
         let mut outcome = Ok(());
         while let Some(judged) = calls.next().await {

@@ -1,8 +1,8 @@
 //! The file under the store, and whether it may still be believed.
 //!
-//! A sync that failed leaves pages that nobody can tell about: the kernel reports the failure
-//! once, marks them clean, and shows them to whoever reads them although the disk never got them.
-//! So after it nothing is read back, and opening reads from the disk.
+//! After a failed sync, what the disk holds is unknown: the kernel reports the failure once, marks
+//! the pages clean, and shows them to every reader although the disk never got them. So after a
+//! failed sync nothing is read back, and opening reads from the disk.
 
 use std::{
     fs::File,
@@ -17,7 +17,7 @@ use std::{
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use redb::{BackendError, StorageBackend};
 
-/// Did a sync fail? Shared by a backend and by who decides what to do about it.
+/// Did a sync fail? Shared by a backend and the writer, which decides what to do about it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SyncFailed(Arc<AtomicBool>);
 
@@ -40,8 +40,8 @@ impl<B: StorageBackend> Disk<B> {
     }
 }
 
-/// Lets go of what the kernel remembers of a file, as far as the disk has it: what is read next
-/// comes from the disk. Advice only; a file system may ignore it.
+/// Lets the kernel drop its cached pages of a file, as far as the disk has them: the next reads
+/// come from the disk. Advice only; a file system may ignore it.
 pub(super) fn forget_pages(file: &File) {
     posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).ok();
 }

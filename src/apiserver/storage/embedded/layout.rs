@@ -1,4 +1,4 @@
-//! What lies in the database file: three tables and how they are read and written.
+//! What lies in the database file: four tables and how they are read and written.
 //!
 //! Owns the invariant that `LATEST` is the sum of `LOG` and what was compacted away. Every write
 //! has one revision and one record in the log, so state at an older revision is the latest state
@@ -28,7 +28,7 @@ const REVISION: &str = "revision";
 const COMPACTED: &str = "compacted";
 const FORMAT_NUMBER: &str = "format";
 const ID: &str = "id";
-/// Why the latest writes may be missing; absent when nothing speaks for it.
+/// Why the latest writes may be missing; absent when there is no sign of that.
 const DOUBT: &str = "doubt";
 
 /// Revisions that are skipped when a store without its latest writes is accepted: more than
@@ -108,7 +108,7 @@ pub(super) fn summarize(database: &Database) -> Result<Summary> {
     Ok(Summary { id, revision: Revision(revision), log_bytes, doubt })
 }
 
-/// Notes down that the latest writes may be missing. The next opening would find nothing wrong.
+/// Records that the latest writes may be missing. The next opening would find nothing wrong.
 pub(super) fn doubt(database: &Database, why: &str) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(TEXTS)?.insert(DOUBT, why)?;
@@ -116,7 +116,7 @@ pub(super) fn doubt(database: &Database, why: &str) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Somebody accepted the store as it is.
+/// Clears the doubt: a person accepted the store as it is.
 pub(super) fn trust(transaction: &WriteTransaction) -> Result<()> {
     let mut texts = transaction.open_table(TEXTS).map_err(failed)?;
     drop(texts.remove(DOUBT).map_err(failed)?);
@@ -226,7 +226,7 @@ impl Snapshot {
                 }
             };
             let found = if from_older {
-                // What lies before the page, or behind it, is not read.
+                // Values of keys before the page, or behind it, are not read.
                 let next = older.next().filter(|(key, _)| !skipped(key.as_str()));
                 match next.and_then(|(_, at)| *at) {
                     Some(at) => previous(&log, at)?,
@@ -267,8 +267,8 @@ impl Snapshot {
         Ok(count)
     }
 
-    /// For every key that was written after `revision`: the record that says what it was then, if
-    /// it was.
+    /// For every key that was written after `revision`: the record that holds its entry as of then,
+    /// if there was one.
     fn undone(&self, prefix: &Prefix, revision: Revision) -> Result<BTreeMap<Key, Option<u64>>> {
         let mut undone = BTreeMap::new();
         let log = self.0.open_table(LOG).map_err(failed)?;
@@ -310,7 +310,7 @@ impl Snapshot {
     }
 }
 
-/// What a record's key was before it.
+/// The entry of a record's key before that record.
 fn previous(log: &ReadOnlyTable<u64, Record<'static>>, at: u64) -> Result<Option<Entry>> {
     let record = log.get(at).map_err(failed)?;
     Ok(record.and_then(|record| {
@@ -425,7 +425,7 @@ impl<'t> Batch<'t> {
         Ok(())
     }
 
-    /// Leaves every revision up to `past`, and some more, behind.
+    /// Skips every revision up to `past`, and some more; all history is forgotten.
     pub(super) fn advance(&mut self, past: Revision) -> Result<Revision> {
         while self.log.pop_first().map_err(failed)?.is_some() {}
         self.revision = self.revision.max(past.0).saturating_add(JUMP);
@@ -434,7 +434,7 @@ impl<'t> Batch<'t> {
         Ok(Revision(self.revision))
     }
 
-    /// Forgets what lies beyond the limits.
+    /// Forgets history beyond the limits.
     pub(super) fn trim(&mut self, limits: Limits) -> Result<()> {
         for _ in 0..limits.step {
             let too_many = self.log.len().map_err(failed)? > limits.events;

@@ -85,7 +85,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Does it help nothing to try again?
+    /// Is it of no use to try again?
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Directory { .. } | Self::Open { .. } | Self::InUse { .. } => false,
@@ -206,7 +206,7 @@ fn create(
         file: file.to_owned(),
         source,
     };
-    // Left by a start that was killed before it wrote the marker: it never held anything.
+    // A start that was killed before it wrote the marker left this, which never held anything.
     if let Err(error) = fs::remove_file(creating)
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -254,7 +254,7 @@ fn rename(directory: &Path, from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn open_existing(file: PathBuf, marker: PathBuf) -> Result<Opened, OpenError> {
-    // fsGroup may have opened it to the group.
+    // The kubelet may have opened the file to the group, for the sake of `fsGroup`.
     if let Err(error) = fs::set_permissions(&file, Permissions::from_mode(0o600)) {
         warn!(%error, store = %file.display(), "Could not restrict the mode of the store");
     }
@@ -316,7 +316,7 @@ fn checked(path: &Path, sync_failed: &SyncFailed) -> Result<(Database, Summary),
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     disk::forget_pages(&file);
     let mut magic = [0; MAGIC.len()];
-    // A backend of ours would be given a new store in place of one that is all zeros.
+    // With a backend of ours redb would make a new store of a file that is all zeros.
     if (&file).read_exact(&mut magic).is_err() || magic != MAGIC {
         return Err(Refusal::Corrupt("it is no file of redb".to_owned()));
     }

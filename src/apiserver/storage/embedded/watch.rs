@@ -1,7 +1,7 @@
 //! Watches of the embedded store: every watcher reads the log at its own pace.
 //!
-//! Nothing is sent to watchers but the latest revision, so a slow one holds up nobody and needs
-//! no buffer; when history goes faster than it reads, it ends with `Compacted`.
+//! Watchers are sent nothing but the latest revision, so a slow one holds up no other and needs no
+//! buffer; when history is forgotten faster than a watcher reads, it ends with `Compacted`.
 
 use std::{collections::VecDeque, sync::Arc};
 

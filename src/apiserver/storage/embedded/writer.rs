@@ -1,11 +1,11 @@
 //! The one thread that writes: takes the changes that wait, commits them together, publishes
 //! the revision, answers.
 //!
-//! Owns the order commit (with fsync) → publish → answer, so nobody is told of a write that a
-//! crash could undo. When a write fails, because the disk is full say, everything waiting is
-//! answered `Unavailable` and the store is opened again; what the disk then holds is the truth,
-//! and watchers read it from the log. After a sync that failed, and after a panic, nothing that is
-//! read back can be believed: then the process has to end.
+//! Owns the order commit (with fsync) → publish → answer, so no client is told of a write that a
+//! crash could undo. When a write fails, because the disk is full say, every command that waits is
+//! answered `Unavailable` and the store is opened again; what the disk then holds is the truth, and
+//! watchers read it from the log. After a sync that failed, and after a panic, nothing that is read
+//! back can be believed: then the process has to end.
 
 use std::{
     io,
@@ -30,9 +30,9 @@ use crate::error::chain;
 /// Writes that one commit takes at most. One commit costs one or two fsyncs, about as long as
 /// applying some hundred small writes.
 const BATCH: usize = 256;
-/// History records that go with one batch at most: more than a batch can add.
+/// History records that one batch forgets at most: more than a batch can add.
 const TRIM_STEP: usize = 4 * BATCH;
-/// Between two attempts to open a store whose file failed.
+/// Pause between two attempts to open a store whose file failed.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
 const LOST: &str = "the store's file lacks writes that were acknowledged";
 
@@ -139,9 +139,9 @@ impl Writer {
         Ok(outcomes)
     }
 
-    /// Opens the file again, until that works, nobody is left to serve, or it is clear that it
-    /// never will: then false. redb refuses all work on a file after an I/O error, such as a full
-    /// disk, until then.
+    /// Opens the file again until that works. False when no sender is left, or when it is clear
+    /// that opening never will work. After an I/O error, such as a full disk, redb refuses all work
+    /// on a file until it is opened again.
     fn reopen(&mut self, file: &Path) -> bool {
         let acknowledged = self.shared.latest();
         self.shared.close();
@@ -183,7 +183,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Also when the thread panics: a store that cannot write says so to everybody.
+    /// Also when the thread panics: a store that cannot write says so to every caller.
     fn drop(&mut self) {
         if thread::panicking() {
             self.shared.end("the thread that writes the store panicked");
@@ -201,7 +201,7 @@ fn sorted<T>(result: Result<T>) -> Result<Result<T>> {
 }
 
 fn answer(command: Command, outcome: Outcome) {
-    // Who does not wait for the answer any more has given up on it.
+    // A caller that does not wait any more has given up on the answer.
     match (command, outcome) {
         (Command::Write { reply, .. }, Outcome::Written(result))
         | (Command::Advance { reply, .. }, Outcome::Advanced(result)) => drop(reply.send(result)),

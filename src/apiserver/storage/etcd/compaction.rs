@@ -1,8 +1,8 @@
-//! Forgets old history of an etcd that nobody else compacts.
+//! Forgets old history of an etcd that no other process compacts.
 //!
 //! Owns one half of upstream's protocol (storage/etcd3/compact.go), so our servers, and a
-//! kube-apiserver on the same etcd, take turns: who moves `compact_rev_key` on first compacts to
-//! the revision that it saw one interval ago.
+//! kube-apiserver on the same etcd, take turns: the server that moves `compact_rev_key` on first
+//! compacts to the revision that it saw one interval ago.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ struct Seen {
 }
 
 impl Etcd {
-    /// Compacts once an interval, until shutdown, as long as the store `is_ours`: into another one
-    /// nothing is written. History reaches back one to two intervals.
+    /// Compacts once an interval, until shutdown, as long as the store `is_ours`: nothing is
+    /// written into a foreign one. History reaches back one to two intervals.
     pub async fn compact_periodically(
         &self,
         interval: Duration,

@@ -19,7 +19,7 @@ const KEEP_ALIVE_WITHIN: Duration = Duration::from_secs(10);
 pub struct Config {
     /// URLs, for example `https://etcd-0:2379`.
     pub endpoints: Vec<String>,
-    /// Before every key, for example `/registry/navigator.jetstack.io`.
+    /// What every key in etcd begins with, for example `/registry/navigator.jetstack.io`.
     pub prefix: String,
     pub tls: Option<Tls>,
 }

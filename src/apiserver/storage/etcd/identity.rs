@@ -1,9 +1,9 @@
 //! Is the etcd that answers the one that was opened?
 //!
-//! The key `store-id`, made once, is read in or after every answer that an object's being
-//! depends on (`storage::standing`). Before a write there must be more than the id, or a store that
-//! lost its latest writes would soon look whole again: the latest of them, the witness, must be
-//! there still, or the revision is looked at first.
+//! The key `store-id`, made once, is read in or after every answer that an object's being depends
+//! on (`storage::standing`). For a write the id is not enough, or a store that lost its latest
+//! writes would soon look whole again: this process's latest write, the witness, must be there
+//! still, or the revision is looked at first.
 
 use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp};
 use futures::future::try_join_all;
@@ -16,7 +16,7 @@ use super::{
 
 /// Revisions that are skipped one write at a time: some ten seconds' worth.
 const FARTHEST: u64 = 100_000;
-/// Writes on their way at one time meanwhile.
+/// Writes on their way at one time while revisions are skipped.
 const TOGETHER: usize = 64;
 
 impl Etcd {
@@ -27,7 +27,7 @@ impl Etcd {
         self.establish_as(&Uuid::new_v4().to_string()).await
     }
 
-    /// The same, with the id that a store gets where none is.
+    /// Reads the id of the store, or makes the store with the id `new` where none is.
     pub async fn establish_as(&self, new: &str) -> Result<String> {
         self.require_version().await?;
         let found = self.look(ANSWER_WITHIN).await?.id;
@@ -49,8 +49,9 @@ impl Etcd {
         other.ok_or_else(|| self.standing.absent())
     }
 
-    /// Writes until the latest revision is past `past`: etcd has no other way to skip some while
-    /// it runs. Then forgets what led there, so that whoever knows an older state lists again.
+    /// Writes until the latest revision is past `past`: a running etcd has no other way to skip
+    /// revisions. Then forgets the history before, so that clients that know an older state list
+    /// again.
     pub(super) async fn burn(&self, past: Revision) -> Result<Revision> {
         let mut now = self.verify(ANSWER_WITHIN).await?;
         let id = self.standing.id().unwrap_or_default().to_owned();

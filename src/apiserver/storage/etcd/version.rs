@@ -25,7 +25,7 @@ impl Etcd {
     }
 }
 
-/// What is no version is somebody's own, and none of the old ones.
+/// A text that is no version comes from a private build, not from an old release.
 fn reports_progress_in_order(version: &str) -> bool {
     let mut parts = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     let (Some(Some(major)), Some(Some(minor)), Some(Some(patch))) =

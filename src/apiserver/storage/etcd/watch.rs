@@ -1,9 +1,9 @@
 //! Watches of etcd, and the progress that they report when they are asked.
 //!
-//! A watch reports progress by itself only every ten minutes. Who waits for a revision that
-//! another resource was written at says so ([`super::Etcd::request_progress`]); then every
-//! watch that is behind asks etcd, again and again until it knows: etcd leaves a request
-//! unanswered while the watch still catches up.
+//! A watch reports progress by itself only every ten minutes. A reader that waits for a revision at
+//! which another resource was written says so ([`super::Etcd::request_progress`]); then every watch
+//! that is behind asks etcd, again and again until it is not: etcd leaves a request unanswered
+//! while the watch still catches up.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -19,7 +19,7 @@ use super::{
     ANSWER_WITHIN, Etcd, failed, number, revision,
 };
 
-/// Between two requests for progress of one watch.
+/// Pause between two requests for progress of one watch.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 struct Watcher {
@@ -57,8 +57,8 @@ pub(super) async fn events(etcd: &Etcd, prefix: &Prefix, from: Revision) -> Resu
     })))
 }
 
-/// The oldest revision that an etcd which was compacted knows. It tells it to a watch that asks
-/// for less; one that was never compacted keeps silent.
+/// The oldest revision that a compacted etcd knows. etcd tells it to a watch that asks for an older
+/// one; an etcd that was never compacted keeps silent.
 pub(super) async fn oldest(etcd: &Etcd) -> Result<Revision> {
     let mut stream = open(etcd, "store-id", Revision(0)).await?;
     while let Some(response) = stream.message().await.map_err(failed)? {

@@ -1,4 +1,4 @@
-//! The latest write of this process: what a store that lost its latest writes lacks.
+//! The latest write of this process, which a store that lost its latest writes lacks.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ pub(super) struct Witness {
 pub(super) struct Latest(Mutex<Option<Witness>>);
 
 impl Latest {
-    /// A write that must be there still, if none after it is known of up to `latest`.
+    /// The latest write, which must be there still; `None` when a later revision is known.
     pub(super) fn witness(&self, latest: Revision) -> Option<Witness> {
         let witness = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         witness.clone().filter(|witness| witness.written >= latest)

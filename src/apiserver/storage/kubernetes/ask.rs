@@ -1,6 +1,7 @@
 //! Requests to kube-apiserver and what its answers mean.
 //!
-//! Owns paths, patience and statuses. Only what was certainly not done is asked again.
+//! Owns paths, patience and statuses. Only a request that was certainly not carried out is sent
+//! again.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::{
 };
 
 const JSON: &str = "application/json";
-/// Of what was written, only its revision is of interest.
+/// Of an object that was written, only the revision is of interest.
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// kube-apiserver is asked again after at most this long when it is too busy.
@@ -39,7 +40,7 @@ pub(super) struct Refusal {
 }
 
 impl Answer {
-    /// The body of an answer that says yes.
+    /// The body of a successful answer.
     pub(super) fn read<T: for<'a> Deserialize<'a>>(&self) -> Result<T> {
         if !self.status.is_success() {
             return Err(self.error());
@@ -47,13 +48,13 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(unavailable)
     }
 
-    /// The revision of what was written.
+    /// The revision of the object that was written.
     pub(super) fn revision(&self) -> Result<Revision> {
         let written: Value = self.read()?;
         revision(written["metadata"]["resourceVersion"].as_str().unwrap_or_default())
     }
 
-    /// The error that an answer is which says no, where no caller knows better. The numbers in
+    /// The error of an unsuccessful answer, where no caller knows better. The numbers in
     /// `Compacted` and `TooLarge` are the caller's to fill in.
     pub(super) fn error(&self) -> Error {
         let said = serde_json::from_slice(&self.body).unwrap_or_else(|_| Refusal {
@@ -90,7 +91,7 @@ impl Kubernetes {
         self.ask(Method::GET, path, JSON, None, limit).await
     }
 
-    /// The same, given up as soon as the answer turns out to have more bytes.
+    /// Reads a path; `None` as soon as the answer turns out to have more than `most` bytes.
     pub(super) async fn read_at_most(
         &self,
         path: &str,

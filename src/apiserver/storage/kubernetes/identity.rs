@@ -3,8 +3,9 @@
 //!
 //! A list of that one object is answered at the latest revision, so it shows the store and how far
 //! it has come in one answer. Each list and each watch carries the object too. Kubernetes' own
-//! compaction says nothing about revisions that it forgot, so a floor is kept beside the id: what
-//! was before it is refused, and so is, by this process, what kube-apiserver has refused once.
+//! compaction says nothing about revisions that it forgot, so a floor is kept beside the id:
+//! revisions before it are refused, and so are, by this process, those that kube-apiserver has
+//! refused once.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -22,9 +23,9 @@ use super::{
 
 /// Revisions that are skipped one write at a time: some ten seconds' worth.
 const FARTHEST: u64 = 10_000;
-/// Writes on their way at one time meanwhile, each of an object of its own.
+/// Writes on their way at one time while revisions are skipped, each of an object of its own.
 const TOGETHER: usize = 16;
-/// Writers that come between before one gives up.
+/// Tries of a change when other writers come between.
 const TRIES: usize = 20;
 
 /// The object of the store, as it was found.
@@ -40,7 +41,7 @@ impl Kubernetes {
         self.establish_as(&Uuid::new_v4().to_string(), "").await
     }
 
-    /// The same, with the id that a store gets where none is, and with what it lacks.
+    /// Reads the id of the store, or makes the store with the id `new` and the loss `lost`.
     pub async fn establish_as(&self, new: &str, lost: &str) -> Result<String> {
         let mark = Mark { id: new.to_owned(), floor: 0, lost: lost.to_owned() };
         let made = self.write(Method::POST, "", &object::store(&mark, None)).await?;
@@ -95,7 +96,7 @@ impl Kubernetes {
     /// The latest revision, of the store that was opened.
     pub(super) async fn verify(&self, limit: Duration) -> Result<Revision> {
         let (_, sight) = self.look(limit).await?;
-        // What was lost before this process opened the store is for a person to judge.
+        // A loss from before this process opened the store is for a person to judge.
         match sight.other.or(self.standing.lost(None).map(|lost| lost.why)) {
             Some(reason) => Err(self.standing.replaced(reason)),
             None => Ok(sight.revision),
@@ -128,7 +129,7 @@ impl Kubernetes {
         Ok((mark, sight))
     }
 
-    /// What an answer at `revision` with this mark says, that was asked for at `asked`.
+    /// Judges an answer at `revision` with this mark. `asked` was the latest revision before it.
     pub(super) fn judged(&self, mark: Option<&Mark>, asked: Revision, revision: Revision) -> Sight {
         let id = mark.map(|mark| mark.id.clone());
         if let Some(other) = self.standing.differs(id.as_deref()) {
@@ -142,17 +143,17 @@ impl Kubernetes {
         Sight { id, revision, other: None, lost: gone_back.or(recorded) }
     }
 
-    /// The oldest revision that is told of, as far as this process knows.
+    /// The oldest revision that reads may ask for, as far as this process knows.
     pub(super) fn floor(&self) -> Revision {
         Revision(self.shared.floor.load(Ordering::SeqCst))
     }
 
-    /// Nothing before `oldest` will be told.
+    /// From now on revisions before `oldest` are refused.
     pub(super) fn learn(&self, oldest: Revision) {
         self.shared.floor.fetch_max(oldest.0, Ordering::SeqCst);
     }
 
-    /// Forgets what was before `to`, for every process of this store.
+    /// Forgets history before `to`, for every process of this store.
     pub(super) async fn raise_floor(&self, to: Revision) -> Result<()> {
         self.change_mark(|mark| {
             let raised = mark.floor < to.0;
@@ -162,7 +163,7 @@ impl Kubernetes {
         .await
     }
 
-    /// Changes what the store says of itself, until nobody comes between.
+    /// Changes the object of the store; tries again when another writer comes between.
     pub(super) async fn change_mark(&self, change: impl Fn(&mut Mark) -> bool) -> Result<()> {
         for _ in 0..TRIES {
             let Found { mut mark, revision } =
@@ -181,8 +182,8 @@ impl Kubernetes {
         Err(unavailable("others write the object of the store all the time"))
     }
 
-    /// Somebody deleted an object behind our back. It was not deleted as far as people know, and
-    /// what it owns must not be taken for garbage: from now on the store is one that lost writes.
+    /// An object was deleted behind our back. No user deleted it, and what it owns must not be
+    /// taken for garbage: from now on the store is one that lost writes.
     pub(super) async fn bereft(&self, why: String) -> Error {
         let reached = self.standing.latest();
         self.standing.lost(Some(Loss { why: why.clone(), reached }));
@@ -210,9 +211,9 @@ impl Kubernetes {
         Ok(())
     }
 
-    /// Writes until the latest revision is past `past`: there is no other way to skip some while
-    /// Kubernetes runs. Then forgets what led there, so that whoever knows an older state lists
-    /// again, and that writes were lost, which a person has accepted.
+    /// Writes until the latest revision is past `past`: a running Kubernetes has no other way to
+    /// skip revisions. Then forgets the history before, so that clients that know an older state
+    /// list again, and the loss of writes, which a person has accepted.
     pub(super) async fn burn(&self, past: Revision) -> Result<Revision> {
         let mut now = self.verify(ANSWER_WITHIN).await?;
         let missing = past.0.saturating_sub(now.0);

@@ -1,9 +1,9 @@
-//! Lists: by pages from kube-apiserver, in pages from us.
+//! Lists: read by kube-apiserver's pages, answered in pages of our own.
 //!
-//! kube-apiserver orders objects by their names, which are hashes here, and its `continue` is for
-//! nobody else to write. So a range is read as of one revision, a page at a time, and of all that
-//! comes the first keys are kept that are asked for. A short range is kept whole as long as
-//! somebody reads on in it.
+//! kube-apiserver orders objects by their names, which are hashes here, and only kube-apiserver may
+//! write its `continue` tokens. So a range is read as of one revision, a page at a time, and of all
+//! its objects the first keys are kept that are asked for. A short range is kept whole as long as a
+//! reader asks for its next pages.
 //!
 //! kube-apiserver's pages are cut by a count, and ours by bytes: a page that turns out to be too
 //! long is given up and asked for again with fewer objects.
@@ -23,14 +23,14 @@ use super::{
     watch,
 };
 
-/// Objects of kube-apiserver's first page, and of one of small objects.
+/// Objects of kube-apiserver's first page, and of a page of small objects.
 const FEW: usize = 32;
 const MANY: usize = 500;
-/// Bytes of its answer, base64 and all. One object has at most 1.5 MiB.
+/// Most bytes of kube-apiserver's answer, base64 and all. One object has at most 1.5 MiB.
 const ANSWER_BYTES: usize = 6 << 20;
-/// Bytes of a range that is kept for whoever reads on.
+/// Most bytes of a range that is kept for a reader's next pages.
 const KEPT: usize = 4 << 20;
-/// Lists of the present that end in the middle because it has gone.
+/// Tries of a list of the latest state, which ends early when its revision is compacted.
 const TRIES: usize = 3;
 
 /// A range as of one revision.
@@ -45,21 +45,21 @@ struct Gathered {
     request: PageRequest,
     entries: BTreeMap<Key, Entry>,
     bytes: usize,
-    /// That come after the place where the page begins.
+    /// Entries after the place where the page begins.
     seen: usize,
-    /// Only what the page wants is there.
+    /// Only entries that the page wants are kept.
     cut: bool,
 }
 
-/// Where the reading of a range stands.
+/// How far the reading of a range has come.
 struct Reading {
-    /// What every request begins with.
+    /// The selector in the query of every request.
     base: String,
     at: Option<Revision>,
-    /// How far the store had come when it was begun.
+    /// The latest revision when the reading began.
     asked: Revision,
     few: usize,
-    /// Where kube-apiserver goes on.
+    /// kube-apiserver's `continue` token.
     more: Option<String>,
     mark: Option<Mark>,
 }
@@ -89,7 +89,7 @@ impl Gathered {
         }
     }
 
-    /// Lets go of the last entries that the page has no place for.
+    /// Drops the last entries that the page has no place for.
     fn trim(&mut self) {
         let limit = self.request.limit.unwrap_or(usize::MAX);
         while let Some(last) = self.entries.last_entry() {
@@ -138,7 +138,7 @@ impl Kubernetes {
             gathered.add(entry.clone());
         }
         let page = gathered.page(listing.revision);
-        // A list of one object asks whether there is any; nobody reads on there.
+        // A list of one object only asks whether there is any; no next page is asked for.
         let reads_on = page.more && page.entries.len() > 1;
         let mut kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if reads_on {
@@ -150,7 +150,8 @@ impl Kubernetes {
         Ok(page)
     }
 
-    /// What a page wants of a range. That of the present begins anew when it has gone meanwhile.
+    /// The entries that a page wants of a range. A list of the latest state begins anew when its
+    /// revision is compacted meanwhile.
     async fn gathered(
         &self,
         prefix: &Prefix,
@@ -213,8 +214,9 @@ impl Kubernetes {
         Box::pin(pages)
     }
 
-    /// The error for a revision that kube-apiserver forgot. From now on this process asks for
-    /// none before the oldest that it may still have, so that who begins there gets on.
+    /// The error for a revision that kube-apiserver forgot. From now on this process refuses
+    /// revisions before the oldest that may still be there, so that a client that begins there gets
+    /// on.
     pub(super) async fn compacted(&self, asked: Revision) -> Error {
         let latest = match self.verify(ANSWER_WITHIN).await {
             Ok(latest) => latest,
@@ -222,14 +224,14 @@ impl Kubernetes {
         };
         let oldest = match watch::oldest(self).await {
             Ok(oldest) if oldest > asked && oldest <= latest => oldest,
-            // Watches reach further back than lists do, or just as far.
+            // Watches may reach further back than lists. The oldest revision of lists is not told.
             Ok(_) | Err(_) => latest,
         };
         self.learn(oldest);
         Error::Compacted { asked, oldest: self.floor() }
     }
 
-    /// Reads a range to its end. What has come is good only when the end has come, too.
+    /// Reads a range to its end. The pages are good only when the last one has come, too.
     pub(super) fn pages<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
         let base = format!("labelSelector={}", escaped(&selector(prefix)));
         let asked = self.standing.latest();
@@ -279,9 +281,9 @@ impl Kubernetes {
         Ok(Page { entries, revision, more: reading.more.is_some(), remaining: 0 })
     }
 
-    /// Is what was read to its end this store, as far as it had come?
+    /// Was the range read from this store, and did the store not go back since `reading` began?
     fn is_whole(&self, reading: &Reading, revision: Revision) -> Result<()> {
-        // What it was at an earlier revision is no sign of going back.
+        // A list as of an earlier revision is no sign that the store went back.
         let asked = if reading.at.is_some() { Revision(0) } else { reading.asked };
         let sight = self.judged(reading.mark.as_ref(), asked, revision);
         match sight.other.or(self.standing.lost(None).map(|lost| lost.why)) {
@@ -331,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_page_is_the_first_keys_whatever_the_order_in_which_they_come() {
-        // Kept whole, and cut.
+        // A range that is kept whole, and one that is cut.
         for size in [1, 1 << 20] {
             let after = Some(entry(49, 1).key);
             let request = PageRequest { after, limit: Some(3), ..PageRequest::default() };

@@ -1,8 +1,8 @@
 //! How an object of ours is kept in one of Kubernetes'.
 //!
-//! Owns names, labels and fields. A key is longer than a name may be and holds other characters,
-//! so an object is named by the key's hash and carries the key inside, where it is compared. What
-//! lies below a prefix is found by labels, which hold hashes too.
+//! Owns names, labels and fields. A key is longer than a name may be and holds other characters, so
+//! an object is named by the key's hash and carries the key inside, where it is compared. Objects
+//! below a prefix are found by labels, which hold hashes too.
 
 use std::fmt::Write;
 
@@ -38,12 +38,12 @@ pub(super) struct List {
 pub(super) struct ListMetadata {
     #[serde(default)]
     pub(super) resource_version: String,
-    /// Where the next part begins.
+    /// The `continue` token of the next part; empty after the last one.
     #[serde(default, rename = "continue")]
     pub(super) more: String,
 }
 
-/// An object as Kubernetes shows it. Only what is read.
+/// An object as Kubernetes shows it, with the fields that are read.
 #[derive(Deserialize)]
 pub(super) struct Stored {
     pub(super) metadata: Metadata,
@@ -71,7 +71,7 @@ pub(super) struct Metadata {
 pub(super) struct Mark {
     #[serde(default)]
     pub(super) id: String,
-    /// Nothing is told of what was before this revision.
+    /// Revisions before this one are refused.
     #[serde(default)]
     pub(super) floor: u64,
     /// How writes were lost, until a person accepts that.
@@ -84,7 +84,7 @@ impl Stored {
         revision(&self.metadata.resource_version)
     }
 
-    /// Does it stand for the store?
+    /// Does the object stand for the store?
     pub(super) fn is_store(&self) -> bool {
         self.metadata.name == STORE
     }
@@ -118,7 +118,7 @@ pub(super) fn revision(text: &str) -> Result<Revision> {
     })
 }
 
-/// The object's name: two keys of one name are not to be found.
+/// The object's name, a SHA-256: two keys with one name are not to be found.
 pub(super) fn name(key: &Key) -> String {
     hex(&Sha256::digest(key.as_str()))
 }
@@ -130,7 +130,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Value of a label: what is more than that would not fit.
+/// Value of a label: a whole SHA-256 would not fit into one.
 fn hash(prefix: &str) -> String {
     hex(&Sha256::digest(prefix)[..20])
 }
@@ -153,7 +153,7 @@ fn labels(key: &Key) -> Value {
     pairs.map(|(range, end)| (label(range), json!(hash(&key.as_str()[..end])))).collect()
 }
 
-/// A value under a key; with a revision, in place of what was written then.
+/// A value under a key; with a revision, in place of the object that was written at it.
 pub(super) fn live(key: &Key, value: &[u8], at: Option<Revision>) -> Value {
     let mut object = object(&name(key), &labels(key), at);
     object["key"] = json!(key.as_str());
@@ -161,7 +161,7 @@ pub(super) fn live(key: &Key, value: &[u8], at: Option<Revision>) -> Value {
     object
 }
 
-/// A deletion of what was written at a revision.
+/// A deletion of the object that was written at a revision.
 pub(super) fn deletion(key: &Key, at: Revision) -> Value {
     let mut labels = labels(key);
     labels[DELETED] = json!("true");

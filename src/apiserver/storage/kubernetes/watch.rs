@@ -1,9 +1,9 @@
 //! Watches of kube-apiserver.
 //!
-//! Its events carry no earlier value, so a watch begins with the state at its first revision and
-//! keeps its keys. It reports progress by itself once a minute; who waits for
-//! a revision that something else in the cluster was written at says so, and then the object of
-//! the store, which is part of every watch, is written.
+//! kube-apiserver's events carry no earlier value, so a watch begins with the state at its first
+//! revision and keeps the keys. kube-apiserver reports progress by itself once a minute. A reader
+//! that waits for a revision at which something else in the cluster was written says so, and then
+//! the object of the store, which is part of every watch, is written.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -29,11 +29,11 @@ use super::{
 };
 use crate::error::chain;
 
-/// Between two writes for the sake of progress, and before an ended watch is opened again.
+/// Pause between two writes for the sake of progress, and before an ended watch is opened again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// kube-apiserver reports progress every minute; a watch that is silent for longer is dead.
 const SILENT_FOR: Duration = Duration::from_secs(180);
-/// Pieces of a large event.
+/// Bytes of a large event that are read at one time.
 const BUFFER: usize = 64 << 10;
 
 type Reader = Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
@@ -46,7 +46,7 @@ struct Watcher {
     beat_at: Instant,
     /// Every event up to here was read.
     reached: Revision,
-    /// Keys that there are.
+    /// Keys of the objects that exist.
     present: HashSet<Key>,
     ended: bool,
 }
@@ -86,7 +86,7 @@ pub(super) async fn events(
         present,
         ended: false,
     };
-    // A revision that was forgotten may be refused by the first line; without one nobody waits.
+    // The first line may refuse a forgotten revision; opening a watch does not wait for a line.
     watcher.wanted.mark_unchanged();
     Ok(Box::pin(stream::unfold(watcher, |mut watcher| async {
         if watcher.ended {
@@ -135,7 +135,7 @@ async fn open(store: &Kubernetes, selector: &str, from: Revision) -> Result<Read
     Ok(BufReader::with_capacity(BUFFER, reader).lines())
 }
 
-/// What an `ERROR` says.
+/// The error that an `ERROR` line tells.
 fn refusal(line: &str) -> Option<Error> {
     #[derive(Default, Deserialize)]
     struct Said {
@@ -186,7 +186,7 @@ impl Watcher {
         }
     }
 
-    /// kube-apiserver ends every watch after half an hour or more, and when it ends itself.
+    /// kube-apiserver ends every watch after half an hour or more, and when it stops.
     async fn open_again(&mut self) -> Result<()> {
         sleep(AGAIN_AFTER).await;
         self.lines = match open(&self.store, &selector(&self.prefix), self.reached).await {
@@ -196,7 +196,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// The event that a line is, if it is one.
+    /// The event that a line tells, if it tells one.
     async fn read(&mut self, line: &str) -> Result<Option<Event>> {
         let Line { kind, object } = serde_json::from_str(line).map_err(unavailable)?;
         if kind == "ERROR" {
@@ -232,7 +232,7 @@ impl Watcher {
                 self.reached = revision;
                 Some(Event::Delete { key, revision })
             } else {
-                // It was told already; what was left of it has gone.
+                // The deletion was told already; now the object that it left is removed.
                 self.progress(revision)
             });
         }

@@ -1,5 +1,5 @@
-//! What Kubernetes holds of a cluster, as the server shows it now: what is surely the cluster's,
-//! and what only looks like it.
+//! Objects of a cluster in Kubernetes, as the server shows them now: those that are surely the
+//! cluster's, and those that only look like it.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// One object that was made for a cluster, or has the name of one.
+/// An object that was made for a cluster, or carries its labels.
 #[derive(Clone, Debug)]
 pub(super) struct Belonging {
     pub(super) resource: ApiResource,
@@ -54,17 +54,17 @@ impl fmt::Display for Belonging {
 /// The objects of a cluster, without Pilots, pods and claims.
 #[derive(Debug, Default)]
 pub(super) struct Belongings {
-    /// In the order in which they go.
+    /// Objects of this cluster and this store, in the order in which they go.
     pub(super) ours: Vec<Belonging>,
-    /// They carry the cluster's labels, and the mark of another cluster or none.
+    /// Objects with the cluster's labels, and with the mark of another cluster or none.
     pub(super) strange: Vec<Belonging>,
-    /// They are the cluster's, and bear the mark of another store.
+    /// Objects of this cluster with the mark of another store.
     pub(super) elsewhere: Vec<Belonging>,
-    /// Names of its pods.
+    /// Names of the cluster's pods.
     pub(super) pods: Vec<String>,
 }
 
-/// What the controller makes of Kubernetes' kinds, in the order in which it goes: pilots need their
+/// Kinds of Kubernetes that the controller makes, in the order in which they go: pilots need their
 /// rights to the end.
 fn kinds() -> [ApiResource; 6] {
     [
@@ -77,7 +77,7 @@ fn kinds() -> [ApiResource; 6] {
     ]
 }
 
-/// Asks for what has the cluster's label, and by name for what somebody may have taken it from.
+/// Lists objects by the cluster's label, and asks by name for those that may have lost the label.
 pub(super) async fn find(
     ctx: &Context,
     desired: &Desired,
@@ -121,8 +121,8 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// Pods of the cluster that are still there, but for those of StatefulSets that are not its own. One
-/// that no StatefulSet controls is nobody's: it is not waited for.
+/// Pods of the cluster that are still there, without those of StatefulSets that are not its own. A
+/// pod that no StatefulSet controls is not waited for.
 async fn pods(
     ctx: &Context,
     desired: &Desired,
@@ -140,7 +140,7 @@ async fn pods(
     Ok(ours.filter_map(|pod| pod.metadata.name).collect())
 }
 
-/// Takes our marks off an object: nothing in it says any more whose it is.
+/// Takes our owner references, annotations and the managed-by label off an object.
 pub(super) async fn release(
     ctx: &Context,
     desired: &Desired,

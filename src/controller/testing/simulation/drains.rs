@@ -1,7 +1,7 @@
 //! Machines are drained under the simulation: a pod is evicted whenever Kubernetes lets it go.
 //!
-//! A node that comes back has not all of its data at once, and pilots report late: only what the
-//! controller knows keeps the others in their places meanwhile.
+//! A node that comes back lacks data for a while, and pilots report late. Meanwhile only what the
+//! controller knows keeps the other nodes from being evicted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,14 +20,14 @@ use crate::controller::{
     resources::{Prepared, disruption_budget, former_budget},
 };
 
-/// Turns that a node needs for what it missed.
+/// Turns in which a node catches up on what it missed.
 const CATCHES_UP: u32 = 4;
 
-/// By which budgets evictions are held off.
+/// Which budgets limit evictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Budgets {
     OfCluster,
-    /// As releases before 0.3 had them.
+    /// One budget for each pool, as releases before 0.3 made them.
     OfPools,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Drains {
     silence: BTreeMap<String, u64>,
     back: BTreeMap<String, u64>,
     pub(crate) evictions: usize,
-    /// How many times two nodes or more were without their data at a time, or data went.
+    /// How many times two nodes or more were without their data at a time, or data were deleted.
     pub(crate) lost: usize,
 }
 
@@ -75,7 +75,7 @@ impl Simulation {
         self.reconcile();
     }
 
-    /// What is written after a plan, and before its step.
+    /// Writes the budgets, after a plan and before its step.
     pub(super) fn write_budgets(&mut self, planned: &Plan) {
         let Self { desired, observed, drains, .. } = self;
         let Some(drains) = drains else { return };
@@ -126,7 +126,7 @@ impl Simulation {
         let mut over =
             drains.written.iter().filter(|(of, _)| of.as_ref().is_none_or(|of| *of == pool.name));
         let (Some((of, spec)), None) = (over.next(), over.next()) else {
-            // No budget lets it go; under two none is.
+            // A pod under no budget may be evicted; under two budgets it may not.
             return !drains.written.iter().any(|(of, _)| of.as_ref() == Some(&pool.name));
         };
         let selected =
@@ -149,7 +149,7 @@ impl Simulation {
         unready || healthy > wanted
     }
 
-    /// Somebody tries to evict each pod, in any order.
+    /// A drain tries to evict each pod, in any order.
     pub(crate) fn drain(&mut self) {
         let mut names: Vec<String> = self.pods().map(|(_, member)| member.name.clone()).collect();
         while !names.is_empty() {
@@ -187,7 +187,7 @@ impl Simulation {
             *turns > 0 && joined.contains(name)
         });
         for name in serving.difference(&drains.serving) {
-            // One that joins has its data when it serves.
+            // A new node has its data when it serves; one that comes back has to catch up.
             if drains.members.contains(name) {
                 drains.behind.insert(name.clone(), CATCHES_UP);
             }
@@ -219,7 +219,7 @@ impl Simulation {
         self.count_lost();
     }
 
-    /// One node may be without its data: the others answer for them.
+    /// Counts a loss where more than one node is without its data: the others answer for one.
     pub(super) fn count_lost(&mut self) {
         let Some(drains) = &self.drains else { return };
         let members = || self.observed.pools.iter().flat_map(|pool| pool.members.values());

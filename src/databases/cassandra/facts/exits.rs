@@ -13,7 +13,7 @@ const LOG: &[(&str, Ending)] = &[
         },
     ),
     (
-        // check_data_resurrection, from 4.1 on. The heartbeat is removed for a node that is adopted.
+        // check_data_resurrection, from 4.1 on. The heartbeat of a node that is adopted is removed.
         "There are tables for which gc_grace_seconds is older",
         Ending {
             reason: "AwayTooLong",
@@ -73,7 +73,7 @@ const LOG: &[(&str, Ending)] = &[
         },
     ),
     (
-        // Of a node that died while it joined, and comes back at another address.
+        // Logged by a node that died while it joined, and comes back at another address.
         "Other bootstrapping/leaving/moving nodes detected",
         Ending {
             reason: "JoinWaits",
@@ -142,7 +142,7 @@ const LOG: &[(&str, Ending)] = &[
         },
     ),
     (
-        // disk_failure_policy: die. Read and write errors, and corrupt files, which have a line of their own.
+        // disk_failure_policy: die. Read and write errors; corrupt files have a line of their own.
         "JVM state determined to be unstable",
         Ending {
             reason: "DiskFailed",
@@ -164,8 +164,8 @@ const LOG: &[(&str, Ending)] = &[
 /// Judges by the exit code (128 plus the signal's number where a signal ended it) and the last
 /// lines of the log. `None`: nothing that Cassandra is known for.
 ///
-/// That a node left is for good, so it is taken only from the exception's own line, which begins
-/// with its text, and the code that Cassandra ends with then: users' words get into logs too.
+/// That a node left is final, so it is taken only from the exception's own line, which begins with
+/// its text, and from Cassandra's exit code for it: texts of users get into logs too.
 pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<Ending> {
     if code == 0 || code == 143 {
         return None;

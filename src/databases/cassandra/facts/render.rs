@@ -123,11 +123,13 @@ fn defaults(settings: &Settings<'_>) -> Map<String, Value> {
     yaml.insert("partitioner".to_owned(), json!("org.apache.cassandra.dht.Murmur3Partitioner"));
     yaml.insert("commitlog_sync".to_owned(), json!("periodic"));
     // The built-in default is to go on with a disk that fails. The vendor's file stops all but the
-    // process, which nobody would start again; the pilot restarts one that dies, and says why.
+    // process, which no supervisor would then restart; the pilot restarts one that dies, and says
+    // why.
     yaml.insert("disk_failure_policy".to_owned(), json!("die"));
     yaml.insert("internode_compression".to_owned(), json!("dc"));
-    // A node that was away for longer than tombstones are kept would bring deleted rows back; tables that keep
-    // none are left out by Cassandra itself. The heartbeat it goes by lies beside the data.
+    // A node that was away for longer than tombstones are kept would bring deleted rows back;
+    // Cassandra itself leaves out tables that keep none. The heartbeat file that this check reads
+    // lies beside the data.
     if settings.release >= Release::V4_1 {
         yaml.insert(
             "startup_checks".to_owned(),
@@ -154,7 +156,7 @@ const ABSENT: &[&str] = &[
 fn managed(settings: &Settings<'_>) -> Map<String, Value> {
     let folder = |name: &str| json!(settings.data.join(name));
     let rpc_address = match settings.address {
-        // A node on a loopback address shares the machine with others.
+        // A node on a loopback address shares the machine with other nodes.
         address if address.is_loopback() => address,
         IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

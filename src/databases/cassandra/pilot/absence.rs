@@ -1,11 +1,12 @@
-//! Whether a node that was away may come back: what Cassandra's own check (`check_data_resurrection`, from 4.1
-//! on) goes by.
+//! Whether a node that was away may come back: the basis of Cassandra's own check
+//! (`check_data_resurrection`, from 4.1 on).
 //!
-//! A running node writes its heartbeat to a file. One that was away for longer than a table keeps its
-//! tombstones is refused, as rows that the others deleted meanwhile are still here. Owns the exceptions, for
-//! which the heartbeat is forgotten: it was away for less than an hour, which the hints of the others cover
-//! whatever a table keeps; a person takes the risk; or nobody ran meanwhile who could have deleted anything,
-//! as when a whole cluster was stopped.
+//! A running node writes its heartbeat to a file. Cassandra does not start on a node that was away
+//! for longer than a table keeps its tombstones, as rows that other nodes deleted meanwhile are
+//! still here. Owns the exceptions, for which the pilot removes the heartbeat: the node was away
+//! for less than an hour, which the hints of the others cover whatever a table keeps; a person
+//! takes the risk; or no other node ran meanwhile that could have deleted rows, as when a whole
+//! cluster was stopped.
 
 use std::{
     fs, io,
@@ -26,13 +27,13 @@ use crate::{
     },
 };
 
-/// As Cassandra names it where no other file is configured.
+/// The heartbeat file, where no other one is configured.
 const HEARTBEAT: &str = "data/cassandra-heartbeat";
-/// For so long others may have run without the node: they keep hints of what it missed for three hours. A table
-/// may keep its tombstones for a minute, and a restart takes as long.
+/// How long other nodes may have run without this one: they keep hints of what it missed for three
+/// hours. A table may keep its tombstones for a minute, and a restart takes as long.
 const HINTED: Duration = Duration::from_secs(3600);
 
-/// Forgets when the node was up last, where that may not keep it down. Called before a start.
+/// Removes the heartbeat where it must not keep the node down. Called before a start.
 pub(super) fn review(node: &Node, now: SystemTime) -> Result<(), Error> {
     let path = node.data.join(HEARTBEAT);
     let Ok(last) = fs::metadata(&path).and_then(|about| about.modified()) else { return Ok(()) };
@@ -45,7 +46,7 @@ pub(super) fn review(node: &Node, now: SystemTime) -> Result<(), Error> {
         );
         return forget(path);
     }
-    // A file that cannot be read says nothing, and is told of when the node runs.
+    // A file that cannot be read says nothing here, and the running node reports it.
     let members = Holdings::load(&node.data).ok().and_then(|known| known.members);
     if ran_without(&node.peers, members, last, now).is_some_and(|ran| ran <= HINTED) {
         info!("No other node ran while this one was away");
@@ -63,8 +64,9 @@ fn forget(path: PathBuf) -> Result<(), Error> {
     }
 }
 
-/// How long any of the others ran since then; `None` where one of them does not say. `members` of the ring
-/// there were when the node looked last: others than the Pilots know may have run.
+/// The longest time that one of the other nodes ran since `last`; `None` where one of them does not
+/// say. `members`: nodes of the ring when this one looked last. With more of these than Pilots,
+/// unknown nodes may have run.
 fn ran_without(
     peers: &[Pilot],
     members: Option<usize>,
@@ -95,7 +97,7 @@ fn ran_since(peer: &Pilot, last: SystemTime, now: SystemTime) -> Option<Duration
     if begun.is_some_and(|begun| begun <= last) {
         return Some(after(now, last));
     }
-    // Its last end but this run: whatever ran before that ended before.
+    // The peer's last end before its present run: earlier runs ended before that.
     let ended = at(status.last_termination.as_ref()?.finish_time.as_ref())?;
     Some(after(ended, last) + begun.map_or(Duration::ZERO, |begun| after(now, begun)))
 }
@@ -116,7 +118,8 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
-    /// Its earlier run ended so long after the heartbeat, and the present one began so long before now.
+    /// A peer whose earlier run ended so long after the heartbeat, and whose present one began so
+    /// long before now.
     fn other(ended: Option<Duration>, begun: Option<Duration>, last: SystemTime) -> Pilot {
         let time = |at: SystemTime| Some(Time(Timestamp::try_from(at).unwrap()));
         let mut pilot = peer("b", "10.0.0.2", true);

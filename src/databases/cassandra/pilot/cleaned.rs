@@ -1,5 +1,5 @@
-//! A node that gives ranges away, is told, cleaned up, refused, restarted half-way and asked again: the whole
-//! of it against a scripted Jolokia.
+//! A node gives ranges away, reports that, is cleaned up, refused, restarted half-way and asked
+//! again: the whole story against a scripted Jolokia.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// What the node's ring is like, and what it was told.
+/// The state of the node's ring, and the cleanups that Cassandra was told to run.
 #[derive(Debug, Default)]
 struct Ring {
     /// Another node is a member, and has half of each keyspace.
@@ -124,7 +124,8 @@ impl Stage {
             Some([(CLEANUP.to_owned(), request.to_owned())].into());
     }
 
-    /// What the pilot does every few seconds; returns the keyspaces that Cassandra was told to clean up.
+    /// Does what the pilot does every few seconds; returns the keyspaces that Cassandra was told to
+    /// clean up.
     async fn goes_on(&self, pilot: &Cassandra) -> Vec<String> {
         self.ring(|ring| ring.cleaned.clear());
         if pilot.wants_upkeep(&self.node.pilot) {

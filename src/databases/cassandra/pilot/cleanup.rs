@@ -1,8 +1,10 @@
-//! Removes rows of ranges that are other nodes' now (Cassandra's cleanup), when a person asks for it.
+//! Removes rows of ranges that are other nodes' now (Cassandra's cleanup), when a person asks for
+//! it.
 //!
-//! Owns whose turn it is, and the run: keyspace by keyspace, one node of the cluster after the other. What is
-//! done is written down, so a pilot or a database that is restarted goes on where it was; the keyspace that was
-//! under way begins anew. Nothing is cleaned up unasked: it reads and writes all tables of the node.
+//! Owns which node's turn it is, and the run: keyspace by keyspace, one node of the cluster after
+//! the other. Keyspaces that are done are written down, so a pilot or a database that is restarted
+//! goes on where it was; the keyspace that was under way begins anew. No node is cleaned up
+//! unasked: a cleanup reads and writes all of its tables.
 
 use std::time::Duration;
 
@@ -28,13 +30,14 @@ use crate::{
     pilot::driver::{Error, Node},
 };
 
-/// As in every release that is run.
+/// The signature of the operation, the same in every release that is run.
 const CLEANUP: &str = "forceKeyspaceCleanup(int,java.lang.String,[Ljava.lang.String;)";
 /// Files of a table that are read and written at once, as `nodetool cleanup` has it.
 const JOBS: u32 = 2;
-/// Of one keyspace. One that takes longer is told, and may be asked for again.
+/// Limit for one keyspace. A cleanup that takes longer counts as failed, and may be asked for
+/// again.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Of a refusal for as long as a node joins, leaves or moves.
+/// In Cassandra's refusal for as long as a node joins, leaves or moves.
 const MEMBERSHIP: &str = "membership changes";
 
 /// What a person asks of this node, by the annotation of its Pilot.
@@ -43,7 +46,7 @@ fn request(pilot: &Pilot) -> Option<&str> {
     annotations.get(annotation::CLEANUP).map(String::as_str).filter(|text| !text.is_empty())
 }
 
-/// What a Pilot shows of it.
+/// The progress that a Pilot shows of its node's cleanup.
 fn shown(pilot: &Pilot) -> Option<CassandraCleanup> {
     pilot.status.part::<CassandraNode>()?.cleanup
 }
@@ -52,9 +55,9 @@ fn is_over(progress: &CassandraCleanup) -> bool {
     [DONE, FAILED].contains(&progress.phase.as_str())
 }
 
-/// The node that is cleaned up first: one that is under way, then the earliest request, then names in
-/// their order, in which a whole cluster is asked. A node that does not serve holds nobody up, nor one whose
-/// pilot is older than this.
+/// The node that is cleaned up first: one that is under way, then the earliest request, then names
+/// in their order, in which a whole cluster is asked. A node that does not serve holds no other up,
+/// nor does one whose pilot is of an earlier release.
 fn ahead<'a>(own: &Pilot, peers: &'a [Pilot]) -> Option<&'a str> {
     let mine = (request(own), name(own));
     let takes_part = |peer: &&Pilot| {
@@ -108,13 +111,13 @@ impl Outcome {
 }
 
 impl Cassandra {
-    /// Does the Pilot ask for what has not been carried out?
+    /// Does the Pilot ask for a cleanup that was not carried out?
     pub(super) fn is_asked(&self, pilot: &Pilot) -> bool {
         let Some(request) = request(pilot) else {
             self.upkeep_state(Upkeep::withdraw);
             return false;
         };
-        // A new volume knows nothing, and the Pilot may.
+        // A new volume has no record of an earlier cleanup, and the Pilot may have one.
         let shown = shown(pilot).is_some_and(|it| it.request == request && is_over(&it));
         !shown
             && self.upkeep_state(|upkeep| {
@@ -123,7 +126,7 @@ impl Cassandra {
             })
     }
 
-    /// Begins what is asked for or goes on with it, when it is this node's turn, to its end.
+    /// Begins the cleanup that is asked for, or goes on with it, when it is this node's turn.
     pub(super) async fn clean_up(&self, node: &Node) -> Result<(), Error> {
         let ended = self.go_on(node).await;
         if let Err(error) = &ended {
@@ -185,7 +188,7 @@ impl Cassandra {
         facts: &Facts,
         keyspace: &str,
     ) -> Result<Outcome, Error> {
-        // It keeps what the node owns as it begins.
+        // A cleanup keeps the ranges that the node owns when it begins.
         let before = ask(jolokia, facts, &[keyspace.to_owned()]).await?.remove(keyspace);
         let arguments = json!([JOBS, keyspace, []]);
         let executed = jolokia.execute(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
@@ -193,7 +196,7 @@ impl Cassandra {
         if let Outcome::Failed(_) = outcome
             && !all_keyspaces(jolokia).await?.iter().any(|found| found == keyspace)
         {
-            // It was dropped meanwhile.
+            // The keyspace was dropped meanwhile.
             outcome = Outcome::Cleaned;
         }
         if outcome == Outcome::Cleaned {
@@ -223,7 +226,7 @@ impl Cassandra {
         self.note_unsaved().await;
     }
 
-    /// What is done is done; after a restart it would be done again.
+    /// Keyspaces that are done and not written down would be cleaned up again after a restart.
     async fn note_unsaved(&self) {
         if let Some(why) = self.save_holdings().await {
             warn!(why, "What was cleaned up is not written down");

@@ -112,7 +112,7 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
     if state.joined && data_found {
         absence::review(node, SystemTime::now())?;
     } else {
-        // What an earlier node held is not there any more.
+        // The holdings of an earlier node mean nothing on this volume any more.
         if Holdings::load(&node.data).ok() != Some(Holdings::default()) {
             Holdings::default().save(&node.data)?;
         }
@@ -154,10 +154,10 @@ pub(super) const LEFT: &str = "the data on the volume are of a node that was dec
 
 /// The replication factor that tokens are spread for; `None`: they are random.
 ///
-/// Cassandra (`TokenAllocation.createStrategy`, the same in 4.0, 4.1 and 5.0) counts the racks of the
-/// datacenter that have members, or one while this node's has none, and refuses to start when they are
-/// more than one and fewer than the factor. With as many as the factor each rack is spread by itself, and
-/// only its first node is random.
+/// Cassandra (`TokenAllocation.createStrategy`, the same in 4.0, 4.1 and 5.0) counts the racks of
+/// the datacenter that have members, or one while this node's has none, and refuses to start when
+/// they are more than one and fewer than the factor. With as many as the factor each rack is spread
+/// by itself, and only its first node is random.
 fn token_factor(node: &Node, intent: &Intent) -> Option<u32> {
     let near = |peer: &&Pilot| {
         let part = peer.spec.part::<CassandraNode>();
@@ -167,7 +167,7 @@ fn token_factor(node: &Node, intent: &Intent) -> Option<u32> {
     let peers = || node.peers.iter().filter(near);
     let told = node.pilot.spec.part::<CassandraNode>();
     if told.is_some_and(|told| !told.additional_seeds.is_empty()) {
-        // Racks of other clusters may be in the same datacenter, and nobody tells of them.
+        // Racks of other clusters may be in the same datacenter, and no Pilot tells of them.
         return racks(peers()).iter().all(|rack| *rack == intent.rack).then_some(3);
     }
     // A lost node is in the ring until another takes its place.
@@ -184,9 +184,9 @@ pub(super) fn has_data(data: &Path) -> bool {
     fs::read_dir(data.join("data/system")).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// A join that was cut off begins anew: every release knows this property, and 5.0 refuses to start on
-/// what an earlier join left unless it is set (CASSANDRA-17679). Not for a member: there it would make
-/// `nodetool rebuild` fetch everything again.
+/// A join that was cut off begins anew: every release knows this property, and 5.0 refuses to start
+/// on the data of an earlier join unless it is set (CASSANDRA-17679). Not for a member: there it
+/// would make `nodetool rebuild` fetch everything again.
 const RESET_PROGRESS: &str = "-Dcassandra.reset_bootstrap_progress=";
 
 fn process(node: &Node, intent: &Intent, way: &Way, joins: bool) -> ProcessSpec {
@@ -217,7 +217,7 @@ fn process(node: &Node, intent: &Intent, way: &Way, joins: bool) -> ProcessSpec 
         ("JVM_EXTRA_OPTS", extra),
     ]);
     if choose_collector(&intent.jvm_options) {
-        // The vendor's script wants the two together with any collector but G1.
+        // With any collector but G1 the vendor's script wants this and MAX_HEAP_SIZE together.
         env.insert("HEAP_NEWSIZE", format!("{}M", intent.heap / MIB / 4));
     }
     ProcessSpec {
@@ -261,7 +261,7 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
     };
     let read = || Folder::open(&node.config)?.read("cassandra.yaml");
     let text = read().map_err(|error| unreadable(&error))?;
-    // Somebody may have put anything there; what is no mapping is not repaired here.
+    // A person may have changed the file; content that is no mapping is not repaired here.
     let mut yaml: serde_json::Map<String, serde_json::Value> =
         serde_yaml::from_slice(&text).map_err(|error| unreadable(&error))?;
     let wanted = crate::databases::cassandra::facts::seed_provider(&way.seeds);
@@ -317,7 +317,7 @@ mod tests {
         node.pilot.spec.version = Some("3.11.4".to_owned());
         assert!(matches!(validate(&node), Err(Error::ConfigRejected(_))));
         assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
-        // Nor does a good one that is only validated.
+        // A good intent that is only validated changes nothing either.
         node.pilot.spec.version = Some("5.0.6".to_owned());
         validate(&node).unwrap();
         assert_eq!(fs::read_to_string(node.config.join("cassandra.yaml")).unwrap(), before);
@@ -331,7 +331,7 @@ mod tests {
         let args = |node: &Node| configure(node).unwrap().0.args;
         let anew = "-Dcassandra.reset_bootstrap_progress=true".to_owned();
         assert!(args(&node).contains(&anew));
-        // Cut off half-way, and another process.
+        // The join was cut off half-way, and a new process starts.
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
         assert!(args(&node).contains(&anew));
         let other = "-Dcassandra.reset_bootstrap_progress=false".to_owned();

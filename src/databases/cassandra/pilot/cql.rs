@@ -9,13 +9,13 @@ use tokio::{
 
 use crate::databases::cassandra::names::port;
 
-/// Which options the server knows, in version 4 of the protocol, which every Cassandra of ours
-/// speaks. Answered before any login, by the threads that answer queries.
+/// An OPTIONS request in version 4 of the protocol, which every Cassandra of ours speaks. It is
+/// answered before any login, by the threads that answer queries.
 const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
-/// First bit of the first byte of an answer.
+/// The bit that marks an answer, in its first byte.
 const ANSWER: u8 = 0x80;
 
-/// Anything that is an answer will do. Waits for ever for one that does not come.
+/// Does Cassandra answer the request, with whatever content? Waits for ever when no answer comes.
 pub(super) async fn answers(host: IpAddr) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect((host, port::CQL)).await?;

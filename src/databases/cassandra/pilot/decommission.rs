@@ -1,8 +1,8 @@
 //! Leaves the ring with all data handed over.
 //!
-//! Every call looks at the ring first and takes the next step from there, so it resumes after
-//! a crash of the pilot, of the database, or of both. Refuses before it begins when the others
-//! could not hold the data; once Cassandra says LEAVING there is no way back.
+//! Every call looks at the ring first and takes the next step from there, so a decommission resumes
+//! after a crash of the pilot, of the database, or of both. Refuses before it begins when the other
+//! nodes could not hold the data; once Cassandra says LEAVING there is no way back.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// A refusal comes at once; anything that takes longer has begun.
+/// Cassandra refuses at once; an operation that takes longer has begun.
 const REFUSAL: Duration = Duration::from_secs(3);
 /// A leaving node that streams nothing for this long is asked again: 4.x stays LEAVING when a
 /// stream fails. Longer than the ring delay (30 s) for which it announces itself before the
@@ -49,7 +49,8 @@ pub(super) struct Progress {
     /// when sessions finish.
     plans: BTreeMap<String, (i64, i64)>,
     idle_since: Option<Instant>,
-    /// Since when it gives its data away, by this process: a volume that is full cannot say so.
+    /// Since when this process knows that the node gives its data away: a full volume cannot keep
+    /// that.
     pub(super) begun: Option<Time>,
 }
 
@@ -164,7 +165,8 @@ pub(super) async fn decommission(
                 start_time: Some(since),
                 percent: Some(0),
                 bytes_left: facts.load,
-                // From here on only the ring itself knows whether it has been told.
+                // From here on only the ring itself knows whether the node has announced that it
+                // leaves.
                 irreversible: true,
                 ..Decommission::default()
             }))
@@ -172,22 +174,22 @@ pub(super) async fn decommission(
     }
 }
 
-/// Since when the node gives its data away, by its volume or, where that could not be written, by this
-/// process.
+/// Since when the node gives its data away, by its volume or, where that could not be written, by
+/// this process.
 fn begun(state: &NodeState, progress: &std::sync::Mutex<Progress>) -> Option<Time> {
     let told = || progress.lock().expect("no panic while held").begun.clone();
     state.decommissioning_since.clone().or_else(told)
 }
 
-/// Writes down where a departure stands. A full volume holds none up: leaving is the way out of it, and
-/// Cassandra itself says how far it is.
+/// Writes down how far a decommission is. A full volume holds none up: leaving is the way out of
+/// it, and Cassandra itself says how far the node is.
 fn keep(state: &NodeState, node: &Node) {
     if let Err(error) = state.save(&node.data) {
         warn!(error = %chain(&error), "Where the departure stands is not written down");
     }
 }
 
-/// Takes a departure back, unless it is too late to stay.
+/// Takes a decommission back, unless it is too late for the node to stay.
 pub(super) async fn cancel(
     jolokia: impl FnOnce() -> Result<Jolokia, Error>,
     node: &Node,
@@ -210,10 +212,11 @@ pub(super) async fn cancel(
     Ok(())
 }
 
-/// Tells Cassandra to leave without waiting for it. Returns its refusal in its own words.
+/// Tells Cassandra to leave, without waiting for the end. Returns Cassandra's refusal in its own
+/// words.
 ///
-/// Forced only over what concerns its own keyspaces: with three nodes or fewer it would
-/// otherwise never let go of one (system_distributed has replication factor 3).
+/// Forced only where the refusal is about Cassandra's own keyspaces: with three nodes or fewer it
+/// would otherwise never let a node go (system_distributed has replication factor 3).
 async fn leave(jolokia: &Jolokia, force: bool) -> Result<Option<String>, Error> {
     let decommission = async |force: bool| {
         let arguments = json!([force]);
@@ -267,7 +270,7 @@ async fn obstacle(jolokia: &Jolokia, node: &Node, facts: &Facts) -> Result<Optio
 /// The members that remain.
 struct Others<'a> {
     all: usize,
-    /// In this node's datacenter, and its name.
+    /// Members in this node's datacenter, and the datacenter's name.
     near: usize,
     datacenter: Option<&'a str>,
 }
@@ -291,7 +294,7 @@ impl<'a> Others<'a> {
         Self { all: members.len(), near, datacenter }
     }
 
-    /// Could they take anything now?
+    /// Why the remaining members could not take data now.
     fn unfit(&self, facts: &Facts) -> Option<String> {
         if let Some(down) = facts.unreachable.first() {
             return Some(format!("{down} is down and could not take its part of the data"));
@@ -308,7 +311,7 @@ impl<'a> Others<'a> {
         let factors = replication_factors(info);
         let (factor, remain) = match (factors.get("replication_factor"), self.datacenter) {
             (Some(factor), _) => (*factor, self.all),
-            // In another datacenter only.
+            // The keyspace may be in other datacenters only.
             (None, Some(own)) if !factors.is_empty() => match factors.get(own) {
                 Some(factor) => (*factor, self.near),
                 None => return Ok(None),
@@ -341,9 +344,9 @@ fn replication_factors(info: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Goes by what the pilots of the peers in the same datacenter report of their volumes:
-/// replicas stay in their datacenter. A peer that reports nothing leaves the question open. One
-/// that left takes no data.
+/// Why the other nodes have no room, by what the pilots of the peers in the same datacenter report
+/// of their volumes: replicas stay in their datacenter. A peer that reports nothing leaves the
+/// question open. A peer that left takes no data.
 fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<String> {
     let load = load?;
     let mut free = 0;
@@ -363,7 +366,7 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
         .then(|| format!("the other nodes have room for {free} bytes, and this node holds {load}"))
 }
 
-/// Its Pilot may be there for a while, and its volume with it.
+/// Has the peer left the ring? Its Pilot may be there for a while, and its volume with it.
 pub(super) fn is_decommissioned(peer: &Pilot) -> bool {
     matches!(peer.status.phase, Some(PilotPhase::Decommissioned))
 }

@@ -40,7 +40,7 @@ pub(super) struct Facts {
     pub(super) received: Option<i64>,
     pub(super) sent: Option<i64>,
     pub(super) streams: Vec<Stream>,
-    /// Of nodes that gossip knows, also of gone ones.
+    /// Gossip's state of the nodes that it knows, also of gone ones.
     pub(super) gossip: BTreeMap<IpAddr, Gossip>,
     pub(super) heap_used: Option<f64>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Gossip {
 
 /// Requests of one question.
 const PARTS: usize = 7;
-/// What was said to each.
+/// The answers to these requests.
 type Parts = [Option<Value>; PARTS];
 
 impl Facts {
@@ -105,7 +105,8 @@ impl Facts {
         Ok(Self::parse(answers).or_fail()?)
     }
 
-    /// Of a member, whatever a decision hangs on must have been understood. A node that starts says what it can.
+    /// A member must have answered, in a form that is understood, all that decisions hang on. A
+    /// node that starts says what it can.
     pub(super) fn parse(answers: Vec<Heard<Value>>) -> Heard<Self> {
         let mut open = Vec::new();
         let mut answers = answers.into_iter().map(|answer| answer.or_note(&mut open));
@@ -120,7 +121,7 @@ impl Facts {
             let open = open.into_iter().next();
             let missing = match facts.mode.as_str() {
                 _ if facts.is_member() => open.or_else(|| facts.missing(&parts)),
-                // Without a stream for long its join is given up.
+                // A join without a stream for long is given up.
                 "JOINING" => open.or_else(|| not_a_list(&parts, 1, "CurrentStreams")),
                 _ => None,
             };
@@ -128,7 +129,7 @@ impl Facts {
         })
     }
 
-    /// What a member must say and did not.
+    /// The first value that a member must report and did not.
     fn missing(&self, parts: &Parts) -> Option<NotHeard> {
         let lists = [
             "LiveNodes",
@@ -303,7 +304,7 @@ pub(super) mod tests {
     pub(in crate::databases::cassandra::pilot) const PEER: IpAddr =
         IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 2));
 
-    /// Of a settled ring of two.
+    /// Answers of a settled ring of two.
     pub(in crate::databases::cassandra::pilot) fn answers(mode: &str) -> Vec<Value> {
         vec![
             json!({

@@ -1,9 +1,10 @@
-//! Of which ranges a node may hold rows, and which of them are not its any more.
+//! The ranges of which a node may hold rows, and which of them it does not own any more.
 //!
-//! Owns `.navigator/cassandra-ranges.json`: what the node owned, keyspace by keyspace, when it was cleaned
-//! up last, and all that it owned since. A range in it that the node does not own now was given away, to a
-//! node that joined or by a lower replication factor, and its rows lie here still. So a node that has just
-//! joined owes nothing, nor does one whose pilot has only begun to write this down.
+//! Owns `.navigator/cassandra-ranges.json`: what the node owned, keyspace by keyspace, when it was
+//! cleaned up last, and all that it owned since. A range in the file that the node does not own now
+//! was given away, to a node that joined or by a lower replication factor, and its rows still lie
+//! here. So a node that has just joined has nothing to clean up, nor has one whose pilot has only
+//! begun to write the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +16,8 @@ use crate::pilot::volume::state::StateFile;
 /// Ranges of tokens by keyspace.
 pub(super) type Owned = BTreeMap<String, TokenRanges>;
 
-/// Ranges of the ring: each without its first token and with its last, in order, none touching another.
-/// One that goes round is two.
+/// Ranges of the ring: each without its first token and with its last, in order, none touching
+/// another. A range that goes round the ring is two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(super) struct TokenRanges(Vec<(i64, i64)>);
@@ -49,7 +50,7 @@ impl TokenRanges {
         self.0.iter().chain(&other.0).copied().collect()
     }
 
-    /// Is every token of these in those, too?
+    /// Is every token of `self` in `others`, too?
     fn within(&self, others: &Self) -> bool {
         self.0
             .iter()
@@ -57,16 +58,16 @@ impl TokenRanges {
     }
 }
 
-/// What a person asked for, and how far it is.
+/// A cleanup that a person asked for, and how far it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Errand {
-    /// As the Pilot's annotation has it.
+    /// The request, as the Pilot's annotation has it.
     pub(super) request: String,
     /// Keyspaces that are done.
     pub(super) done: BTreeSet<String>,
     pub(super) finished: bool,
-    /// Why it was given up.
+    /// Why the cleanup was given up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
 }
@@ -77,12 +78,12 @@ impl Errand {
     }
 }
 
-/// What the node may hold.
+/// The ranges of which the node may hold rows.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(from = "Written", into = "Written")]
 pub(super) struct Holdings {
     held: Owned,
-    /// Members of the ring when it was looked at last.
+    /// Members of the ring when the node last looked at it.
     pub(super) members: Option<usize>,
     pub(super) errand: Option<Errand>,
 }
@@ -133,7 +134,7 @@ impl Holdings {
     /// Adds what the node owns now. Returns whether that is news.
     pub(super) fn note(&mut self, owned: &Owned) -> bool {
         let before = self.held.clone();
-        // Rows of a keyspace that is gone are gone.
+        // A keyspace that was dropped has no rows here.
         self.held.retain(|keyspace, _| owned.contains_key(keyspace));
         for (keyspace, ranges) in owned {
             let held = self.held.entry(keyspace.clone()).or_default();
@@ -151,14 +152,15 @@ impl Holdings {
         self.held.iter().filter(lost).map(|(keyspace, _)| keyspace.clone()).collect()
     }
 
-    /// A keyspace was cleaned up. The node owned `owned` of it when that began, and `now` at its end.
+    /// A keyspace was cleaned up. The node owned `owned` of it when that began, and `now` at its
+    /// end.
     pub(super) fn cleaned(&mut self, keyspace: &str, owned: &TokenRanges, now: &TokenRanges) {
         if let Some(held) = self.held.get_mut(keyspace) {
             *held = owned.union(now);
         }
     }
 
-    /// Begins what was asked for, or goes on with it.
+    /// Begins the cleanup of this request, or goes on with it.
     pub(super) fn errand(&mut self, request: &str) -> &mut Errand {
         if self.errand.as_ref().is_none_or(|errand| errand.request != request) {
             self.errand = Some(Errand { request: request.to_owned(), ..Errand::default() });
@@ -171,14 +173,14 @@ impl Holdings {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RangeMap {
     Own(TokenRanges),
-    /// Its tokens are not the default partitioner's, and are not compared.
+    /// The tokens are not the default partitioner's, and are not compared.
     OtherPartitioner,
-    /// It is no such map.
+    /// The value is no such map.
     Nonsense,
 }
 
 impl RangeMap {
-    /// `is_own`: is the node among these replicas? `None` where they are none.
+    /// `is_own`: is the node among these replicas? `None` where the value is no list of replicas.
     pub(super) fn read(map: &Value, is_own: impl Fn(&Value) -> Option<bool>) -> Self {
         let Some(map) = map.as_object() else { return Self::Nonsense };
         let mut own = Vec::new();
@@ -197,7 +199,7 @@ impl RangeMap {
     }
 }
 
-/// Of `[1, 2]`, as Jolokia writes a range.
+/// The two ends of a range, which Jolokia writes as `[1, 2]`.
 fn ends(text: &str) -> Option<(&str, &str)> {
     let (start, end) = text.strip_prefix('[')?.strip_suffix(']')?.split_once(',')?;
     Some((start.trim(), end.trim()))

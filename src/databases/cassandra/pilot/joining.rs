@@ -1,8 +1,9 @@
-//! Whether a join goes on, by what Cassandra says of it from one question to the next.
+//! Whether a join goes on, by Cassandra's answers from one question to the next.
 //!
-//! A join whose streams failed is over, and the process stays. 5.0 says so by a mode of its own; in 4.0
-//! and 4.1 the mode stays `JOINING`, and there is nothing but the silence. No release is asked to resume:
-//! 5.0 refuses that (CASSANDRA-17679), so every release begins anew, as another process.
+//! A join whose streams failed is over, and the process stays. 5.0 says so by a mode of its own; in
+//! 4.0 and 4.1 the mode stays `JOINING`, and the only sign is that nothing is streamed. No release
+//! is asked to resume the join: 5.0 refuses that (CASSANDRA-17679), so every release begins anew,
+//! in a new process.
 
 use std::{
     collections::BTreeSet,
@@ -12,25 +13,26 @@ use std::{
 
 use super::facts::Facts;
 
-/// A join without a stream for so long is over. It has none for the ring delay (30 s) and while it waits
-/// for the schema (30 s), and a stream that is stuck is still one: Cassandra ends that itself after
-/// minutes.
+/// A join without a stream for so long is over. A join has none for the ring delay (30 s) and while
+/// it waits for the schema (30 s). A stuck stream still counts as one: Cassandra ends it by itself
+/// after minutes.
 const IDLE: Duration = Duration::from_secs(180);
 
-/// What was seen of the join of this process.
+/// What was seen of the join in this process.
 #[derive(Debug, Default)]
 pub(super) struct Join {
-    /// Bytes that its streams were to bring: the most that was seen.
+    /// Bytes that the join's streams were to bring: the most that was seen.
     expected: i64,
-    /// The other ends of the streams that were seen last.
+    /// The other ends of the last streams that were seen.
     peers: BTreeSet<IpAddr>,
-    /// What it had received, and since when that has not changed while no stream was open.
+    /// Bytes that the join had received, and since when these have not changed while no stream was
+    /// open.
     still: Option<(Option<i64>, Instant)>,
 }
 
 impl Join {
-    /// Takes what is seen now. Returns why the join is over; `None` while it goes on, or none is under
-    /// way.
+    /// Takes the facts of now. Returns why the join is over; `None` while it goes on, or no join is
+    /// under way.
     pub(super) fn note(&mut self, facts: &Facts) -> Option<String> {
         let incoming: i64 = facts.streams.iter().map(|stream| stream.receiving).sum();
         self.expected = self.expected.max(incoming);

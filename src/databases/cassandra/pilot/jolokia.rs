@@ -32,7 +32,7 @@ pub(super) const FAILURE_DETECTOR: &str = "org.apache.cassandra.net:type=Failure
 pub(super) const SNITCH_INFO: &str = "org.apache.cassandra.db:type=EndpointSnitchInfo";
 pub(super) const GOSSIPER: &str = "org.apache.cassandra.net:type=Gossiper";
 
-/// The way into one JVM, for as long as its password lives.
+/// A client of the agent in one JVM, for as long as its password is valid.
 #[derive(Clone, Debug)]
 pub(super) struct Jolokia {
     client: Client,
@@ -40,7 +40,7 @@ pub(super) struct Jolokia {
 }
 
 impl Jolokia {
-    /// Writes the agent's settings, with a password of its own, and returns the way in.
+    /// Writes the agent's settings, with a password of its own, and returns a client of the agent.
     ///
     /// `executor=fixed` with several threads: the default has one thread, and a running
     /// decommission would block every other question (measured).
@@ -56,7 +56,7 @@ impl Jolokia {
         Self::new(&host.to_string(), &password)
     }
 
-    /// The way into a JVM that an earlier pilot started.
+    /// A client of the agent in a JVM that an earlier pilot started.
     pub(super) fn attach(config: &Path) -> Option<Self> {
         let text = fs::read_to_string(config.join(AGENT_PROPERTIES)).ok()?;
         let value = |key: &str| {
@@ -83,7 +83,8 @@ impl Jolokia {
         self.host
     }
 
-    /// Asks several things at once; there is an answer to each. What is not there yet, since Cassandra has not registered it, is `Null`.
+    /// Sends several requests at once and returns an answer to each. The answer about a bean that
+    /// Cassandra has not registered yet is `Null`.
     pub(super) async fn ask(
         &self,
         requests: &[Value],
@@ -137,7 +138,7 @@ fn answer(request: &Value, mut answer: Value) -> Heard<Value> {
     Heard::Not(NotHeard::new(&asked(request), why))
 }
 
-/// What a request asks, for people.
+/// What a request asks, in words for people.
 fn asked(request: &Value) -> String {
     let text = |name: &str| request[name].as_str().unwrap_or_default();
     let bean = text("mbean").rsplit(['=', ':']).next().unwrap_or_default();
@@ -147,7 +148,7 @@ fn asked(request: &Value) -> String {
     }
 }
 
-/// One attribute of what [`read`] brought.
+/// One attribute of an answer to [`read`].
 pub(super) fn attribute<T: DeserializeOwned>(part: &Value, name: &str) -> Heard<T> {
     let value = &part[name];
     match value.as_str().filter(|text| text.starts_with(FAILED)) {
@@ -161,7 +162,7 @@ pub(super) fn attribute<T: DeserializeOwned>(part: &Value, name: &str) -> Heard<
     }
 }
 
-/// What stands in place of an attribute that failed.
+/// The beginning of the text that stands in place of a failed attribute.
 const FAILED: &str = "ERROR";
 const NOT_REGISTERED: &str = "javax.management.InstanceNotFoundException";
 
@@ -169,9 +170,9 @@ const NOT_REGISTERED: &str = "javax.management.InstanceNotFoundException";
 #[derive(Debug, PartialEq)]
 pub(super) enum Executed {
     Done(Value),
-    /// Cassandra refused it, in these words.
+    /// Cassandra refused the operation, in these words.
     Failed(String),
-    /// No answer in time. The agent goes on with it even though nobody listens any more.
+    /// No answer in time. The agent goes on with the operation, although the pilot stopped waiting.
     StillRunning,
 }
 

@@ -1,4 +1,4 @@
-//! What follows from what Cassandra says about itself. Pure.
+//! Turns what Cassandra says about itself into the pilot's observation. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,8 +61,8 @@ pub(super) fn summarize(
         reason: state.as_ref().map(|(reason, _)| *reason),
         message: state.map(|(_, message)| message),
         version: facts.version.clone(),
-        // While it joins, the id is new and not yet the ring's business; and the old address
-        // in the Pilot is what a replacement needs.
+        // While a node joins, its id is new and not yet known to the ring; and a replacement needs
+        // the old address in the Pilot.
         node_id: facts.host_id.clone().filter(|_| facts.is_member()),
         cluster_id: None,
         health,
@@ -95,7 +95,7 @@ pub(super) fn summarize(
     }
 }
 
-/// How what a person asked for stands.
+/// Adds the progress of the cleanup that a person asked for.
 pub(super) fn tell_cleanup(observation: &mut Observation, progress: Option<CassandraCleanup>) {
     let word = names::NAMES.word;
     if let Some(mut part) = observation.detail.get::<PilotCassandraStatus>(word) {
@@ -104,7 +104,7 @@ pub(super) fn tell_cleanup(observation: &mut Observation, progress: Option<Cassa
     }
 }
 
-/// A process whose join is over has nothing more to do.
+/// Reports that the join is over: this process has nothing more to do.
 pub(super) fn give_up(observation: &mut Observation, why: String) {
     observation.reason = Some(JOIN_FAILED);
     observation.message = Some(why);
@@ -127,10 +127,10 @@ pub(super) fn hold_back(observation: &mut Observation, load: i64) {
     observation.blockers.push((JOINED_EMPTY, message));
 }
 
-/// Most that are listed: a status has its bound.
+/// Missing members that are listed at most: a status has its bound.
 const MISSED: usize = 30;
 
-/// By what a node that comes in place of one of them knows it.
+/// The members that are down, with all by which a node that comes in the place of one knows it.
 fn missed(facts: &Facts, ranges: &Ranges) -> Vec<CassandraPeer> {
     let peer = |node: &IpAddr| {
         let (datacenter, rack) = ranges.places.get(node).cloned().unzip();

@@ -40,14 +40,15 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     if state.left {
         fail("NodeDecommissioned", LEFT.to_owned());
     }
-    // One that this build does not know is later than all that it does.
+    // A version that this build does not know is later than all that it knows.
     let unreadable = |by: Release| {
         let written = state.version.as_deref().map(str::parse::<Release>);
         written.is_some_and(|written| {
             written.is_err() || written.is_ok_and(|written| !by.reads(written))
         })
     };
-    // What will run is what lies here: an image may hold another version than the spec says.
+    // The program in `home` is the one that will run: an image may hold another version than the
+    // spec says.
     let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
     match Intent::of(node) {
         Err(error) => fail("ConfigRejected", error.to_string()),
@@ -88,7 +89,7 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     failed
 }
 
-/// Its own jar, as it is released and as the Java package registry has it.
+/// Names of Cassandra's own jar, in its releases and in the Java package registry.
 const JARS: &[&str] = &["apache-cassandra", "cassandra-all"];
 
 /// Which version lies in this folder.
@@ -96,11 +97,13 @@ pub(super) fn version(home: &Path) -> Option<String> {
     installed(home, JARS)
 }
 
-/// Cassandra wants more, and warns; with less it fails as soon as it has a few tables.
+/// Cassandra wants more open files, and warns; with fewer than this it fails as soon as it has a
+/// few tables.
 pub(super) const NEEDS: Needs =
     Needs { open_files: 8192, processes: 0, mappings: 0, locks_memory: false };
 
-/// A node without data joins through the seeds that it is told; one with data goes its own way.
+/// A node without data joins through the seeds that it is told; a node with data does not depend on
+/// them.
 pub(super) async fn seeds(node: &Node) -> Vec<FailedCheck> {
     let told = node.pilot.spec.part::<CassandraNode>().map(|spec| spec.additional_seeds);
     let told = told.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who shares the users' ranges with this node, and what a stop would mean for them.
+//! Which nodes share the users' ranges with this one, and what a stop would mean for the ranges.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Asks who shares the users' ranges. Only worth it while somebody is down: with everybody
+    /// Asks which nodes share the users' ranges. Only worth it while a node is down: with all nodes
     /// up, no order of restarts is better than another.
     pub(super) async fn ask(jolokia: &Jolokia, facts: &Facts) -> Result<Self, Error> {
         let places = places(jolokia, facts).await?;
@@ -71,7 +71,7 @@ impl Ranges {
     }
 }
 
-/// Where the nodes that are down are, or were: gossip itself forgets it when all restart.
+/// Datacenter and rack of the nodes that are down: gossip forgets them when all nodes restart.
 async fn places(
     jolokia: &Jolokia,
     facts: &Facts,
@@ -88,7 +88,7 @@ async fn places(
         return Ok(BTreeMap::new());
     }
     let answers = jolokia.ask(&requests, PATIENCE).await?;
-    // Only told, for whoever comes in the place of one of them.
+    // The places are only reported, for an empty node that comes in the place of one of these.
     let text =
         |answer: Option<&Heard<Value>>| Some(answer?.as_ref().figure()?.as_str()?.to_owned());
     let place = |(node, answer): (IpAddr, &[Heard<Value>])| {

@@ -1,8 +1,8 @@
-//! Whom a node asks for the ring, and whether it takes a dead node's place.
+//! Through which seeds a node finds its ring, and whether it takes a dead node's place.
 //!
-//! The rule that everything hangs on: a node that names itself as a seed does not bootstrap.
-//! So a node without data of its own names itself only when it is the recorded founder and
-//! nobody else was ever a member; otherwise it waits for somebody to ask.
+//! The rule that everything hangs on: a node that names itself as a seed does not bootstrap. So a
+//! node without data of its own names itself only when it is the recorded founder and no other node
+//! was ever a member; otherwise it waits for a ready node.
 
 use std::net::IpAddr;
 
@@ -46,8 +46,8 @@ pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<W
     others.extend(spec.additional_seeds.iter().cloned());
 
     if state.joined && has_data {
-        // A member may start as its own seed: it streams nothing any more, and after a full
-        // outage somebody has to answer first. Addresses of silent peers may still be right.
+        // A member may start as its own seed: it streams nothing any more, and after a full outage
+        // one node has to come up first. Addresses of silent peers may still be right.
         let mut seeds = vec![node.address.to_string()];
         silent.sort();
         seeds.extend(others);
@@ -77,9 +77,9 @@ pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<W
     Ok(Way { seeds: others, founds: false, replaces })
 }
 
-/// The address of a member that the ring misses and no volume stands for, in a ring that was
-/// there before the cluster object: neither this Pilot nor any other knows who it was. Which of
-/// several empty nodes of a rack takes which place is all the same, as long as each takes another.
+/// The address of a missing member for which no volume stands, in a ring that is older than the
+/// cluster object: no Pilot knows which member this node was. Any empty node of a rack may take the
+/// place of any of its missing members, as long as each takes another.
 fn former_self(node: &Node) -> Result<Option<IpAddr>, Error> {
     let mut said = node
         .peers
@@ -124,7 +124,7 @@ fn predecessor(node: &Node, state: &NodeState, has_data: bool) -> Option<IpAddr>
         return None;
     }
     let old = transport(&node.pilot)?.parse().ok()?;
-    // Somebody alive has the address now: Cassandra would refuse to replace it.
+    // Another node has the address now: Cassandra would refuse to replace a live node.
     let taken = node
         .peers
         .iter()
@@ -132,7 +132,7 @@ fn predecessor(node: &Node, state: &NodeState, has_data: bool) -> Option<IpAddr>
     (!taken).then_some(old)
 }
 
-/// What the Pilot tells of is a member of another ring: one that was lost as a whole.
+/// Is the Pilot's identity that of a member of another ring, one that was lost as a whole?
 fn was_elsewhere(node: &Node) -> bool {
     let known = node.pilot.status.identity.as_ref().and_then(|known| known.ring_id.as_ref());
     let ring = node.ring.as_ref().map(|ring| &ring.id);
@@ -244,15 +244,16 @@ mod tests {
         let missed = vec![gone(7, "r1"), gone(8, "r1"), gone(9, "r2")];
         node.peers = vec![says("b", missed.clone())];
         assert_eq!(chosen(&node), Some([10, 0, 0, 7].into()));
-        // One of them has its volume, and comes back at another address.
+        // One of the missing members has its volume, and comes back at another address.
         let mut returns = peer("c", "10.0.0.3", false);
         returns.status.identity.as_mut().unwrap().node_id = Some("id-7".to_owned());
         node.peers.push(returns);
         assert_eq!(chosen(&node), Some([10, 0, 0, 8].into()));
-        // A second one sees it.
+        // A second ready node misses only a member of another rack.
         node.peers.push(says("d", vec![gone(9, "r2")]));
         assert_eq!(chosen(&node), None);
-        // Of two empty nodes each takes another place; the own address comes first.
+        // Of two empty nodes each takes another place; a node whose own address is missed takes
+        // that.
         node.peers = vec![says("b", missed.clone()), Pilot::default()];
         assert_eq!(chosen(&node), Some([10, 0, 0, 7].into()));
         node.pilot.metadata.name = Some("z".to_owned());
@@ -273,16 +274,16 @@ mod tests {
         let old: IpAddr = [10, 0, 0, 9].into();
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
         assert_eq!(choose(&node, &NodeState::default(), DATA).unwrap().replaces, None);
-        // It stands over a restart in the middle, when data lie there already.
+        // The replacement stands over a restart in the middle, when data lie there already.
         let state = NodeState { replacing: Some(old), ..NodeState::default() };
         assert_eq!(choose(&node, &state, DATA).unwrap().replaces, Some(old));
-        // That was in another ring, which was lost as a whole.
+        // The identity is of another ring, which was lost as a whole.
         node.pilot.status.identity.as_mut().unwrap().ring_id = Some("lost".to_owned());
         node.ring = Some(Ring { id: "new".to_owned(), remade: false });
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.ring = Some(Ring { id: "lost".to_owned(), remade: false });
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
-        // The address went to somebody else meanwhile.
+        // Another node has the address by now.
         node.peers.push(peer("c", "10.0.0.9", true));
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.peers.pop();

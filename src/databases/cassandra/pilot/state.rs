@@ -1,7 +1,8 @@
 //! What a node remembers about itself beside its data, in `.navigator/cassandra.json`.
 //!
-//! Written at the turns of its life only: prepared, joined, decommissioning, left. It tells a restart
-//! from a first start, which decides whether the node may name itself as a seed.
+//! The file is written at the turns of the node's life only: prepared, joined, decommissioning,
+//! left. It tells a restart from a first start, which decides whether the node may name itself as a
+//! seed.
 
 use std::net::IpAddr;
 
@@ -21,21 +22,21 @@ pub(super) struct NodeState {
     pub(super) version: Option<String>,
     /// The node was a full member once; its data are its own.
     pub(super) joined: bool,
-    /// It began the ring, and so had nothing to receive.
+    /// The node began the ring, and so had nothing to receive.
     pub(super) founded: bool,
-    /// Address of the dead node whose place it takes, until it has joined.
+    /// Address of the dead node whose place this one takes, until it has joined.
     pub(super) replacing: Option<IpAddr>,
     pub(super) bootstrap_bytes_received: Option<i64>,
-    /// Most bytes that a ready member of its datacenter held when it began to join.
+    /// Most bytes that a ready member of the datacenter held when this node began to join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ring_load: Option<i64>,
-    /// It joined and received nothing of them: it would answer reads without their rows.
+    /// The node joined and received none of these bytes: it would answer reads without the rows.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) starved: bool,
-    /// Since when it gives its data away.
+    /// Since when the node gives its data away.
     #[serde(rename = "retiringSince")]
     pub(super) decommissioning_since: Option<Time>,
-    /// It left the ring. Cassandra refuses to start on these data.
+    /// The node left the ring. Cassandra refuses to start on these data.
     pub(super) left: bool,
 }
 

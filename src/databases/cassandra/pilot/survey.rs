@@ -1,4 +1,4 @@
-//! Looks at what the node owns, and keeps what it may hold on the volume.
+//! Asks which ranges the node owns, and keeps on the volume of which it may hold rows.
 
 use std::{sync::Arc, time::Instant};
 
@@ -17,7 +17,7 @@ use crate::{
     pilot::{driver::Error, heard::NotHeard, volume::state::StateFile},
 };
 
-/// What the node owns of these keyspaces.
+/// The node's ranges of these keyspaces.
 pub(super) async fn ask(
     jolokia: &Jolokia,
     facts: &Facts,
@@ -57,20 +57,20 @@ impl Cassandra {
         with(&mut self.upkeep.lock().expect("no panic while held"))
     }
 
-    /// Looks at what the node owns, when that may have changed. Returns what it did not say, and what could
-    /// not be written down.
+    /// Asks which ranges the node owns, when these may have changed. Returns the question that was
+    /// left open, and why the result could not be written down.
     pub(super) async fn survey(
         &self,
         jolokia: &Jolokia,
         facts: &Facts,
     ) -> (Option<NotHeard>, Option<String>) {
-        // One that joins or leaves owns what it owned, for as long as it does.
+        // A node's ranges stay the same while it joins or leaves.
         if facts.mode != "NORMAL" {
             return (None, None);
         }
         match self.recall_holdings().await {
             Ok(true) => {}
-            // Soon.
+            // The volume is busy: the next observation tries again.
             Ok(false) => return (None, None),
             Err(why) => {
                 self.upkeep_state(|upkeep| upkeep.open = Some(why.clone()));
@@ -95,7 +95,7 @@ impl Cassandra {
                 };
                 self.upkeep_state(|upkeep| {
                     upkeep.open = Some(open.to_string());
-                    // What was due is due; that nothing was is no longer known.
+                    // A cleanup that was due still is; that none was due is no longer certain.
                     if upkeep.due().is_some_and(|due| due.is_empty()) {
                         upkeep.owned = None;
                     }
@@ -121,7 +121,7 @@ impl Cassandra {
         if changed { self.save_holdings().await } else { None }
     }
 
-    /// Is it known what the volume says?
+    /// Are the holdings on the volume known?
     async fn recall_holdings(&self) -> Result<bool, String> {
         if self.upkeep_state(|upkeep| upkeep.holdings.is_some()) {
             return Ok(true);
@@ -138,7 +138,7 @@ impl Cassandra {
         }
     }
 
-    /// Writes down what is known by the time that the volume is free. Returns why it could not.
+    /// Writes the holdings down as they are when the volume is free. Returns why that failed.
     pub(super) async fn save_holdings(&self) -> Option<String> {
         let (data, upkeep) = (self.data.clone(), Arc::clone(&self.upkeep));
         let saved = self.volume.glance(move |_| {

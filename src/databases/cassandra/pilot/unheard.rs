@@ -1,5 +1,5 @@
-//! Every question of every verb fails, attribute by attribute, part by part and as a whole, at each stage of a node's life: nothing may
-//! go on by what was not heard.
+//! Every request of every verb fails, attribute by attribute, part by part and as a whole, at each
+//! stage of a node's life: no verb may go on by an answer that was not heard.
 //!
 //! A scripted Jolokia answers as the agent does: 200 always, and in the body how each part fared.
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// What the ring is like; `n1` is asked, `n2` and `n3` are the others.
+/// The state of the ring; `n1` is asked, `n2` and `n3` are the others.
 #[derive(Clone, Debug)]
 struct Ring {
     what: &'static str,
@@ -27,7 +27,7 @@ struct Ring {
     joining: &'static [&'static str],
     streams: usize,
     schemas: [&'static str; 3],
-    /// Of the one keyspace of users.
+    /// Replication factor of the users' one keyspace.
     factor: usize,
     leaves: bool,
 }
@@ -63,7 +63,7 @@ struct Server {
     script: Arc<Script>,
 }
 
-/// Addresses of the others, which nobody asks.
+/// Addresses of the nodes; only the own one gets requests.
 fn address(own: IpAddr, node: &str) -> String {
     match node {
         "n1" => own.to_string(),
@@ -189,7 +189,7 @@ fn rules(seen: &Observation) -> BTreeSet<&'static str> {
     seen.blockers.iter().map(|(rule, _)| *rule).collect()
 }
 
-/// Where a departure stands, but for its time and its words.
+/// The state of a decommission, without its time and its text.
 async fn decommission(driver: &Cassandra, node: &Node) -> Result<DecommissionState, Error> {
     Ok(match driver.decommission(node).await? {
         DecommissionState::Moving(progress) => {
@@ -241,7 +241,7 @@ async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn nothing_goes_on_by_what_was_not_heard() {
-    // At one time, since each mostly waits.
+    // All stages at one time, since each mostly waits.
     let stages = STAGES.iter().map(async |stage| {
         let place = tempfile::tempdir().unwrap();
         let server = Server::start(stage.clone()).await;

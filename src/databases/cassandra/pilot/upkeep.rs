@@ -1,5 +1,5 @@
-//! What is known of a node's ranges and of its cleanup, and what the condition `CleanupDue` and the Pilot's
-//! status say of that. Pure.
+//! What is known of a node's ranges and of its cleanup, and how the condition `CleanupDue` and the
+//! Pilot's status tell it. Pure.
 
 use std::{
     collections::BTreeSet,
@@ -17,9 +17,9 @@ use crate::{
     pilot::driver::OwnCondition,
 };
 
-/// Who has access is in it: a role that was dropped must not come back.
+/// The keyspace of the roles and their rights: a role that was dropped must not come back.
 const LOGINS: &str = "system_auth";
-/// While only the schema changes, ranges are asked for so often at most: the maps may be large.
+/// Pause between two requests for the ranges while only the schema changes: the maps may be large.
 const SURVEY_EVERY: Duration = Duration::from_secs(60);
 
 /// What is known of the node's ranges, and of a cleanup.
@@ -33,11 +33,11 @@ pub(super) struct Upkeep {
     /// Clients need a login.
     logins: bool,
     pub(super) activity: Activity,
-    /// Why it is not known what is due.
+    /// Why it is not known whether a cleanup is due.
     pub(super) open: Option<String>,
 }
 
-/// What ranges depend on.
+/// The state of the ring that ranges depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Surveyed {
     pub(super) members: BTreeSet<String>,
@@ -66,14 +66,14 @@ impl Surveyed {
 }
 
 impl Upkeep {
-    /// Another process, or another intent.
+    /// Called for each new process and each new intent.
     pub(super) fn set_logins(&mut self, logins: bool) {
         if std::mem::replace(&mut self.logins, logins) != logins {
             self.surveyed = None;
         }
     }
 
-    /// Is it to be asked what the node owns?
+    /// Must Cassandra be asked again which ranges the node owns?
     pub(super) fn is_stale(&self, facts: &Facts) -> bool {
         let Some((surveyed, when)) = &self.surveyed else { return true };
         let now = Surveyed::of(facts);
@@ -81,17 +81,17 @@ impl Upkeep {
         moved || (now != *surveyed && when.elapsed() >= SURVEY_EVERY)
     }
 
-    /// Does it count whose rows of this keyspace lie here?
+    /// Does it matter whether rows of this keyspace lie here that are other nodes' by now?
     pub(super) fn counts(&self, keyspace: &str) -> bool {
         is_users(keyspace) || (self.logins && keyspace == LOGINS)
     }
 
-    /// There is no process any more.
+    /// Called when the process has ended.
     pub(super) fn interrupt(&mut self) {
         self.activity = Activity::None;
     }
 
-    /// What nobody asks for any more is not waited for.
+    /// Drops a cleanup that the Pilot does not ask for any more.
     pub(super) fn withdraw(&mut self) {
         self.activity = Activity::None;
         if let Some(holdings) = &mut self.holdings {
@@ -107,7 +107,7 @@ impl Upkeep {
         self.holdings.as_ref()?.errand.as_ref()
     }
 
-    /// As the Pilot shows it; `None` before anything is known.
+    /// The condition of the Pilot; `None` before anything is known.
     pub(super) fn condition(&self) -> Option<OwnCondition> {
         let due = self.due();
         if due.is_none() && self.open.is_none() {
@@ -141,7 +141,7 @@ impl Upkeep {
         Some(OwnCondition { type_: CLEANUP_DUE, status, reason: reason.into(), message })
     }
 
-    /// How what was asked for stands; `None` when nothing ever was.
+    /// The progress of the last cleanup that was asked for; `None` when none ever was.
     pub(super) fn progress(&self) -> Option<CassandraCleanup> {
         let errand = self.errand()?;
         let (phase, total, message) = match (&self.activity, &errand.failure) {
@@ -176,7 +176,7 @@ mod tests {
         Owned::from([("shop".to_owned(), all.iter().copied().collect())])
     }
 
-    /// Of a node that owned all of the ring once, and owns this of it now.
+    /// A node that owned the whole ring once, and owns these ranges now.
     fn upkeep(now: &[(i64, i64)]) -> Upkeep {
         let mut holdings = Holdings::default();
         holdings.note(&ranges(&[(0, 0)]));

@@ -1,7 +1,8 @@
-//! Lays a pool's settings over its cluster's, whichever way each of them is spelled.
+//! Lays a pool's settings over its cluster's, in whichever way each of them is spelled.
 //!
-//! To Elasticsearch `a.b` and `{a: {b: …}}` are one setting. Merged by structure alone both stand
-//! side by side, and the one that is rendered last wins, be it the cluster's.
+//! To Elasticsearch `a.b` and `{a: {b: …}}` are one setting. Merged by structure alone both
+//! spellings stand side by side, and the one that is rendered last wins, even if it is the
+//! cluster's.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,9 @@ use serde_json::{Map, Value};
 use super::render::flatten;
 use crate::engine::settings::merge;
 
-/// The cluster's settings with the pool's over them, as they were spelled. Only what of the
-/// cluster's would win over the pool's is left out: what a node is told is compared by its spelling.
+/// The cluster's settings with the pool's over them, as they were spelled. Only those of the
+/// cluster's settings that would win over the pool's are left out: a Pilot's settings are compared
+/// by their spelling.
 pub fn merged(cluster: &Map<String, Value>, pool: &Map<String, Value>) -> Map<String, Value> {
     let laid = |cluster: &Map<String, Value>| {
         // Merging over nothing drops `null`s, which stand for "not set".

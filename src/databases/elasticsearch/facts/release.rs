@@ -31,23 +31,23 @@ impl Release {
         self.major >= 7
     }
 
-    /// `node.roles`, a list; before, one setting per role.
+    /// Roles are a list, `node.roles`; before, each role had a setting of its own.
     pub fn lists_roles(self) -> bool {
         self >= Self::new(7, 9)
     }
 
-    /// `POST /_cluster/voting_config_exclusions?node_names=`; 7.0 to 7.7 have the name in the
-    /// path.
+    /// The path is `POST /_cluster/voting_config_exclusions?node_names=`; 7.0 to 7.7 have the name
+    /// in the path.
     pub fn excludes_voters_by_query(self) -> bool {
         self >= Self::new(7, 8)
     }
 
-    /// A node answers of its own state in any case, and warns of being asked to.
+    /// A node always answers of its own state, and warns when `local` asks for that.
     pub fn answers_for_itself(self) -> bool {
         self.major >= 9
     }
 
-    /// Seed hosts are read again from a file while it runs.
+    /// A running node reads its seed hosts again from a file.
     pub fn reads_seed_file(self) -> bool {
         self.major >= 7
     }
@@ -99,7 +99,7 @@ mod tests {
             ("5.5.3", false),
             ("2.4.6", false),
             ("9.5.0", true),
-            // It does not read what 8.19 wrote.
+            // 9.0 does not read the data of 8.19.
             ("9.0.0", false),
             ("10.0.0", false),
             ("7", false),

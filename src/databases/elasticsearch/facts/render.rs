@@ -114,7 +114,7 @@ fn manage(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result
     set("path.data", json!(settings.data.join("data")));
     set("path.logs", json!(settings.data.join("logs")));
     let bind = match settings.address {
-        // A node on a loopback address shares the machine with others.
+        // A node on a loopback address shares the machine with other nodes.
         address if address.is_loopback() => address,
         IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -137,7 +137,7 @@ fn manage(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result
         set("discovery.zen.minimum_master_nodes", json!(settings.minimum_masters));
     }
     if release.major == 5 {
-        // Later the default: 5.x lets a second process use the same data.
+        // Later versions have this as the default: 5.x lets a second process use the same data.
         set("node.max_local_storage_nodes", json!(1));
     }
     if settings.has_security {

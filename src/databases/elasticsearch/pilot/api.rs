@@ -1,7 +1,7 @@
 //! The few calls of Elasticsearch's REST interface that the pilot makes.
 //!
-//! What may wait for an elected master says how long, where it may: without `master_timeout` a
-//! cluster without one answers after 30 s (measured).
+//! Requests that may wait for an elected master say how long, where they can: without
+//! `master_timeout` a cluster without a master answers after 30 s (measured).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// A node in a pod listens on every address, one on a loopback address on that only.
+    /// A node in a pod listens on every address, a node on a loopback address on that one only.
     pub(super) fn new(address: IpAddr, release: Option<Release>) -> Self {
         let host = match address {
             IpAddr::V4(v4) if v4.is_loopback() => v4.to_string(),
@@ -44,7 +44,7 @@ impl Api {
         }
     }
 
-    /// An answer, whatever it says: it lives.
+    /// Asks for any answer at all: whatever it says, the node lives.
     pub(super) async fn ask(&self, path: &str) -> Result<Answer, Error> {
         self.client
             .send(Method::GET, path, None, PATIENCE)
@@ -52,7 +52,7 @@ impl Api {
             .map_err(|error| Error::Unreachable { source: error.into() })
     }
 
-    /// A good answer that has all that `T` cannot do without.
+    /// Asks for a good answer that has all that `T` cannot do without.
     pub(super) async fn hear<T: DeserializeOwned>(&self, path: &str) -> Heard<T> {
         if self.answers_for_itself {
             return self.client.hear(&path.replace("local=true&", ""), PATIENCE).await;
@@ -60,7 +60,7 @@ impl Api {
         self.client.hear(path, PATIENCE).await
     }
 
-    /// Changes something; a refusal is an error in Elasticsearch's words.
+    /// Changes something in the cluster; a refusal is an error in Elasticsearch's words.
     pub(super) async fn change(
         &self,
         method: Method,
@@ -80,15 +80,16 @@ impl Api {
         Err(Error::Refused(reason.unwrap_or_else(|| answer.body.to_string())))
     }
 
-    /// Nodes that no shard may be on, by id. The ids are ours; people exclude by name or address.
+    /// Ids of nodes that no shard may be on. Exclusions by id are ours; people exclude by name or
+    /// address.
     pub(super) async fn excluded(&self) -> Result<BTreeSet<String>, Error> {
         Ok(ids(self.settings().await?.persistent.get(EXCLUDE)))
     }
 
-    /// What of it is in force: a transient setting hides the persistent one.
+    /// The exclusion that is in force: a transient setting hides the persistent one.
     pub(super) async fn exclusion(&self) -> Result<Exclusion, Error> {
         let Settings { persistent, transient } = self.settings().await?;
-        // An empty one hides ours as well.
+        // An empty transient setting hides ours as well.
         if let Some(theirs) = transient.get(EXCLUDE).and_then(Value::as_str) {
             return Ok(Exclusion::Hidden(theirs.to_owned()));
         }
@@ -107,7 +108,7 @@ impl Api {
         self.set(EXCLUDE, &json!(text)).await
     }
 
-    /// What running nodes heed before version 7, where it was set since they started.
+    /// The quorum that running nodes heed before version 7, where it was set since they started.
     pub(super) async fn minimum_masters(&self) -> Result<Option<i32>, Error> {
         let settings = self.settings().await?;
         let set = settings.persistent.get(MINIMUM_MASTERS).and_then(Value::as_str);
@@ -125,7 +126,7 @@ impl Api {
     }
 }
 
-/// Both are there in every answer, also empty.
+/// Both parts are there in every answer, also when they are empty.
 #[derive(Debug, Deserialize)]
 struct Settings {
     persistent: BTreeMap<String, Value>,
@@ -135,7 +136,7 @@ struct Settings {
 /// The allocation exclusion by id.
 pub(super) enum Exclusion {
     Ids(BTreeSet<String>),
-    /// By this list, a transient setting of somebody else's.
+    /// Hidden by this list, a transient setting that is not ours.
     Hidden(String),
 }
 

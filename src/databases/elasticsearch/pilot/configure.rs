@@ -54,8 +54,8 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
         node_name: node_name(node)?,
         roles: &elasticsearch.roles,
         zone: elasticsearch.zone.as_deref(),
-        // The founder is alone until others join, who wait for it; then the quorum is set in
-        // the running cluster (see `decommission::tidy`).
+        // The founder is alone until other nodes join, which wait for it; then the leading pilot
+        // sets the quorum in the running cluster (see `lead_duties`).
         minimum_masters: elasticsearch.minimum_masters.filter(|_| !way.founds).unwrap_or(1),
         seeds: &way.seeds,
         founds: way.founds,
@@ -104,7 +104,7 @@ pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
 pub(super) fn environment(node: &Node, release: Release) -> BTreeMap<String, String> {
     let config = node.config.display();
     let (name, value) = match release.major {
-        // 5.x takes its folder as an argument, and only the JVM's options from here.
+        // 5.x takes its folder as an argument, and reads only the JVM's options by this variable.
         5 => ("ES_JVM_OPTIONS", format!("{config}/jvm.options")),
         _ => ("ES_PATH_CONF", config.to_string()),
     };
@@ -133,7 +133,7 @@ fn has_security(home: &Path) -> bool {
     ["modules/x-pack-security", "plugins/x-pack"].iter().any(|part| home.join(part).is_dir())
 }
 
-/// Writes the addresses of the other nodes where a running node reads them again.
+/// Writes the addresses of the other nodes into the file that a running node reads again.
 pub(super) fn rewrite_seeds(node: &Node, release: Release) -> Result<(), Error> {
     let state = NodeState::load(&node.data)?;
     let text = seeds::choose(node, release, &state, true)?.seeds.join("\n") + "\n";

@@ -1,7 +1,8 @@
 //! Gives a node's shards and its vote away.
 //!
 //! The leaving node decides whether it may go, asks through its Pilot's progress, and watches. The
-//! lists that move its shards and its vote are the leading pilot's (`lead_duties`), so no two write them.
+//! lists that move its shards and its vote are the leading pilot's (`lead_duties`), so no two
+//! pilots write them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,8 +76,8 @@ pub(super) async fn decommission(
     if quorum.is_some() && api.minimum_masters().await? != quorum {
         return moving(Some(WAITS_FOR_QUORUM.to_owned()));
     }
-    // Only the pilot's own note says later that it left: until that is written, this is asked
-    // again, because shards may have come back meanwhile.
+    // Only the pilot's own note says later that the node left: until that is written, the pilot
+    // asks again, because shards may have come back meanwhile.
     Ok(DecommissionState::Done)
 }
 
@@ -87,7 +88,8 @@ enum Holds {
     Waits(String),
 }
 
-/// `None`: it is excluded, and has no shard, no document and no vote. Only then it leaves.
+/// What keeps the node. `None`: it is excluded, and has no shard, no document and no vote; only
+/// then may it leave.
 fn holds(
     facts: &Facts,
     health: &ClusterHealth,
@@ -96,7 +98,7 @@ fn holds(
     votes: bool,
 ) -> Option<Holds> {
     if !excluded.contains(&facts.node_id) {
-        // Also when it is empty: a new shard could come.
+        // An empty node waits for the list, too: a new shard could come.
         return Some(Holds::Waits(WAITS_FOR_LIST.to_owned()));
     }
     if let Some(why) = facts.unserved(health) {
@@ -144,7 +146,7 @@ const NODES: &str = "/_nodes?timeout=3s&filter_path=_nodes.failed,nodes.*.versio
 const ROOM: &str = "/_nodes/stats/fs?timeout=3s&filter_path=_nodes.failed,nodes.*.name,\
                     nodes.*.fs.total.available_in_bytes";
 
-/// What every node says. Those that do not answer the master in time are left out, and counted.
+/// The answers of all nodes. Nodes that do not answer the master in time are left out, and counted.
 #[derive(Debug, Deserialize)]
 struct OfAll<T> {
     #[serde(rename = "_nodes")]
@@ -179,7 +181,7 @@ struct FileSystem {
 }
 
 impl<T> OfAll<T> {
-    /// Fails when any did not answer.
+    /// Fails when any node did not answer.
     fn complete(self, question: &str) -> Result<BTreeMap<String, T>, Error> {
         match self.answered.failed {
             0 => Ok(self.nodes),
@@ -206,7 +208,7 @@ impl Rest {
             }
             if node.roles.iter().any(|role| role.starts_with("data")) && !excluded.contains(&id) {
                 rest.data_nodes += 1;
-                // One that came between the two answers counts for nothing yet.
+                // A node that came between the two answers adds no room yet.
                 rest.free_bytes += room.get(&id).map_or(0, |room| room.fs.total.available_in_bytes);
             }
         }

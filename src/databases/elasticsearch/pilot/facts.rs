@@ -1,8 +1,9 @@
-//! What one round of questions to Elasticsearch brings: this node's own view of itself and of its cluster.
+//! One round of questions to Elasticsearch: this node's own view of itself and of its cluster.
 //!
-//! The tables of a large cluster are heavy for the node that makes them, and seldom change: each look asks for the state's
-//! identity, and for the tables only where that is new. Metadata of indices are never asked for: with many fields they take longer than
-//! anybody waits (5 s at 30 MB, seen).
+//! The tables of a large cluster are heavy for the node that makes them, and seldom change: each
+//! look asks for the state's identity, and for the tables only where that is new. The pilot never
+//! asks for the metadata of indices: with many fields the answer takes longer than the pilot waits
+//! (5 s at 30 MB, seen).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,9 +43,9 @@ pub(super) struct Facts {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Elected {
-    /// Of the master.
+    /// The master's id.
     pub(super) id: String,
-    /// As the master says.
+    /// The cluster's health, as the master says.
     pub(super) health: Heard<ClusterHealth>,
 }
 
@@ -67,11 +68,11 @@ pub(super) enum Colour {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tables {
     pub(super) shards: Vec<Shard>,
-    /// Indices that no table says the places of: closed ones, as versions before 7.2 close them.
+    /// Indices whose places no table names: closed ones, as versions before 7.2 close them.
     pub(super) unlisted: Vec<String>,
     /// Indices that take no writes until a disk has room again.
     pub(super) read_only: BTreeSet<String>,
-    /// Ids that vote, in version 7 and later.
+    /// Ids of the nodes that vote, in version 7 and later.
     pub(super) voters: BTreeSet<String>,
 }
 
@@ -98,7 +99,7 @@ pub(super) struct Copy {
     pub(super) node: Option<String>,
 }
 
-/// The tables of the state that was asked for last, by its identity.
+/// The tables that were asked for last, with the identity of their state.
 pub(super) type Kept = Mutex<Option<(String, Arc<Tables>)>>;
 
 const ROOT: &str = "/";
@@ -111,7 +112,7 @@ const TABLES: &str = "/_cluster/state/version,routing_table,blocks?local=true\
                       &filter_path=state_uuid,routing_table.indices.*.shards.*.state,\
                       routing_table.indices.*.shards.*.node,\
                       blocks.indices.*.4.description,blocks.indices.*.12.description";
-/// With the name of an index the answer has the metadata of no other one, and those of the cluster.
+/// With an index that does not exist the answer has no index's metadata, only those of the cluster.
 pub(super) const VOTES: &str = "/_cluster/state/version,metadata/navigator-asks-for-no-index?local=true\
                                 &ignore_unavailable=true&allow_no_indices=true\
                                 &filter_path=state_uuid,metadata.cluster_coordination";
@@ -123,7 +124,7 @@ const CLOSED: &str = "4";
 /// Id of the block that Elasticsearch puts on every index of a disk that passed its flood stage.
 const FLOOD_STAGE: &str = "12";
 
-/// Whatever `filter_path` finds nothing for is left out of an answer, so lists may be absent.
+/// `filter_path` leaves out of an answer whatever it finds nothing for, so lists may be absent.
 #[derive(Debug, Deserialize)]
 struct LocalAnswer {
     nodes: BTreeMap<String, LocalNode>,
@@ -152,7 +153,7 @@ struct RootAnswer {
 #[derive(Debug, Deserialize)]
 struct StateAnswer {
     state_uuid: String,
-    /// From 6.4 on.
+    /// Present from 6.4 on.
     cluster_uuid: Option<String>,
     master_node: Option<String>,
     nodes: BTreeMap<String, NamedNode>,
@@ -250,7 +251,8 @@ struct Memory {
 }
 
 impl Facts {
-    /// Fails where the node does not say who it is or what its cluster's state is; what the master and the statistics say is told apart.
+    /// Fails where the node does not say which node it is or what its cluster's state is. The
+    /// master's answer and the statistics may be missing by themselves.
     pub(super) async fn ask(api: &Api, kept: &Kept) -> Result<Self, Error> {
         let (root, local, state, health, stats) = futures::join!(
             api.ask(ROOT),
@@ -259,13 +261,14 @@ impl Facts {
             api.hear::<ClusterHealth>(HEALTH),
             api.hear::<StatsAnswer>(STATS),
         );
-        // Only this one decides whether it lives: the others may wait for a master, or be heavy.
+        // Only the answer at the root decides whether the node lives: the other questions may wait
+        // for a master, or be heavy.
         let root = root?;
         let (node_id, node) = local.and_then(LocalAnswer::own).or_fail()?;
         let StateAnswer { state_uuid, cluster_uuid, master_node, nodes } = state.or_fail()?;
         let nodes = nodes.into_iter().map(|(id, node)| (id, node.name)).collect();
         let (mut tables, mut cluster_id, mut elected) = (Arc::default(), None, None);
-        // Without a master there are no tables of now.
+        // Without a master the tables are not up to date.
         if let Some(id) = master_node {
             // A bare archive of 9 lacks the module that answers at the root.
             let cluster_uuid = match (root.status, cluster_uuid) {
@@ -317,14 +320,14 @@ impl Facts {
         ))
     }
 
-    /// Shards that a leaving node has not given away. One that no node serves is among them: right
-    /// after a crash its only copy lies on this node's disk, and no table says so.
+    /// Shards that a leaving node has not given away. A shard that no node serves is among them:
+    /// right after a crash its only copy lies on this node's disk, and no table says so.
     pub(super) fn shards_left(&self) -> usize {
         let left = |shard: &&Shard| shard.is_on(&self.node_id) || !shard.is_served();
         self.tables.shards.iter().filter(left).count()
     }
 
-    /// Why nobody can say yet that this node holds nothing that the others lack.
+    /// Why it is not known yet that this node holds nothing that the other nodes lack.
     pub(super) fn unserved(&self, health: &ClusterHealth) -> Option<String> {
         if let Some(shard) = self.tables.unserved() {
             return Some(format!(
@@ -389,7 +392,7 @@ impl Tables {
         let of = answer.state_uuid.clone();
         let of = votes.as_ref().is_none_or(|votes| votes.state_uuid == of).then_some(of);
         let tables = Arc::new(Self::new(answer, votes));
-        // While the state changes between two answers, they are asked for anew.
+        // While the state changes between two answers, the tables are not kept, and asked for anew.
         *kept.lock().expect("no panic while held") = of.map(|of| (of, Arc::clone(&tables)));
         Ok(tables)
     }
@@ -436,7 +439,7 @@ impl Shard {
         serves(true) && !serves(false)
     }
 
-    /// Where no other copy is wanted, waiting for one does not help.
+    /// Is a further copy wanted? Where none is, waiting for one does not help.
     pub(super) fn wants_copies(&self) -> bool {
         self.copies.len() > 1
     }
@@ -462,7 +465,7 @@ pub(super) mod tests {
         serde_json::from_value(said).unwrap()
     }
 
-    /// Of index `logs`, with its copies.
+    /// A shard of index `logs`, with its copies.
     pub(in crate::databases::elasticsearch::pilot) fn shard(
         copies: &[(Option<&str>, &str)],
     ) -> Shard {
@@ -477,7 +480,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Of node `n1` in a settled cluster of three that `n2` leads.
+    /// Facts of node `n1` in a settled cluster of three that `n2` leads.
     pub(in crate::databases::elasticsearch::pilot) fn facts() -> Facts {
         let ids = ["n1", "n2", "n3"];
         Facts {
@@ -502,7 +505,7 @@ pub(super) mod tests {
         Tables::new(serde_json::from_value(answer.clone()).unwrap(), None)
     }
 
-    /// As it is right after the node crashed: its shards are listed and on no node.
+    /// The state right after a crash of the node: its shards are listed and on no node.
     #[test]
     fn a_shard_that_no_node_serves_counts_as_held_by_a_node_that_leaves() {
         let with = |shards: Vec<Shard>| {
@@ -552,7 +555,7 @@ pub(super) mod tests {
         let text = told(&json!({"logs": {FLOOD_STAGE: flood}})).unwrap();
         assert!(text.contains("1 indices") && text.contains("logs"), "{text}");
         assert_eq!(told(&json!({"theirs": {FLOOD_STAGE: flood}})), None);
-        // Somebody made it read-only for good, with the blocks of another purpose.
+        // A person made the index read-only for good, with a block of another purpose.
         assert_eq!(told(&json!({"logs": {"5": {}}})), None);
         assert_eq!(told(&json!({})), None);
     }

@@ -1,12 +1,12 @@
-//! Keeps the lists that belong to the whole cluster as the Pilots say: who may hold no shard, who
-//! has no vote, and before version 7 how many masters are a quorum.
+//! Keeps the lists that belong to the whole cluster as the Pilots say: which nodes may hold no
+//! shard, which have no vote, and before version 7 how many masters are a quorum.
 //!
-//! The leading pilot alone writes them; a node that leaves asks through its Pilot and watches.
-//! What is on the lists follows from the Pilots each time and nothing is remembered, so a
-//! leader that takes over half-way goes on, and what an earlier one left behind comes off.
+//! The leading pilot alone writes them; a node that leaves asks through its Pilot and watches. The
+//! lists follow from the Pilots each time and nothing is remembered, so a leader that takes over
+//! half-way goes on, and entries that an earlier leader left behind come off.
 //!
 //! Only ids of nodes are written to the allocation exclusion: what people exclude by name, address
-//! or attribute is never touched. A vote that people excluded stays excluded while its node is in
+//! or attribute is never touched. A node whose vote people excluded stays excluded while it is in
 //! the cluster and has no Pilot.
 
 use std::{
@@ -97,11 +97,11 @@ pub(super) async fn carry_out(
     }
 }
 
-/// What is to be done about votes. One at a time: Elasticsearch moves the quorum for each.
+/// The next change of the votes. One at a time: Elasticsearch moves the quorum for each.
 #[derive(Debug, PartialEq, Eq)]
 enum Ballot {
     Keep,
-    /// The node of this name.
+    /// Takes the vote of the node of this name.
     Exclude(String),
     /// The list can only be cleared as a whole.
     Clear,
@@ -135,7 +135,7 @@ impl Lists {
     }
 
     /// Ids on the list afterwards: nodes that ask to leave are on it; nodes that stay, and nodes
-    /// that no longer exist, come off; what is there and has no Pilot is not ours.
+    /// that no longer exist, come off; a listed node without a Pilot is not ours and stays on.
     fn exclusions(&self, pilots: &[&Pilot]) -> BTreeSet<String> {
         let ids = |leaving: bool| -> BTreeSet<String> {
             let these = pilots.iter().filter(|pilot| asks_to_leave(pilot) == leaving);
@@ -165,7 +165,7 @@ impl Lists {
                 self.voters.contains(id) || pilots.iter().any(|pilot| stays(&pilot))
             };
             let remains = self.nodes.keys().any(|id| !leaves(id) && can_vote(id));
-            // With nobody to take it over, it is not taken.
+            // The vote is not taken while no other node could take it over.
             return if remains { Ballot::Exclude(name(pilot).to_owned()) } else { Ballot::Keep };
         }
         let ours_and_done = |voter: &String| {
@@ -180,14 +180,14 @@ impl Lists {
     }
 }
 
-/// The node was told to leave and found that it may: its progress says so. One that is refused
-/// shows none, and keeps its shards.
+/// Was the node told to leave, and did it find that it may? Its progress says so. A node whose
+/// leaving is refused shows none, and keeps its shards.
 fn asks_to_leave(pilot: &Pilot) -> bool {
     matches!(pilot.spec.phase, Some(PilotIntent::Decommissioned))
         && pilot.status.decommission.is_some()
 }
 
-/// By its own count nothing is left on it.
+/// Does the node, by its own count, hold nothing any more?
 fn is_empty(pilot: &Pilot) -> bool {
     let left = pilot.status.decommission.as_ref();
     left.is_some_and(|left| left.shards_left == Some(0) && left.documents_left == Some(0))
@@ -304,7 +304,7 @@ mod tests {
     fn a_leader_that_takes_over_half_way_and_one_that_wakes_late_end_at_the_same_lists() {
         let now = [stays("a"), moves("b"), stays("c")];
         // The last leader died between writing and clearing, or before it wrote, or wrote what an
-        // older view said: whatever it left, the next look makes it right and then rests.
+        // older view said: the next look repairs whatever list it left, and then rests.
         for left_behind in [&[][..], &["b"], &["a"], &["a", "b", "c", "gone"]] {
             let list = lists(left_behind, &["a", "b", "c"], &[]);
             let repaired = exclusions(&list, &now);
@@ -345,7 +345,7 @@ mod tests {
         one_down.nodes.remove("a");
         assert_eq!(ballot(&one_down, &[stays("a"), empty("b")]), Ballot::Keep);
         assert_eq!(ballot(&two, &[stays("a"), empty("b")]), Ballot::Exclude("es-b".to_owned()));
-        // As 7 and 8 keep it: the elected master votes, the other of two does not.
+        // The votes as 7 and 8 keep them: the elected master votes, the other of two does not.
         let mut only_vote = lists(&[], &["a", "b"], &[]);
         only_vote.voters.remove("a");
         let taken = Ballot::Exclude("es-b".to_owned());

@@ -1,4 +1,4 @@
-//! What follows from what Elasticsearch says about itself. Pure.
+//! Turns what Elasticsearch says about itself into the pilot's observation. Pure.
 //!
 //! Liveness needs no master; readiness needs one. Blockers regard this node's own shards and
 //! vote only: its pilot decides for it alone.
@@ -29,13 +29,14 @@ pub(super) const GAUGES: &[Gauge] = &[
     Gauge { name: "elasticsearch_store_bytes", help: "Data that the node holds." },
 ];
 
-/// Turns facts into what the pilot reports. `serving`: it follows a master, or did until a moment ago.
-/// `installed`: plugins that we installed, which the spec may name otherwise than they do.
+/// Turns facts into what the pilot reports. `serving`: the node follows a master, or did until a
+/// moment ago. `installed`: plugins that we installed, which the spec may name otherwise than they
+/// do.
 pub(super) fn summarize(facts: &Facts, serving: bool, installed: &[Plugin]) -> Observation {
     let mut not_heard = Vec::new();
     let asked = facts.elected.as_ref().map(|elected| elected.health.as_ref());
     if serving && asked.is_none() {
-        // What it held before is all that anybody knows.
+        // Without a master the tables are not known: the blockers of before must stay.
         not_heard.push(NotHeard::new(STATE, NO_MASTER));
     }
     let health = asked.and_then(|health| health.or_note(&mut not_heard));
@@ -131,7 +132,7 @@ fn blockers(facts: &Facts, health: Option<&ClusterHealth>) -> Vec<(&'static str,
             },
         ));
     }
-    // That speaks against the end of its pod, where data are in the pod; a restart alone is fine.
+    // This rule forbids the end of the pod, where the data are in the pod; a restart alone is fine.
     if let Some(shard) = single.first().or(alone.first()) {
         let count = single.len() + alone.len();
         let what = format!("{count} shards have no copy on another node, one of them: index ");

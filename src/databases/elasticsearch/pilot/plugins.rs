@@ -1,9 +1,9 @@
 //! Brings the installed plugins to what the spec lists, before the node starts.
 //!
-//! Owns which of them are ours: only those are ever removed, because the vendor's image may
-//! bring its own. Starts nothing: says which runs of `elasticsearch-plugin` are needed, and
+//! Owns which of the plugins are ours: only those are ever removed, because the vendor's image may
+//! bring its own. Starts nothing: names the runs of `elasticsearch-plugin` that are needed, and
 //! notes how each ended. Elasticsearch refuses to start beside a half-installed or half-removed
-//! plugin, so what an interrupted run left behind is cleared first.
+//! plugin, so the remains of an interrupted run are cleared first.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +29,7 @@ use crate::{
 /// The bound of `status.elasticsearch.plugins[].message`.
 const MESSAGE: usize = 256;
 
-/// What is to be done, and how far it is.
+/// The steps that are needed, and the state of each plugin for the report.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     steps: Vec<Step>,
@@ -38,7 +38,7 @@ pub(super) struct Plan {
 
 #[derive(Debug)]
 enum Step {
-    /// `source`: what the status calls it.
+    /// `source`: the plugin's name in the status.
     Remove {
         folder: String,
         source: String,
@@ -210,7 +210,7 @@ fn note(plugins: &mut [PluginStatus], name: &str, status: &str, why: Option<&str
     }
 }
 
-/// The last part says what went wrong.
+/// The end of a text, which says what went wrong.
 fn short(text: &str) -> String {
     let mut start = text.len().saturating_sub(MESSAGE);
     while !text.is_char_boundary(start) {
@@ -248,8 +248,8 @@ fn clear_leftovers(home: &Path) -> Result<BTreeSet<String>, Error> {
     Ok(half_removed)
 }
 
-/// Was the plugin built for the server that lies here? One for another version would keep it
-/// from starting.
+/// Was the plugin built for the server that lies here? A plugin for another version would keep the
+/// server from starting.
 fn fits(home: &Path, folder: &str) -> bool {
     let path = home.join("plugins").join(folder).join("plugin-descriptor.properties");
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -291,7 +291,7 @@ fn local_archive(source: &str) -> Option<PathBuf> {
     Some(PathBuf::from(rest.strip_prefix("//").unwrap_or(rest)))
 }
 
-/// The folder that a plugin is installed into, by what its archive is called: `analysis-icu`,
+/// The folder that a plugin is installed into, by the name of its archive: `analysis-icu`,
 /// `https://…/my-plugin-8.19.4.zip` → `my-plugin`, `org.example:my-plugin:1.0` → `my-plugin`.
 fn folder_name(source: &str) -> &str {
     if source.contains('/') {
@@ -384,7 +384,7 @@ mod tests {
         let mut plan = Plan::make(&node).unwrap();
         assert_eq!(args(&plan, &node), ["install --batch file:///tmp/x.zip"]);
         put(&node, "its-own-name");
-        // The pilot ends here, or goes on: the same is known afterwards.
+        // Whether the pilot ends here or goes on, the next plan has nothing to do.
         assert!(Plan::make(&node).unwrap().steps.is_empty());
         plan.ended(&node, 0, Ok(())).unwrap();
         assert!(Plan::make(&node).unwrap().steps.is_empty());

@@ -1,7 +1,7 @@
 //! What Elasticsearch needs of its host beyond what every database needs.
 //!
-//! Bound to an address that others reach, it checks the machine itself and ends with 78; here
-//! the same is told before it is started, with the remedy.
+//! On an address that other machines reach, Elasticsearch checks the machine itself and ends with
+//! 78; here the pilot tells the same before the start, with the remedy.
 
 use std::path::Path;
 
@@ -35,7 +35,8 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
             format!("{shown} is missing; set --home or ES_HOME to where Elasticsearch is"),
         );
     }
-    // What will run is what lies here: an image may hold another version than the spec says.
+    // The program in `home` is the one that will run: an image may hold another version than the
+    // spec says.
     let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
     match (release(node).map(|release| program.unwrap_or(release)), NodeState::load(&node.data)) {
         (Err(error), _) => fail("ConfigRejected", error.to_string()),
@@ -62,7 +63,7 @@ pub(super) fn version(home: &Path) -> Option<String> {
     installed(home, &["elasticsearch"])
 }
 
-/// Where Elasticsearch insists on them.
+/// What Elasticsearch needs, where it insists on these limits.
 pub(super) fn needs(node: &Node) -> Needs {
     let config = &node.pilot.spec.config;
     let says = |path: &[&str], wanted: bool| {
@@ -70,7 +71,7 @@ pub(super) fn needs(node: &Node) -> Needs {
         found(config, path).is_some_and(|value| *value == wanted || *value == text)
     };
     let locks_memory = says(&["bootstrap", "memory_lock"], true);
-    // On a loopback address nobody else reaches it, and Elasticsearch only warns.
+    // A loopback address is not reached from other machines, and Elasticsearch only warns there.
     if node.address.is_loopback() {
         return Needs::default();
     }

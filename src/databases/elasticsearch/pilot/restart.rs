@@ -1,10 +1,12 @@
-//! Tells the cluster that a node restarts, so that nobody makes its shard copies anew meanwhile.
+//! Tells the cluster that a node restarts, so that the master does not make the node's shard copies
+//! anew meanwhile.
 //!
 //! Owns two ways. Where the node shutdown API is there (the default distribution from 7.15 on), a
-//! record of the node; elsewhere the delay of every index that has none of its own, set to a value
-//! that nobody else writes. The node that stops announces it, with its last requests. The leading
-//! pilot takes it back when every node is back: it finds by look what was announced, by whomever,
-//! and nothing is remembered. What people set, records and delays alike, is never written.
+//! record of the node; elsewhere the delay of every index that has no delay of its own, set to a
+//! value that no other client writes. The node that stops announces the restart, with its last
+//! requests. The leading pilot takes the announcement back when every node is back: it looks for
+//! the announcements of any pilot, and remembers none. Records and delays that people set are never
+//! written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,16 +32,16 @@ use crate::{
     },
 };
 
-/// How long a node may be away. An odd figure, by which ours is known among people's delays.
+/// How long a node may be away. An odd figure, which tells our delay from those of people.
 const DELAY: &str = "300007ms";
-/// By which ours is known among people's records.
+/// The reason that tells our records from those of people.
 const REASON: &str = "navigator: the node restarts";
 const SETTING: &str = "index.unassigned.node_left.delayed_timeout";
 /// Where an answer has it. 5.6 cannot be asked for flat settings.
 const SETTING_AT: &str = "/index/unassigned/node_left/delayed_timeout";
 
 const RECORDS: &str = "/_nodes/shutdown";
-/// Indices whose name begins with a dot are the system's, which refuses.
+/// Indices whose name begins with a dot are the system's, whose settings may not be changed.
 const DELAYS: &str = "/*,-.*/_settings/index.unassigned.node_left.delayed_timeout\
                       ?expand_wildcards=open,closed&allow_no_indices=true";
 /// Leaves every index alone that has a delay of its own.
@@ -47,16 +49,16 @@ const DELAY_ALL: &str = "/*,-.*/_settings\
                          ?preserve_existing=true&expand_wildcards=open,closed&allow_no_indices=true";
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// All of an announcement: the flush has the rest.
+/// Limit for a whole announcement: the flush has the rest of the time.
 const ANNOUNCEMENT: Duration = Duration::from_secs(8);
-/// Between two looks for what was announced. Every node must be back at two of them.
+/// Pause between two looks for announcements. Every node must be back at two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
-/// Then it is taken back though a node is still away: what was to be waited for is over.
+/// After this an announcement is taken back though a node is still away: it has lost its purpose.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Names of indices in one request, whose first line has 4 KiB at most.
+/// Bytes of index names in one request, whose first line may have 4 KiB at most.
 const NAMES: usize = 2 << 10;
 
-/// Tells the cluster, where there is somebody to tell, that this node stops and comes back.
+/// Tells the cluster, where there is more than this node, that the node stops and comes back.
 pub(super) async fn announce(api: &Api, node: &Node) -> Result<(), Error> {
     let Some(id) = node_id(&node.pilot).filter(|_| comes_back(&node.pilot)) else { return Ok(()) };
     tokio::time::timeout(ANNOUNCEMENT, announce_as(api, id)).await?
@@ -74,7 +76,7 @@ async fn announce_as(api: &Api, id: &str) -> Result<(), Error> {
         let body = json!({"type": "restart", "reason": REASON, "allocation_delay": DELAY});
         let path = format!("/_nodes/{id}/shutdown");
         match api.change(Method::PUT, &path, Some(&body), PATIENCE).await {
-            // 7.13 and 7.14 know no delay.
+            // 7.13 and 7.14 know no delay of a record.
             Err(Error::Refused(why)) => info!(why, "The restart is announced by delays instead"),
             done => return done.map(drop),
         }
@@ -83,17 +85,17 @@ async fn announce_as(api: &Api, id: &str) -> Result<(), Error> {
     api.change(Method::PUT, DELAY_ALL, Some(&body), PATIENCE).await.map(drop)
 }
 
-/// What a leader remembers of its looks. A new leader looks anew.
+/// What a leader remembers of its looks. A new leader begins with none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch {
     looked: Option<Instant>,
-    /// When the first of the looks was that found something.
+    /// The first of the looks that found an announcement.
     found: Option<Instant>,
     /// Since when every node is back.
     back: Option<Instant>,
 }
 
-/// Looks for what was announced, and takes it back when every node is back.
+/// Looks for announcements, and takes them back when every node is back.
 pub(super) async fn take_back(
     api: &Api,
     node: &Node,
@@ -112,7 +114,7 @@ pub(super) async fn take_back(
     let present: BTreeSet<String> = nodes.into_values().map(|node| node.name).collect();
     let mut pilots = node.peers.iter().chain([&node.pilot]);
     let awaited = pilots.any(|pilot| is_awaited(pilot, &present));
-    // One that fails does not hold up the other.
+    // A failed question about the one kind does not hold up the other.
     let (records, delays) = (records(api).await, delays(api).await);
     let ours = |all: Option<Vec<Record>>| -> Vec<Record> {
         all.into_iter().flatten().filter(|record| record.reason == REASON).collect()
@@ -128,7 +130,7 @@ pub(super) async fn take_back(
 }
 
 impl Watch {
-    /// Notes a look; is what was announced over?
+    /// Notes a look. Are the announced restarts over?
     fn is_over(&mut self, awaited: bool, found: bool, now: Instant) -> bool {
         if !found {
             (self.found, self.back) = (None, None);
@@ -139,7 +141,7 @@ impl Watch {
         self.back.is_some_and(|back| now - back >= LOOK_EVERY) || now - first >= LONGEST
     }
 
-    /// Of a leader at whose earlier looks every node was back.
+    /// The watch of a leader at whose earlier looks every node was back.
     #[cfg(test)]
     pub(super) fn of_old() -> Self {
         let then = Instant::now().checked_sub(2 * LOOK_EVERY);
@@ -147,11 +149,11 @@ impl Watch {
     }
 }
 
-/// What the leader finds of ours.
+/// Our announcements, as the leader finds them.
 #[derive(Debug, Default)]
 struct Announced {
     records: Vec<Record>,
-    /// Indices by name.
+    /// Names of indices with our delay.
     delays: Vec<String>,
 }
 
@@ -176,7 +178,7 @@ impl Announced {
             if !lead.holds() {
                 break;
             }
-            // What is left is found by the next look.
+            // The next look finds what is left.
             let done = api.change(method, &path, body, PATIENCE).await;
             first = first.and(done.map(drop));
         }
@@ -198,8 +200,8 @@ struct RecordsAnswer {
 }
 
 impl RecordsAnswer {
-    /// `None` where nobody keeps any: then the question is one about nodes of this name, by id, of
-    /// which there are none.
+    /// `None` where the server has no node shutdown API: it then takes the question for one about
+    /// nodes by the id `shutdown`, of which there are none.
     fn records(self) -> Heard<Option<Vec<Record>>> {
         match self.nodes {
             Value::Object(_) => Heard::Said(None),
@@ -220,7 +222,7 @@ struct IndexSettings {
     settings: Value,
 }
 
-/// Indices whose delay is ours.
+/// Names of the indices with our delay.
 async fn delays(api: &Api) -> Result<Vec<String>, Error> {
     let all = api.hear::<BTreeMap<String, IndexSettings>>(DELAYS).await.or_fail()?;
     let ours = |index: &IndexSettings| {
@@ -229,18 +231,18 @@ async fn delays(api: &Api) -> Result<Vec<String>, Error> {
     Ok(all.into_iter().filter(|(_, index)| ours(index)).map(|(name, _)| name).collect())
 }
 
-/// Is it wanted that the node of this Pilot runs again at once?
+/// Does the Pilot's spec want the node to run again at once?
 fn comes_back(pilot: &Pilot) -> bool {
     matches!(pilot.spec.phase, None | Some(PilotIntent::Running))
 }
 
-/// Is a member away, or about to be, that comes back?
+/// Is this node a member that is away, or about to be, and comes back?
 fn is_awaited(pilot: &Pilot, present: &BTreeSet<String>) -> bool {
     let serves = pilot.status.phase == Some(PilotPhase::Running) && present.contains(name(pilot));
     node_id(pilot).is_some() && comes_back(pilot) && !serves
 }
 
-/// Names as they stand in a path, in as many requests as they need.
+/// Index names as they stand in a path, in as many requests as they need.
 fn batches(names: &[String]) -> Vec<String> {
     let mut batches: Vec<String> = Vec::new();
     for name in names {

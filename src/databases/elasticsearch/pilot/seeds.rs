@@ -1,9 +1,9 @@
-//! Whom a node asks for its cluster, and whether it begins one.
+//! Through which seeds a node finds its cluster, and whether it begins one.
 //!
-//! Only the recorded founder may name initial masters, itself alone, and only while nobody was
-//! ever a member. All others wait for a member's identity. Before version 7 any quorum of
-//! nodes that find each other makes a cluster, so a fresh node is told of members only: two
-//! fresh ones that cannot reach the founder do not meet.
+//! Only the recorded founder may name initial masters, itself alone, and only while no other node
+//! was ever a member. All other nodes wait for a member's identity. Before version 7 any quorum of
+//! nodes that find each other makes a cluster, so a fresh node is told of members only: two fresh
+//! nodes that cannot reach the founder do not meet.
 
 use super::state::NodeState;
 use crate::{
@@ -25,7 +25,7 @@ pub(super) struct Way {
     pub(super) founds: bool,
 }
 
-/// `has_data`: the node's state lies on its volume.
+/// Decides how a node finds its cluster. `has_data`: the node's state lies on its volume.
 pub(super) fn choose(
     node: &Node,
     release: Release,
@@ -39,7 +39,7 @@ pub(super) fn choose(
     seeds.sort();
     let cluster = node.pilot.spec.cluster_ref.as_ref();
     if let Some(cluster) = cluster.filter(|_| everybody && in_a_pod(node)) {
-        // Addresses change with pods; the name stands for all of them.
+        // Addresses change with pods; the Service's name stands for all of them.
         seeds.push(names::discovery_service(&cluster.name));
     }
     if member || node.peers.iter().any(is_member) {

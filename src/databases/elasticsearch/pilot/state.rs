@@ -10,14 +10,14 @@ use crate::pilot::volume::state::StateFile;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct NodeState {
-    /// Where the running process listens; a later pilot finds it there.
+    /// The address at which the running process listens; a later pilot finds it there.
     pub(super) address: Option<IpAddr>,
     /// Version that ran on the data last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
     /// UUID of the cluster that the node is a member of.
     pub(super) cluster_id: Option<String>,
-    /// Since when it gives its shards away.
+    /// Since when the node gives its shards away.
     #[serde(rename = "retiringSince")]
     pub(super) decommissioning_since: Option<Time>,
     /// Plugins that we installed; only these are ever removed.
@@ -30,20 +30,20 @@ pub(super) struct NodeState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Plugin {
-    /// As the spec names it.
+    /// The plugin's name, URL or coordinates, as in the spec.
     pub(super) source: String,
-    /// Its folder below `plugins/`: its own name.
+    /// The plugin's folder below `plugins/`, by its own name.
     pub(super) folder: String,
     pub(super) sha512: Option<String>,
 }
 
-/// Written before a plugin is installed: its folder is whichever is new afterwards.
+/// Written before a plugin is installed: the folder that is new afterwards is the plugin's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Installing {
     pub(super) source: String,
     pub(super) sha512: Option<String>,
-    /// Folders that were there before.
+    /// Folders that were there before the installation.
     pub(super) before: BTreeSet<String>,
 }
 

@@ -1,7 +1,7 @@
 //! Why Elasticsearch does not move a shard away, in its own words.
 //!
-//! Exclusion only asks; rules of allocation (disk watermarks, awareness, filters that people set)
-//! may forbid every other node, and then nothing moves and nothing fails.
+//! Exclusion only asks for shards to move; rules of allocation (disk watermarks, awareness, filters
+//! that people set) may forbid every other node, and then no shard moves and no request fails.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: usize = 512;
 
 /// A sentence when no shard of this node is on the move and one of them has nowhere to go. A
-/// question that fails is no notice: the next look asks again.
+/// question that fails gives none: the next look asks again.
 pub(super) async fn why(api: &Api, facts: &Facts) -> Option<String> {
     let here = |state: &str| {
         let is = |copy: &Copy| copy.state == state && copy.node.as_deref() == Some(&facts.node_id);
@@ -30,7 +30,7 @@ pub(super) async fn why(api: &Api, facts: &Facts) -> Option<String> {
     };
     let (index, number) = shard.name.rsplit_once(" shard ")?;
     let copies = &shard.copies;
-    // The question wants to know which copy; either answer tells of the same rules.
+    // The question must name primary or replica; either answer tells of the same rules.
     for primary in [true, false] {
         let question = json!({
             "index": index, "shard": number.parse::<u64>().ok()?, "primary": primary,

@@ -1,6 +1,8 @@
-//! Every request of every verb fails, one by one and all from one on, at each stage of a node's life: nothing may go on by what was not heard.
+//! Every request of every verb fails, one by one and all from one on, at each stage of a node's
+//! life: no verb may go on by an answer that was not heard.
 //!
-//! A scripted Elasticsearch answers as the real ones do to the few questions of the pilot (7.17 and 8.19, with `filter_path`).
+//! A scripted Elasticsearch answers the few questions of the pilot as real ones do (7.17 and 8.19,
+//! with `filter_path`).
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 
@@ -21,23 +23,23 @@ use crate::{
     },
 };
 
-/// What the cluster of `n1`, which is asked, is like.
+/// The state of the cluster of `n1`, which is asked.
 #[derive(Clone, Debug)]
 struct Cluster {
     what: &'static str,
     health: &'static str,
     moving: u64,
     nodes: &'static [&'static str],
-    /// Node and state of the copies of its one shard.
+    /// Node and state of the copies of the cluster's one shard.
     copies: &'static [(&'static str, &'static str)],
     documents: i64,
     voters: &'static [&'static str],
-    /// From shards.
+    /// Ids that the allocation exclusion lists.
     excluded: &'static str,
     leaves: bool,
-    /// The delay of its one index, where that has one of its own.
+    /// The delay of the cluster's one index, where it has a delay of its own.
     delay: Option<&'static str>,
-    /// Reasons of the records that the node shutdown API keeps of `n1`, where it is there.
+    /// Reasons of the records that the node shutdown API keeps of `n1`, where that API is there.
     records: Option<&'static [&'static str]>,
 }
 
@@ -128,7 +130,7 @@ impl Server {
         Self { cluster, address, script }
     }
 
-    /// What was asked to be changed.
+    /// The requests that would change something.
     fn changes(&self) -> BTreeSet<String> {
         let mut asked = self.script.asked();
         asked.retain(|asked| !asked.starts_with("GET "));
@@ -235,12 +237,12 @@ fn pilot(id: &str, leaves: bool) -> Pilot {
     pilot
 }
 
-/// The rules that hold, when all of it was heard.
+/// The rules that hold, when every question was answered.
 fn rules(seen: &Observation) -> Option<BTreeSet<&'static str>> {
     seen.not_heard.is_empty().then(|| seen.blockers.iter().map(|(rule, _)| *rule).collect())
 }
 
-/// Where a departure stands, but for its time and its words.
+/// The state of a decommission, without its time and its text.
 fn stands(state: DecommissionState) -> DecommissionState {
     match state {
         DecommissionState::Moving(progress) => {
@@ -254,7 +256,7 @@ async fn decommission(driver: &Elasticsearch, node: &Node) -> Result<Decommissio
     driver.decommission(node).await.map(stands)
 }
 
-/// Holds what one verb says with a fault against what it says without.
+/// Compares each verb's result under a fault with its result without one.
 async fn hold(server: &Server, fault: &Fault, place: &Path) {
     let what = format!("{}: {fault:?}", server.cluster.what);
     let alone = Lead::alone();
@@ -274,11 +276,11 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
     driver.announce_restart(&node).await.unwrap();
     let mut announcement = server.changes();
     if !announcement.is_empty() {
-        // Where a record is refused.
+        // The request that follows where a record is refused.
         announcement.insert(DELAY_ALL.to_owned());
     }
 
-    // A pilot that knows nothing yet, and one that has heard it all once.
+    // A pilot that knows nothing yet, and one that once had all answers.
     let (newcomer, _) = driven(server, place);
     for driver in [&driver, &newcomer] {
         server.script.set(Some(fault.clone()));
@@ -322,7 +324,7 @@ async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn nothing_goes_on_by_what_was_not_heard() {
-    // At one time, since each mostly waits.
+    // All stages at one time, since each mostly waits.
     let stages = STAGES.iter().map(async |stage| {
         let place = tempfile::tempdir().unwrap();
         let server = Server::start(stage.clone()).await;
@@ -338,7 +340,7 @@ async fn nothing_goes_on_by_what_was_not_heard() {
     assert!(tried > 500, "{tried}");
 }
 
-/// Each takes its five seconds, so they hang beside each other.
+/// Each fault takes its five seconds, so they hang beside each other.
 #[tokio::test]
 async fn nothing_goes_on_by_what_hangs() {
     let stages = ["has the only copy of a red cluster", "is empty, and votes"];
@@ -400,7 +402,8 @@ async fn each_stage_is_what_it_is_called() {
     assert_eq!(seen, all.into());
 }
 
-/// Elasticsearch needs half a minute to give up a master that hangs, and elects the next one in seconds.
+/// Elasticsearch needs half a minute to give up a master that hangs, and elects the next one in
+/// seconds.
 #[tokio::test]
 async fn a_node_serves_on_for_two_looks_without_a_master() {
     let place = tempfile::tempdir().unwrap();
@@ -430,7 +433,7 @@ async fn a_restart_is_announced_in_the_way_that_the_cluster_knows_and_to_nobody_
         driver.announce_restart(&node).await.unwrap();
         let changes = server.changes();
         assert_eq!(changes.iter().collect::<Vec<_>>(), announced, "{:?}", server.cluster);
-        // Releases that know no such delay.
+        // A release whose records know no such delay.
         let failure = Failure::Status(400);
         let refused = Fault { request: RECORD.to_owned(), from_there_on: false, failure };
         server.script.set(Some(refused));
@@ -450,7 +453,7 @@ async fn a_restart_is_taken_back_when_the_node_is_back_whoever_leads_by_then() {
     driver.lead_duties(&node, &Lead::alone()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new(), "one is about to be away");
     node.peers[0].status.phase = Some(PilotPhase::Running);
-    // Of whoever leads next, and was not told.
+    // A new leader, which was not told of the restart.
     let driver = Elasticsearch::new(node.data.clone());
     driver.recall();
     driver.lead_duties(&node, &Lead::alone()).await.unwrap();

@@ -31,12 +31,12 @@ fn items<'a>(hub: &'a Value, pointer: &str) -> &'a [Value] {
     hub.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Fields of a map.
+/// How many fields a map has.
 fn size(hub: &Value, pointer: &str) -> usize {
     hub.pointer(pointer).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
-/// One text of each item.
+/// The text at this pointer in each item.
 fn texts<'a>(items: &'a [Value], pointer: &str) -> Vec<&'a str> {
     items.iter().map(|item| text(item, pointer)).collect()
 }

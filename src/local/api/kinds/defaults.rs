@@ -1,4 +1,4 @@
-//! What kube-apiserver writes into objects by itself, as far as somebody here relies on it: kubectl
+//! Defaults that kube-apiserver writes by itself, as far as a client here relies on them: kubectl
 //! reads some of these fields without looking whether they are there.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::field::{FieldError, Path, Problem};
 
-/// Fields of an object, unless it is none.
+/// The fields of the object under this name, where there is one.
 fn fields<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
     object.get_mut(name)?.as_object_mut()
 }
@@ -91,7 +91,7 @@ pub(super) fn complete_claim(hub: &mut Value) {
     }
 }
 
-/// What a Secret says in plain text is kept as the rest of it.
+/// Moves a Secret's `stringData` into `data`, as kube-apiserver does.
 pub(super) fn complete_secret(hub: &mut Value) {
     if let Some(secret) = hub.as_object_mut() {
         default(secret, "type", json!("Opaque"));
@@ -108,7 +108,7 @@ pub(super) fn complete_secret(hub: &mut Value) {
     }
 }
 
-/// Seconds that a pod has to end: none when it does not run.
+/// Grace period of a deletion in seconds: none for a pod that does not run.
 pub(super) fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     let placed = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
@@ -119,7 +119,7 @@ pub(super) fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     asked.or_else(own).unwrap_or(30).max(0)
 }
 
-/// Says so when an update changes more of spec than it may.
+/// The error of an update that changes other fields of spec than the mutable ones.
 pub(super) fn immutable(
     plural: &str,
     mutable: &[&str],

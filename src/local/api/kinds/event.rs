@@ -9,7 +9,7 @@ use crate::api::{
     kind::{Column, DecodeError, Decoded, Kind, Part, Validation, Version},
 };
 
-/// The word of the core group, and that of `events.k8s.io`.
+/// Names of fields: in the core group, and in `events.k8s.io`.
 const WORDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -20,7 +20,7 @@ const WORDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// The kind; hub form is the core group's.
+/// The kind; its hub form is the core group's Event.
 pub(super) struct Event {
     core: Served,
 }
@@ -98,7 +98,7 @@ impl Kind for Event {
             ))
         })?;
         rename(&mut body.value, WORDS.into_iter().map(|(core, other)| (other, core)));
-        // The core group's demands one.
+        // The core group's Event requires `involvedObject`.
         if body.value.get("involvedObject").is_none() {
             body.value["involvedObject"] = serde_json::json!({});
         }

@@ -7,7 +7,7 @@ use super::*;
 use crate::pilot::kube::backoff::LONGEST;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Pauses are at their longest by then.
+/// The pauses are at their longest after this time.
 const GROWN: Duration = Duration::from_secs(120);
 
 /// How the API behaves now.
@@ -19,7 +19,7 @@ enum Way {
     TurnsAway,
 }
 
-/// Notes when it was asked.
+/// An API that notes when it was asked.
 struct Server {
     way: RefCell<Way>,
     asked: RefCell<Vec<Instant>>,
@@ -49,7 +49,7 @@ impl Server {
     }
 }
 
-/// One of a pilot's loops, as impatient as can be.
+/// One of a pilot's loops that tries again after 100 ms.
 async fn keep_asking(breaker: &Breaker, server: &Server) {
     loop {
         drop(breaker.pass(Part::Tries, server.ask()).await);
@@ -76,7 +76,7 @@ async fn an_hour_away(way: Way) {
         let apart = (two[1] - two[0]).as_secs_f64();
         assert!((25.4..35.0).contains(&apart), "{apart} s");
     }
-    // 3480 s, 30 s apart on the average.
+    // In 3480 s, with pauses of 30 s on the average.
     assert!((105..=130).contains(&tries.len()), "{} tries", tries.len());
 }
 
@@ -100,7 +100,7 @@ async fn every_loop_is_through_within_35_seconds_of_the_return() {
             let back = Instant::now();
             while breaker.pass(Part::Tries, server.ask()).await.is_err() {}
             assert!(back.elapsed() < Duration::from_secs(35), "{:?}", back.elapsed());
-            // Those that only wait are let through as well.
+            // Requests that only defer are let through as well.
             breaker.pass(Part::Defers, server.ask()).await.unwrap();
         };
         let others = join_all((0..4).map(|_| keep_asking(&breaker, &server)));
@@ -132,7 +132,7 @@ async fn a_thousand_pilots_do_not_come_back_at_once() {
         for at in first.take() {
             *came.entry((at - back).as_secs()).or_default() += 1;
         }
-        // Evenly they would be 33 in a second.
+        // Spread evenly, 33 pilots would come in each second.
         assert!(came.keys().all(|second| *second <= LONGEST.as_secs() + 4), "{came:?}");
         assert!(came.values().all(|count| *count < 200), "after {away:?}: {came:?}");
     }
@@ -173,7 +173,7 @@ async fn an_api_that_turns_the_pilot_away_is_not_away_and_that_is_said_once_in_t
     assert!(!ask(Way::Answers).await);
     assert!(ask(Way::TurnsAway).await);
     let first = said();
-    // Some answers of a server may be others than the rest.
+    // Single answers of the server may differ from the rest.
     for _ in 0..19 {
         sleep(Duration::from_secs(30)).await;
         assert!(!ask(Way::Answers).await);

@@ -1,4 +1,4 @@
-//! Rows: a report, the next one, and what is told.
+//! Rows: a report, the next one, and the events between them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

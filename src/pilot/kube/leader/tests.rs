@@ -1,4 +1,5 @@
-//! Who may lead, and the LeaderLease as three pilots fight for it, on a clock of the test's own.
+//! Which pilot may lead, and the LeaderLease as three pilots compete for it, on a clock of the
+//! test's own.
 
 use std::{
     convert::Infallible,
@@ -201,7 +202,7 @@ async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
     assert_eq!((&api.spec()["holderIdentity"], &api.spec()["founder"]), (&json!("b"), &founder));
     assert_eq!(api.spec()["leaseTransitions"], 1);
 
-    // One that falters for long is given up, and at its end the lease is free.
+    // A leader that falters for long is deposed, and at its end the lease is free.
     b.eligibility.send_replace(Eligibility::Faltering);
     seconds(20).await;
     assert!(!b.leads());
@@ -223,7 +224,7 @@ async fn a_leader_without_the_api_steps_down_and_its_return_brings_no_storm() {
     for one in &all {
         one.eligibility.send_replace(Eligibility::Yes);
     }
-    // Idle: the holder renews, the others look.
+    // An idle cluster: the holder renews, the others read.
     let before = api.counts();
     seconds(300).await;
     let (writes, requests) = (api.counts().0 - before.0, api.counts().1 - before.1);

@@ -1,10 +1,10 @@
-//! How a node gives its data away, and how that is taken back.
+//! How a node gives its data away, and how a decommission is taken back.
 //!
-//! The process of a node that has left is there until that is written down.
-//! Owns the questions: one is under way at a time, and an intent that changes meanwhile is
-//! heeded when it is answered. A decommission ends when the node has left or when the database
-//! confirmed that it stays; once it is too late to stay, it is followed to its end whatever is
-//! wanted.
+//! The process of a node that has left runs until the leaving is written down. Owns the questions
+//! to the database: one is under way at a time, and an intent that changes meanwhile is heeded when
+//! the question is answered. A decommission ends when the node has left or when the database
+//! confirmed that it stays; once it is too late to stay, the decommission is followed to its end
+//! whatever is wanted.
 
 use super::{DECOMMISSION_POLL, DECOMMISSION_RETRY, Effect, Event, Life, State, Timer, Want};
 
@@ -13,7 +13,7 @@ use super::{DECOMMISSION_POLL, DECOMMISSION_RETRY, Effect, Event, Life, State, T
 pub struct Decommissioning {
     /// The database is being asked, to leave or to stay.
     asking: bool,
-    /// It is too late to stay.
+    /// It is too late for the node to stay.
     binding: bool,
     /// The node has left, which is being written down; nothing else is asked.
     recording: bool,
@@ -23,7 +23,7 @@ impl Decommissioning {
     /// The database is being asked; nothing else is known.
     pub const ASKING: Self = Self { asking: true, binding: false, recording: false };
 
-    /// Has the node left, and is the process there until that is on the disk?
+    /// Has the node left, with its process running on until the disk says so?
     pub(super) fn is_recording(self) -> bool {
         self.recording
     }
@@ -34,7 +34,7 @@ impl State {
         matches!(&self.life, Life::Up(up) if up.decommissioning.is_some())
     }
 
-    /// The intent may have changed, or the database answers.
+    /// Called when the intent may have changed, or the database answered.
     pub(super) fn review_decommission(&mut self, effects: &mut Vec<Effect>) {
         let leaves = self.want == Some(Want::Decommissioned);
         let Life::Up(up) = &mut self.life else { return };
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// That the node has left is on the disk: no later start can miss it.
+    /// The leaving of the node is on the disk: no later start can miss it.
     pub(super) fn recorded(&mut self, effects: &mut Vec<Effect>) {
         let Life::Up(up) = &self.life else { return };
         if up.decommissioning.is_some_and(Decommissioning::is_recording) {
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// An answer, or the time to ask again.
+    /// Takes an answer of the database, or the timer to ask again.
     pub(super) fn decommission_answered(&mut self, event: &Event, effects: &mut Vec<Effect>) {
         let leaves = self.want == Some(Want::Decommissioned);
         let Life::Up(up) = &mut self.life else { return };

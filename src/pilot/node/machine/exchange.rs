@@ -1,4 +1,4 @@
-//! What the machine hears, and what it asks for.
+//! The events that the machine takes, and the effects that it asks for.
 //!
 //! Events come from `runner`, and effects go there; an effect that is answered names its event.
 
@@ -42,7 +42,7 @@ pub enum Event {
     NotConfigured(Attempt),
     /// The programs that come before the database have ended, all of them well.
     Prepared(Attempt),
-    /// One of them failed, or was cancelled; none runs any more.
+    /// One of these programs failed, or was cancelled; none runs any more.
     NotPrepared(Attempt),
     Spawned {
         pid: i32,
@@ -51,7 +51,7 @@ pub enum Event {
     Exited(Exit),
     /// The database said, as it ended, that its node left the cluster for good.
     Decommissioned,
-    /// What was thought of a new intent's configuration while the database runs.
+    /// The wanted configuration was validated while the database runs.
     Validated {
         attempt: Attempt,
         good: bool,
@@ -61,7 +61,7 @@ pub enum Event {
         alive: bool,
         serving: bool,
     },
-    /// The process says that it cannot go on with what it began, and that another one may.
+    /// The process says that it cannot go on with what it began, and that a new process may.
     GaveUp,
     /// The data volume was looked at.
     Space {
@@ -72,13 +72,13 @@ pub enum Event {
     DecommissionMoving,
     DecommissionRefused,
     DecommissionDone,
-    /// That it left is written down, or cannot be.
+    /// The leaving of the node is written down, or cannot be.
     DecommissionRecorded,
-    /// The node stays.
+    /// The database confirmed that the node stays.
     DecommissionCancelled,
-    /// It is too late to stay.
+    /// It is too late for the node to stay.
     DecommissionIrreversible,
-    /// Whether it stays is not known.
+    /// The database did not say whether the node stays.
     CancelFailed,
     Signal(i32),
     Timer(Timer),
@@ -89,7 +89,7 @@ pub enum Timer {
     Recheck,
     Backoff,
     Flush,
-    /// The last signal did not end it; there is a stronger one.
+    /// The last signal had its time, and the process did not end; there is a stronger signal.
     Signal,
     Kill,
     Hung,
@@ -105,9 +105,9 @@ pub enum Effect {
         attempt: Attempt,
         may_found: bool,
     },
-    /// Run what comes before the database, to its end.
+    /// Run the programs that come before the database, to their end.
     Prepare(Attempt),
-    /// End what runs of it; its end is still answered.
+    /// End the program that runs; its end is still answered.
     CancelPreparation,
     /// Validate the wanted configuration beside the running process, touching nothing of its own.
     Validate(Attempt),
@@ -121,11 +121,11 @@ pub enum Effect {
         pid: i32,
         signal: i32,
     },
-    /// It fell silent: have all of it go on, should somebody have stopped it.
+    /// The database fell silent: send CONT to its process group, which may have been stopped.
     Continue {
         pid: i32,
     },
-    /// Have it say what it is doing.
+    /// Ask the database to print what it is doing.
     Dump {
         pid: i32,
         dump: Dump,
@@ -133,8 +133,8 @@ pub enum Effect {
     Flush,
     Decommission,
     CancelDecommission,
-    /// Write down that the node has left its cluster; answered by `DecommissionRecorded`, and the process
-    /// stopped then.
+    /// Write down that the node has left its cluster; answered by `DecommissionRecorded`, upon
+    /// which the process is stopped.
     RecordDecommissioned,
     Arm(Timer, Duration),
     Disarm(Timer),

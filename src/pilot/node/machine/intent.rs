@@ -19,7 +19,7 @@ impl State {
                 up.restart |= asked;
                 let pid = up.pid;
                 if up.decommissioning.is_some_and(Decommissioning::is_recording) {
-                    // It ends soon, whatever is wanted.
+                    // The process of a node that left ends soon, whatever is wanted.
                 } else if self.is_held_by(want) {
                     self.stop(pid, effects);
                 } else {
@@ -29,7 +29,7 @@ impl State {
                     }
                 }
             }
-            // What follows is decided when these are done.
+            // The next step is decided when the start or the stop is done.
             Life::Spawning | Life::Stopping { .. } | Life::Exited(_) => {}
             Life::Waiting => self.begin(effects),
             Life::Held(held) => {
@@ -62,7 +62,7 @@ impl State {
         }
     }
 
-    /// Asks what is to be thought of the wanted configuration, while the process runs on.
+    /// Has the wanted configuration validated, while the process runs on.
     pub(super) fn validate(&mut self, effects: &mut Vec<Effect>) {
         self.attempt += 1;
         effects.extend([Effect::Disarm(Timer::Recheck), Effect::Validate(self.attempt)]);

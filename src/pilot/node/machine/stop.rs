@@ -1,7 +1,7 @@
 //! How a node's process, and the pilot with it, come to their end.
 //!
-//! Owns the order: flush, the signals of the database, KILL; a TERM for the pilot, and one that
-//! comes again.
+//! Owns the order: flush, the signals of the database, KILL; a TERM for the pilot, and a second
+//! TERM.
 
 use nix::libc;
 
@@ -20,7 +20,7 @@ impl State {
                 let pid = up.pid;
                 self.stop(pid, effects);
             }
-            // Whoever asks twice does not want to wait.
+            // A second TERM asks not to wait: the next step of the stop comes at once.
             Life::Stopping { .. } if again => self.press(effects),
             // The container's clock runs from now, whenever this stop began.
             Life::Stopping { .. } => {
@@ -47,7 +47,7 @@ impl State {
         effects.push(Effect::Flush);
     }
 
-    /// Stops without a flush: it would not be heard, or there is nothing to flush.
+    /// Stops without a flush: the database would not hear of one, or there is nothing to flush.
     pub(super) fn terminate(&mut self, pid: i32, effects: &mut Vec<Effect>) {
         silence(effects);
         let limits = self.limits.stopping(self.hung);
@@ -55,8 +55,8 @@ impl State {
         self.ask_to_end(pid, 0, effects);
     }
 
-    /// The next step of a stop, which does not wait for the last one: of the flush the first
-    /// signal, of a signal a stronger one, or the last one again.
+    /// Goes to the next step of a stop without waiting for the last one: from the flush to the
+    /// first signal, from a signal to a stronger one, or to the last one again.
     pub(super) fn press(&mut self, effects: &mut Vec<Effect>) {
         let Life::Stopping { pid, stage } = self.life else { return };
         let last = self.limits.stop.then.len();
@@ -77,7 +77,7 @@ impl State {
         effects.extend(limits.signal_for(step).map(|wait| Effect::Arm(Timer::Signal, wait)));
     }
 
-    /// It has outlived its time.
+    /// Kills a process that has outlived its time.
     pub(super) fn kill(&mut self, effects: &mut Vec<Effect>) {
         if matches!(self.life, Life::Stopping { stage: Stage::Flush, .. }) {
             self.press(effects);
@@ -88,8 +88,8 @@ impl State {
         effects.push(Effect::SignalGroup { pid: *pid, signal: libc::SIGKILL });
     }
 
-    /// The child is gone: nothing of its group may outlive it, or the next one would find the
-    /// data in use. It was asked to end before, or it ended by itself.
+    /// The child has ended, as it was asked to or by itself. No process of its group may outlive
+    /// it, or the next child would find the data in use.
     pub(super) fn ended(&mut self, pid: i32, exit: Exit, effects: &mut Vec<Effect>) {
         silence(effects);
         self.hung = false;

@@ -3,8 +3,8 @@
 use super::{Effect, Life, Limits, State, Timer, Up, Want};
 
 impl State {
-    /// Is nothing under way that another program could not go on with? Without a child it
-    /// begins anew; a stop, a crash and a suspicion are seen to their end first.
+    /// Is nothing under way that another program could not go on with? Without a child the other
+    /// program begins anew; a stop, a crash and a suspicion are seen to their end first.
     pub fn may_be_handed_over(&self) -> bool {
         !self.ending
             && match &self.life {
@@ -30,8 +30,8 @@ impl State {
         self.failures
     }
 
-    /// The life of a node whose database an earlier program started, `want` and `restart` as
-    /// that one had acted upon them; and what it takes to go on.
+    /// The life of a node whose database an earlier program started, with `want` and `restart` as
+    /// that program had acted upon them; and the effects with which this program goes on.
     pub fn resumed(
         limits: Limits,
         decommissioned: bool,
@@ -44,7 +44,7 @@ impl State {
             effects.push(Effect::Arm(Timer::Hung, limits.silence));
         }
         if up.decommissioning.is_some() {
-            // Taken back, or past that: the database says which.
+            // The decommission was taken back, or is past that: the database says which.
             let leaves = want == Want::Decommissioned;
             effects.push(if leaves { Effect::Decommission } else { Effect::CancelDecommission });
         }

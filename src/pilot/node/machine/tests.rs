@@ -1,4 +1,4 @@
-//! Rows: what happens, and what is done about it. Walks: what never happens.
+//! Rows: an event, and its effects. Walks: events at random, and what must never happen.
 
 use nix::libc;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use super::*;
 use crate::pilot::driver::{Dump, StopPlan};
 
 const DUMP: Dump = Dump { signal: libc::SIGQUIT, children: "java" };
-/// Of a database that has everything to say.
+/// Limits of a database that flushes and can say what it is doing.
 const LIMITS: Limits = Limits {
     grace: Duration::from_secs(300),
     stop: StopPlan { flush: Duration::from_secs(240), success: &[143], ..StopPlan::DEFAULT },
@@ -31,7 +31,7 @@ fn after(events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
     after_of(LIMITS, events)
 }
 
-/// The same for another database.
+/// Runs the events as `after` does, for another database.
 fn after_of(limits: Limits, events: impl IntoIterator<Item = Event>) -> (State, Vec<Effect>) {
     let mut state = State::new(limits, false);
     let mut last = Vec::new();
@@ -146,7 +146,7 @@ fn validated(attempt: Attempt, good: bool) -> Event {
 fn one_request_for_a_restart_restarts_once() {
     let (_, effects) = up_and([restart("t1"), validated(2, true), Event::Flushed, exited(143)]);
     assert_eq!(effects, [Effect::SignalGroup { pid: 7, signal: KILL }, Effect::Preflight(3)]);
-    // The request that a pilot finds when it starts was acted upon by its start.
+    // A request that is there when the pilot starts was acted upon by the start.
     let mut first = up();
     first[0] = restart("t0");
     let (state, effects) = after(first.into_iter().chain([restart("t0"), validated(2, true)]));
@@ -159,11 +159,11 @@ fn a_restart_waits_until_the_configuration_is_known_to_be_good() {
     assert_eq!((effects, state.pid()), (vec![Effect::Validate(2)], Some(7)));
     let (state, _) = state.step(validated(2, false));
     assert!(matches!(state.life, Life::Up(_)), "a rejected one leaves the process alone");
-    // It may become good without a new intent.
+    // The configuration may become good without a new intent.
     let (again, effects) = state.clone().step(Event::Timer(Timer::Recheck));
     assert!(effects.contains(&Effect::Validate(3)), "{effects:?}");
     assert!(matches!(again.step(validated(3, true)).0.life, Life::Stopping { .. }));
-    // Or be corrected; the earlier validation is then of no interest, the request stands.
+    // Or a person corrects it; the earlier validation is then of no interest, the request stands.
     let (state, effects) = state.step(restart("t1"));
     assert!(effects.contains(&Effect::Validate(3)), "{effects:?}");
     let (state, _) = state.step(validated(2, true));
@@ -179,14 +179,14 @@ fn a_database_that_a_full_volume_silenced_is_restarted_once_there_is_room() {
     assert_eq!((effects, state.pid()), (vec![], Some(7)), "not while it is full");
     let (state, effects) = state.step(space(false));
     assert!(effects.contains(&Effect::Arm(Timer::Freed, FREED_WAIT)), "{effects:?}");
-    // It may come back by itself.
+    // The database may serve again by itself.
     let serving = Event::Observed { alive: true, serving: true };
     let (well, _) = state.clone().step(serving);
     assert_eq!(well.step(Event::Timer(Timer::Freed)).1, []);
     let (state, effects) = state.step(Event::Timer(Timer::Freed));
     assert!(effects.contains(&Effect::Validate(2)), "{effects:?}");
     assert!(matches!(state.step(validated(2, true)).0.life, Life::Stopping { .. }));
-    // One that served all the time, or never did, is left alone.
+    // A database that served all the time, or never did, is left alone.
     assert_eq!(up_and([space(true), space(false)]).1, []);
 }
 
@@ -318,7 +318,7 @@ fn a_hung_database_has_thirty_seconds_and_the_pilot_that_is_told_to_end_meanwhil
     assert_eq!(effects, [kill]);
     let (state, _) = state.step(exited(143));
     assert_eq!(state.life, Life::Exited(0));
-    // The next process that is stopped has all of it.
+    // The next process that is stopped has the whole grace period.
     let (state, _) = up_and([Event::Timer(Timer::Hung), Event::Timer(Timer::Hung), exited(143)]);
     let again = [
         Event::PreflightPassed(2),
@@ -345,7 +345,7 @@ fn a_process_that_gave_up_is_stopped_without_a_flush_and_started_again_ever_late
     assert_eq!(state.life, Life::Held(Held::Stopped));
 }
 
-/// Says nothing of itself.
+/// Limits of a database that does not flush and cannot say what it is doing.
 const PLAIN: Limits = Limits { stop: StopPlan::DEFAULT, dump: None, ..LIMITS };
 
 #[test]
@@ -383,7 +383,7 @@ fn the_signals_of_a_stop_are_the_databases_and_each_has_its_time() {
     // A third of 298 s: the last one must have some time, too.
     let third = Duration::from_secs(298) / 3;
     assert_eq!(effects, [sent(INT), Effect::Arm(Timer::Signal, third)]);
-    // Whoever asks again does not want to wait; the last one is sent again.
+    // A further TERM skips the wait: it brings the next signal, and after the last one that again.
     let (state, effects) = all(state, Event::Signal(TERM));
     assert_eq!(effects, [sent(QUIT)]);
     let (state, effects) = all(state, Event::Signal(TERM));
@@ -443,7 +443,7 @@ fn a_preparation_that_is_no_longer_wanted_is_ended_and_waited_for() {
         assert_eq!(effects, [Effect::CancelPreparation], "{event:?}");
         let (state, effects) = state.step(event.clone());
         assert_eq!(effects, [], "{event:?}: once is enough");
-        // It had ended well in the same moment: that changes nothing.
+        // The program may have ended in the same moment, well or not: that changes nothing.
         for end in [Event::Prepared(1), Event::NotPrepared(1)] {
             assert_eq!(state.clone().step(end).0.life, then, "{event:?}");
         }
@@ -625,7 +625,8 @@ proptest! {
             };
             state = world.take(state, event);
         }
-        // Whatever state it is in: two TERMs, the armed timers and a child that obeys KILL end it.
+        // In whatever state the machine is: two TERMs, the armed timers and a child that obeys KILL
+        // end it.
         state = world.take(state, Event::Signal(TERM));
         state = world.take(state, Event::Signal(TERM));
         if let Some(attempt) = world.preparing.take() {

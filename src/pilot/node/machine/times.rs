@@ -1,4 +1,4 @@
-//! How long a node's life lets things take.
+//! The time limits in a node's life.
 //!
 //! What a database and a container set is in [`Limits`]; the rest is the same for every node.
 
@@ -14,7 +14,7 @@ pub struct Limits {
     pub stop: StopPlan,
     /// Silence after which a database that had answered counts as hung.
     pub silence: Duration,
-    /// How one that hangs says what it is doing.
+    /// How a database that hangs is asked to print what it is doing.
     pub dump: Option<Dump>,
 }
 
@@ -44,8 +44,8 @@ impl Limits {
         first.chain(self.stop.then.iter().map(|(_, signal)| *signal)).nth(step)
     }
 
-    /// How long the signal of this step has before the next one is sent; `None`: there is none.
-    /// All share what the flush leaves, so that each of them is sent.
+    /// How long the signal of this step has before the next one is sent; `None`: there is no next
+    /// one. All signals share the time that the flush leaves, so that each of them is sent.
     pub fn signal_for(self, step: usize) -> Option<Duration> {
         let signals = u32::try_from(self.stop.then.len()).unwrap_or(u32::MAX).saturating_add(1);
         let share = self.kill_after().saturating_sub(self.flush_for()) / signals;
@@ -58,22 +58,22 @@ impl Limits {
     }
 }
 
-/// [`Limits::silence`] unless somebody says otherwise: longer than the pauses of a garbage
-/// collector on a large heap.
+/// [`Limits::silence`] where neither the Pilot nor the command line says otherwise: longer than the
+/// pauses of a garbage collector on a large heap.
 pub const SILENCE: Duration = Duration::from_secs(90);
 /// From the moment that a full volume has room again until a database that does not serve by then
 /// is restarted.
 pub const FREED_WAIT: Duration = Duration::from_secs(30);
 /// From CONT and the dump until the restart: a stopped process has answered by then.
 const DUMP_WAIT: Duration = Duration::from_secs(20);
-/// What a database has to end when it was found hung: whoever answers to nobody rarely acts on a
-/// signal, and the rest of the grace period would only delay its restart.
+/// How long a database that was found hung has to end: a process that answers no request rarely
+/// acts on a signal, and the rest of the grace period would only delay its restart.
 const HUNG_GRACE: Duration = Duration::from_secs(30);
 /// Until a refused preflight or configuration is tried again.
 pub const RECHECK: Duration = Duration::from_secs(10);
 /// Between two looks at a decommission.
 pub const DECOMMISSION_POLL: Duration = Duration::from_secs(2);
-/// After a refused decommission.
+/// Pause after a refused decommission.
 pub const DECOMMISSION_RETRY: Duration = Duration::from_secs(15);
 /// First and longest wait before a database that crashed is started again.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));

@@ -1,9 +1,9 @@
-//! Is the clock right? A database that orders writes by time loses those that it takes while its clock is
-//! behind, without a word.
+//! Is the clock right? A database that orders writes by time loses those that it takes while its
+//! clock is behind, without a word.
 //!
-//! Owns how that is judged: by the clock of the API server, where one can be asked. Where none can, by the
-//! data: what they were written by may have run ahead and be mended, so they do not hold a start against the
-//! API server's word.
+//! Owns how the clock is judged: by the API server's clock, where that can be asked. Where it
+//! cannot, by the times of the files in the data directory: the clock that set these may have run
+//! ahead and been corrected, so they do not hold up a start against the API server's word.
 
 use std::{
     fs, io,
@@ -24,7 +24,7 @@ const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 /// Files of one folder that are looked at.
 const MOST: usize = 4096;
 
-/// What the clock is held against, beside the making of this program.
+/// What the clock is compared with, beside the date of this program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Witness<'a> {
     /// The data directory of a database that orders writes by time.
@@ -33,7 +33,8 @@ pub(super) struct Witness<'a> {
     pub(super) api: Option<SystemTime>,
 }
 
-/// Not before this program was made, nor behind the API server, nor behind the data where it does not say.
+/// The clock must not be before this program was made, nor behind the API server's, nor, where that
+/// is not known, behind the times of the data.
 pub(super) fn check(now: SystemTime, witness: Witness<'_>) -> Result<(), FailedCheck> {
     let problem = |message| failed("PreflightFailed", message);
     if now < SystemTime::UNIX_EPOCH + EPOCH {
@@ -77,7 +78,7 @@ fn newest(data: &Path) -> io::Result<Option<SystemTime>> {
         let about = entry.metadata()?;
         newest = newest.max(about.modified().ok());
         if about.is_dir() {
-            // A folder that vanishes or is nobody's business says nothing about the clock.
+            // A folder that vanishes or may not be read says nothing about the clock.
             let inner = fs::read_dir(entry.path()).into_iter().flatten().take(MOST).flatten();
             let times = inner.filter_map(|file| file.metadata().ok()?.modified().ok());
             newest = newest.max(times.max());

@@ -38,7 +38,7 @@ pub struct Space {
     pub full: Option<String>,
 }
 
-/// Looks at the volume. It may hang.
+/// Looks at the volume. The call hangs when the volume does.
 ///
 /// # Errors
 /// When the file system does not say.
@@ -200,7 +200,7 @@ pub(super) fn identity(node: &Node, host: &Host) -> Result<(), FailedCheck> {
     files.set_mark(&Mark { kind, namespace, cluster, pilot, ..found }).map_err(broken)
 }
 
-/// Nothing but what a new file system and we ourselves put there.
+/// Does the folder hold nothing but what a new file system and the pilot put there?
 fn is_empty(data: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(data)? {
         let name = entry?.file_name();

@@ -8,11 +8,11 @@ use tracing::warn;
 use super::failed;
 use crate::pilot::driver::{FailedCheck, Needs};
 
-/// The way out for whoever may raise nothing.
+/// The way out for a user who cannot raise any limit.
 const ALL_THE_SAME: &str =
     "; or start it at your own risk with spec.pilotSettings.allowLowLimits: true";
 
-/// What there is.
+/// The kernel's limits as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     open_files: u64,
@@ -22,8 +22,8 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Of this process and so of its children, after what may be raised was raised: a soft
-    /// limit is what a process gets, the hard one what it may take.
+    /// The limits of this process and so of its children, with each soft limit raised to the hard
+    /// one: a soft limit is what a process gets, the hard one what it may take.
     pub(super) fn of_this_process() -> Self {
         Self {
             open_files: raised(Resource::RLIMIT_NOFILE),
@@ -33,7 +33,7 @@ impl Limits {
         }
     }
 
-    /// Where they fall short of what is needed.
+    /// A failed check for each limit that falls short of the database's needs.
     pub(super) fn check(&self, needs: &Needs) -> Vec<FailedCheck> {
         let short = |what: &str, is: u64, least: u64, remedy: &str| {
             (is < least).then(|| {

@@ -39,8 +39,8 @@ pub async fn unresolved(names: &[String]) -> Vec<String> {
     .await
 }
 
-/// All are asked at once: many slow ones take no longer than one, and a volume has less patience
-/// than twenty of them.
+/// All names are looked up at once: many slow lookups take no longer than one, and a visit to the
+/// volume may not last as long as twenty of them in a row.
 async fn failing<'a, F: Future<Output = bool>>(
     names: &'a [String],
     resolves: impl Fn(&'a str) -> F,

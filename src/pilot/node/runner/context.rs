@@ -23,7 +23,7 @@ use crate::{
     runtime::{Runtime, cgroup},
 };
 
-/// An API that takes longer is away; what is known already is used.
+/// An API server that takes longer counts as away; the pilot uses what it knows already.
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
 /// The smaller of two limits, where there are any: both bind.
@@ -45,8 +45,8 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// The node as the database sees it. Boxed: tasks that begin with it are moved about on the
-    /// main thread's stack, and what that once held stays resident.
+    /// The node as the database sees it. Boxed: tasks that hold a node are moved about on the main
+    /// thread's stack, and pages of the stack that were used once stay resident.
     pub(super) fn node(&self, pilot: &Pilot, peers: &[Pilot], may_found: bool) -> Box<Node> {
         let settings = &self.settings;
         Box::new(Node {
@@ -64,7 +64,7 @@ impl Context {
         })
     }
 
-    /// Gives the node its peers as the API has them now, where that answers.
+    /// Gives the node its peers as the API has them now, where the API answers.
     pub(super) async fn refresh_peers(&self, node: &mut Node) {
         let Some(cluster) = self.cluster.as_ref().filter(|it| !it.breaker().is_away()) else {
             return;
@@ -74,7 +74,8 @@ impl Context {
         }
     }
 
-    /// The node's peers as the API has them now; `None` when that does not say. None where there is no API.
+    /// The node's peers as the API has them now; `None` when the API does not say, and an empty
+    /// list where there is no API.
     pub(super) async fn peers(&self, pilot: &Pilot) -> Option<Vec<Pilot>> {
         let Some(cluster) = &self.cluster else { return Some(Vec::new()) };
         match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
@@ -87,14 +88,15 @@ impl Context {
         }
     }
 
-    /// The API server's clock. On a host that may be this machine's own, which vouches for nothing.
+    /// The API server's clock. `None` on a host: there it may be this machine's own clock, which
+    /// proves nothing.
     pub(super) async fn api_time(&self) -> Option<SystemTime> {
         let cluster = self.cluster.as_ref().filter(|it| !it.breaker().is_away())?;
         self.settings.pod_uid.as_ref()?;
         timeout(PEERS_LIMIT, cluster.time()).await.ok().flatten()
     }
 
-    /// Tells the loop. When that is gone nobody needs to know any more.
+    /// Sends the loop a message. When the loop is gone, the message is of no use any more.
     pub(super) async fn tell(&self, message: Message) {
         drop(self.messages.send(message).await);
     }

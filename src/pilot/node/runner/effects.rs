@@ -1,4 +1,4 @@
-//! One effect of the machine, one act of whoever it belongs to.
+//! Carries out each effect of the machine in the part of the runner that it belongs to.
 
 use tracing::{debug, error, info, warn};
 
@@ -13,7 +13,7 @@ use crate::pilot::{
 };
 
 impl Runner {
-    /// Says what the machine must hear of it at once.
+    /// Carries out one effect. Returns what the machine must hear of it at once.
     pub(super) fn carry_out(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Preflight(attempt) => {
@@ -77,7 +77,7 @@ impl Runner {
         None
     }
 
-    /// As the database sees it; `None` before its Pilot was seen.
+    /// The node as the database sees it; `None` before its Pilot was seen.
     fn node(&self) -> Option<Box<Node>> {
         let pilot = self.wanted.pilot.as_ref()?;
         Some(self.ctx.node(pilot, &self.starting.peers, self.starting.may_found()))

@@ -18,12 +18,14 @@ use crate::{
     runtime::cgroup,
 };
 
-/// How long the rest of the output is waited for. It is there at once, but on a busy machine,
-/// and where whoever reads ours stalls: longer would delay the pilot's own end.
+/// How long the pilot waits for the rest of the output. That is there at once, but on a busy
+/// machine and where the reader of the pilot's own output stalls: longer would delay the pilot's
+/// own end.
 const OUTPUT: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Did the kernel kill it at the memory limit, where it killed so many meanwhile? The launcher of
-/// a database may outlive a server that was killed, and ends with the code that a shell gives.
+/// Did the kernel kill the database at the memory limit, with so many `kills` meanwhile? The
+/// launcher of a database may outlive a server that was killed, and ends with the code that a shell
+/// gives.
 fn is_oom_kill(exit: Exit, kills: u64) -> bool {
     const KILLED: u8 = 128 + 9;
     exit.status() == KILLED && kills > 0
@@ -37,8 +39,8 @@ impl Runner {
         self.ctx.supervisor.reclaim_terminal(child.pid);
         let asked = matches!(self.state.life, Life::Stopping { .. });
         let tail = child.tail.lines();
-        // A node that served in this run had not left, whatever its log says. To answer is no sign: a database may do so before it
-        // has read its own data.
+        // A node that served in this run had not left, whatever its log says. An answer is no sign:
+        // a database may answer before it has read its own data.
         let served = matches!(&self.state.life, Life::Up(up) if up.served);
         let explained = self
             .ctx

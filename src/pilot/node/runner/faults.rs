@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use super::{Message, context::Context};
 
-/// Panics as soon as the file of `--panic-file` appears, and takes that away first: in the loop
-/// when it says so, and otherwise in a task.
+/// Panics as soon as the file of `--panic-file` appears, and removes the file first: in the loop
+/// when the file says so, and otherwise in a task.
 pub(super) fn watch(ctx: &Context) {
     let Some(path) = ctx.settings.panic_file.clone() else { return };
     let messages = ctx.messages.clone();

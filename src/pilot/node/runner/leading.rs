@@ -39,9 +39,9 @@ const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
 /// This pilot's part in the election.
 pub(super) struct Leading {
-    /// May it lead those of its cluster.
+    /// May this pilot lead the cluster's pilots?
     eligibility: watch::Sender<Eligibility>,
-    /// Are there any.
+    /// Is there a lease to share, of an API and a cluster?
     shared: bool,
 }
 
@@ -99,11 +99,11 @@ impl Leading {
 /// What a leader does, as long as it leads.
 struct LeadDuties {
     ctx: Context,
-    /// Where there are others.
+    /// Where the lead is shared with other pilots.
     cluster: Option<Cluster>,
     intent: intent::Receiver,
     reported: watch::Receiver<PilotStatus>,
-    /// And the name of the lease.
+    /// The queue of events, and the name of the lease that they are about.
     events: Option<(Queue, String)>,
 }
 
@@ -127,7 +127,7 @@ impl LeadDuties {
 
     async fn lead(&self, lead: Lead) {
         if !self.ctx.driver.has_lead_duties() {
-            // Nobody needs to be asked about the others then.
+            // Without duties the leader need not ask the API about its peers.
             return std::future::pending().await;
         }
         let mut last = String::new();
@@ -137,7 +137,7 @@ impl LeadDuties {
             if let Some(error) = failure
                 && last != error
             {
-                // Said once; the next round tries again.
+                // A failure is logged once; the next round tries again.
                 warn!(error, "Duties of the leader were not done");
                 last = error;
             }
@@ -151,7 +151,7 @@ impl LeadDuties {
         let peers = match &self.cluster {
             Some(cluster) => match timeout(PEERS_LIMIT, cluster.peers(&pilot)).await {
                 Ok(Ok(peers)) => peers,
-                // Without knowing the others nothing is changed for them.
+                // While the peers are not known, the leader changes nothing for them.
                 Ok(Err(error)) => {
                     debug!(error = %chain(&error), "Peers cannot be listed");
                     return None;
@@ -178,7 +178,7 @@ impl LeadDuties {
         let notice = if leads {
             Notice::normal("LeaderElection", format!("{name} became leader"))
         } else {
-            // Not a repeat of the other one.
+            // By its own action this event is no repeat of the one about a new leader.
             let note = format!("{name} stopped leading");
             Notice { action: "StoppedLeading", ..Notice::normal("LeaderElection", note) }
         };

@@ -17,10 +17,10 @@ use crate::{
     pilot::volume::files::{Files, Mark, Run},
 };
 
-/// A volume that hangs while more than this happens has other troubles.
+/// Notes that wait for a volume; where more happens while it hangs, the pilot has other troubles.
 const QUEUE: usize = 64;
 
-/// How often that the node left is written down where it cannot be, and how long between two tries.
+/// How often the pilot tries to write down that the node left, and the pause between two tries.
 const LEFT_TRIES: u32 = 24;
 const LEFT_EVERY: Duration = Duration::from_secs(5);
 
@@ -29,21 +29,22 @@ pub(super) struct Ledger {
     recalled: Recall,
     /// The checks passed once: the volume is locked and this node's.
     pub(super) ours: bool,
-    /// The node's id as its disk has it.
+    /// The node's id, as the disk has it.
     pub(super) marked: Option<String>,
 }
 
-/// How far the reading is.
+/// How far the pilot is with reading what an earlier one left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recall {
-    /// To be read; nobody else's run goes on.
+    /// Still to be read. The run in the records, if any, is one that was lost.
     Due,
-    /// To be read, with the run of an earlier program of this process, which is no lost one.
+    /// Still to be read. The run in the records belongs to an earlier program of this process, and
+    /// goes on.
     DueAfterTakeover,
     Done,
 }
 
-/// What an earlier pilot left.
+/// What an earlier pilot left on the volume.
 #[derive(Debug)]
 pub(super) struct Recalled {
     decommissioned: io::Result<bool>,
@@ -51,12 +52,12 @@ pub(super) struct Recalled {
     run: io::Result<Option<Run>>,
 }
 
-/// What it means.
+/// What these records mean for this pilot.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) decommissioned: bool,
     pub(super) identity: Option<Identity>,
-    /// A run that nobody has seen the end of.
+    /// A run whose end no pilot has seen.
     pub(super) lost: Option<Run>,
 }
 
@@ -64,7 +65,7 @@ pub(super) struct Known {
 pub(super) enum Note {
     /// A run of the database has begun.
     Begun(Run),
-    /// It has ended, and somebody saw it.
+    /// The run has ended, and this pilot saw it.
     Ended,
     /// The intent, for a start without the API.
     Intent(Box<Pilot>),
@@ -110,7 +111,8 @@ impl Ledger {
                             warn!(what, %error, "Not written down");
                             break;
                         }
-                        // Each time that it does not answer is said; nobody waits for this.
+                        // Each time that the volume does not answer is logged; the loop does not
+                        // wait for this task.
                         Err(error) => warn!(what, %error, "Not written down yet"),
                     }
                 }
@@ -140,8 +142,9 @@ impl Ledger {
         }
     }
 
-    /// Writes down that the node left its cluster for good, and tells the loop when no power cut can take that
-    /// back. A volume that takes no file for minutes holds nothing up: then the database alone knows.
+    /// Writes down that the node left its cluster for good, and tells the loop when no power cut
+    /// can take that back. A volume that takes no file for two minutes or more holds nothing up:
+    /// then the database alone knows that the node left.
     pub(super) fn decommissioned(ctx: &Context) {
         info!("Node left its database cluster");
         let (ctx, time) = (ctx.clone(), Time(Timestamp::now()));
@@ -227,7 +230,7 @@ impl Ledger {
     }
 }
 
-/// As the API shows it.
+/// A mark's identity, as the API shows it.
 fn identity(mark: &Mark) -> Option<Identity> {
     mark.node_id.as_ref()?;
     Some(Identity {

@@ -1,4 +1,4 @@
-//! What tasks tell the loop, and whom that concerns.
+//! The messages of tasks to the loop, and the parts of the runner that take them.
 
 use super::{
     Runner,
@@ -53,15 +53,15 @@ pub(super) enum Message {
     Observed {
         pid: i32,
         result: Box<Result<Observation, driver::Error>>,
-        /// What was written down of the node's identity before it is said that it serves.
+        /// The node's identity as written down, before the node is reported as serving.
         mark: Option<Mark>,
     },
     Recalled(Box<Recalled>),
     Decommission(Result<DecommissionState, driver::Error>),
     Cancelled(Result<(), driver::Error>),
-    /// That the node left is written down, or was tried for long enough.
+    /// The leaving of the node is written down, or was tried for long enough.
     Left,
-    /// Why it is not yet.
+    /// Why the leaving is not written down yet.
     LeftUnsaid(String),
     Flushed,
     Peers(Vec<Pilot>),
@@ -165,7 +165,7 @@ impl Runner {
             self.ledger.remember_intent(&self.wanted);
         }
         if failed.iter().any(|check| check.reason == "NodeDecommissioned") {
-            // Its pilot was killed after the node left and before it wrote so.
+            // An earlier pilot was killed after the node left and before it wrote that down.
             Ledger::decommissioned(&self.ctx);
             self.step(Event::Decommissioned);
         }
@@ -190,7 +190,7 @@ impl Runner {
         self.go_on();
     }
 
-    /// Without an answer, what is known already stands.
+    /// Asks the API how the last container ended. Without an answer, the report stays as it is.
     fn ask_for_last_state(&self) {
         let Some(cluster) = self.ctx.cluster.clone() else { return };
         let ctx = self.ctx.clone();

@@ -1,10 +1,11 @@
 //! What is done about a panic in the pilot: the same program begins anew in the same process,
 //! and the database runs on.
 //!
-//! Nobody does the work of a task that panicked, and a pilot that went on without it would be
+//! No other task does the work of one that panicked, and a pilot that went on without it would be
 //! deaf to whatever that task heard. All that the pilot knows is handed over as to a newer program
-//! (see [`takeover`](crate::pilot::process::takeover)). Where that cannot be in time, or did not help, the
-//! database is stopped in order and the pilot ends, so that its container is started again.
+//! (see [`takeover`](crate::pilot::process::takeover)). Where the hand-over cannot be in time, or
+//! did not help, the database is stopped in order and the pilot ends, so that its container is
+//! started again.
 
 use std::time::Duration;
 
@@ -25,11 +26,12 @@ use crate::{
     runtime::Tasks,
 };
 
-/// Beginnings anew in a row. Against a panic that comes again each time one more does not help.
+/// New beginnings in a row, at most. They do not help against a panic that comes back each time.
 const MOST: u32 = 5;
-/// After so long without a panic the next one is a first one.
+/// A panic after so long without one counts as the first again.
 const FORGIVEN: Duration = Duration::from_secs(600);
-/// How long a moment is waited for in which the database can be handed over, and between two looks.
+/// How long the pilot waits for a moment in which it can hand the database over, and the pause
+/// between two looks.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(250);
 /// Beyond the grace period of a database that is stopped for good.
@@ -46,7 +48,7 @@ pub(super) struct Recovery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Whole,
-    /// A task has panicked. A moment is waited for.
+    /// A task has panicked. The pilot waits for a moment to hand the database over.
     Broken {
         until: Instant,
         next: Instant,
@@ -73,7 +75,7 @@ impl Recovery {
         match self.stage {
             Stage::Whole => {
                 if self.panics.wait_for(|count| *count > 0).await.is_err() {
-                    // Nobody spawns tasks any more.
+                    // Without a sender no task can panic any more.
                     std::future::pending::<()>().await;
                 }
             }
@@ -82,7 +84,7 @@ impl Recovery {
         }
     }
 
-    /// What to end with, where the machine says `code`.
+    /// The exit code, where the machine says `code`.
     pub(super) fn answer(&self, code: u8) -> u8 {
         let failed = matches!(self.stage, Stage::Ending { .. }) && code == 0;
         if failed { SOFTWARE } else { code }
@@ -96,7 +98,7 @@ impl Recovery {
 }
 
 impl Runner {
-    /// Takes the next step after a panic. Returns what to end with when nothing else is left.
+    /// Takes the next step after a panic. Returns the exit code when nothing else is left.
     pub(super) async fn recover(&mut self) -> Option<u8> {
         let now = Instant::now();
         match (self.recovery.stage, self.recovery.next()) {
@@ -120,7 +122,7 @@ impl Runner {
         None
     }
 
-    /// Ends in order, as if somebody had asked for it.
+    /// Ends in order, as on a TERM.
     fn give_up(&mut self, why: &str) {
         self.leave_reason(why);
         let until = Instant::now() + self.ctx.settings.grace + MARGIN;
@@ -136,8 +138,8 @@ impl Runner {
         }
     }
 
-    /// The loop itself panicked: what it was doing is half done, and what it knew before stands.
-    /// Tries to begin anew, or stops the database with as little as that takes.
+    /// The loop itself panicked: its last step is half done, and what it knew before stands. Tries
+    /// to begin anew, or stops the database with as little as that takes.
     pub(super) async fn survive(&mut self, signals: &mut Signals) -> u8 {
         error!("The pilot's loop panicked");
         let until = Instant::now() + PATIENCE;
@@ -178,8 +180,9 @@ impl Runner {
         SOFTWARE
     }
 
-    /// Of all that arrives after the loop has panicked, the next program misses one thing: before the volume of a database that was
-    /// taken over has been read, nobody knows what there is to hand over.
+    /// Takes the only message after a panic of the loop that matters to the next program: a
+    /// database that was taken over can be handed over again only when the records on its volume
+    /// were read.
     fn hear_out(&mut self, message: Message) {
         if let Message::Recalled(recalled) = message
             && self.running.child.is_some()

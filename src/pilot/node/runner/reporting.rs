@@ -41,9 +41,9 @@ pub(super) struct Reporting {
     headroom: Blockers,
     reports: watch::Sender<PilotStatus>,
     answers: watch::Sender<Answers>,
-    /// Nowhere without an API.
+    /// `None` without an API.
     events: Option<Queue>,
-    /// The report whose changes were told last.
+    /// The report whose changes were last told as events.
     told: PilotStatus,
 }
 
@@ -83,7 +83,7 @@ impl Reporting {
         self.reports.subscribe()
     }
 
-    /// As last reported.
+    /// The status as it was last reported.
     pub(super) fn status(&self) -> PilotStatus {
         self.reports.borrow().clone()
     }
@@ -99,7 +99,7 @@ impl Reporting {
         let now = Time(Timestamp::now());
         self.validating &= matches!(state.life, Life::Up(_));
         self.facts.successor = successor.cloned();
-        // A generation counts as seen once it is known what to think of it.
+        // A generation counts as observed once its configuration has been validated.
         if let Some(pilot) = wanted.pilot.as_ref().filter(|_| !self.validating) {
             self.facts.generation = pilot.metadata.generation;
             self.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
@@ -120,7 +120,7 @@ impl Reporting {
         self.answer(ctx, state, &wanted.holder);
     }
 
-    /// What probes and whoever asks for metrics are answered from now on.
+    /// Sets what probes and requests for metrics are answered from now on.
     fn answer(&self, ctx: &Context, state: &State, holder: &Holder) {
         let facts = &self.facts;
         let ready = report::is_ready(state);
@@ -163,7 +163,7 @@ impl Reporting {
         self.told = now;
     }
 
-    /// Takes over from an earlier pilot's report what this one cannot know by itself.
+    /// Takes over from an earlier pilot's report what this pilot cannot know by itself.
     pub(super) fn continue_from(&mut self, ctx: &Context, pilot: &Pilot) {
         let facts = &mut self.facts;
         if facts.termination.is_none() {
@@ -182,7 +182,8 @@ impl Reporting {
         let own = ctx.settings.database.conditions;
         let told = pilot.status.conditions.iter();
         observation.conditions = told.filter_map(|told| earlier(own, told)).collect();
-        // Its help goes by this progress, and would be taken back for as long as it is not there.
+        // The leading pilot's help for a node that leaves goes by this progress: without it the
+        // help would be taken back.
         if pilot.spec.phase == Some(PilotIntent::Decommissioned) {
             facts.decommission.clone_from(&pilot.status.decommission);
         }
@@ -206,8 +207,8 @@ impl Reporting {
         (self.blockers, facts.blockers) = (Blockers::default(), Vec::new());
     }
 
-    /// The database said how it is, or did not. Returns what that means for the machine;
-    /// `serving`: it served so far.
+    /// Takes the database's answer to the question how it is, or the lack of one. Returns what that
+    /// means for the machine; `serving`: the node served so far.
     pub(super) fn observed(
         &mut self,
         serving: bool,
@@ -221,8 +222,8 @@ impl Reporting {
                 let (alive, serving) = (observation.alive, observation.serving);
                 self.tell_unsaved(observation.unsaved.as_ref());
                 self.tell_role(observation.role);
-                // What is not known yet changes nothing: a node that joins in a dead one's place
-                // needs the old address, and its Pilot is where it stands.
+                // A value that is not known yet changes nothing: a node that joins in a dead one's
+                // place needs the old address, which stands only in its Pilot.
                 let before = std::mem::replace(&mut self.facts.observation, observation);
                 let now = &mut self.facts.observation;
                 if now.endpoints.is_empty() {
@@ -249,7 +250,7 @@ impl Reporting {
         }
     }
 
-    /// What speaks against a stop from now on; `open`: what the database did not say.
+    /// Sets what speaks against a stop; `open`: the questions that the database left open.
     fn hold(&mut self, holding: Vec<(&'static str, String)>, open: Option<String>) {
         let is_held = |all: &[Blocker]| all.iter().any(|one| one.predicate == HOLDINGS_KNOWN);
         if let Some(what) = open.as_ref().filter(|_| !is_held(&self.facts.blockers)) {
@@ -260,13 +261,13 @@ impl Reporting {
 
     /// Goes on from what an earlier program of this process reported.
     pub(super) fn resume_blockers(&mut self, mut reported: Vec<Blocker>) {
-        // The volume is looked at again.
+        // The pilot looks at the volume again at once, which decides this rule anew.
         reported.retain(|blocker| blocker.predicate != DISK_HEADROOM);
         self.blockers = Blockers::resumed(&reported);
         self.facts.blockers = reported;
     }
 
-    /// Said once per trouble.
+    /// Each trouble is logged once.
     fn tell_unsaved(&self, why: Option<&String>) {
         if let Some(why) = why.filter(|why| self.facts.observation.unsaved.as_ref() != Some(*why)) {
             warn!(why, "State of the node cannot be saved");
@@ -279,7 +280,7 @@ impl Reporting {
         }
     }
 
-    /// What was thought of the latest intent; `rejected`: why it cannot be followed.
+    /// Takes the result of validating the latest intent; `rejected`: why it cannot be followed.
     pub(super) fn validated(&mut self, rejected: Option<String>) {
         self.validating = false;
         match rejected {
@@ -288,7 +289,7 @@ impl Reporting {
         }
     }
 
-    /// The data volume was looked at; `None`: it does not answer, and keeps what it said last.
+    /// The data volume was looked at; `None`: it does not answer, and what was seen last stands.
     pub(super) fn looked_at(&mut self, ctx: &Context, seen: Option<Space>) -> Option<Event> {
         let Space { storage, full } = seen?;
         ctx.metrics.storage_capacity.set(storage.capacity_bytes);
@@ -320,7 +321,8 @@ impl Reporting {
         });
     }
 
-    /// The kubelet saw what the pilot could not: on cgroup v2 the kernel may kill both at once.
+    /// The kubelet saw what the pilot could not: on cgroup v2 the kernel may kill the pilot
+    /// together with its database.
     pub(super) fn explain_lost_run(&mut self, state: Option<LastState>) {
         let (Some(state), Some(lost)) = (state, self.facts.termination.as_mut()) else { return };
         if lost.exit_code.is_some() {
@@ -348,8 +350,9 @@ fn earlier(own: &[&'static str], told: &Condition) -> Option<OwnCondition> {
     Some(OwnCondition { type_, status, reason, message })
 }
 
-/// What it means for the node that it could not be observed; `serving`: it served so far. Only
-/// silence may lead to a restart, and what the pilot itself cannot do leaves all as it was.
+/// What it means for the machine that the database could not be observed; `serving`: the node
+/// served so far. Only silence may lead to a restart, and a failure of the pilot itself changes
+/// nothing.
 fn unobserved(error: &driver::Error, serving: bool) -> Event {
     let alive = !error.is_silence();
     let refused = matches!(error, driver::Error::Refused(_));

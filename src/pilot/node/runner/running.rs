@@ -1,4 +1,4 @@
-//! The database's process, while there is one, and the tasks that ask it things. They end with it.
+//! The database's process, while there is one, and the tasks about it, which end with it.
 
 mod decommission;
 mod observe;
@@ -26,11 +26,11 @@ use crate::{
 
 pub(super) struct Running {
     pub(super) child: Option<Child>,
-    /// Starts beyond the first; -1 before that.
+    /// Starts beyond the first; -1 before the first.
     pub(super) restarts: i32,
     /// The kernel's count of OOM kills when the database was started.
     pub(super) oom_kills: u64,
-    /// Ends what follows the process.
+    /// Ends the tasks that follow the process.
     following: CancellationToken,
 }
 
@@ -124,7 +124,7 @@ impl Running {
                     return Some(report::joined(failed.iter()));
                 }
                 match driver.validate(&node).await {
-                    // What must happen elsewhere first is waited for at the start.
+                    // What must happen elsewhere first is waited for when the database starts.
                     Ok(()) | Err(driver::Error::NotYet(_)) => None,
                     Err(error) => Some(chain(&error).to_string()),
                 }
@@ -134,7 +134,7 @@ impl Running {
         });
     }
 
-    /// `node`, where its Pilot has been seen.
+    /// Announces the restart and flushes. `node` is `None` before its Pilot was seen.
     pub(super) fn flush(&self, ctx: &Context, node: Option<Box<Node>>) {
         info!("Flushing the database");
         let context = ctx.clone();

@@ -33,7 +33,7 @@ pub struct Settings {
     pub data: PathBuf,
     pub config: PathBuf,
     pub shared: PathBuf,
-    /// Bytes that the pilot and its database may take, where somebody says it.
+    /// Bytes that the pilot and its database may take, where the command line says it.
     pub memory_limit: Option<u64>,
     /// The data directory must be a mount.
     pub require_mount: bool,
@@ -41,7 +41,7 @@ pub struct Settings {
     pub allow_low_limits: bool,
     /// The pod's uid, in Kubernetes.
     pub pod_uid: Option<String>,
-    /// Its name.
+    /// Name of the machine; in Kubernetes, of the node.
     pub machine: Option<String>,
     pub grace: Duration,
     /// How long a database that answered before may be silent.
@@ -66,20 +66,20 @@ impl Settings {
         Instance { runtime: runtime.to_owned(), node: self.machine.clone(), uid: Some(uid) }
     }
 
-    /// What the Pilot says goes before the flag.
+    /// The limit in the Pilot's spec takes precedence over the flag.
     pub(super) fn silence_limit(&self, pilot: &PilotSpec) -> Duration {
         let said = pilot.pilot_settings.as_ref().and_then(|said| said.silence_limit_seconds);
         let seconds = said.and_then(|seconds| u64::try_from(seconds).ok());
         seconds.map_or(self.silence, Duration::from_secs)
     }
 
-    /// What the Pilot says goes before the flag.
+    /// The setting in the Pilot's spec takes precedence over the flag.
     pub(super) fn allows_low_limits(&self, pilot: &PilotSpec) -> bool {
         let said = pilot.pilot_settings.as_ref().and_then(|said| said.allow_low_limits);
         said.unwrap_or(self.allow_low_limits)
     }
 
-    /// The same for every process at this address with these data, and for no other.
+    /// An id that is the same for every process at this address with these data, and for no other.
     fn place(&self) -> String {
         let place = format!("{} {}", self.address, self.data.display());
         let hash = Sha256::digest(place);

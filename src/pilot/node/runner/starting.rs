@@ -30,13 +30,13 @@ use crate::{
 
 pub(super) struct Starting {
     pub(super) peers: Vec<Pilot>,
-    /// How the node was let start last.
+    /// The permission with which the node was last let start.
     allowed: founding::Start,
     /// The data on the volume were of another ring when the node last took its turn.
     foreign: bool,
-    /// What was configured last.
+    /// The process that was configured last.
     pub(super) process: Option<ProcessSpec>,
-    /// Cancels what prepares a start.
+    /// Cancels the task that prepares a start.
     preparing: CancellationToken,
     /// Ends the programs that come before the database.
     programs: CancellationToken,
@@ -63,12 +63,12 @@ impl Starting {
         self.allowed.may_found = may_found;
     }
 
-    /// Nothing that prepares a start is wanted any more.
+    /// Called when no start is wanted any more.
     pub(super) fn cancel(&self) {
         self.preparing.cancel();
     }
 
-    /// A task that prepares a start; an earlier one is no longer wanted.
+    /// Spawns a task that prepares a start; an earlier one is cancelled.
     fn prepare<F>(&mut self, ctx: &Context, name: &'static str, work: F)
     where
         F: Future<Output = Message> + Send + 'static,
@@ -106,7 +106,8 @@ impl Starting {
             let checked = volume
                 .visit(move |lock| {
                     let failed = preflight::check(&general, &host, lock);
-                    // The lock is held by whoever can read the volume, and alone.
+                    // Data are looked for under the lock only, when no other pilot writes to the
+                    // volume.
                     (failed, lock.is_some().then(|| has_data(&general.data)))
                 })
                 .await;
@@ -140,7 +141,7 @@ impl Starting {
             return Event::PreflightFailed(attempt);
         }
         if !self.foreign {
-            // Else it stands until the next turn says otherwise.
+            // A report of foreign data stands until the next turn says otherwise.
             facts.preflight = Some(failed);
         }
         Event::PreflightPassed(attempt)
@@ -195,7 +196,8 @@ impl Starting {
                 if let Some(user) = settings.user {
                     let give = |path, source| driver::Error::Give { path, source };
                     let (config, data) = (&settings.config, &settings.data);
-                    // Rendered as root, read as somebody else: files with secrets are the owner's.
+                    // The pilot renders as root and the database reads as another user: a file with
+                    // secrets is readable by its owner only.
                     ownership::give(config, user).map_err(|why| give(config.clone(), why))?;
                     ownership::give_volume(data, user).map_err(|why| give(data.clone(), why))?;
                 }
@@ -231,7 +233,7 @@ impl Starting {
         Event::NotConfigured(attempt)
     }
 
-    /// The start is tried again as soon as the peers are not what they were.
+    /// The start is tried again as soon as the peers have changed.
     fn wait_for_peers(&mut self, ctx: &Context, pilot: Option<&Pilot>) {
         let (Some(cluster), Some(pilot)) = (ctx.cluster.clone(), pilot.cloned()) else {
             return;
@@ -244,7 +246,7 @@ impl Starting {
     }
 }
 
-/// What a start waits for; said once.
+/// What a start waits for; logged once.
 pub(super) fn waiting(facts: &mut Facts, what: String) {
     if facts.waiting.as_ref() != Some(&what) {
         info!(what, "Waiting to start");
@@ -252,7 +254,7 @@ pub(super) fn waiting(facts: &mut Facts, what: String) {
     facts.waiting = Some(what);
 }
 
-/// Why the wanted configuration is not the running one; said once.
+/// Why the wanted configuration is not the running one; logged once.
 pub(super) fn rejected(facts: &mut Facts, why: String) {
     if facts.rejected.as_ref() != Some(&why) {
         warn!(error = why, "Configuration was rejected");

@@ -1,8 +1,8 @@
 //! Looks at the data volume while the pilot lives: its size, and whether it is full.
 //!
-//! A database that is stopped on a full volume does not come up again, so that speaks against a
-//! stop; nothing is done to one that serves. One that a full volume silenced is restarted by the
-//! machine once there is room.
+//! A database that is stopped on a full volume does not come up again, so a full volume speaks
+//! against a stop; a database that serves is left alone. The machine restarts a database that a
+//! full volume silenced, once there is room.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::{Message, context::Context};
 use crate::pilot::node::preflight::space;
 
-/// Between two looks; while it is full somebody waits for the answer.
+/// Pause between two looks at the volume, and while it is full: then a user waits for the result.
 const EVERY: Duration = Duration::from_secs(30);
 const EVERY_FULL: Duration = Duration::from_secs(5);
 

@@ -33,22 +33,22 @@ pub(super) struct Succession {
     pub(super) takeover: Takeover,
     /// Second handles of the sockets that listen, for the next program.
     pub(super) listeners: Listeners,
-    /// What it takes to go on with a database that an earlier program started.
+    /// The effects with which this program goes on with a database that an earlier program started.
     pub(super) resumed: Vec<Effect>,
 }
 
-/// Whose turn it is.
+/// The program that this process becomes next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
     /// The program that proved that it can take over.
     Accepted,
-    /// The one that runs, for the so many-th time in a row.
+    /// The program that runs now, for the so many-th time in a row.
     Itself { panics: u32 },
 }
 
 impl Runner {
-    /// Lets an accepted program take over, when it is its time. Comes back only when it is
-    /// not, or when that failed; then nothing has changed.
+    /// Lets an accepted program take over, when that is due. Returns only when it is not, or when
+    /// the takeover failed; then nothing has changed.
     pub(super) async fn hand_over(&mut self) {
         if self.succession.takeover.is_due(self.running.child.is_some())
             && self.pass_on(Next::Accepted).await
@@ -57,8 +57,8 @@ impl Runner {
         }
     }
 
-    /// Becomes the next program, when nothing is under way that this would disturb. Comes back
-    /// only when it did not, and says whether it was tried; then nothing has changed.
+    /// Becomes the next program, when nothing is under way that this would disturb. Returns only
+    /// when the exec did not happen, and says whether it was tried; then nothing has changed.
     pub(super) async fn pass_on(&mut self, next: Next) -> bool {
         let quiet = self.ctx.supervisor.watches_only(self.running.child.as_ref());
         let settled = self.ledger.is_settled();
@@ -73,8 +73,8 @@ impl Runner {
             debug!("Output of the database stalls; the new program has to wait");
             return true;
         };
-        // While that was awaited another task may have started a helper. A thread that waits
-        // for a volume that hangs could not be ended, and would hold up the exec for ever.
+        // While the output was being parked, another task may have started a helper. A thread that
+        // waits for a volume that hangs could not be ended, and would hold up the exec for ever.
         let idle = self.ctx.volume.idle();
         if let Some(lock) = &idle
             && self.ctx.supervisor.watches_only(self.running.child.as_ref())
@@ -100,7 +100,8 @@ impl Runner {
         true
     }
 
-    /// What the next program needs. For a check without descriptors, which it does not touch.
+    /// What the next program needs. A check of that program needs no descriptors, as it touches
+    /// none.
     pub(super) fn handoff(&self, parked: &Parked, lock: Option<&Lock>) -> Handoff {
         let child =
             self.running.child.as_ref().map(|child| self.ctx.supervisor.hand_over(child, parked));
@@ -169,7 +170,7 @@ impl Runner {
         self.running.oom_kills = oom_kills;
         let locked = |number| -> io::Result<Lock> {
             let folder = File::from(inherited(number)?);
-            // It is the same open file: it is locked already.
+            // The descriptor is of the same open file, whose lock this process holds already.
             Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error.into())
         };
         self.ctx.volume.keep(lock.map(locked).transpose()?);
@@ -207,7 +208,7 @@ impl Runner {
         let up = Up { pid, answered, served, full, serving, decommissioning, suspected, restart };
         let (limits, decommissioned) = (self.state.limits(), self.state.is_decommissioned());
         let (want, restart) = wanted_by(&pilot.spec);
-        // It runs already: what a later release wants does not stop it.
+        // The database runs already: a phase that a later release added does not stop it.
         let wanted = (want.unwrap_or(Want::Running), restart);
         let (state, effects) = State::resumed(limits, decommissioned, wanted, failures, up);
         self.state = state;

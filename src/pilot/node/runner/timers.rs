@@ -18,7 +18,7 @@ impl Timers {
         self.0.remove(&timer);
     }
 
-    /// Waits for the next one. Cancel-safe: it stays in the table until its time.
+    /// Waits for the next timer. Cancel-safe: a timer stays in the table until its time.
     pub(super) async fn due(&mut self) -> Timer {
         let next = self.0.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
         let Some((timer, at)) = next else { return std::future::pending().await };

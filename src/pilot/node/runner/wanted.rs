@@ -1,4 +1,4 @@
-//! What is wanted of the node, and whether it is this pilot's to do.
+//! What is wanted of the node, and whether this pilot may do it.
 
 use tracing::{info, warn};
 
@@ -15,14 +15,15 @@ use crate::{
 
 pub(super) struct Wanted {
     pub(super) intent: intent::Receiver,
-    /// Whose the name is. As long as it is not ours nothing that is wanted of it is done.
+    /// Which pilot holds the node's name. While another one does, this pilot does nothing of the
+    /// intent.
     pub(super) namesake: namesake::Receiver,
     pub(super) holder: Holder,
-    /// The database was stopped because of that, whatever was wanted.
+    /// The database was stopped because another pilot holds the name, whatever was wanted.
     displaced: bool,
     /// The Pilot as last seen.
     pub(super) pilot: Option<Pilot>,
-    /// It is from the disk: the API did not answer.
+    /// The Pilot is from the disk: the API did not answer.
     pub(super) remembered: bool,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Wanted {
 pub(super) struct Taken {
     /// No Pilot had been seen before.
     pub(super) first: bool,
-    /// It differs from the last one.
+    /// The intent differs from the last one.
     pub(super) changed: bool,
     /// Another pilot held the name in between, and is gone.
     pub(super) goes_on: bool,
@@ -49,7 +50,7 @@ impl Wanted {
         self.holder == Holder::Ours
     }
 
-    /// Whose the name is has changed. Says what the machine must hear because of that.
+    /// Called when the holder of the name has changed. Returns what the machine must hear of that.
     pub(super) fn heed_namesake(&mut self) -> Option<Event> {
         self.holder = self.namesake.borrow_and_update().clone();
         let Holder::Theirs(why) = &self.holder else { return None };
@@ -61,7 +62,8 @@ impl Wanted {
         Some(Event::Intent { want: Want::Stopped, restart: None, changed: false })
     }
 
-    /// Takes the intent as it is now; `None` while it is not this pilot's, or there is none.
+    /// Takes the intent as it is now; `None` while the name is not this pilot's, or without an
+    /// intent.
     pub(super) fn take(&mut self) -> Option<Taken> {
         if !self.is_ours() {
             return None;

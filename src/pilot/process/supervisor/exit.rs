@@ -1,4 +1,4 @@
-//! How a child ended, and what the pilot ends with because of it.
+//! How a child ended, and the pilot's own exit code because of that.
 
 use std::{
     borrow::Cow, io, io::Write, os::unix::process::ExitStatusExt, path::Path, process::ExitStatus,
@@ -9,7 +9,7 @@ use nix::{libc, sys::signal::Signal};
 /// The kubelet reads at most this much of a termination message.
 const MESSAGE: usize = 4096;
 
-/// A child's end: exactly one of the two is there.
+/// A child's end: a code or a signal, never both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     pub code: Option<i32>,
@@ -27,10 +27,10 @@ impl Exit {
         u8::try_from(code & 0xff).unwrap_or(1)
     }
 
-    /// By TERM, itself or in its own words: a JVM exits with 143.
+    /// Ended by TERM, or with the exit code 143 that a JVM chooses after a TERM.
     pub const BY_TERM: u8 = 128 + 15;
 
-    /// What the pilot ends with, where these, beside 0, mean that the process did as asked.
+    /// The pilot's own exit code; the codes in `success` and 0 mean that the process did as asked.
     pub fn answer(self, success: &[u8]) -> u8 {
         let status = self.status();
         if success.contains(&status) { 0 } else { status }
@@ -54,11 +54,11 @@ pub fn signal_name(signal: i32) -> Cow<'static, str> {
     }
 }
 
-/// Leaves the reason of the end where the kubelet looks for it. Nothing is created: without
-/// Kubernetes there is no such file, and nobody reads it.
+/// Leaves the reason of the end where the kubelet looks for it. The file is never created: without
+/// Kubernetes there is none, and no reader of it.
 ///
 /// # Errors
-/// When the file is there and cannot be written.
+/// When the file exists and cannot be written.
 pub fn write_termination_log(path: &Path, message: &str) -> io::Result<()> {
     let mut end = message.len().min(MESSAGE);
     while !message.is_char_boundary(end) {

@@ -1,15 +1,15 @@
-//! Gives back the memory of what only the start needed.
+//! Gives back memory that only the start needed.
 //!
-//! A pilot reads its flags, renders a configuration and sets up its clients once. That code and
-//! its tables stay mapped afterwards, several MiB beside a database that shares the memory limit.
-//! They differ in nothing from the program's file, so what is needed again comes from there,
-//! mostly out of the kernel's cache.
+//! A pilot reads its flags, renders a configuration and sets up its clients once. That code and its
+//! tables stay mapped afterwards, several MiB beside a database that shares the memory limit. These
+//! pages are the same as in the program's file, so the kernel reads one from there when it is
+//! needed again, mostly out of its cache.
 
 use std::{fs, io, ops::Range};
 
 use super::sys;
 
-/// Drops the pages that differ in nothing from their file. Call when a long quiet time begins.
+/// Drops the pages that are the same as in their file. Call when a long quiet time begins.
 ///
 /// # Errors
 /// When the kernel does not tell what is mapped, or refuses.
@@ -18,8 +18,8 @@ pub fn release_program() -> io::Result<()> {
     unchanged(&mappings).into_iter().try_for_each(sys::forget)
 }
 
-/// Mappings of files that may not be written and hold no page of their own. (Constants with
-/// addresses in them are read-only too, but were written once, by the relocation.)
+/// Read-only mappings of files without a page of their own. (Constants with addresses in them are
+/// read-only too, but the relocation wrote them once.)
 fn unchanged(mappings: &str) -> Vec<Range<usize>> {
     let (mut found, mut candidate) = (Vec::new(), None);
     for line in mappings.lines() {

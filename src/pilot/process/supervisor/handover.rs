@@ -1,8 +1,8 @@
 //! Gives children from one program of this process to the next.
 //!
 //! The process stays the parent: its pid, its children, its blocked signals and its being a
-//! subreaper outlive an exec (prctl(2), signal(7)); only what it knew is lost. An exit that
-//! nobody collected waits as a zombie, so no end of a child is missed in between.
+//! subreaper outlive an exec (prctl(2), signal(7)); only what the program knew is lost. A child
+//! whose exit was not collected waits as a zombie, so no end of a child is missed in between.
 
 use std::{
     io,
@@ -32,13 +32,13 @@ pub struct HandedChild {
     pub stderr: Option<RawFd>,
     /// What is remembered of its output.
     pub tail: Lines,
-    /// It owns the terminal.
+    /// The child owns the terminal.
     pub terminal: bool,
 }
 
 impl Child {
-    /// Stops reading the child's output, which then waits in its pipes. `None` when whoever
-    /// reads ours stalls; then nothing has changed.
+    /// Stops reading the child's output, which then waits in its pipes. `None` when the reader of
+    /// the pilot's own output stalls; then nothing has changed.
     pub async fn park(&self, limit: Duration) -> Option<Parked> {
         self.tail.park(limit).await
     }
@@ -50,7 +50,8 @@ impl Child {
 }
 
 impl Supervisor {
-    /// Is `child`, or nobody, the one process that was started here and has not been collected?
+    /// Is `child` the only process that was started here and has not been collected? With `None`:
+    /// is there no such process?
     pub fn watches_only(&self, child: Option<&Child>) -> bool {
         let children = self.lock_children();
         children.len() == usize::from(child.is_some())
@@ -71,11 +72,11 @@ impl Supervisor {
         }
     }
 
-    /// Goes on with a child that an earlier program of this process started, and collects what
-    /// ended meanwhile: its SIGCHLD may have been read already.
+    /// Goes on with a child that an earlier program of this process started, and collects the
+    /// children that ended meanwhile: their SIGCHLD may have been read already.
     ///
     /// # Errors
-    /// When a descriptor that it names is not open.
+    /// When a descriptor that the handoff names is not open.
     pub fn adopt(&self, handed: HandedChild) -> io::Result<Child> {
         let HandedChild { pid, stdout, stderr, tail, terminal } = handed;
         let stdout = stdout.map(inherited).transpose()?;
@@ -90,10 +91,10 @@ impl Supervisor {
     }
 }
 
-/// Takes charge of a descriptor that a handoff names. Each may be asked for once.
+/// Takes charge of a descriptor that a handoff names. Each number may be asked for once.
 ///
 /// # Errors
-/// When it is not open.
+/// When the descriptor is not open.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     sys::inherit(number)
 }

@@ -1,12 +1,12 @@
 //! Copies a child's output to the pilot's own and remembers its last lines.
 //!
-//! One small thread per stream, reading and writing like a plain pipe would: nothing is
-//! buffered beyond the beginning of a line, nothing is dropped, and a reader that stalls holds the
-//! child up exactly as it would without us. The pilot's loop never waits for these threads.
+//! One small thread per stream, reading and writing like a plain pipe would: nothing is buffered
+//! beyond the beginning of a line, nothing is dropped, and a reader that stalls holds the child up
+//! exactly as it would without the pilot. The pilot's loop never waits for these threads.
 //!
 //! A thread that is parked holds nothing: what it read is written, the rest is in the pipe. So
-//! another program can go on with the same pipe, and no byte is lost or doubled. The form in
-//! which it is written is [`passage`]'s.
+//! another program can go on with the same pipe, and no byte is lost or doubled. The form in which
+//! output is written is [`passage`]'s.
 
 mod lines;
 mod passage;
@@ -28,12 +28,12 @@ use self::passage::Passage;
 use super::sys;
 use crate::runtime::log::{RecordHead, Stream};
 
-/// After so long without a byte nothing is held any more.
+/// The beginning of a line is passed on after so long without a byte.
 const QUIET: Duration = Duration::from_secs(1);
 const STACK: usize = 128 * 1024;
-/// How long the last words of a helper are waited for after its end. They are there at once
-/// when a thread gets to read them, which takes long on a busy machine only, and when whoever
-/// reads ours stalls.
+/// How long the pilot waits for the last words of a helper after its end. They are there at once
+/// when a thread gets to read them, which takes long only on a busy machine, and where the reader
+/// of the pilot's own output stalls.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 
 /// The last lines of a child's output; empty when it is not kept.
@@ -50,7 +50,8 @@ struct State {
 struct Pump {
     stream: Stream,
     from: Arc<File>,
-    /// Words to the thread, see [`PARK`]; closing it asks it to take what is there and end.
+    /// Orders to the thread, see [`PARK`]; closing it asks the thread to take what is there and
+    /// end.
     control: File,
     /// How often the thread was asked to park, and how often it did.
     asked: u64,
@@ -58,12 +59,12 @@ struct Pump {
     done: oneshot::Receiver<()>,
 }
 
-/// Stop where you are, holding nothing, and wait for the next word.
+/// Order to a thread: stop where you are, holding nothing, and wait for the next order.
 const PARK: u8 = b'p';
-/// Go on.
+/// Order to a thread: go on.
 const RESUME: u8 = b'r';
 
-/// The pipes of a child while nobody reads them.
+/// The pipes of a child while no thread reads them.
 #[derive(Debug, Default)]
 pub struct Parked {
     pub stdout: Option<Arc<File>>,
@@ -77,13 +78,13 @@ impl Tail {
     }
 
     /// After the child's end: waits until all that it wrote was passed on, but not longer than
-    /// `limit`, because somebody may hold the pipe open or a reader may have stalled.
+    /// `limit`: another process may hold the pipe open, or a reader may have stalled.
     pub async fn finish(&self, limit: Duration) {
         let pumps = std::mem::take(&mut self.lock().pumps);
         let all = async {
             for Pump { control, done, .. } in pumps {
                 drop(control);
-                // An error means that the thread is gone, which is what is waited for.
+                // An error means that the thread is gone, as it should be.
                 drop(done.await);
             }
         };
@@ -93,7 +94,7 @@ impl Tail {
     }
 
     /// Stops passing on. `None` when a reader stalls, so that a thread does not stop within
-    /// `limit`; then everything goes on as before.
+    /// `limit`; then the threads go on as before.
     pub(super) async fn park(&self, limit: Duration) -> Option<Parked> {
         let mut waits = Vec::new();
         for pump in &mut self.lock().pumps {
@@ -130,7 +131,7 @@ impl Tail {
         }
     }
 
-    /// What another program needs to go on remembering.
+    /// The lines that another program of this process needs to go on remembering.
     pub(super) fn remembered(&self) -> Lines {
         self.lock().lines.clone()
     }
@@ -140,13 +141,13 @@ impl Tail {
     }
 }
 
-/// What becomes of that which is read, beside remembering its end.
+/// What becomes of the output, beside remembering its last lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     Nowhere,
     /// To the pilot's own streams, byte for byte.
     AsItIs,
-    /// To the same as records of a program of this name.
+    /// To the pilot's own streams, as records of a program of this name.
     Records(&'static str),
 }
 
@@ -189,7 +190,7 @@ fn pump(stream: Stream, from: OwnedFd, passage: Passage, tail: Tail) -> io::Resu
             warn!(%error, "Output of the child is no longer passed on");
         }
         drop(parks);
-        // Nobody listens when the child's end was not waited for.
+        // The receiver is gone when the child's end was not waited for.
         finished.send(()).ok();
     })?;
     Ok(Pump { stream, from, control: File::from(control), asked: 0, parked, done })
@@ -240,7 +241,7 @@ fn copy(
     Ok(())
 }
 
-/// Waits for the next word; `None` once no more can come.
+/// Waits for the next order; `None` once no more can come.
 fn next_word(words: &mut File) -> io::Result<Option<u8>> {
     let mut word = [0];
     loop {
@@ -267,7 +268,7 @@ mod tests {
         Passage::new(Stream::Stdout, Some(file), None)
     }
 
-    /// A thread between two pipes; whoever drops the first end of this ends it.
+    /// A thread between two pipes; dropping the first end ends the thread.
     fn between() -> (File, File, Tail) {
         let [(from, to), (out, into)] =
             [(); 2].map(|()| nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap());
@@ -326,7 +327,7 @@ mod tests {
             seen = Some(written.load(Ordering::Relaxed));
             std::thread::sleep(Duration::from_millis(300));
         }
-        // Two pipes of 64 KiB, and what is read at once.
+        // Two pipes of 64 KiB, and what the thread reads at once.
         assert!(seen < Some(1600), "{seen:?} lines of 100 bytes were taken from the writer");
         let lines = BufReader::new(out).lines();
         let told = lines.map(|line| Record::parse(&line.unwrap()).unwrap());
@@ -363,7 +364,7 @@ mod tests {
             let next = pump(Stream::Stdout, from.into(), into(out), reader.clone()).unwrap();
             parked_for_ever.push(std::mem::replace(&mut reader.lock().pumps[0], next));
         }
-        // Whoever lets go of the control asks for an end before the writer's.
+        // Dropping the control would ask the thread to end before its writer does.
         let Pump { done, control, .. } = reader.lock().pumps.pop().unwrap();
         done.await.unwrap();
         drop(control);

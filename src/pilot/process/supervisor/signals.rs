@@ -1,8 +1,8 @@
-//! Which signals a pilot forwards, and how it hears them.
+//! Which signals a pilot forwards, and how it receives them.
 //!
 //! All of them are blocked and read from a signalfd. So none is lost between the start and the
-//! first read (a blocked signal stays pending, also for PID 1, to which the kernel gives no
-//! default actions), none runs a handler, and those pending survive an exec of the pilot.
+//! first read (a blocked signal stays pending, also for PID 1, to which the kernel gives no default
+//! actions), no signal runs a handler, and pending signals survive an exec of the pilot.
 
 use std::{io, os::fd::AsFd};
 
@@ -17,7 +17,7 @@ use nix::{
 use tokio::io::unix::AsyncFd;
 use tracing::warn;
 
-/// Left as they are: faults of the pilot's own, and those that nobody can catch.
+/// Left as they are: signals of the pilot's own faults, and those that no process can catch.
 const KEPT: [Signal; 9] = [
     Signal::SIGFPE,
     Signal::SIGILL,
@@ -30,8 +30,8 @@ const KEPT: [Signal; 9] = [
     Signal::SIGSTOP,
 ];
 
-/// Blocked, and then thrown away: they come when a process in the background uses the
-/// terminal, which the pilot does only to give it away.
+/// Blocked, and then thrown away: the kernel sends these when a process in the background uses the
+/// terminal, which the pilot does only to give the terminal away.
 const DROPPED: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
 
 /// A signal that the child shall have.
@@ -101,7 +101,8 @@ impl Signals {
             if number == libc::SIGCHLD {
                 return Received::ChildEnded;
             }
-            // Our own broken pipe, when the reader of our log is gone, is not the child's.
+            // A SIGPIPE from the pilot's own write, when the reader of its log is gone, is not
+            // meant for the child.
             let own = info.ssi_pid == std::process::id() && number == libc::SIGPIPE;
             if !own && !DROPPED.contains(&number) {
                 return Received::Forward(ForwardedSignal { number });

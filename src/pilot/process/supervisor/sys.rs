@@ -70,8 +70,8 @@ fn prepare(parent: u32, terminal: bool) -> io::Result<()> {
             libc::signal(libc::SIGTTOU, libc::SIG_IGN);
             libc::tcsetpgrp(0, libc::getpid());
         }
-        // Ignored signals survive exec: Rust ignores PIPE, a shell's `&` ignores INT, and a
-        // JVM that inherits it ignored keeps it so for ever.
+        // Ignored signals survive exec: Rust ignores PIPE, a shell's `&` ignores INT, and a JVM
+        // that inherits INT ignored keeps ignoring it for ever.
         for signal in 1..=libc::SIGRTMAX() {
             libc::signal(signal, libc::SIG_DFL);
         }
@@ -96,8 +96,8 @@ pub(super) fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
         return Err(io::Error::other(format!("descriptor {number} was not handed over")));
     }
-    // SAFETY: it is open, and the handoff that names it is read once, before anything else
-    // was opened: nothing in this program owns it yet.
+    // SAFETY: the descriptor is open, and the handoff that names it is read once, before anything
+    // else was opened: nothing in this program owns it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 

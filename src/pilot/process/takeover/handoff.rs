@@ -1,9 +1,9 @@
 //! What one program of a pilot leaves to the next: a contract between releases.
 //!
 //! JSON in a memfd whose number stands in [`VARIABLE`]. Within one [`FORMAT`] fields are only
-//! added, and a reader fills in what is absent and passes over what it does not know; what
-//! changes the meaning of a field raises the number. A program that does not know the number
-//! says so when it is checked, and never becomes the pilot: so a downgrade is as safe.
+//! added, and a reader fills in absent fields and passes over unknown ones; a change of a field's
+//! meaning raises the number. A program that does not know the number says so when it is checked,
+//! and never becomes the pilot: so a downgrade is as safe.
 
 use std::{
     ffi::CString,
@@ -22,7 +22,7 @@ use crate::{
     runtime::build,
 };
 
-/// Formats count from here; the only one so far.
+/// The number of the format; the only one so far.
 pub const FORMAT: u32 = 1;
 /// Environment variable with the number of the handoff's descriptor. Children never see it.
 pub const VARIABLE: &str = "NAVIGATOR_PILOT_HANDOFF";
@@ -34,11 +34,12 @@ pub struct Handoff {
     pub format: u32,
     /// Version of the program that leaves.
     pub version: String,
-    /// The process: whoever inherited the variable by accident has another one.
+    /// The id of the process that is to go on: a process that inherited the variable by accident
+    /// has another.
     pub process: u32,
     /// What a candidate must say when it is checked; empty at the exec.
     pub token: String,
-    /// Where the next program is looked for.
+    /// Where a next program is looked for.
     pub program: PathBuf,
     /// The command line, for the check.
     pub arguments: Vec<String>,
@@ -47,7 +48,7 @@ pub struct Handoff {
     pub panics: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<HandedChild>,
-    /// Of the pilot of a database; absent when any other command runs.
+    /// For the pilot of a database; absent when any other command runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<HandedNode>,
 }
@@ -56,7 +57,7 @@ pub struct Handoff {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HandedNode {
-    /// Its name on the command line.
+    /// The database's name on the command line.
     #[serde(rename = "flavour")]
     pub database: String,
     /// The Pilot as last seen, with the status as last told to the reporter.
@@ -131,7 +132,7 @@ impl Handoff {
         struct Head {
             format: u32,
         }
-        // The number first: a later format may not look like this one at all.
+        // The number is read first: a later format may not look like this one at all.
         let Head { format } = serde_json::from_slice(text)?;
         if format != FORMAT {
             return Err(Error::Format(format));
@@ -149,12 +150,12 @@ impl Handoff {
     }
 }
 
-/// Reads what the earlier program of this process left; `number` is what [`VARIABLE`] says.
-/// Call once and first: it takes charge of descriptors by their number.
+/// Reads what the earlier program of this process left; `number` is what [`VARIABLE`] says. Call
+/// once and first: this takes charge of descriptors by their number.
 ///
 /// # Errors
-/// When there is none, or it is not for this process, or it cannot be understood. A program
-/// that was checked never sees that.
+/// When there is no handoff, or it is for another process, or it cannot be understood. A program
+/// that passed its check never sees the last one.
 pub fn receive(number: &str) -> Result<Handoff, Error> {
     let number = number.parse().map_err(io::Error::other)?;
     let mut file = File::from(inherited(number)?);
@@ -169,7 +170,7 @@ pub fn receive(number: &str) -> Result<Handoff, Error> {
     if let Some(name) = handoff.program.file_name()
         && let Ok(name) = CString::new(name.as_encoded_bytes())
     {
-        // Only people look at it.
+        // The name is only for people, who may do without it.
         nix::sys::prctl::set_name(&name).ok();
     }
     Ok(handoff)
@@ -179,7 +180,7 @@ pub fn receive(number: &str) -> Result<Handoff, Error> {
 mod tests {
     use super::*;
 
-    /// As v0.2.0 wrote it. Never change it: it is what a running pilot may leave to this one.
+    /// A handoff of v0.2.0. Never change it: a running pilot may leave such a one to this program.
     const FIRST: &str = r#"{"format":1,"version":"0.2.0","process":1,"token":"t",
         "program":"/shared/navigator","arguments":["/shared/navigator","pilot","cassandra"],
         "child":{"pid":7,"stdout":9,"stderr":10,"tail":{"whole":["a"],"part":[98]},"terminal":false},

@@ -16,7 +16,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::VARIABLE;
 
-/// What tells one content of a path from another, short of reading it.
+/// Tells one content of a path from another without reading the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     device: u64,
@@ -37,7 +37,8 @@ impl FileId {
 }
 
 /// Tells one installation of a program from the next, also where both are of one version: the
-/// file's size and the time at which it was written, as everybody sees them who sees the file.
+/// file's size and the time at which it was written, which are the same for every process that sees
+/// the file.
 pub fn installation(file: &Metadata) -> String {
     format!("{:x}-{}.{:09}", file.size(), file.mtime(), file.mtime_nsec())
 }
@@ -69,7 +70,7 @@ impl Program {
         environment: Vec<(OsString, OsString)>,
         path: Option<PathBuf>,
     ) -> io::Result<Self> {
-        // Of the file itself, also when it has no name any more.
+        // The metadata of the file itself, also when it has no name any more.
         let file = fs::metadata("/proc/self/exe")?;
         let (running, installation) = (FileId::of(&file), installation(&file));
         let path = match path {
@@ -79,7 +80,7 @@ impl Program {
         Ok(Self { path, running, installation, arguments, environment })
     }
 
-    /// See [`installation`]: of the file that runs.
+    /// The [`installation`] of the file that runs.
     pub fn installation(&self) -> &str {
         &self.installation
     }
@@ -88,7 +89,7 @@ impl Program {
         &self.path
     }
 
-    /// What lies at the path when it is not what runs. Nothing there is nothing to do.
+    /// The file at the path, when it is not the one that runs. An empty path is no reason to act.
     pub(super) fn other(&self) -> Option<Candidate> {
         let found = FileId::of(&fs::metadata(&self.path).ok()?);
         if found == self.running {
@@ -100,7 +101,7 @@ impl Program {
         (about.is_file() && id != self.running).then(|| Candidate { id, file: Arc::new(file) })
     }
 
-    /// What runs, also when it has no name any more.
+    /// The file that runs, also when it has no name any more.
     pub(super) fn itself(&self) -> io::Result<Candidate> {
         let file = File::open("/proc/self/exe")?;
         Ok(Candidate { id: self.running, file: Arc::new(file) })
@@ -110,10 +111,10 @@ impl Program {
         self.arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
-    /// Replaces this process' program; `kept` stay open in the next one, which finds the
-    /// handoff under `handoff`. Returns why it failed.
+    /// Replaces this process' program; `kept` stay open in the next one, which finds the handoff
+    /// under the descriptor `handoff`. Returns why the exec failed.
     ///
-    /// Not by std: its exec resets the signal mask, and a TERM that came in between would end
+    /// std's exec is not used: it resets the signal mask, and a TERM that came in between would end
     /// the next program before it blocks signals, or be lost to PID 1.
     pub(super) fn execute(
         &self,
@@ -144,7 +145,7 @@ impl Program {
             },
             Err(error) => error,
         };
-        // Children must not inherit them.
+        // Children must not inherit these descriptors.
         match keep_open(kept, FdFlag::FD_CLOEXEC) {
             Ok(()) => error,
             Err(worse) => worse,

@@ -1,5 +1,5 @@
-//! A store that somebody fills as far as that goes, in a container's memory: others go on, and so
-//! does every next process.
+//! A store that a user fills as far as that goes, in a container's memory: other clients go on, and
+//! so does every next process.
 
 use std::time::Instant;
 
@@ -20,12 +20,12 @@ use crate::{
 };
 
 const API: &str = "/apis/navigator.jetstack.io/v1beta1/namespaces";
-/// Servers in a row that serve what is stored, and where there is time.
+/// Servers in a row that serve what is stored; the second number where there is time.
 const RESTARTS: usize = 2;
 const MORE_RESTARTS: usize = 10;
 /// What one object may have beside its spec.
 const NOTE: usize = 250 * 1024;
-/// The test for whether there is any room is one of these.
+/// An object of this size tests whether there is any room.
 const LITTLE: usize = 2048;
 
 /// Each server on its own store.
@@ -62,7 +62,7 @@ impl Siege {
         reply.unwrap_or_else(|error| panic!("{method} {path}: {error}\n{}", self.server.log()))
     }
 
-    /// Creates objects, four at a time, until one is refused; what is said then.
+    /// Creates objects, four at a time, until one is refused; returns the message.
     async fn fill(&self, namespace: &str, resource: &str, bytes: usize) -> String {
         let path = format!("{API}/{namespace}/{resource}");
         for at in 0.. {
@@ -73,7 +73,7 @@ impl Siege {
             }));
             for reply in replies.await {
                 match reply.status {
-                    // Or too many large ones at a time.
+                    // 429 means too many large bodies at a time.
                     201 | 429 => {}
                     403 => return reply.body,
                     _ => panic!("{}", brief(&reply)),
@@ -83,7 +83,7 @@ impl Siege {
         unreachable!("there is a bound")
     }
 
-    /// What goes on however much is stored.
+    /// Requests that go on however much is stored.
     async fn goes_on(&self, round: usize) {
         let a = format!("{PILOTS}/a");
         let reply = self.ask("jane", "GET", &a, &Value::Null).await;
@@ -226,7 +226,7 @@ async fn full_stores_are_served_by_ten_servers_in_a_row() {
     }
 }
 
-/// The limit was lowered below what is stored: nothing is loaded, and everybody is told.
+/// The limit was lowered below what is stored: the server loads nothing, and tells every client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_too_little_memory_for_what_is_stored_lives_and_says_so() {
     let siege = Siege::begin().await;
@@ -257,14 +257,14 @@ async fn a_server_with_too_little_memory_for_what_is_stored_lives_and_says_so() 
     server.signal(nix::sys::signal::Signal::SIGTERM);
     server.ended().await;
 
-    // With as much as it asks for it serves.
+    // The server serves with as much memory as it asks for.
     drop((server, group));
     let raised = Cgroup::with_memory("raised", needed);
     let server = world.start_in(&raised, "store", &[]);
     server.until_ready().await;
     drop(server);
 
-    // Or with what is left.
+    // The server also serves what is left when enough was forgotten.
     let forget = |names: &[String]| {
         let mut args: Vec<String> =
             ["apiserver", "store", "forget", "--even-readable"].map(str::to_owned).into();

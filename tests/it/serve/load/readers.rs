@@ -1,4 +1,4 @@
-//! What those ask for who may read: lists in every form and of every time, long selectors over many
+//! Requests of users who may read: lists in every form and of every time, long selectors over many
 //! objects; and what waits behind a webhook that hangs.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ const FIELDS: usize = 300;
 impl Siege {
     /// Sends a write of each object over one connection, some at a time.
     async fn write_all(&self, request: impl Fn(usize) -> Request<String>) {
-        // Fewer than one user may have at one time.
+        // Fewer requests than one user may have at one time.
         for first in (0..OBJECTS).step_by(20) {
             let requests = (first..first + 20).map(&request).collect();
             for reply in self.client().send_together(requests).await {

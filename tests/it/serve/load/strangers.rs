@@ -1,5 +1,5 @@
-//! What somebody sends whom nobody vouches for: chains, heads, paths; and selectors of those who
-//! may only read.
+//! Requests of unauthenticated clients: certificate chains, heads, paths; and selectors of users
+//! who may only read.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn chains_that_are_expensive_to_judge_stop_nobody() {
     let attack = join_all((0..4).map(async |at| {
         let client = siege.stranger(Some(&maze), ADDRESSES.start + at);
         let request = Request::get("/livez").body(String::new()).unwrap();
-        // It may be turned away in the handshake.
+        // The client may be turned away in the handshake.
         drop(timeout(Duration::from_secs(60), client.send(request)).await);
     }));
     siege.row("expensive chains", attack).await;
@@ -130,7 +130,7 @@ async fn long_selectors_take_little() {
         let attack = async {
             let mut opened = Vec::new();
             let all = async {
-                // As many as one user may begin at one time.
+                // As many watches as one user may begin at one time.
                 for _ in 0..16 {
                     opened.extend(join_all((0..50).map(|_| open())).await);
                 }
@@ -180,7 +180,7 @@ async fn amplified_headers_cost_little() {
     siege.end();
 }
 
-/// Each asks for a path of its own, which is a question to kube-apiserver.
+/// Each request is for a path of its own, which costs a question to kube-apiserver.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_of_strangers_are_not_kept() {
     let siege = Siege::begin().await;

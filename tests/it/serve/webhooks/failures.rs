@@ -74,7 +74,7 @@ async fn bed(hooks: &Hooks) -> Bed {
                     more["clientConfig"] = json!({"caBundle": BASE64_STANDARD.encode(&strange)});
                 }
                 "old" => more["admissionReviewVersions"] = json!(["v1beta1"]),
-                // Nobody listens on the port of a protocol that nobody uses.
+                // No server listens on port 9, whose protocol is out of use.
                 "gone" => more["clientConfig"] = json!({"url": "https://127.0.0.1:9/gone"}),
                 "http" => more["clientConfig"] = json!({"url": "http://127.0.0.1:9/http"}),
                 _ => {}
@@ -146,7 +146,7 @@ async fn a_webhook_that_hangs_holds_nobody_else() {
     assert!(held.iter().all(|code| matches!(code, 500 | 504)), "{held:?}");
 }
 
-/// All are asked, at one time; the first refusal is the answer.
+/// All webhooks are asked, at one time; the first refusal is the answer.
 #[tokio::test]
 async fn validating_webhooks_are_asked_together() {
     let hooks = Hooks::start(|path, _| {

@@ -76,14 +76,14 @@ async fn an_equivalent_rule_is_asked_in_its_own_version() {
     let versions = ["kind", "resource", "requestKind", "requestResource"].map(version);
     assert_eq!(versions, ["v1alpha1", "v1alpha1", "v1beta1", "v1beta1"]);
 
-    // Who writes in that version asks both.
+    // A write in that version asks both webhooks.
     let mut older = pilot("b");
     older["apiVersion"] = json!("navigator.jetstack.io/v1alpha1");
     bed.write("POST", &PILOTS.replace("v1beta1", "v1alpha1"), &older).await;
     assert_eq!((hooks.seen_at("older").len(), hooks.seen_at("exact").len()), (2, 1));
 }
 
-/// A webhook that means what has the label `case` of its path, and has these conditions.
+/// A webhook for objects whose label `case` is its path, with these conditions.
 fn conditional(hooks: &Hooks, path: &str, policy: &str, expressions: &[&str]) -> Value {
     let conditions = expressions.iter().enumerate();
     let conditions: Vec<Value> = conditions
@@ -224,7 +224,7 @@ async fn conditions_see_both_objects_in_the_version_that_the_webhook_is_asked_in
             true,
         ),
         conditional("newer", "object != null && object.apiVersion.endsWith('/v1beta1')", true),
-        // What the mutating webhook made is seen, too.
+        // What the mutating webhook changed is seen, too.
         conditional(
             "changed",
             "object != null && object.metadata.labels.?by == optional.of('changing')",
@@ -255,7 +255,7 @@ async fn conditions_see_both_objects_in_the_version_that_the_webhook_is_asked_in
     );
 }
 
-/// Whoever may write an object cannot keep the server busy with it.
+/// A user who may write an object cannot keep the server busy with conditions.
 #[tokio::test]
 async fn conditions_that_would_take_too_long_are_errors() {
     let hooks = Hooks::start(|_, _| allow()).await;
@@ -302,7 +302,7 @@ async fn configurations_come_and_go_while_the_server_runs() {
     let text = "pilots.navigator.jetstack.io \"a\" is forbidden: not yet ready to handle request";
     assert_eq!(refused, (403, text.to_owned()));
 
-    // Whoever asks early waits.
+    // A request that comes early waits.
     let early = pilot("a");
     let write = bed.write("POST", PILOTS, &early);
     let release = async {

@@ -16,7 +16,7 @@ fn add(path: &str, value: &Value) -> Say {
 #[tokio::test]
 async fn each_sees_what_the_one_before_it_made_in_the_order_of_names() {
     let hooks = Hooks::start(|path, _| match path {
-        // Removes what has a default, and adds what no Pilot has.
+        // The patch removes what has a default, and adds what no Pilot has.
         "one" => patch(&json!([
             {"op": "add", "path": "/metadata/labels", "value": {"one": "1"}},
             {"op": "remove", "path": "/spec/phase"},
@@ -82,10 +82,10 @@ async fn who_wishes_it_is_asked_again_when_a_later_one_changed_the_object() {
     let created = bed.write("POST", PILOTS, &pilot("a")).await;
     assert_eq!(created["metadata"]["labels"], json!({"seen": "2", "later": "1"}));
     let paths: Vec<_> = hooks.seen().iter().map(|seen| seen.path.clone()).collect();
-    // The last one is not asked again: nobody after it changed anything in the first round.
+    // The last webhook is not asked again: no webhook after it changed anything in the first round.
     assert_eq!(paths, ["/once", "/counts", "/later", "/counts"]);
 
-    // Nobody changes anything, so nobody is asked twice.
+    // No webhook changes anything, so none is asked twice.
     let labels = json!({"seen": "2", "later": "1"});
     bed.write("DELETE", &format!("{PILOTS}/a"), &Value::Null).await;
     hooks.forget();
@@ -160,7 +160,7 @@ async fn what_a_webhook_makes_is_checked_like_what_a_client_sends() {
     assert_eq!((code, message.contains(text)), (500, true), "{message}");
 }
 
-/// CVE-2021-25735: whoever judges an update judges it against what it will replace.
+/// CVE-2021-25735: a webhook judges an update against the object that the update will replace.
 #[tokio::test]
 async fn a_patch_that_meets_another_write_is_judged_anew_against_what_that_left() {
     let (open, opened) = watch::channel(false);

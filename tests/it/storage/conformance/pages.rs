@@ -80,7 +80,7 @@ pub(crate) async fn pages_of_one_object_show_one_moment(store: &dyn Storage) {
         request.at = Some(page.revision);
         request.after = page.entries.last().map(|entry| entry.key.clone());
         assert_eq!(page.more, n < 5);
-        // What was shown, and what will be, is gone by the next page.
+        // An object that was shown, and one that will be, is gone by the next page.
         delete(store, &format!("k{n}"), revision).await;
     }
     assert_eq!(seen, ["k0=old", "k1=old", "k2=old", "k3=old", "k4=old", "k5=old"]);

@@ -215,7 +215,7 @@ pub(crate) async fn concurrent_increments_are_all_counted(store: &dyn Storage) {
     assert_eq!(entry.value, bytes("10"));
 }
 
-/// Reads and writes until nobody came between.
+/// Reads and writes until no other write came between.
 async fn increment(store: &dyn Storage) {
     let a = key("ns", "a");
     loop {

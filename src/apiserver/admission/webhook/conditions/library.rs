@@ -1,6 +1,7 @@
 //! The functions that expressions may call: CEL's own, those of strings, and some of Kubernetes'.
 //!
-//! Leaves out `authorizer`, times, and what `docs/admission.md` names: whatever calls those fails.
+//! Leaves out `authorizer`, times, and what `docs/admission.md` names: an expression that calls
+//! those fails.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ use super::{
 /// Memory of a compiled regular expression, and of what it remembers while it runs.
 const PATTERN: usize = 64 * 1024;
 
-/// What it costs to compile a regular expression, and the least that each byte of a text costs.
+/// Price of compiling a regular expression, and the least price of each byte of a text it matches.
 const COMPILE: u64 = 20_000;
 const STATES: u64 = 100;
 
@@ -44,13 +45,13 @@ pub(super) static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// What a function's name begins with, when it is no value.
+/// The namespace in front of a function's name, such as `sets`, which is no value.
 pub(super) fn namespace(part: &IdedExpr) -> Option<&'static str> {
     let Expr::Ident(name) = &part.expr else { return None };
     ["optional", "sets", "strings"].into_iter().find(|namespace| name == namespace)
 }
 
-/// The name of the function here that is called instead, where one pays for itself.
+/// The name of our function that replaces the library's, where ours spends its own price.
 pub(super) fn own(namespace: Option<&str>, function: &str) -> Option<&'static str> {
     match (namespace, function) {
         (None, "matches") => Some(MATCHES),
@@ -61,7 +62,7 @@ pub(super) fn own(namespace: Option<&str>, function: &str) -> Option<&'static st
     }
 }
 
-/// What a call of a function looks at.
+/// How much of its operands a call of a function looks at.
 pub(super) fn price(namespace: Option<&str>, function: &str) -> Price {
     match (namespace, function) {
         (
@@ -78,7 +79,7 @@ pub(super) fn price(namespace: Option<&str>, function: &str) -> Price {
     }
 }
 
-/// Adds the functions that need to know what is left, or what is compiled already.
+/// Adds the functions that need the meter, or the patterns that are compiled already.
 pub(super) fn add_to(
     context: &mut Context<'_, '_>,
     meter: &Arc<Meter>,
@@ -92,7 +93,7 @@ pub(super) fn add_to(
         let meter = Arc::clone(meter);
         meter::add(context, name, move |call| {
             let (list, others) = two::<CelList<'_>>(call)?;
-            // Each item is compared with each other one, and perhaps the other way round, too.
+            // Each item of one list is compared with each of the other, perhaps both ways round.
             let turns = meter::units(2 * others.inner().len());
             meter.spend(meter::weigh(list, meter.left()).saturating_mul(turns))?;
             Ok(CowVal::owned(CelBool::from(holds(list, others))))
@@ -115,7 +116,7 @@ pub(super) fn add_to(
     })
 }
 
-/// The two operands of a call, the one in front among them.
+/// The two operands of a call; the receiver of a method call is the first of them.
 fn two<'a, 'v, T: FromVal<'a, 'v>>(
     call: &'a FunctionContext<'_, 'v>,
 ) -> Result<(&'a T, &'a T), ExecutionError> {
@@ -161,7 +162,7 @@ fn ascii(pattern: &str) -> String {
     plain
 }
 
-/// In sets, the order and what is there twice count for nothing.
+/// In sets, order and duplicates count for nothing.
 fn contains(list: &CelList<'_>, others: &CelList<'_>) -> bool {
     others.inner().iter().all(|item| has(list, item.as_ref()))
 }

@@ -1,11 +1,13 @@
 //! What an evaluation may cost.
 //!
-//! Expressions come from administrators, but the objects that they go through from anybody. Whatever
-//! takes longer the larger a value is pays for that value first, and every turn of a loop pays, too:
-//! see `priced`, which puts the calls of these functions into expressions. Once nothing is left, no
-//! loop turns any more, so what remains is a step for each part of the expression.
+//! Expressions come from administrators, but the objects that they go through from any client. A
+//! function that takes longer the larger a value is pays for that value first, and every turn of a
+//! loop pays, too: see `priced`, which puts the calls of these functions into expressions. Once the
+//! budget is spent, no loop turns any more, so what remains is a step for each part of the
+//! expression.
 //!
-//! A unit is a byte of text or so. All of [`BUDGET`] takes about a tenth of a second, and its memory.
+//! A unit is about a byte of text. All of [`BUDGET`] takes about a tenth of a second. The budget
+//! bounds memory, too, since copies pay for what they copy.
 
 use std::sync::{
     Arc,
@@ -23,31 +25,31 @@ use cel::{
 /// What all conditions of a webhook may cost together, for one request.
 pub(super) const BUDGET: u64 = 20_000_000;
 
-/// One value, one turn of a loop.
+/// Price of one value, or of one turn of a loop.
 const STEP: u64 = 32;
 
 /// No list is as long.
 const LARGEST_INDEX: f64 = 1e15;
 
-/// Names that nobody can write in an expression.
+/// Names that CEL's grammar lets no author write in an expression.
 pub(super) const TURN: &str = "@turn";
 pub(super) const INDEX: &str = "@index";
 
-/// What of a value has to be looked at.
+/// How much of a value a function looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Price {
     /// All that it holds.
     Whole,
-    /// All of a list, and nothing of a map: something is looked for in it.
+    /// All of a list, whose items are searched, and nothing of a map, which is looked up by key.
     Search,
-    /// Nothing of a list or a map.
+    /// All of a text, and nothing of a list or a map.
     Text,
-    /// The same, and each character may become a text.
+    /// All of a value many times over: each character of a text may become a text of its own.
     Pieces,
-    /// All of an optional value, and nothing of others: a field of it is copied, where fields of
-    /// others are shown.
+    /// All of an optional value, whose field is copied, and nothing of other values, whose fields
+    /// are borrowed.
     Held,
-    /// All, once for each part of another value that may be as large.
+    /// All of the value, once for each part of another value that may be as large.
     Squared,
 }
 
@@ -81,7 +83,7 @@ impl Price {
     }
 }
 
-/// What is left.
+/// The units that are left of the budget.
 #[derive(Debug)]
 pub(super) struct Meter(AtomicU64);
 
@@ -96,7 +98,7 @@ impl Meter {
         if left == 0 { Err(over()) } else { Ok(()) }
     }
 
-    /// Is there nothing left? What came out then is no answer.
+    /// Is the budget spent? Then the outcome of the evaluation is no answer.
     pub(super) fn is_spent(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
@@ -124,7 +126,7 @@ impl Meter {
         add(context, INDEX, move |call| {
             let value = call.args.pop().ok_or(ExecutionError::MissingArgumentOrTarget)?;
             meter.spend(Price::Whole.of(value.as_ref(), meter.left()))?;
-            // The error of another number would hold a copy of the list.
+            // The library's error for any other number would hold a copy of the list.
             let fits = |number: f64| number.fract() == 0.0 && number.abs() < LARGEST_INDEX;
             if value.downcast_ref::<CelDouble>().is_some_and(|number| !fits(*number.inner())) {
                 return Err(ExecutionError::function_error("_[_]", "no index is such a number"));
@@ -158,7 +160,7 @@ pub(super) fn add(
     context.add_function(name, function).map_err(|error| error.to_string())
 }
 
-/// Of so many bytes, or of so many turns of one unit.
+/// The price of so many bytes, or of so many turns at one unit each.
 pub(super) fn units(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
@@ -167,8 +169,8 @@ fn is_container(value: &dyn Val) -> bool {
     value.downcast_ref::<CelList<'_>>().is_some() || value.downcast_ref::<CelMap<'_>>().is_some()
 }
 
-/// What a value holds, about; what is heavier than `most` may be found lighter than it is, but not
-/// lighter than that.
+/// About how many units a value weighs. A value heavier than `most` may be found lighter than it
+/// is, but not lighter than `most`.
 pub(super) fn weigh(value: &dyn Val, most: u64) -> u64 {
     let mut weight = STEP;
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {

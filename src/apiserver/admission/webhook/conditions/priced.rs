@@ -1,7 +1,8 @@
 //! Puts prices into an expression: calls of the functions of `meter`.
 //!
-//! Free is what takes the same time whatever the values are: names, fields, logic, keys and indices
-//! that were written down. All else pays for what it looks at or copies, before or after it does.
+//! Operations that take the same time whatever the values are cost nothing: names, fields, logic,
+//! and keys and indices that are literals. All others pay for the values that they look at or copy,
+//! before or after they do.
 
 use std::collections::BTreeSet;
 
@@ -22,18 +23,18 @@ use super::{
     meter::{self, Price},
 };
 
-/// Deepest nesting of an expression, and of its loops. Each level takes stack while it is evaluated.
+/// Deepest nesting of an expression, and of its loops. Each level takes stack when evaluated.
 const DEEPEST: usize = 32;
 const DEEPEST_LOOPS: u32 = 6;
 
 /// What is known of an expression before it is evaluated.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
-    /// Names that it uses, those of its loops among them.
+    /// Names that the expression uses, those of its loops among them.
     pub(super) names: BTreeSet<String>,
-    /// Regular expressions that are written down in it.
+    /// Regular expressions that are literals in the expression.
     pub(super) patterns: BTreeSet<String>,
-    /// Loops in loops.
+    /// How deep its loops are nested.
     pub(super) nesting: u32,
 }
 
@@ -68,7 +69,7 @@ impl Pricing {
             }
             Expr::Call(call) => {
                 self.call(call)?;
-                // It copies what it finds.
+                // The call copies the value that it finds.
                 if matches!(call.func_name.as_str(), OPT_INDEX | OPT_SELECT) {
                     charge(expression, Price::Whole);
                 }
@@ -115,10 +116,10 @@ impl Pricing {
                     wrap(index, meter::INDEX);
                 }
             }
-            // How loops count and collect: the library knows them by their form.
+            // How loops count and collect: the library knows these calls by their form.
             (ADD, [left, _]) if is_own_name(left) => {}
-            // What is heavier than the other side is not looked through, and with a scalar no list
-            // and no map is looked into.
+            // A comparison goes no further than the smaller side, so one side pays for both.
+            // Compared with a literal, no list and no map is looked into.
             (EQUALS | NOT_EQUALS, [left, right]) => {
                 charge(left, if is_literal(right) { Price::Text } else { Price::Whole });
             }
@@ -132,7 +133,7 @@ impl Pricing {
                 operands,
             ) => operands.iter_mut().for_each(|operand| charge(operand, Price::Whole)),
             (name, operands) => {
-                // Of these the library here pays for itself.
+                // Our functions in `library` spend their price themselves.
                 if let Some(own) = library::own(namespace, name) {
                     if let [.., pattern] = operands
                         && let Expr::Literal(LiteralValue::String(pattern)) = &pattern.expr
@@ -167,7 +168,7 @@ impl Pricing {
             result,
         } = comprehension;
         self.visit(iter_range)?;
-        // Each item is copied.
+        // The loop copies each item.
         charge(iter_range, Price::Whole);
         self.visit(accu_init)?;
         if !matches!(accu_init.expr, Expr::List(_)) {
@@ -179,7 +180,8 @@ impl Pricing {
         self.loops += 1;
         self.known.nesting = self.known.nesting.max(self.loops);
         self.visit(loop_cond)?;
-        // The steps of `all` and `exists` may fail and the loop goes on, its condition may not.
+        // After an error of a step, `all` and `exists` go on; an error of the loop's condition ends
+        // the loop.
         if !is_literal(loop_cond) {
             let turn = call(meter::TURN, Vec::new());
             let condition = std::mem::take(loop_cond);
@@ -194,14 +196,14 @@ impl Pricing {
     }
 }
 
-/// Makes a part pay for its value. What is written down is no heavier than the expression.
+/// Makes a part pay for its value. A literal is free: it is no heavier than the expression.
 fn charge(part: &mut IdedExpr, price: Price) {
     if !is_literal(part) && !is_own_name(part) {
         wrap(part, price.function());
     }
 }
 
-/// Makes a part pay for a field of it. Fields of fields are parts of what was paid for.
+/// Makes a part pay for a field that is read from it. Fields of that field were paid for, too.
 fn hold(part: &mut IdedExpr) {
     if !matches!(part.expr, Expr::Select(_)) {
         charge(part, Price::Held);

@@ -26,10 +26,10 @@ const LONGEST_ERROR: usize = 1024;
 
 pub(super) struct Program {
     expression: IdedExpr,
-    /// Names that it uses.
+    /// Names that the expression uses.
     pub(super) names: BTreeSet<String>,
     pub(super) patterns: Patterns,
-    /// Loops in loops.
+    /// How deep its loops are nested.
     pub(super) nesting: u32,
 }
 
@@ -58,7 +58,7 @@ impl Program {
         Ok(Self { expression, names, patterns, nesting })
     }
 
-    /// The context has the variables and what `meter` and `library` add.
+    /// `context` has the variables, and the functions that `meter` and `library` add.
     pub(super) fn evaluate(
         &self,
         context: &Context<'_, '_>,
@@ -72,7 +72,7 @@ impl Program {
         };
         let outcome = catch_unwind(AssertUnwindSafe(evaluate));
         let outcome = outcome.unwrap_or_else(|_| Err("the evaluation panicked".to_owned()));
-        // Logic may have gone on without what was too expensive.
+        // `&&` and `||` may have gone on without the operand that was too expensive.
         if meter.is_spent() { Err(super::OVER.to_owned()) } else { outcome }
     }
 }
@@ -92,7 +92,7 @@ fn brief(text: &dyn fmt::Display) -> String {
     }
 
     let mut brief = Brief(String::new());
-    // Whoever writes stops as soon as there is no more room.
+    // `write!` stops at the first error: as soon as there is no more room.
     if write!(brief, "{text}").is_err() {
         brief.0.push('…');
     }

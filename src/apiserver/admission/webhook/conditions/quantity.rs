@@ -16,7 +16,7 @@ static TYPE: Type = Type::new_unspecified_type("kubernetes.Quantity");
 
 const UNIT: i128 = 1_000_000_000;
 
-/// In billionths.
+/// A quantity, in billionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quantity(i128);
 

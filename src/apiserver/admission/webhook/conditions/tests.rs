@@ -216,7 +216,7 @@ fn a_large_object_is_gone_through_once_or_so_and_not_more() {
         ("object.text.matches('[01]*1[01]{400}$')", None),
         ("object.list.exists(x, x.matches(x + '[a-z]{300}'))", None),
         ("sets.contains(object.list, object.list)", None),
-        // What is too expensive has no answer, whatever else would decide.
+        // An expression that was too expensive has no answer, even if an operand would decide.
         ("true || object.list.exists(x, object.list.exists(y, false))", Some(true)),
         ("object.list.exists(x, object.list.exists(y, false)) || true", None),
     ] {
@@ -228,7 +228,7 @@ fn a_large_object_is_gone_through_once_or_so_and_not_more() {
             assert!(error.ends_with(OVER), "{expression}: {error}");
         }
     }
-    // A hundred times less, but for machines that are busy; without bounds it were hours.
+    // An idle machine takes a hundredth of this; without bounds it would take hours.
     assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", begun.elapsed());
 }
 
@@ -288,14 +288,14 @@ fn what_is_nested_deeply_is_refused_before_it_takes_the_stack() {
         }
         evaluated
     };
-    // Half of what a thread of the server has.
+    // Half the stack of a server's thread.
     let found = thread::scope(|scope| {
         let small = thread::Builder::new().stack_size(1024 * 1024);
         let found = small.spawn_scoped(scope, || shapes.each_ref().map(deepest)).unwrap();
         found.join().unwrap()
     });
     assert_eq!(found, [6, 6, 30, 30, 30, 31, 30, 30, 15]);
-    // A row is no nesting.
+    // A row of operands is no nesting.
     let row = vec!["object.missing == 1"; 500].join(" || ");
     let seen = Seen { object: Some("{}"), old: None, request: "{}" };
     let error = conditions(&[&row]).judge(seen).holds.unwrap_err();

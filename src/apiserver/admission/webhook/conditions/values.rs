@@ -1,6 +1,7 @@
 //! JSON texts as values of CEL.
 //!
-//! They are read straight from their text, so there is no second tree, and plain strings stay in it.
+//! Values are read straight from the text, so there is no second tree, and plain strings are
+//! borrowed from it.
 
 use std::{borrow::Cow, collections::HashMap, fmt};
 
@@ -48,7 +49,7 @@ impl<'v> Visitor<'v> for Any {
         Ok(Box::new(CelInt::from(value)))
     }
 
-    /// What is no `int` is a `double`, as apimachinery reads it.
+    /// A number that is no `int` is a `double`, as apimachinery reads it.
     #[expect(clippy::cast_precision_loss, reason = "upstream loses it, too")]
     fn visit_u64<E>(self, value: u64) -> Result<Owned<'v>, E> {
         Ok(match i64::try_from(value) {

@@ -21,7 +21,7 @@ impl Running {
     pub(in super::super) fn decommission(&self, ctx: &Context, mut node: Box<Node>) {
         let context = ctx.clone();
         self.follow(ctx, "decommission", async move {
-            // Whether they have room is decided by what they say now.
+            // The peers' latest reports decide whether they have room for the data.
             context.refresh_peers(&mut node).await;
             let driver = context.driver.clone();
             let asked = async move { timeout(LIMIT, driver.decommission(&node)).await };
@@ -41,13 +41,13 @@ impl Running {
     }
 }
 
-/// What the database said when it was asked to leave; `wanted`: it still is.
+/// What the database said when it was asked to leave; `wanted`: the decommission is still wanted.
 pub(in super::super) fn decommission_answered(
     facts: &mut Facts,
     wanted: bool,
     result: Result<DecommissionState, driver::Error>,
 ) -> Event {
-    // Why it goes on although it is no longer wanted stays said.
+    // Why a decommission goes on although it is no longer wanted stays in the report.
     if wanted {
         facts.refused = None;
     }
@@ -59,7 +59,8 @@ pub(in super::super) fn decommission_answered(
         Ok(DecommissionState::Done) => Event::DecommissionDone,
         Ok(DecommissionState::Refused(why)) => {
             warn!(why, "Decommission is refused");
-            // Whoever helps it leave goes by its progress.
+            // The leading pilot helps a node to leave while it reports progress; a refused one
+            // reports none.
             facts.decommission = None;
             facts.refused = Some(why);
             Event::DecommissionRefused
@@ -73,7 +74,7 @@ pub(in super::super) fn decommission_answered(
     }
 }
 
-/// And when it was asked to stay.
+/// What the database said when it was asked to stay.
 pub(in super::super) fn cancel_answered(
     facts: &mut Facts,
     result: Result<(), driver::Error>,

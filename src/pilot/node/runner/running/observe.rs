@@ -22,14 +22,15 @@ use crate::{
     },
 };
 
-/// Between two questions, until it serves and then.
+/// Pause between two questions, until the database serves and from then on.
 const OBSERVE_STARTING: Duration = Duration::from_secs(1);
 const OBSERVE_SERVING: Duration = Duration::from_secs(5);
-/// Answers in a row that say so, after which what a start needs is not needed: half a minute.
+/// Answers in a row that say that the database serves, before memory that only a start needs is
+/// given back: half a minute.
 const SETTLED: u32 = 6;
 /// A database that takes longer to say how it is does not answer.
 const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
-/// How long one that did not answer may take to answer in another way.
+/// How long a database that did not say how it is may take to answer in another way.
 const SECOND_OPINION: Duration = Duration::from_secs(2);
 /// Between two looks at the peers.
 const PEERS_EVERY: Duration = Duration::from_secs(30);
@@ -54,7 +55,7 @@ pub(super) async fn observe(ctx: Context, pid: i32, mut marked: Option<String>) 
         let serving = result.as_ref().is_ok_and(|observation| observation.serving);
         served = if serving { served.saturating_add(1) } else { 0 };
         if served == SETTLED {
-            // Nothing much happens for long now.
+            // Once the database serves, the pilot does little for long.
             if let Err(error) = release_program() {
                 debug!(%error, "Memory of the start cannot be given back");
             }
@@ -78,8 +79,8 @@ pub(super) async fn watch_peers(cluster: Cluster, pilot: Pilot, messages: mpsc::
     }
 }
 
-/// The first time that a node serves, and whenever its id changed, it is written down whose it is:
-/// on its disk, and then by the report in the API. A volume that hangs is not waited for.
+/// Writes down a node's identity the first time that it serves or has joined, and whenever its id
+/// changed: on its disk, and then by the report in the API. Does not wait for a volume that hangs.
 async fn establish_identity(
     observation: &mut Observation,
     marked: Option<&String>,

@@ -1,4 +1,5 @@
-//! Lets a running database do the work on its data that a person asks for by annotations of its Pilot.
+//! Lets a running database do the work on its data that a person asks for by annotations of its
+//! Pilot.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tracing::warn;
 use super::Context;
 use crate::{error::chain, pilot::kube::intent};
 
-/// Between two looks at whether there is any, and whether it is the node's turn.
+/// Pause between two looks whether such work is asked for, and whether it is the node's turn.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) async fn keep_up(ctx: Context, intent: intent::Receiver) {
@@ -17,12 +18,12 @@ pub(super) async fn keep_up(ctx: Context, intent: intent::Receiver) {
         sleep(LOOK_EVERY).await;
         let pilot = intent.borrow().as_ref().map(|intent| intent.pilot.clone());
         let Some(pilot) = pilot.filter(|pilot| ctx.driver.wants_upkeep(pilot)) else { continue };
-        // Whose turn it is, only the others can say.
+        // The peers' reports decide whose turn it is.
         let Some(peers) = ctx.peers(&pilot).await else { continue };
         let node = ctx.node(&pilot, &peers, false);
         if let Err(error) = ctx.driver.upkeep(&node).await {
             let error = chain(&error).to_string();
-            // Said once; it is tried again.
+            // A failure is logged once; the work is tried again.
             if last != error {
                 warn!(error, "What was asked for on the node's data is not done yet");
                 last = error;

@@ -1,8 +1,8 @@
 //! Programs that come before the database: run one by one, to their end.
 //!
-//! Owns their limit and what is said of one that failed. The machine asks for the next round
-//! only after the last one was answered, so two never run at once; a cancelled one is ended
-//! before it is answered.
+//! Owns the programs' time limit and what is said of one that failed. The machine asks for the next
+//! round only after the last round was answered, so two programs never run at once; a cancelled
+//! program is ended before its round is answered.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::{
 
 /// A download on a slow line takes minutes; more is a hang.
 const LIMIT: Duration = Duration::from_secs(600);
-/// What a condition can hold of a program's last lines, beside what was tried.
+/// Bytes of a program's last lines that a condition can hold beside what was tried.
 const TOLD: usize = 800;
 
 /// Why the preparation is not done.
@@ -47,7 +47,7 @@ impl Starting {
         self.programs = CancellationToken::new();
         let (ctx, cancelled) = (ctx.clone(), self.programs.clone());
         let tasks = ctx.rt.tasks().clone();
-        // Never dropped half-way: it ends when its programs have ended.
+        // The task is never dropped half-way: it ends when its programs have ended.
         tasks.spawn("prepare", async move {
             let Context { driver, volume, supervisor, settings, .. } = &ctx;
             let tell = async |detail: &mut Parts| {

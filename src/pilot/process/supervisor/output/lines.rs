@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Lines that are remembered, the bound of `status.lastTermination.logTail`.
 const LINES: usize = 20;
-/// Bytes of them, likewise.
+/// Bytes of these lines, likewise.
 const BYTES: usize = 4096;
 
 /// A ring of lines. A line longer than all that is kept is cut at its start.
@@ -66,7 +66,7 @@ impl Lines {
     }
 }
 
-/// No line is remembered longer than what is told of all of them.
+/// No single line is longer than the bound of all lines together.
 fn cut(line: String) -> String {
     if line.len() > BYTES { end_of(&line, BYTES) } else { line }
 }
@@ -84,7 +84,7 @@ fn end_of(line: &str, length: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Read at once.
+    /// Bytes that a thread reads at once.
     const CHUNK: usize = 16 * 1024;
 
     fn of(text: &str) -> Vec<String> {

@@ -1,15 +1,15 @@
 //! The way of one stream's bytes: out as they are, or line by line as records.
 //!
-//! Holds the beginning of a line at most, and at most [`CHUNK`] of it: what is longer becomes
-//! several records. Writes whole records only, each to its end, so it holds none back either. While
-//! nothing comes it has no buffer.
+//! Holds the beginning of a line at most, and at most [`CHUNK`] of it: a longer line becomes
+//! several records. Writes whole records only, each to its end, so no record is held back either.
+//! While no output comes, the passage has no buffer.
 
 use std::{fs::File, io::Write, ops::Range};
 
 use crate::runtime::log::{self, RecordHead, Stream};
 
-/// Read at once, and the most that a record holds. One page more than a pipe holds by default
-/// would not be read faster.
+/// Bytes that are read at once, and the most that a record holds. Reading more than the default
+/// size of a pipe would not be faster.
 pub(super) const CHUNK: usize = 16 * 1024;
 
 pub(super) struct Passage {
@@ -29,18 +29,18 @@ impl Passage {
         Self { stream, to, head, buffer: Vec::new(), held: 0, out: String::new() }
     }
 
-    /// Has it anything to [`close`](Self::close)?
+    /// Is there a buffer to [`close`](Self::close)?
     pub(super) fn is_open(&self) -> bool {
         !self.buffer.is_empty()
     }
 
-    /// Where to read to. It is never empty.
+    /// The part of the buffer to read into. It is never empty.
     pub(super) fn room(&mut self) -> &mut [u8] {
         self.buffer.resize(CHUNK, 0);
         &mut self.buffer[self.held..]
     }
 
-    /// What was read last, when that were so many bytes.
+    /// The last `length` bytes that were read.
     pub(super) fn added(&self, length: usize) -> &[u8] {
         &self.buffer[self.held..self.held + length]
     }
@@ -49,7 +49,7 @@ impl Passage {
     pub(super) fn pass(&mut self, length: usize) {
         if self.head.is_none() || self.to.is_none() {
             if let Some(to) = &mut self.to {
-                // A reader that is gone must not end the database: go on without.
+                // A log reader that is gone must not end the database: go on without one.
                 drop(to.write_all(&self.buffer[..length]));
             }
             return;
@@ -94,17 +94,17 @@ impl Passage {
             && !self.out.is_empty()
         {
             let _turn = log::turn(self.stream);
-            // As above.
+            // A log reader that is gone changes nothing here either.
             drop(to.write_all(self.out.as_bytes()));
         }
         self.out.clear();
     }
 }
 
-/// How much of a piece can be told without its rest: not the first bytes of a character.
+/// How much of a piece can be passed on without the rest: not the first bytes of a character.
 fn whole(piece: &[u8]) -> usize {
     let last = piece.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
-    // Only what stands at the very end may go on, and only when more bytes could make it valid.
+    // Only bytes at the very end may go on, and only when more bytes could make them valid.
     match std::str::from_utf8(&piece[piece.len() - last.len()..]) {
         Err(error) if error.error_len().is_none() => piece.len() - last.len(),
         _ => piece.len(),
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(records.len(), 4, "three bytes each");
         assert!(records.iter().all(|record| record["record"].as_str().unwrap().len() <= CHUNK));
         assert_eq!(joined(&records), long);
-        // What is none is no reason to wait.
+        // Invalid bytes that no further byte can complete are no reason to wait.
         let odd = [b"\xe2\x82".repeat(CHUNK), vec![0xe2; CHUNK + 1], b"\n".to_vec()].concat();
         assert_eq!(joined(&passed(&[(&odd, false)])), String::from_utf8_lossy(&odd));
     }
