@@ -13,7 +13,7 @@ use std::{
 use navigator::{
     api::{
         decode,
-        kind::{Kind, Version},
+        kind::{ServedKind, ServedVersion},
     },
     database, databases,
 };
@@ -59,13 +59,13 @@ fn timed<T>(mut run: impl FnMut() -> T) -> (Duration, Duration) {
 }
 
 fn main() {
-    let kind: &dyn Kind = database::scheme(databases::ALL)
+    let kind: &dyn ServedKind = database::scheme(databases::ALL)
         .by_plural("cassandraclusters")
         .expect("the kind is served");
     let bytes = serde_json::to_vec(&largest()).expect("JSON");
     let body = decode::json(&bytes).expect("a valid body");
-    let hub = kind.decode(Version::V1beta1, body.clone(), None).expect("a valid object").hub;
-    let shown = kind.encode(Version::V1alpha1, &hub);
+    let hub = kind.decode(ServedVersion::V1beta1, body.clone(), None).expect("a valid object").hub;
+    let shown = kind.encode(ServedVersion::V1alpha1, &hub);
     let older = decode::json(&serde_json::to_vec(&shown).expect("JSON")).expect("a valid body");
     assert!(bytes.len() <= 1024 * 1024, "{} bytes do not fit the store", bytes.len());
 
@@ -77,18 +77,18 @@ fn main() {
     row("parse JSON, find duplicates", timed(|| decode::json(&bytes)));
     row(
         "decode v1beta1, strict",
-        timed(|| kind.decode(Version::V1beta1, body.clone(), Some(&hub))),
+        timed(|| kind.decode(ServedVersion::V1beta1, body.clone(), Some(&hub))),
     );
     row(
         "decode v1alpha1, strict, lift",
-        timed(|| kind.decode(Version::V1alpha1, older.clone(), Some(&hub))),
+        timed(|| kind.decode(ServedVersion::V1alpha1, older.clone(), Some(&hub))),
     );
     row(
         "decode v1alpha1, surplus from annotation",
-        timed(|| kind.decode(Version::V1alpha1, older.clone(), None)),
+        timed(|| kind.decode(ServedVersion::V1alpha1, older.clone(), None)),
     );
     row("read stored", timed(|| kind.decode_stored(hub.clone())));
-    row("show v1beta1", timed(|| kind.encode(Version::V1beta1, &hub)));
-    row("show v1alpha1, project", timed(|| kind.encode(Version::V1alpha1, &hub)));
+    row("show v1beta1", timed(|| kind.encode(ServedVersion::V1beta1, &hub)));
+    row("show v1alpha1, project", timed(|| kind.encode(ServedVersion::V1alpha1, &hub)));
     row("serialise", timed(|| serde_json::to_vec(&hub)));
 }

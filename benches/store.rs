@@ -21,9 +21,9 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, future::join_all};
 use navigator::apiserver::storage::{
-    Event, PageRequest, Revision, Storage,
-    embedded::{Embedded, History},
-    etcd::{Config, Etcd},
+    PageRequest, Revision, Storage, StoreEvent,
+    embedded::{EmbeddedStore, HistoryLimits},
+    etcd::{Config, EtcdStore},
 };
 
 use self::keys::{key, pilots};
@@ -33,8 +33,8 @@ const RUNS: usize = 301;
 const VALUE: usize = 2_000;
 const OBJECTS: usize = 1_000;
 
-async fn open(path: &Path) -> Embedded {
-    Embedded::open(path, History::default()).await.unwrap()
+async fn open(path: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(path, HistoryLimits::default()).await.unwrap()
 }
 
 fn main() {
@@ -45,7 +45,7 @@ fn main() {
         let server = etcd_server::Server::start_with(&[]);
         let endpoints = vec![server.url().to_owned()];
         let config = Config { endpoints, prefix: "/bench".to_owned(), tls: None };
-        let etcd = Etcd::connect(&config).await.unwrap();
+        let etcd = EtcdStore::connect(&config).await.unwrap();
         while etcd.current_revision().await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -101,7 +101,7 @@ async fn measure(store: &dyn Storage) -> Vec<(&'static str, Duration)> {
 async fn until(events: &mut navigator::apiserver::storage::WatchStream, revision: Revision) {
     loop {
         match events.next().await.unwrap().unwrap() {
-            Event::Put { entry, .. } if entry.revision == revision => return,
+            StoreEvent::Put { entry, .. } if entry.revision == revision => return,
             _ => {}
         }
     }

@@ -42,23 +42,23 @@ use crate::{
     api::scheme::Scheme,
     runtime::{
         build,
-        catalogue::{Described, described},
-        process::Process,
+        catalogue::{MetricDescription, described},
+        process::ProcessMetrics,
     },
 };
 
 /// What the API server tells Prometheus.
-pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<Described> {
+pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<MetricDescription> {
     let mut collectors = metrics::Metrics::new().collectors();
     collectors.extend(storage::timed::StoreMetrics::new().of_etcd().collectors());
     collectors.extend(health::collectors());
-    collectors.push(Box::new(handlers::objects::Objects::new(Vec::new())));
+    collectors.push(Box::new(handlers::objects::CacheMetrics::new(Vec::new())));
     collectors.extend(admission::webhook::AdmissionMetrics::new().collectors());
     collectors.push(build::collector());
-    collectors.push(Box::new(Process::new()));
-    collectors.push(Box::new(account::Figures::default()));
-    let capacity = capacity::Capacity::new(capacity::Bounds::own());
-    collectors.push(Box::new(capacity::Figures::new(capacity)));
+    collectors.push(Box::new(ProcessMetrics::new()));
+    collectors.push(Box::new(account::MemoryAccountMetrics::default()));
+    let capacity = capacity::Capacity::new(capacity::CapacityBounds::own());
+    collectors.push(Box::new(capacity::CapacityMetrics::new(capacity)));
     let mut all = handlers::metrics::catalogue(scheme);
     all.extend(described(&collectors));
     all

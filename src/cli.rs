@@ -15,7 +15,7 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{database::Databases, error::exit};
+use crate::{database::DatabaseList, error::exit};
 
 /// Runs databases on Kubernetes.
 #[derive(Debug, Parser)]
@@ -39,17 +39,17 @@ enum Applet {
 }
 
 /// What a command line asks for.
-enum Asked {
+enum Invocation {
     Applet(Applet),
     /// The pilot of a database.
-    Database(pilot::Chosen),
+    Database(pilot::DatabasePilot),
 }
 
 /// Runs the applet that `argv` names and returns what the process shall end with.
 ///
 /// The first argument's file name is looked up exactly (see [`applet`]); any other name leaves
 /// the choice to the first subcommand. Each of `databases` is a subcommand of `pilot`.
-pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> ExitCode {
+pub fn main(argv: impl IntoIterator<Item = OsString>, databases: DatabaseList) -> ExitCode {
     let asked = match parse(argv.into_iter().collect(), databases) {
         Ok(asked) => asked,
         Err(error) => {
@@ -60,8 +60,8 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
         }
     };
     let code = match asked {
-        Asked::Database(database) => pilot::run(database.into(), databases),
-        Asked::Applet(applet) => match applet {
+        Invocation::Database(database) => pilot::run(database.into(), databases),
+        Invocation::Applet(applet) => match applet {
             Applet::Controller(args) => controller::run(*args, databases),
             Applet::Apiserver(args) => apiserver::run(*args, databases),
             Applet::Manifest(args) => manifest::run(args, databases),
@@ -75,24 +75,24 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: Databases) -> E
     ExitCode::from(code)
 }
 
-fn parse(argv: Vec<OsString>, databases: Databases) -> Result<Asked, clap::Error> {
+fn parse(argv: Vec<OsString>, databases: DatabaseList) -> Result<Invocation, clap::Error> {
     let mut command = command(databases);
     let names: Vec<_> = databases.iter().map(|database| database.pilot.names.word).collect();
     let matches = command.try_get_matches_from_mut(applet::resolve(argv, &names))?;
     if let Some((PILOT, pilot)) = matches.subcommand()
         && let Some(database) = pilot::database(pilot, databases)
     {
-        return database.map(Asked::Database).map_err(|error| error.format(&mut command));
+        return database.map(Invocation::Database).map_err(|error| error.format(&mut command));
     }
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    Ok(Asked::Applet(cli.applet))
+    Ok(Invocation::Applet(cli.applet))
 }
 
 const PILOT: &str = "pilot";
 const PLUGIN: &str = "plugin";
 
 /// The whole command line, as clap knows it.
-pub fn command(databases: Databases) -> clap::Command {
+pub fn command(databases: DatabaseList) -> clap::Command {
     Cli::command().mut_subcommand(PILOT, |pilot| pilot::with(pilot, databases))
 }
 

@@ -48,28 +48,29 @@ use tokio::{
 use tracing::{error, info, warn};
 
 pub use self::{
-    cluster::Runs,
+    cluster::ManagedClusterKind,
     desired::{
-        Desired, Existing, ManagedDatabase, NodeLabel, Reach, Reports, Secured, Service, Settings,
+        ClusterService, DesiredCluster, ExistingPool, ManagedDatabase, NodeLabel, NodeReport,
+        ObjectSettings, SecuredCondition, ServiceExposure,
     },
-    seen::{Seen, SeenCluster, SeenPilot, Source},
+    seen::{CachedCluster, CachedPilot, FleetSnapshot, SnapshotSource},
 };
 use self::{
-    context::Context,
-    events::Events,
-    heard::Heard,
+    context::ControllerContext,
+    events::ClusterEventPublisher,
+    heard::HeartbeatTracker,
     metrics::Metrics,
-    queue::{Key, Outcome, Queue},
-    stores::Stores,
+    queue::{ClusterKey, ReconcileOutcome, WorkQueue},
+    stores::ObjectCaches,
 };
 use crate::{
     api::{names, v1beta1},
     error::chain,
     runtime::{
         Runtime, Shutdown, admin, build,
-        catalogue::{Described, described},
+        catalogue::{MetricDescription, described},
         deadline::bounded,
-        leader::{self, Claim, Elector, KubernetesLease},
+        leader::{self, KubernetesLease, LeaderClaim, LeaderElector},
     },
 };
 
@@ -94,7 +95,7 @@ pub struct Config {
     /// Address of metrics, health and the status page.
     pub admin: SocketAddr,
     /// Who may read the status page.
-    pub page: page::Readers,
+    pub page: page::PageAccess,
     /// Identity of this process as lease holder and in events: pod name and a random part.
     pub identity: String,
 }
@@ -141,7 +142,7 @@ pub async fn run(
     runtime: Runtime,
 ) -> Result<(), Error> {
     let client = bounded(client, REQUEST);
-    let queue = Queue::default();
+    let queue = WorkQueue::default();
     let metrics = Metrics::register(runtime.metrics());
     let address = config.admin;
     let listener =
@@ -160,10 +161,10 @@ pub async fn run(
         store_id = started(&client, &config, &runtime) => store_id,
         () = shutdown.triggered() => return Ok(()),
     };
-    let heard = Heard::default();
+    let heard = HeartbeatTracker::default();
     let namespace = config.namespace.clone();
     let stores =
-        Stores::start(&databases, &runtime, client.clone(), namespace, queue.clone(), &heard);
+        ObjectCaches::start(&databases, &runtime, client.clone(), namespace, queue.clone(), &heard);
     tokio::select! {
         () = stores.filled() => {}
         () = shutdown.triggered() => return Ok(()),
@@ -174,22 +175,22 @@ pub async fn run(
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
-    let (lead, mut claim) = watch::channel(Claim::Waiting);
+    let (lead, mut claim) = watch::channel(LeaderClaim::Waiting);
     if config.leader_elect {
-        let election = leader::Config {
+        let election = leader::ElectionConfig {
             lease_duration: config.lease_duration,
             renew_deadline: config.renew_deadline,
             retry_period: config.retry_period,
-            ..leader::Config::new(config.identity.clone())
+            ..leader::ElectionConfig::new(config.identity.clone())
         };
         let lease = names::CONTROLLER.to_owned();
         let lease = KubernetesLease::new(client.clone(), &config.install_namespace, lease);
-        let mut elector = Elector::new(lease, election);
+        let mut elector = LeaderElector::new(lease, election);
         let over = term_over.clone();
         // The election runs once only: a deposed controller ends its process.
         runtime.tasks().spawn("leader", async move { elector.run(&lead, over).await });
     } else {
-        lead.send_replace(Claim::unshared());
+        lead.send_replace(LeaderClaim::unshared());
     }
     tokio::select! {
         // The sender lives as long as the election.
@@ -200,13 +201,13 @@ pub async fn run(
         }
     }
     metrics.leader.set(1);
-    if let Claim::Held { transition, .. } = *claim.borrow() {
+    if let LeaderClaim::Held { transition, .. } = *claim.borrow() {
         metrics.transitions.set(transition.into());
     }
 
-    let ctx = Arc::new(Context {
-        events: Events::new(client.clone(), config.identity.clone()),
-        settings: Settings {
+    let ctx = Arc::new(ControllerContext {
+        events: ClusterEventPublisher::new(client.clone(), config.identity.clone()),
+        settings: ObjectSettings {
             pilot_image: config.pilot_image.clone(),
             store_id: store_id.clone(),
             owner_references: config.owner_references,
@@ -222,7 +223,7 @@ pub async fn run(
     // `work` after their reconcile, with `halt` in the middle of it.
     let work = shutdown.child();
     let halt = Shutdown::new();
-    let workers = crate::runtime::Tasks::new(work.clone());
+    let workers = crate::runtime::TaskGroup::new(work.clone());
     for _ in 0..WORKERS {
         let worker = worker(Arc::clone(&ctx), queue.clone(), work.clone());
         workers.spawn_vital("worker", until(halt.clone(), worker));
@@ -255,23 +256,27 @@ pub async fn run(
 }
 
 /// What the controller tells Prometheus.
-pub fn metrics_catalogue() -> Vec<Described> {
+pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
-    collectors.push(fleet::collector(Arc::new(|| Seen::nothing(Vec::new()))));
+    collectors.push(fleet::collector(Arc::new(|| FleetSnapshot::nothing(Vec::new()))));
     collectors.push(build::collector());
     described(&collectors)
 }
 
 /// Source of the status page and the cluster metrics; empty until the caches are filled.
-fn seen(window: &Arc<OnceLock<(Stores, Heard)>>, runtime: &Runtime, metrics: &Metrics) -> Source {
+fn seen(
+    window: &Arc<OnceLock<(ObjectCaches, HeartbeatTracker)>>,
+    runtime: &Runtime,
+    metrics: &Metrics,
+) -> SnapshotSource {
     let (window, readiness) = (Arc::clone(window), runtime.readiness().clone());
     let leader = metrics.leader.clone();
     Arc::new(move || {
         if let Some((stores, heard)) = window.get() {
-            return Seen::through(stores, heard, leader.get() == 1);
+            return FleetSnapshot::through(stores, heard, leader.get() == 1);
         }
         let waiting = readiness.waiting_for();
-        Seen::nothing(waiting.into_iter().map(str::to_owned).collect())
+        FleetSnapshot::nothing(waiting.into_iter().map(str::to_owned).collect())
     })
 }
 
@@ -287,7 +292,7 @@ async fn until(over: Shutdown, work: impl Future<Output = ()>) {
 
 /// Liveness check for `/livez`: only a restart of the process helps a worker that makes no
 /// progress.
-fn stuck(queue: &Queue) -> admin::Stuck {
+fn stuck(queue: &WorkQueue) -> admin::StuckCheck {
     let queue = queue.clone();
     Arc::new(move || {
         let (key, since) = queue.longest()?;
@@ -354,7 +359,7 @@ async fn other_store(client: &Client, config: &Config, known: &str) -> String {
     }
 }
 
-async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
+async fn worker(ctx: Arc<ControllerContext>, queue: WorkQueue, shutdown: Shutdown) {
     loop {
         ctx.metrics.queue_depth.set(i64::try_from(queue.depth()).unwrap_or(i64::MAX));
         let key = tokio::select! {
@@ -367,7 +372,7 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
             timeout(RECONCILE, reconcile(&ctx, &key, failures)).await.unwrap_or_else(|_| {
                 let seconds = RECONCILE.as_secs();
                 warn!(namespace = key.namespace, name = key.name, seconds, "A look took too long");
-                (Outcome::Failed, "timeout")
+                (ReconcileOutcome::Failed, "timeout")
             });
         ctx.metrics
             .reconcile_seconds
@@ -377,7 +382,11 @@ async fn worker(ctx: Arc<Context>, queue: Queue, shutdown: Shutdown) {
     }
 }
 
-async fn reconcile(ctx: &Context, key: &Key, failures: u32) -> (Outcome, &'static str) {
+async fn reconcile(
+    ctx: &ControllerContext,
+    key: &ClusterKey,
+    failures: u32,
+) -> (ReconcileOutcome, &'static str) {
     let database = ctx.stores.databases().find(|database| database.names.kind == key.kind);
     let database = database.expect("keys are made of the databases that are looked after");
     let cluster = ctx.stores.cluster(database, &key.namespace, &key.name);

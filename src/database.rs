@@ -17,20 +17,20 @@ pub struct Database {
 }
 
 /// The databases of one program.
-pub type Databases = &'static [Database];
+pub type DatabaseList = &'static [Database];
 
 /// What an API server serves for these databases.
-pub fn scheme(databases: Databases) -> &'static api::scheme::Scheme {
+pub fn scheme(databases: DatabaseList) -> &'static api::scheme::Scheme {
     let databases: Vec<_> = databases.iter().map(|database| database.api).collect();
     api::scheme::Scheme::new(&databases)
 }
 
 /// What a controller looks after.
-pub fn controllers(databases: Databases) -> Vec<&'static controller::ManagedDatabase> {
+pub fn controllers(databases: DatabaseList) -> Vec<&'static controller::ManagedDatabase> {
     databases.iter().map(|database| database.controller).collect()
 }
 
 /// What `kubectl navigator` shows.
-pub fn shown(databases: Databases) -> Vec<&'static plugin::ShownDatabase> {
+pub fn shown(databases: DatabaseList) -> Vec<&'static plugin::ShownDatabase> {
     databases.iter().map(|database| database.shown).collect()
 }

@@ -5,10 +5,10 @@ pub mod elasticsearch;
 #[cfg(test)]
 mod tests;
 
-use crate::database::{Database, Databases};
+use crate::database::{Database, DatabaseList};
 
 /// What `navigator` runs.
-pub const ALL: Databases = &[
+pub const ALL: DatabaseList = &[
     Database {
         api: &elasticsearch::api::DATABASE,
         controller: &elasticsearch::controller::DATABASE,

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 mod keeper;
 
-use self::keeper::Kept;
+use self::keeper::ProtectedStore;
 use crate::{
     api::{
         GROUP,
-        kind::{Kind, Version},
+        kind::{ServedKind, ServedVersion},
         names::{self, UID, label, port},
         scheme::Scheme,
     },
@@ -33,7 +33,7 @@ const ETCD_TLS_PATH: &str = "/etc/navigator/etcd";
 
 /// Which store the API server uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Store {
+pub enum InstallStore {
     /// A file on a claim of 1 GiB, hence one replica that is recreated.
     Embedded,
     /// An etcd cluster, hence two replicas and no claim.
@@ -49,21 +49,21 @@ pub enum Store {
 
 /// What an install may choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct InstallSettings {
     /// Image of every role, and of the pilots.
     pub image: String,
-    pub store: Store,
+    pub store: InstallStore,
     /// Namespace of the install.
     pub namespace: String,
     /// The one namespace whose clusters the controller looks after; all of them when absent.
     pub watch_namespace: Option<String>,
 }
 
-impl Default for Settings {
+impl Default for InstallSettings {
     fn default() -> Self {
         Self {
             image: names::IMAGE.to_owned(),
-            store: Store::Embedded,
+            store: InstallStore::Embedded,
             namespace: names::NAMESPACE.to_owned(),
             watch_namespace: None,
         }
@@ -71,7 +71,7 @@ impl Default for Settings {
 }
 
 /// The manifest as YAML documents, in the order in which they are applied.
-pub fn yaml(settings: &Settings, scheme: &Scheme) -> String {
+pub fn yaml(settings: &InstallSettings, scheme: &Scheme) -> String {
     let mut text = format!(
         "# Installs Navigator into the namespace {}. Made by `navigator manifest`; edit that, not this.\n",
         settings.namespace
@@ -84,30 +84,30 @@ pub fn yaml(settings: &Settings, scheme: &Scheme) -> String {
 }
 
 /// The objects of an install, in the order in which they are applied.
-pub fn objects(settings: &Settings, scheme: &Scheme) -> Vec<Value> {
+pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
     let mut objects = vec![namespace(settings)];
     objects.extend(apiserver_access(settings));
     objects.extend(controller_access(settings, scheme));
     objects.extend(user_roles(scheme));
-    if settings.store == Store::Embedded {
+    if settings.store == InstallStore::Embedded {
         objects.push(store_claim(settings));
-        objects.extend(keeper::objects(&settings.namespace, Kept::Claim));
+        objects.extend(keeper::objects(&settings.namespace, ProtectedStore::Claim));
     }
-    if settings.store == Store::Kubernetes {
+    if settings.store == InstallStore::Kubernetes {
         objects.push(stored_object_definition());
-        objects.extend(keeper::objects(&settings.namespace, Kept::Definition));
+        objects.extend(keeper::objects(&settings.namespace, ProtectedStore::Definition));
     }
     objects.push(apiserver_service(settings));
     objects.push(apiserver_deployment(settings));
-    if settings.store != Store::Embedded {
+    if settings.store != InstallStore::Embedded {
         objects.push(disruption_budget(settings, names::APISERVER, "apiserver"));
     }
     objects.push(controller_deployment(settings));
-    objects.extend(Version::ALL.map(|version| api_service(settings, version)));
+    objects.extend(ServedVersion::ALL.map(|version| api_service(settings, version)));
     objects
 }
 
-fn namespace(settings: &Settings) -> Value {
+fn namespace(settings: &InstallSettings) -> Value {
     let mut namespace = object("v1", "Namespace", &settings.namespace, None, STORE_COMPONENT);
     namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
     namespace
@@ -156,7 +156,7 @@ fn rule(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Valu
 }
 
 fn binding(
-    settings: &Settings,
+    settings: &InstallSettings,
     name: &str,
     namespace: Option<&str>,
     role: (&str, &str),
@@ -175,10 +175,10 @@ fn binding(
 /// Identity of the API server and what it may do: delegate authentication and authorization, know
 /// namespaces and admission webhooks, register itself, and keep its certificate and its store's
 /// identity.
-fn apiserver_access(settings: &Settings) -> Vec<Value> {
+fn apiserver_access(settings: &InstallSettings) -> Vec<Value> {
     let (name, namespace) = (names::APISERVER, Some(settings.namespace.as_str()));
     let api_services: Vec<String> =
-        Version::ALL.iter().map(|version| format!("{version}.{GROUP}")).collect();
+        ServedVersion::ALL.iter().map(|version| format!("{version}.{GROUP}")).collect();
     let api_services: Vec<&str> = api_services.iter().map(String::as_str).collect();
     let cluster_rules = json!([
         rule("", &["namespaces"], &[], &["get", "list", "watch"]),
@@ -198,7 +198,7 @@ fn apiserver_access(settings: &Settings) -> Vec<Value> {
         rule("", &["secrets"], &[names::TLS_SECRET], &["get", "update"]),
         rule("", &["configmaps"], &[names::STORE_CONFIG_MAP], &["get", "update"]),
     ];
-    if settings.store == Store::Kubernetes {
+    if settings.store == InstallStore::Kubernetes {
         let all = ["get", "list", "watch", "create", "update", "patch", "delete"];
         own_rules.push(rule(stored_object::GROUP, &[stored_object::PLURAL], &[], &all));
     }
@@ -228,7 +228,7 @@ fn apiserver_access(settings: &Settings) -> Vec<Value> {
     ]
 }
 
-fn controller_access(settings: &Settings, scheme: &Scheme) -> Vec<Value> {
+fn controller_access(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
     let (name, namespace) = (names::CONTROLLER, Some(settings.namespace.as_str()));
     let rules: Vec<PolicyRule> = rbac::controller_rules(&clusters(scheme));
     vec![
@@ -245,7 +245,7 @@ fn controller_access(settings: &Settings, scheme: &Scheme) -> Vec<Value> {
 
 /// Where the controller holds its rights: everywhere, or in the one namespace that it looks after.
 /// The name differs from that of its other binding, which may be in the same namespace.
-fn controller_binding(settings: &Settings) -> Value {
+fn controller_binding(settings: &InstallSettings) -> Value {
     let (name, watched) = (names::CONTROLLER, settings.watch_namespace.as_deref());
     let binding_name = if watched.is_some() { WATCH_BINDING } else { name };
     binding(settings, binding_name, watched, ("ClusterRole", name), name)
@@ -253,13 +253,13 @@ fn controller_binding(settings: &Settings) -> Value {
 
 /// Plurals of the kinds of clusters.
 fn clusters(scheme: &Scheme) -> Vec<&'static str> {
-    scheme.clusters().map(Kind::plural).collect()
+    scheme.clusters().map(ServedKind::plural).collect()
 }
 
 /// Kubernetes' own roles `view`, `edit` and `admin` learn our kinds.
 fn user_roles(scheme: &Scheme) -> Vec<Value> {
     let clusters = clusters(scheme);
-    let all: Vec<&str> = scheme.ours().map(crate::api::kind::Kind::plural).collect();
+    let all: Vec<&str> = scheme.ours().map(crate::api::kind::ServedKind::plural).collect();
     let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
     let write = ["create", "update", "patch", "delete", "deletecollection"];
     let role = |name: &str, aggregate_to: &[&str], rules: Value| {
@@ -293,7 +293,7 @@ fn stored_object_definition() -> Value {
     )
 }
 
-fn store_claim(settings: &Settings) -> Value {
+fn store_claim(settings: &InstallSettings) -> Value {
     let claim = object(
         "v1",
         "PersistentVolumeClaim",
@@ -310,7 +310,7 @@ fn store_claim(settings: &Settings) -> Value {
     )
 }
 
-fn apiserver_service(settings: &Settings) -> Value {
+fn apiserver_service(settings: &InstallSettings) -> Value {
     with(
         object("v1", "Service", names::APISERVER, Some(&settings.namespace), "apiserver"),
         json!({"spec": {
@@ -320,10 +320,10 @@ fn apiserver_service(settings: &Settings) -> Value {
     )
 }
 
-fn api_service(settings: &Settings, version: Version) -> Value {
+fn api_service(settings: &InstallSettings, version: ServedVersion) -> Value {
     let priority = match version {
-        Version::V1beta1 | Version::V1 => 20,
-        Version::V1alpha1 => 15,
+        ServedVersion::V1beta1 | ServedVersion::V1 => 20,
+        ServedVersion::V1alpha1 => 15,
     };
     with(
         object(
@@ -344,7 +344,7 @@ fn api_service(settings: &Settings, version: Version) -> Value {
     )
 }
 
-fn disruption_budget(settings: &Settings, name: &str, component: &str) -> Value {
+fn disruption_budget(settings: &InstallSettings, name: &str, component: &str) -> Value {
     with(
         object("policy/v1", "PodDisruptionBudget", name, Some(&settings.namespace), component),
         json!({"spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels(component)}}}),
@@ -391,10 +391,10 @@ fn from_field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}})
 }
 
-fn apiserver_deployment(settings: &Settings) -> Value {
+fn apiserver_deployment(settings: &InstallSettings) -> Value {
     let mut args = vec!["apiserver".to_owned(), format!("--secure-port={}", port::APISERVER)];
     let (replicas, strategy, mounts, volumes) = match &settings.store {
-        Store::Embedded => {
+        InstallStore::Embedded => {
             args.push("--store=embedded".into());
             args.push(format!("--store-path={STORE_PATH}"));
             (
@@ -404,7 +404,7 @@ fn apiserver_deployment(settings: &Settings) -> Value {
                 json!([{"name": "store", "persistentVolumeClaim": {"claimName": names::APISERVER}}]),
             )
         }
-        Store::Etcd { servers, secret } => {
+        InstallStore::Etcd { servers, secret } => {
             args.push("--store=etcd".into());
             args.push(format!("--etcd-servers={}", servers.join(",")));
             let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
@@ -421,7 +421,7 @@ fn apiserver_deployment(settings: &Settings) -> Value {
             }
             (2, rolling, mounts, volumes)
         }
-        Store::Kubernetes => {
+        InstallStore::Kubernetes => {
             args.push("--store=kubernetes".into());
             args.push(format!("--store-namespace={}", settings.namespace));
             let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
@@ -461,7 +461,7 @@ fn apiserver_deployment(settings: &Settings) -> Value {
     deployment(settings, names::APISERVER, "apiserver", replicas, &strategy, &container, &volumes)
 }
 
-fn controller_deployment(settings: &Settings) -> Value {
+fn controller_deployment(settings: &InstallSettings) -> Value {
     let mut container = json!({
         "name": "controller",
         "image": settings.image,
@@ -489,7 +489,7 @@ fn controller_deployment(settings: &Settings) -> Value {
 }
 
 fn deployment(
-    settings: &Settings,
+    settings: &InstallSettings,
     name: &str,
     component: &str,
     replicas: i32,
@@ -520,10 +520,13 @@ fn deployment(
 mod tests {
     use super::*;
 
-    fn etcd() -> Settings {
+    fn etcd() -> InstallSettings {
         let servers = vec!["https://etcd-0:2379".to_owned(), "https://etcd-1:2379".to_owned()];
         let secret = Some("etcd-tls".to_owned());
-        Settings { store: Store::Etcd { servers, secret }, ..Settings::default() }
+        InstallSettings {
+            store: InstallStore::Etcd { servers, secret },
+            ..InstallSettings::default()
+        }
     }
 
     fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
@@ -532,7 +535,7 @@ mod tests {
 
     #[test]
     fn the_embedded_store_has_one_recreated_replica_and_a_claim() {
-        let objects = objects(&Settings::default(), Scheme::new(&[]));
+        let objects = objects(&InstallSettings::default(), Scheme::new(&[]));
         let spec = &find(&objects, "Deployment", names::APISERVER).unwrap()["spec"];
         assert_eq!(spec["replicas"], 1);
         assert_eq!(spec["strategy"]["type"], "Recreate");
@@ -555,7 +558,8 @@ mod tests {
 
     #[test]
     fn the_kubernetes_store_brings_its_kind_and_the_rights_to_it_alone() {
-        let settings = Settings { store: Store::Kubernetes, ..Settings::default() };
+        let settings =
+            InstallSettings { store: InstallStore::Kubernetes, ..InstallSettings::default() };
         let objects = objects(&settings, Scheme::new(&[]));
         let name = stored_object::definition_name();
         let definition = find(&objects, "CustomResourceDefinition", &name).unwrap();
@@ -573,8 +577,10 @@ mod tests {
     #[test]
     fn a_controller_of_one_namespace_has_rights_nowhere_else() {
         let watch_namespace = Some("shop".to_owned());
-        let objects =
-            objects(&Settings { watch_namespace, ..Settings::default() }, Scheme::new(&[]));
+        let objects = objects(
+            &InstallSettings { watch_namespace, ..InstallSettings::default() },
+            Scheme::new(&[]),
+        );
         assert!(find(&objects, "ClusterRoleBinding", names::CONTROLLER).is_none());
         let binding = find(&objects, "RoleBinding", WATCH_BINDING).unwrap();
         assert_eq!(binding["metadata"]["namespace"], "shop");
@@ -588,7 +594,7 @@ mod tests {
 
     #[test]
     fn no_role_of_ours_may_escalate() {
-        for object in objects(&Settings::default(), Scheme::new(&[])) {
+        for object in objects(&InstallSettings::default(), Scheme::new(&[])) {
             let text = object["rules"].to_string();
             for verb in ["escalate", "bind", "impersonate", "*"] {
                 assert!(!text.contains(&format!("\"{verb}\"")), "{object}");
@@ -598,8 +604,8 @@ mod tests {
 
     #[test]
     fn every_api_service_is_verified() {
-        for version in Version::ALL {
-            let service = api_service(&Settings::default(), version);
+        for version in ServedVersion::ALL {
+            let service = api_service(&InstallSettings::default(), version);
             assert!(service["spec"].get("insecureSkipTLSVerify").is_none());
         }
     }

@@ -25,7 +25,7 @@ pub struct ShownDatabase {
     /// arguments follow.
     pub shell: &'static [&'static str],
     /// How much a node holds, as the database itself counts.
-    pub load: fn(&PilotStatus) -> Option<Load>,
+    pub load: fn(&PilotStatus) -> Option<NodeLoad>,
     /// A node keeps rows that it gave away until it is told to remove them.
     pub cleans_up: bool,
     /// What sets a node apart from the others just now, in a word or two.
@@ -36,12 +36,12 @@ pub struct ShownDatabase {
 
 /// How much a node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum NodeLoad {
     Bytes(i64),
     Documents(i64),
 }
 
-impl std::fmt::Display for Load {
+impl std::fmt::Display for NodeLoad {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Bytes(bytes) => f.write_str(&text::bytes(*bytes)),

@@ -17,13 +17,13 @@ pub mod tasks;
 
 pub use readiness::Readiness;
 pub use shutdown::Shutdown;
-pub use tasks::Tasks;
+pub use tasks::TaskGroup;
 
 /// What every long-running role gets from `main`.
 #[derive(Clone)]
 pub struct Runtime {
     shutdown: Shutdown,
-    tasks: Tasks,
+    tasks: TaskGroup,
     readiness: Readiness,
     metrics: prometheus::Registry,
 }
@@ -32,16 +32,16 @@ impl Runtime {
     /// A runtime whose shutdown has not been triggered. Call from within tokio.
     pub fn new() -> Self {
         let shutdown = Shutdown::new();
-        Self::with(Tasks::new(shutdown.clone()), shutdown)
+        Self::with(TaskGroup::new(shutdown.clone()), shutdown)
     }
 
-    /// A runtime for a role that handles a panic itself, see [`Tasks::enduring`].
+    /// A runtime for a role that handles a panic itself, see [`TaskGroup::enduring`].
     pub fn enduring() -> Self {
         let shutdown = Shutdown::new();
-        Self::with(Tasks::enduring(shutdown.clone()), shutdown)
+        Self::with(TaskGroup::enduring(shutdown.clone()), shutdown)
     }
 
-    fn with(tasks: Tasks, shutdown: Shutdown) -> Self {
+    fn with(tasks: TaskGroup, shutdown: Shutdown) -> Self {
         let metrics = prometheus::Registry::new();
         build::register(&metrics);
         Self { tasks, readiness: Readiness::new(), shutdown, metrics }
@@ -51,7 +51,7 @@ impl Runtime {
         self.shutdown.clone()
     }
 
-    pub fn tasks(&self) -> &Tasks {
+    pub fn tasks(&self) -> &TaskGroup {
         &self.tasks
     }
 

@@ -2,10 +2,13 @@
 
 use navigator::{
     api::{
-        pilot_part::Parts,
+        pilot_part::PilotParts,
         v1beta1::{Cluster, Config, NodePool, PilotStatus},
     },
-    controller::{Desired, ManagedDatabase, NodeLabel, Reach, Reports, Runs, Secured, Service},
+    controller::{
+        ClusterService, DesiredCluster, ManagedClusterKind, ManagedDatabase, NodeLabel, NodeReport,
+        SecuredCondition, ServiceExposure,
+    },
     engine::settings,
 };
 
@@ -21,7 +24,7 @@ pub(crate) const DATABASE: ManagedDatabase = ManagedDatabase {
     ..ManagedDatabase::new::<Redis>(services, reports, secured)
 };
 
-impl Runs for Redis {
+impl ManagedClusterKind for Redis {
     const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = 999;
 
@@ -39,26 +42,29 @@ impl Runs for Redis {
         merged
     }
 
-    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> Parts {
-        Parts::default()
+    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> PilotParts {
+        PilotParts::default()
     }
 }
 
-fn services(desired: &Desired) -> Vec<Service> {
+fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
     let service = |part: &str, reach, marks| {
         let name = format!("redis-{}-{part}", desired.name);
-        Service { name, ports: &["redis"], reach, marks, wanted: true }
+        ClusterService { name, ports: &["redis"], reach, marks, wanted: true }
     };
-    vec![service("nodes", Reach::Pods, &[]), service("client", Reach::Client, &[(ROLE, "primary")])]
+    vec![
+        service("nodes", ServiceExposure::Pods, &[]),
+        service("client", ServiceExposure::Client, &[(ROLE, "primary")]),
+    ]
 }
 
-fn reports(status: &PilotStatus) -> Reports {
+fn reports(status: &PilotStatus) -> NodeReport {
     let role = role(status);
     let elected = role == Some("primary");
-    Reports { elected, answered: role.is_some(), ..Reports::default() }
+    NodeReport { elected, answered: role.is_some(), ..NodeReport::default() }
 }
 
-fn secured(_desired: &Desired) -> Secured {
+fn secured(_desired: &DesiredCluster) -> SecuredCondition {
     let message = "no password and no TLS: whoever reaches port 6379 may read, change and delete \
                    all data; keep others out with a NetworkPolicy";
     ("False", "SecurityDisabled", message)
@@ -75,7 +81,7 @@ fn node_labels(_ordinal: u32, status: Option<&PilotStatus>) -> Vec<NodeLabel> {
 
 #[cfg(test)]
 mod tests {
-    use navigator::controller::Settings;
+    use navigator::controller::ObjectSettings;
     use serde_json::json;
 
     use super::{super::kind::PilotRedisStatus, *};
@@ -87,7 +93,7 @@ mod tests {
             "metadata": {"name": "shop", "namespace": "db"},
             "spec": {"version": "7.0.15", "nodePools": [{"name": "a", "replicas": 3}]},
         }));
-        let settings = Settings {
+        let settings = ObjectSettings {
             pilot_image: "navigator:1".into(),
             store_id: "s".into(),
             owner_references: false,

@@ -2,12 +2,12 @@
 //! what a Pilot of Redis reports.
 
 use navigator::api::{
-    cluster_kind::{ClusterKind, NoOlder, Nothing},
+    cluster_kind::{ClusterKind, NoOlderVersion, Nothing},
     database_names::DatabaseNames,
-    field::Path,
-    pilot_part::{Part, PilotPart},
-    schema::Rows,
-    scheme::{Entry, ServedDatabase},
+    field::FieldPath,
+    pilot_part::{ErasedPilotPart, PilotPart},
+    schema::SchemaMarkers,
+    scheme::{KindEntry, ServedDatabase},
     v1beta1::Cluster,
     validation::{ClusterRules, Validator},
 };
@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 /// Redis, as the API knows it.
 pub(crate) const DATABASE: ServedDatabase = ServedDatabase {
-    cluster: Entry::new::<Cluster<Redis>>(),
-    part: Part::new::<RedisNode>(),
-    rows: Rows {
+    cluster: KindEntry::new::<Cluster<Redis>>(),
+    part: ErasedPilotPart::new::<RedisNode>(),
+    rows: SchemaMarkers {
         descriptions: &[("RedisCluster", "", "A Redis primary and its replicas.")],
         enums: &[("PilotRedisStatus", "role", &["primary", "replica"])],
         max_items: &[],
@@ -80,13 +80,13 @@ impl ClusterKind for Redis {
     const NAMES: &'static DatabaseNames = &NAMES;
 
     type Pool = Nothing;
-    type Older = NoOlder;
+    type Older = NoOlderVersion;
 }
 
 impl ClusterRules for Redis {
     const MANAGED: &'static [&'static str] = MANAGED;
 
-    fn version(validator: &mut Validator, version: &str, path: &Path) {
+    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
         if let Some(why) = unsupported(version) {
             validator.forbidden(path, &why);
         }
@@ -104,7 +104,7 @@ impl PilotPart for RedisNode {
     const NAMES: &'static DatabaseNames = &NAMES;
     type Spec = Nothing;
     type Status = PilotRedisStatus;
-    type Older = NoOlder;
+    type Older = NoOlderVersion;
 }
 
 /// What only Redis reports.

@@ -12,16 +12,16 @@ use futures::future::{BoxFuture, join, join_all, ready};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use navigator::{
     api::{
-        pilot_part::Parts,
+        pilot_part::PilotParts,
         v1beta1::{Decommission, Endpoint, Health, Pilot, PilotIntent},
     },
-    engine::ending::Ending,
+    engine::ending::ExitExplanation,
     error::chain,
     pilot::{
         database::DrivenDatabase,
         driver::{
-            DecommissionState, Driver, Error, FailedCheck, Lead, Node, Observation, ProcessSpec,
-            Role,
+            DatabaseNode, DecommissionState, Driver, Error, FailedCheck, LeaderPermit,
+            NodeObservation, ProcessSpec, ReplicationRole,
         },
         kube::peers,
         node::blockers::now,
@@ -201,7 +201,7 @@ impl Server {
         }
     }
 
-    async fn decommission_state(&self, node: &Node) -> Result<DecommissionState, Error> {
+    async fn decommission_state(&self, node: &DatabaseNode) -> Result<DecommissionState, Error> {
         let _turn = self.turn.lock().await;
         let (known, address) = self.known()?;
         // The own node first: the others may have more by the time that they are looked at.
@@ -257,7 +257,7 @@ fn is_silent(pilot: &Pilot) -> bool {
 }
 
 /// The other members.
-fn members(node: &Node) -> Vec<Member> {
+fn members(node: &DatabaseNode) -> Vec<Member> {
     let member = |peer: &Pilot| {
         let mut endpoints = peer.status.endpoints.iter();
         let address = endpoints.find(|endpoint| endpoint.name == CLIENT).and_then(|client| {
@@ -296,7 +296,7 @@ async fn hand_over(own: SocketAddr, heir: &Member, epoch: u64) -> Result<(), Err
 }
 
 /// What the views mean for people and the controller.
-fn report(me: &str, own: &View, all: &Views) -> Observation {
+fn report(me: &str, own: &View, all: &Views) -> NodeObservation {
     let (leads, first, known) = (own.is_primary(me), primary(all), own.record.is_some());
     // Without a primary the members serve what they have: one of them has to lead the others to
     // the next one.
@@ -311,7 +311,7 @@ fn report(me: &str, own: &View, all: &Views) -> Observation {
     } else {
         (Health::Yellow, None)
     };
-    let role = if leads { Role::Primary } else { Role::Replica };
+    let role = if leads { ReplicationRole::Primary } else { ReplicationRole::Replica };
     let part = PilotRedisStatus {
         role: role.name().to_owned(),
         primary: own.record.as_ref().map(|record| record.primary.clone()),
@@ -320,7 +320,7 @@ fn report(me: &str, own: &View, all: &Views) -> Observation {
         offset: own.offset,
         link_up: own.linked,
     };
-    Observation {
+    NodeObservation {
         alive: true,
         serving,
         role: Some(role),
@@ -328,9 +328,9 @@ fn report(me: &str, own: &View, all: &Views) -> Observation {
         message: (!serving).then(|| "waits for the data of the primary".to_owned()),
         version: own.version.clone(),
         health: known.then_some(health),
-        detail: Parts::new(NAMES.word, &part),
+        detail: PilotParts::new(NAMES.word, &part),
         blockers: blocker.map(|(rule, why)| (rule, why.to_owned())).into_iter().collect(),
-        ..Observation::default()
+        ..NodeObservation::default()
     }
 }
 
@@ -342,7 +342,7 @@ impl Driver for Server {
         }
     }
 
-    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
+    fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
         let program = program(node);
         let shown = program.display();
         let message = format!("{shown} is missing; set --home or REDIS_HOME to where Redis is");
@@ -350,11 +350,14 @@ impl Driver for Server {
         Box::pin(ready(if program.is_file() { vec![] } else { vec![missing] }))
     }
 
-    fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(ready(rendered(node, Released::default()).map(drop)))
     }
 
-    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+    fn configure<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
         Box::pin(async move {
             let mut known = Known::load(&node.data)?;
             let text = rendered(node, known.released)?;
@@ -383,7 +386,7 @@ impl Driver for Server {
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let _turn = self.turn.lock().await;
             let known = Known { members: members(node), ..self.seen().known.clone() };
@@ -393,7 +396,7 @@ impl Driver for Server {
         })
     }
 
-    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
+    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>> {
         Box::pin(async move {
             let (own, all) = self.settle().await?;
             let (known, address) = self.known()?;
@@ -409,12 +412,15 @@ impl Driver for Server {
 
     fn decommission<'a>(
         &'a self,
-        node: &'a Node,
+        node: &'a DatabaseNode,
     ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
         Box::pin(self.decommission_state(node))
     }
 
-    fn cancel_decommission<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn cancel_decommission<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(ready(Ok(())))
     }
 
@@ -425,8 +431,8 @@ impl Driver for Server {
     /// Finds a successor for a primary that is gone.
     fn lead_duties<'a>(
         &'a self,
-        node: &'a Node,
-        lead: &'a Lead,
+        node: &'a DatabaseNode,
+        lead: &'a LeaderPermit,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let own = of(&node.pilot).to_owned();
@@ -452,7 +458,7 @@ impl Driver for Server {
         })
     }
 
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
         const LOG: &[(&str, &str, &str)] = &[
             ("FATAL CONFIG FILE", "ConfigRejected", "Redis does not take a setting of spec.config"),
             ("already in use", "PreflightFailed", "the port is in use by another process"),
@@ -462,15 +468,15 @@ impl Driver for Server {
         ];
         let told = |text: &str| log_tail.iter().any(|line| line.contains(text));
         let (_, reason, message) = *LOG.iter().find(|(text, ..)| told(text))?;
-        (!matches!(code, 0 | 143)).then_some(Ending { reason, message, left: false })
+        (!matches!(code, 0 | 143)).then_some(ExitExplanation { reason, message, left: false })
     }
 }
 
-fn program(node: &Node) -> PathBuf {
+fn program(node: &DatabaseNode) -> PathBuf {
     node.home.join("bin/redis-server")
 }
 
-fn rendered(node: &Node, released: Released) -> Result<String, Error> {
+fn rendered(node: &DatabaseNode, released: Released) -> Result<String, Error> {
     let folder = node.data.join(FOLDER).display().to_string();
     render(&node.pilot.spec, (node.address, &folder), node.memory_limit, released)
 }

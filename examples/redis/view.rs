@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use navigator::pilot::{driver::Error, heard::NotHeard};
+use navigator::pilot::{driver::Error, heard::UnansweredQuery};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::resp::{Reply, ask};
@@ -68,17 +68,17 @@ impl View {
     }
 
     /// A missing field does not count as an absent one: a Redis that says no role is no replica.
-    fn parse(info: &Reply, settings: &Reply) -> Result<Self, NotHeard> {
+    fn parse(info: &Reply, settings: &Reply) -> Result<Self, UnansweredQuery> {
         let info = info.text();
         let lines = || info.lines().filter_map(|line| line.split_once(':'));
         let field = |key: &str| {
             let found = lines().find(|(name, _)| *name == key).map(|(_, value)| value);
-            found.ok_or_else(|| NotHeard::new("INFO", format!("says no {key}")))
+            found.ok_or_else(|| UnansweredQuery::new("INFO", format!("says no {key}")))
         };
         let number = |key: &str| {
             field(key)?
                 .parse::<i64>()
-                .map_err(|error| NotHeard::new("INFO", format!("{key}: {error}")))
+                .map_err(|error| UnansweredQuery::new("INFO", format!("{key}: {error}")))
         };
         let set = |key: &str| {
             let value = match settings {
@@ -86,12 +86,14 @@ impl View {
                 _ => None,
             };
             let value = value.and_then(|one| one.get(1)).map(Reply::text);
-            value.ok_or_else(|| NotHeard::new("CONFIG GET", format!("says no {key}")))
+            value.ok_or_else(|| UnansweredQuery::new("CONFIG GET", format!("says no {key}")))
         };
         let master = match field("role")? {
             "master" => true,
             "slave" => false,
-            other => return Err(NotHeard::new("INFO", format!("the role {other:?} is unknown"))),
+            other => {
+                return Err(UnansweredQuery::new("INFO", format!("the role {other:?} is unknown")));
+            }
         };
         let (mut follows, mut linked) = (None, false);
         if !master {
@@ -146,10 +148,10 @@ impl Record {
 }
 
 /// Text that is no record is not the absence of one.
-fn recorded(reply: &Reply) -> Result<Record, NotHeard> {
+fn recorded(reply: &Reply) -> Result<Record, UnansweredQuery> {
     let unread = || {
         let why = "the function navigator says no record; delete it, and its pilot writes it anew";
-        NotHeard::new("FCALL_RO navigator", why)
+        UnansweredQuery::new("FCALL_RO navigator", why)
     };
     read(reply.text()).ok_or_else(unread)
 }

@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 
 use super::{
     database_names::DatabaseNames,
-    kind::{Column, Version},
+    kind::{PrinterColumn, ServedVersion},
     legacy, printer,
 };
 /// Bounds of every type that holds fields of a database.
-pub trait Fields:
+pub trait DatabaseFields:
     Clone
     + Debug
     + Default
@@ -30,7 +30,7 @@ pub trait Fields:
 {
 }
 
-impl<T> Fields for T where
+impl<T> DatabaseFields for T where
     T: Clone
         + Debug
         + Default
@@ -46,14 +46,15 @@ impl<T> Fields for T where
 
 /// The fields that only one database has in the spec of its cluster. Its
 /// schema is named after the database: types that hold it are `<name>Cluster`, `<name>NodePool`.
-pub trait ClusterKind: Fields {
+pub trait ClusterKind: DatabaseFields {
     const NAMES: &'static DatabaseNames;
     /// Columns of `kubectl get`.
-    const COLUMNS: &'static [Column] = printer::CLUSTER;
+    const COLUMNS: &'static [PrinterColumn] = printer::CLUSTER;
 
     /// The fields that only this database has in a node pool.
-    type Pool: Fields;
-    /// How v1alpha1 shows these fields; [`NoOlder`] for a database that was never released in it.
+    type Pool: DatabaseFields;
+    /// How v1alpha1 shows these fields; [`NoOlderVersion`] for a database that was never released
+    /// in it.
     type Older: OlderCluster<Self>;
 
     /// Writes defaults into the fields of the node pool of this name. Must be idempotent.
@@ -69,13 +70,13 @@ pub trait ClusterKind: Fields {
 /// The fields of a database as v1alpha1 shows them.
 pub trait OlderCluster<K: ClusterKind> {
     /// Versions in which the kind is served, in the order of preference.
-    const VERSIONS: &'static [Version] = &Version::ALL;
+    const VERSIONS: &'static [ServedVersion] = &ServedVersion::ALL;
 
     /// The database's own fields of a spec and of a node pool in v1alpha1, and the spec's fields
     /// that v1alpha1 cannot express.
-    type Spec: Fields;
-    type Pool: Fields;
-    type Surplus: Fields;
+    type Spec: DatabaseFields;
+    type Pool: DatabaseFields;
+    type Surplus: DatabaseFields;
 
     /// The fields of v1alpha1, and the surplus that they cannot express. `lift(project(x)) == x`.
     fn project(own: K) -> (Self::Spec, Self::Surplus);
@@ -84,7 +85,7 @@ pub trait OlderCluster<K: ClusterKind> {
     fn project_pool(pool: K::Pool) -> Self::Pool;
     fn lift_pool(older: Self::Pool) -> K::Pool;
     /// Rewrites what a spec says in an older way.
-    fn normalize(_spec: &mut Map<String, Value>, _pass: &mut legacy::Pass) {}
+    fn normalize(_spec: &mut Map<String, Value>, _pass: &mut legacy::LegacyFindings) {}
 }
 
 /// [`OlderCluster::Spec`], and so on, of a kind.
@@ -98,10 +99,10 @@ pub struct Nothing {}
 
 /// The older form of a database that was never released in v1alpha1 and is not served there.
 #[derive(Debug)]
-pub struct NoOlder;
+pub struct NoOlderVersion;
 
-impl<K: ClusterKind> OlderCluster<K> for NoOlder {
-    const VERSIONS: &'static [Version] = &[Version::V1beta1];
+impl<K: ClusterKind> OlderCluster<K> for NoOlderVersion {
+    const VERSIONS: &'static [ServedVersion] = &[ServedVersion::V1beta1];
 
     type Spec = Nothing;
     type Pool = Nothing;

@@ -96,7 +96,7 @@ fn lift_persistence(
 }
 
 /// What the older form has of a pod template, and the rest.
-struct Scheduling {
+struct PodScheduling {
     node_selector: BTreeMap<String, String>,
     scheduler_name: String,
     rest: PodTemplate,
@@ -104,7 +104,7 @@ struct Scheduling {
 
 /// Takes node selector and scheduler out of a pod template. A value of another type stays in the
 /// rest, since the template is not validated as a whole.
-fn project_pod_template(mut template: PodTemplate) -> Scheduling {
+fn project_pod_template(mut template: PodTemplate) -> PodScheduling {
     let mut node_selector = BTreeMap::new();
     let mut scheduler_name = String::new();
     if let Some(Value::Object(spec)) = template.get_mut("spec") {
@@ -120,11 +120,11 @@ fn project_pod_template(mut template: PodTemplate) -> Scheduling {
             template.remove("spec");
         }
     }
-    Scheduling { node_selector, scheduler_name, rest: template }
+    PodScheduling { node_selector, scheduler_name, rest: template }
 }
 
-fn lift_pod_template(scheduling: Scheduling) -> PodTemplate {
-    let Scheduling { node_selector, scheduler_name, rest: mut template } = scheduling;
+fn lift_pod_template(scheduling: PodScheduling) -> PodTemplate {
+    let PodScheduling { node_selector, scheduler_name, rest: mut template } = scheduling;
     if node_selector.is_empty() && scheduler_name.is_empty() {
         return template;
     }

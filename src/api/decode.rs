@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, value::RawValue};
 
 use self::weight::{MAX_DEPTH, MAX_PATH, MAX_TREE};
-use super::ownership::Entries;
+use super::ownership::RawManagedFields;
 
 /// Largest body in bytes; the same as kube-apiserver's.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -37,7 +37,7 @@ pub enum Error {
 
 /// A parsed body.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document {
+pub struct ParsedBody {
     /// The body, the last of duplicate keys winning, as Go's decoder has it.
     pub value: Value,
     /// Paths of keys that occurred more than once, as `spec.nodePools[0].name`; not more than
@@ -47,31 +47,31 @@ pub struct Document {
     /// YAML numbers are canonical before the visitor sees them, as in upstream's YAML to JSON pass.
     pub numbers: BTreeMap<String, String>,
     /// What stands in `metadata.managedFields`, which `value` does not have.
-    pub owners: Option<Entries>,
+    pub owners: Option<RawManagedFields>,
     /// Bytes of memory that all this takes, about.
     pub weight: usize,
 }
 
-impl Document {
+impl ParsedBody {
     /// The number at `path` with the digits that were written.
     pub fn digits(&self, path: &str, number: &Number) -> String {
         self.numbers.get(path).cloned().unwrap_or_else(|| number.to_string())
     }
 }
 
-impl From<Value> for Document {
+impl From<Value> for ParsedBody {
     fn from(mut value: Value) -> Self {
-        let owners = Entries::take(&mut value);
+        let owners = RawManagedFields::take(&mut value);
         let weight = weight::of(&value) + owners.as_ref().map_or(0, weigh_owners);
         Self { value, duplicates: Vec::new(), numbers: BTreeMap::new(), owners, weight }
     }
 }
 
 /// Reads a JSON body. The error says what is wrong and where: `… at line 3 column 7`.
-pub fn json(bytes: &[u8]) -> Result<Document, Error> {
+pub fn json(bytes: &[u8]) -> Result<ParsedBody, Error> {
     check_size(bytes)?;
     let mut collector =
-        Collector { tokens: Some(NumberTokens { rest: bytes }), ..Collector::default() };
+        BodyVisitor { tokens: Some(NumberTokens { rest: bytes }), ..BodyVisitor::default() };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let read = collector.deserialize(&mut deserializer);
     let read = read.and_then(|value| deserializer.end().map(|()| value));
@@ -79,15 +79,15 @@ pub fn json(bytes: &[u8]) -> Result<Document, Error> {
 }
 
 /// Reads a YAML body of one document. Keys that are numbers or booleans become strings.
-pub fn yaml(bytes: &[u8]) -> Result<Document, Error> {
+pub fn yaml(bytes: &[u8]) -> Result<ParsedBody, Error> {
     check_size(bytes)?;
     weight::check_yaml(bytes)?;
-    let mut collector = Collector::default();
+    let mut collector = BodyVisitor::default();
     let read = collector.deserialize(serde_yaml::Deserializer::from_slice(bytes));
     collector.finish(read.map_err(|error| format!("yaml: {error}")))
 }
 
-fn weigh_owners(owners: &Entries) -> usize {
+fn weigh_owners(owners: &RawManagedFields) -> usize {
     weight::heap(owners.text().len())
 }
 
@@ -99,12 +99,12 @@ fn check_size(bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
-impl Step {
+impl PathStep {
     fn length(&self) -> usize {
         match self {
             Self::Key(key) => weight::step(key),
@@ -115,27 +115,27 @@ impl Step {
 
 /// Builds a [`Value`] and remembers what a `Value` cannot hold.
 #[derive(Default)]
-struct Collector<'a> {
-    path: Vec<Step>,
+struct BodyVisitor<'a> {
+    path: Vec<PathStep>,
     /// Bytes of the path's steps.
     path_length: usize,
     duplicates: Vec<String>,
     numbers: BTreeMap<String, String>,
     tokens: Option<NumberTokens<'a>>,
-    owners: Option<Entries>,
+    owners: Option<RawManagedFields>,
     /// What everything read so far takes in memory.
     weight: usize,
 }
 
-impl Collector<'_> {
-    fn finish(self, read: Result<Value, String>) -> Result<Document, Error> {
+impl BodyVisitor<'_> {
+    fn finish(self, read: Result<Value, String>) -> Result<ParsedBody, Error> {
         let too_large = self.weight > MAX_TREE;
         match read {
             Ok(mut value) => {
                 let Self { duplicates, numbers, owners, weight, .. } = self;
                 // Owners in a YAML body were read as a tree.
-                let owners = owners.or_else(|| Entries::take(&mut value));
-                Ok(Document { value, duplicates, numbers, owners, weight })
+                let owners = owners.or_else(|| RawManagedFields::take(&mut value));
+                Ok(ParsedBody { value, duplicates, numbers, owners, weight })
             }
             Err(text) if too_large => Err(Error::TooLarge(text)),
             Err(text) => Err(Error::Malformed(text)),
@@ -146,13 +146,13 @@ impl Collector<'_> {
         let mut path = String::with_capacity(self.path_length);
         for step in &self.path {
             match step {
-                Step::Key(key) => {
+                PathStep::Key(key) => {
                     if !path.is_empty() {
                         path.push('.');
                     }
                     path.push_str(key);
                 }
-                Step::Index(index) => path.extend(["[", &index.to_string(), "]"]),
+                PathStep::Index(index) => path.extend(["[", &index.to_string(), "]"]),
             }
         }
         path
@@ -169,13 +169,13 @@ impl Collector<'_> {
         if self.path.len() >= MAX_DEPTH { Err(E::custom(weight::too_deep())) } else { Ok(()) }
     }
 
-    fn enter<E: serde::de::Error>(&mut self, step: Step) -> Result<(), E> {
+    fn enter<E: serde::de::Error>(&mut self, step: PathStep) -> Result<(), E> {
         self.path_length += step.length();
         self.path.push(step);
         if self.path_length > MAX_PATH { Err(E::custom(weight::long_path())) } else { Ok(()) }
     }
 
-    fn leave(&mut self) -> Option<Step> {
+    fn leave(&mut self) -> Option<PathStep> {
         let step = self.path.pop()?;
         self.path_length -= step.length();
         Some(step)
@@ -195,7 +195,7 @@ impl Collector<'_> {
 
     /// Is this the key of `metadata.managedFields`, in a text?
     fn at_owners(&self, key: &str) -> bool {
-        let above = |step: &Step| matches!(step, Step::Key(key) if key == "metadata");
+        let above = |step: &PathStep| matches!(step, PathStep::Key(key) if key == "metadata");
         key == "managedFields"
             && self.tokens.is_some()
             && matches!(&self.path[..], [only] if above(only))
@@ -210,7 +210,7 @@ impl Collector<'_> {
         if self.owners.is_some() {
             self.duplicate();
         }
-        self.owners = Entries::from_json(raw);
+        self.owners = RawManagedFields::from_json(raw);
         // The visitor does not meet the numbers in this text, so their tokens are skipped.
         let numbers = NumberTokens { rest: raw.get().as_bytes() }.count();
         if let Some(tokens) = &mut self.tokens {
@@ -230,7 +230,7 @@ impl Collector<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &mut Collector<'_> {
+impl<'de> DeserializeSeed<'de> for &mut BodyVisitor<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -238,7 +238,7 @@ impl<'de> DeserializeSeed<'de> for &mut Collector<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for &mut Collector<'_> {
+impl<'de> Visitor<'de> for &mut BodyVisitor<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,7 +281,7 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
         self.nest()?;
         let mut list = Vec::new();
         loop {
-            self.enter(Step::Index(list.len()))?;
+            self.enter(PathStep::Index(list.len()))?;
             let item = items.next_element_seed(&mut *self)?;
             self.leave();
             match item {
@@ -300,19 +300,19 @@ impl<'de> Visitor<'de> for &mut Collector<'_> {
         let mut repeated = BTreeSet::new();
         while let Some(key) = entries.next_key_seed(KeySeed)? {
             if self.at_owners(&key) {
-                self.enter(Step::Key(key))?;
+                self.enter(PathStep::Key(key))?;
                 self.keep_owners(entries.next_value()?)?;
                 self.leave();
                 continue;
             }
             self.weigh(weight::entry(map.len(), &key))?;
             let again = map.contains_key(&key) && !repeated.contains(&key);
-            self.enter(Step::Key(key))?;
+            self.enter(PathStep::Key(key))?;
             let value = entries.next_value_seed(&mut *self)?;
             if again {
                 self.duplicate();
             }
-            if let Some(Step::Key(key)) = self.leave() {
+            if let Some(PathStep::Key(key)) = self.leave() {
                 if again {
                     repeated.insert(key.clone());
                 }

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 /// Path of a field, for example `spec.nodePools[1].persistence.size`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Path(String);
+pub struct FieldPath(String);
 
-impl Path {
+impl FieldPath {
     pub fn new(root: &str) -> Self {
         Self(root.to_owned())
     }
@@ -30,7 +30,7 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Path {
 
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Problem {
+pub enum FieldErrorKind {
     /// The value is not one that exists.
     NotFound(Value),
     Required,
@@ -60,28 +60,28 @@ pub enum Problem {
 /// One thing that is wrong with one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    pub path: Path,
-    pub problem: Problem,
+    pub path: FieldPath,
+    pub problem: FieldErrorKind,
     pub detail: String,
 }
 
 impl FieldError {
-    pub fn new(path: &Path, problem: Problem, detail: impl Into<String>) -> Self {
+    pub fn new(path: &FieldPath, problem: FieldErrorKind, detail: impl Into<String>) -> Self {
         Self { path: path.clone(), problem, detail: detail.into() }
     }
 
     /// Reason of the cause in a Status.
     pub fn reason(&self) -> &'static str {
         match self.problem {
-            Problem::NotFound(_) => "FieldValueNotFound",
-            Problem::Required => "FieldValueRequired",
-            Problem::Duplicate(_) => "FieldValueDuplicate",
-            Problem::Invalid(_) => "FieldValueInvalid",
-            Problem::NotSupported(..) => "FieldValueNotSupported",
-            Problem::Forbidden => "FieldValueForbidden",
-            Problem::TooLong(_) => "FieldValueTooLong",
-            Problem::TooMany { .. } => "FieldValueTooMany",
-            Problem::TypeInvalid(_) => "FieldValueTypeInvalid",
+            FieldErrorKind::NotFound(_) => "FieldValueNotFound",
+            FieldErrorKind::Required => "FieldValueRequired",
+            FieldErrorKind::Duplicate(_) => "FieldValueDuplicate",
+            FieldErrorKind::Invalid(_) => "FieldValueInvalid",
+            FieldErrorKind::NotSupported(..) => "FieldValueNotSupported",
+            FieldErrorKind::Forbidden => "FieldValueForbidden",
+            FieldErrorKind::TooLong(_) => "FieldValueTooLong",
+            FieldErrorKind::TooMany { .. } => "FieldValueTooMany",
+            FieldErrorKind::TypeInvalid(_) => "FieldValueTypeInvalid",
         }
     }
 
@@ -89,26 +89,26 @@ impl FieldError {
     pub fn body(&self) -> String {
         let text = |value: &Value| value.to_string();
         let (what, detail) = match &self.problem {
-            Problem::NotFound(value) => {
+            FieldErrorKind::NotFound(value) => {
                 (format!("Not found: {}", text(value)), self.detail.clone())
             }
-            Problem::Required => ("Required value".into(), self.detail.clone()),
-            Problem::Duplicate(value) => {
+            FieldErrorKind::Required => ("Required value".into(), self.detail.clone()),
+            FieldErrorKind::Duplicate(value) => {
                 (format!("Duplicate value: {}", text(value)), self.detail.clone())
             }
-            Problem::Invalid(value) | Problem::TypeInvalid(value) => {
+            FieldErrorKind::Invalid(value) | FieldErrorKind::TypeInvalid(value) => {
                 (format!("Invalid value: {}", text(value)), self.detail.clone())
             }
-            Problem::NotSupported(value, supported) => {
+            FieldErrorKind::NotSupported(value, supported) => {
                 let list = supported.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>();
                 let detail = format!("supported values: {}", list.join(", "));
                 (format!("Unsupported value: {}", text(value)), detail)
             }
-            Problem::Forbidden => ("Forbidden".into(), self.detail.clone()),
-            Problem::TooLong(limit) => {
+            FieldErrorKind::Forbidden => ("Forbidden".into(), self.detail.clone()),
+            FieldErrorKind::TooLong(limit) => {
                 ("Too long".into(), format!("may not be more than {limit} bytes"))
             }
-            Problem::TooMany { actual, limit } => {
+            FieldErrorKind::TooMany { actual, limit } => {
                 (format!("Too many: {actual}"), format!("must have at most {limit} items"))
             }
         };

@@ -1,4 +1,4 @@
-//! What a kind is in hub form, and what tells kinds apart: [`Hub`].
+//! What a kind is in hub form, and what tells kinds apart: [`HubKind`].
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use schemars::{JsonSchema, SchemaGenerator};
@@ -9,9 +9,9 @@ use super::{
     cluster_kind::OlderCluster,
     conversion::{self, surplus},
     defaults,
-    kind::{Column, DecodeError, Part, Validation, Version},
+    kind::{DecodeError, ObjectPart, PrinterColumn, ServedVersion, ValidationResult},
     legacy, printer,
-    schema::Schemas,
+    schema::SchemaSet,
     v1alpha1,
     v1beta1::{Cluster, LeaderLease, Pilot},
     validation::{self, ClusterRules},
@@ -19,17 +19,17 @@ use super::{
 
 /// Names by which a kind is addressed.
 #[derive(Debug)]
-pub struct Names {
+pub struct KindNames {
     pub kind: &'static str,
     pub plural: &'static str,
     pub singular: &'static str,
     pub short: &'static [&'static str],
     pub categories: &'static [&'static str],
-    pub versions: &'static [Version],
+    pub versions: &'static [ServedVersion],
     pub has_status: bool,
     /// Field selectors beside metadata's.
     pub selectable: &'static [&'static str],
-    pub columns: &'static [Column],
+    pub columns: &'static [PrinterColumn],
     pub cells: fn(&Value, i64) -> Vec<Value>,
     /// Most bytes of a stored object.
     pub largest: usize,
@@ -45,51 +45,57 @@ pub const CLUSTER_CATEGORIES: &[&str] = &["navigator", "databases"];
 pub const CLUSTER_FIELDS: &[&str] = &["status.phase", "spec.version"];
 
 /// A kind in hub form.
-pub trait Hub: Clone + Serialize + DeserializeOwned + Metadata<Ty = ObjectMeta> + 'static {
-    const NAMES: Names;
+pub trait HubKind:
+    Clone + Serialize + DeserializeOwned + Metadata<Ty = ObjectMeta> + 'static
+{
+    const NAMES: KindNames;
 
     /// Tells the generator the type that `version` shows.
-    fn schema(version: Version, generator: &mut SchemaGenerator);
+    fn schema(version: ServedVersion, generator: &mut SchemaGenerator);
     /// Rewrites what a spec of v1alpha1 says in an older way.
     fn normalize(
-        _schemas: &Schemas,
+        _schemas: &SchemaSet,
         _spec: &mut Map<String, Value>,
-        _pass: &mut legacy::Pass,
+        _pass: &mut legacy::LegacyFindings,
     ) -> Result<(), DecodeError> {
         Ok(())
     }
     /// Lifts a normalised body of v1alpha1. The surplus is that of `stored`; a new object brings
     /// its own in the annotation. Never asked of a kind that is not served in v1alpha1.
     fn from_older(
-        _schemas: &Schemas,
+        _schemas: &SchemaSet,
         body: &Value,
         _stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        typed(Self::NAMES.kind, Version::V1alpha1, body)
+        typed(Self::NAMES.kind, ServedVersion::V1alpha1, body)
     }
     /// The object as v1alpha1 shows it, surplus in the annotation; without apiVersion and kind.
     /// Never asked of a kind that is not served in v1alpha1.
-    fn into_older(self, _schemas: &Schemas) -> Value {
+    fn into_older(self, _schemas: &SchemaSet) -> Value {
         serde_json::to_value(self).expect("wire types have string keys")
     }
     /// Brings the parts that are kept as JSON in the object into the form of their types.
-    fn canonicalize(&mut self, _schemas: &Schemas) -> Result<(), serde_json::Error> {
+    fn canonicalize(&mut self, _schemas: &SchemaSet) -> Result<(), serde_json::Error> {
         Ok(())
     }
     /// Writes defaults and the canonical form. `stored` is the object that is being updated.
     fn default(&mut self, stored: Option<&Self>);
-    fn validate_create(&self, version: Version, schemas: &'static Schemas) -> Validation;
+    fn validate_create(
+        &self,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+    ) -> ValidationResult;
     fn validate_update(
         &self,
-        version: Version,
-        schemas: &'static Schemas,
-        part: Part,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+        part: ObjectPart,
         old: &Self,
-    ) -> Validation;
+    ) -> ValidationResult;
 }
 
-impl<K: ClusterRules> Hub for Cluster<K> {
-    const NAMES: Names = Names {
+impl<K: ClusterRules> HubKind for Cluster<K> {
+    const NAMES: KindNames = KindNames {
         kind: K::NAMES.kind,
         plural: K::NAMES.plural,
         singular: K::NAMES.singular,
@@ -105,17 +111,17 @@ impl<K: ClusterRules> Hub for Cluster<K> {
         lease_of: |account| K::NAMES.lease_of(account),
     };
 
-    fn schema(version: Version, generator: &mut SchemaGenerator) {
+    fn schema(version: ServedVersion, generator: &mut SchemaGenerator) {
         match version {
-            Version::V1beta1 | Version::V1 => generator.subschema_for::<Self>(),
-            Version::V1alpha1 => generator.subschema_for::<v1alpha1::Cluster<K>>(),
+            ServedVersion::V1beta1 | ServedVersion::V1 => generator.subschema_for::<Self>(),
+            ServedVersion::V1alpha1 => generator.subschema_for::<v1alpha1::Cluster<K>>(),
         };
     }
 
     fn normalize(
-        _schemas: &Schemas,
+        _schemas: &SchemaSet,
         spec: &mut Map<String, Value>,
-        pass: &mut legacy::Pass,
+        pass: &mut legacy::LegacyFindings,
     ) -> Result<(), DecodeError> {
         legacy::cluster(spec, pass)?;
         K::Older::normalize(spec, pass);
@@ -123,11 +129,11 @@ impl<K: ClusterRules> Hub for Cluster<K> {
     }
 
     fn from_older(
-        schemas: &Schemas,
+        schemas: &SchemaSet,
         body: &Value,
         stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        let mut older: v1alpha1::Cluster<K> = typed(K::NAMES.kind, Version::V1alpha1, body)?;
+        let mut older: v1alpha1::Cluster<K> = typed(K::NAMES.kind, ServedVersion::V1alpha1, body)?;
         let surplus = match stored {
             Some(stored) => conversion::cluster::project(stored).1,
             None => read_surplus(schemas, &older.metadata)?,
@@ -136,7 +142,7 @@ impl<K: ClusterRules> Hub for Cluster<K> {
         Ok(conversion::cluster::lift(older, surplus))
     }
 
-    fn into_older(self, _schemas: &Schemas) -> Value {
+    fn into_older(self, _schemas: &SchemaSet) -> Value {
         let (mut older, surplus) = conversion::cluster::project(self);
         surplus::show(&mut older.metadata, &surplus);
         serde_json::to_value(older).expect("wire types have string keys and no failing fields")
@@ -146,29 +152,33 @@ impl<K: ClusterRules> Hub for Cluster<K> {
         defaults::cluster(self, stored);
     }
 
-    fn validate_create(&self, version: Version, schemas: &'static Schemas) -> Validation {
+    fn validate_create(
+        &self,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+    ) -> ValidationResult {
         validation::cluster::validate_create(version, schemas, self)
     }
 
     fn validate_update(
         &self,
-        version: Version,
-        schemas: &'static Schemas,
-        part: Part,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+        part: ObjectPart,
         old: &Self,
-    ) -> Validation {
+    ) -> ValidationResult {
         validation::cluster::validate_update(version, schemas, part, self, old)
     }
 }
 
-impl Hub for Pilot {
-    const NAMES: Names = Names {
+impl HubKind for Pilot {
+    const NAMES: KindNames = KindNames {
         kind: "Pilot",
         plural: "pilots",
         singular: "pilot",
         short: &["pil"],
         categories: &["navigator"],
-        versions: &Version::ALL,
+        versions: &ServedVersion::ALL,
         has_status: true,
         selectable: &[
             "spec.clusterRef.kind",
@@ -185,17 +195,17 @@ impl Hub for Pilot {
         lease_of: |_| None,
     };
 
-    fn schema(version: Version, generator: &mut SchemaGenerator) {
+    fn schema(version: ServedVersion, generator: &mut SchemaGenerator) {
         match version {
-            Version::V1beta1 | Version::V1 => generator.subschema_for::<Self>(),
-            Version::V1alpha1 => generator.subschema_for::<v1alpha1::Pilot>(),
+            ServedVersion::V1beta1 | ServedVersion::V1 => generator.subschema_for::<Self>(),
+            ServedVersion::V1alpha1 => generator.subschema_for::<v1alpha1::Pilot>(),
         };
     }
 
     fn normalize(
-        schemas: &Schemas,
+        schemas: &SchemaSet,
         spec: &mut Map<String, Value>,
-        pass: &mut legacy::Pass,
+        pass: &mut legacy::LegacyFindings,
     ) -> Result<(), DecodeError> {
         for part in schemas.parts() {
             if let Some(Value::Object(own)) = spec.get_mut(part.word) {
@@ -207,12 +217,12 @@ impl Hub for Pilot {
     }
 
     fn from_older(
-        schemas: &Schemas,
+        schemas: &SchemaSet,
         body: &Value,
         stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        let mut older: v1alpha1::Pilot = typed("Pilot", Version::V1alpha1, body)?;
-        let malformed = |error| malformed("Pilot", Version::V1alpha1, &error);
+        let mut older: v1alpha1::Pilot = typed("Pilot", ServedVersion::V1alpha1, body)?;
+        let malformed = |error| malformed("Pilot", ServedVersion::V1alpha1, &error);
         let surplus = match stored {
             Some(stored) => {
                 conversion::pilot::project(stored, schemas.parts()).map_err(malformed)?.1
@@ -224,14 +234,14 @@ impl Hub for Pilot {
         conversion::pilot::lift(older, surplus, schemas.parts()).map_err(malformed)
     }
 
-    fn into_older(self, schemas: &Schemas) -> Value {
+    fn into_older(self, schemas: &SchemaSet) -> Value {
         let (mut older, surplus) = conversion::pilot::project(self, schemas.parts())
             .expect("hub values were brought into the form of their types");
         surplus::show(&mut older.metadata, &surplus);
         serde_json::to_value(older).expect("wire types have string keys and no failing fields")
     }
 
-    fn canonicalize(&mut self, schemas: &Schemas) -> Result<(), serde_json::Error> {
+    fn canonicalize(&mut self, schemas: &SchemaSet) -> Result<(), serde_json::Error> {
         for part in schemas.parts() {
             part.canonicalize(&mut self.spec.parts, &mut self.status.parts)?;
         }
@@ -242,29 +252,33 @@ impl Hub for Pilot {
         defaults::pilot(self);
     }
 
-    fn validate_create(&self, version: Version, schemas: &'static Schemas) -> Validation {
+    fn validate_create(
+        &self,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+    ) -> ValidationResult {
         validation::pilot::validate_create(version, schemas, self)
     }
 
     fn validate_update(
         &self,
-        version: Version,
-        schemas: &'static Schemas,
-        part: Part,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+        part: ObjectPart,
         old: &Self,
-    ) -> Validation {
+    ) -> ValidationResult {
         validation::pilot::validate_update(version, schemas, part, self, old)
     }
 }
 
-impl Hub for LeaderLease {
-    const NAMES: Names = Names {
+impl HubKind for LeaderLease {
+    const NAMES: KindNames = KindNames {
         kind: "LeaderLease",
         plural: "leaderleases",
         singular: "leaderlease",
         short: &["ll"],
         categories: &["navigator"],
-        versions: &[Version::V1beta1],
+        versions: &[ServedVersion::V1beta1],
         has_status: false,
         selectable: &["spec.holderIdentity"],
         columns: printer::LEASE,
@@ -275,7 +289,7 @@ impl Hub for LeaderLease {
         lease_of: |_| None,
     };
 
-    fn schema(_version: Version, generator: &mut SchemaGenerator) {
+    fn schema(_version: ServedVersion, generator: &mut SchemaGenerator) {
         generator.subschema_for::<Self>();
     }
 
@@ -283,22 +297,26 @@ impl Hub for LeaderLease {
         defaults::metadata(&mut self.metadata);
     }
 
-    fn validate_create(&self, version: Version, schemas: &'static Schemas) -> Validation {
+    fn validate_create(
+        &self,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+    ) -> ValidationResult {
         validation::lease::validate_create(version, schemas, self)
     }
 
     fn validate_update(
         &self,
-        version: Version,
-        schemas: &'static Schemas,
-        part: Part,
+        version: ServedVersion,
+        schemas: &'static SchemaSet,
+        part: ObjectPart,
         old: &Self,
-    ) -> Validation {
+    ) -> ValidationResult {
         validation::lease::validate_update(version, schemas, part, self, old)
     }
 }
 
-fn read_surplus<S>(schemas: &Schemas, metadata: &ObjectMeta) -> Result<S, DecodeError>
+fn read_surplus<S>(schemas: &SchemaSet, metadata: &ObjectMeta) -> Result<S, DecodeError>
 where
     S: Default + DeserializeOwned + JsonSchema + 'static,
 {
@@ -309,14 +327,18 @@ where
 /// The typed object, or why the body is none.
 pub(super) fn typed<T: DeserializeOwned>(
     kind: &str,
-    version: Version,
+    version: ServedVersion,
     value: &Value,
 ) -> Result<T, DecodeError> {
     T::deserialize(value).map_err(|error| malformed(kind, version, &error))
 }
 
 /// A body that is no object of this kind.
-pub(super) fn malformed(kind: &str, version: Version, error: &serde_json::Error) -> DecodeError {
+pub(super) fn malformed(
+    kind: &str,
+    version: ServedVersion,
+    error: &serde_json::Error,
+) -> DecodeError {
     DecodeError::Malformed(format!(
         "{kind} in version {:?} cannot be handled as a {kind}: {error}",
         version.as_str()

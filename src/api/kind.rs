@@ -1,7 +1,9 @@
-//! Types that describe kinds: versions, columns, bodies that were understood, and [`Kind`] itself.
+//! Types that describe kinds: versions, columns, bodies that were understood, and [`ServedKind`]
+//! itself.
 //!
-//! Handlers and registry are written once over [`Kind`]; what differs between kinds and versions
-//! lies behind it. Objects travel as JSON values in *hub form*: the v1beta1 object, defaulted.
+//! Handlers and registry are written once over [`ServedKind`]; what differs between kinds and
+//! versions lies behind it. Objects travel as JSON values in *hub form*: the v1beta1 object,
+//! defaulted.
 
 use std::{fmt, sync::LazyLock};
 
@@ -11,14 +13,14 @@ use super::{GROUP, field::ErrorList, schema::compiled::Schema};
 
 /// A served version, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
+pub enum ServedVersion {
     V1beta1,
     V1alpha1,
     /// Of kinds of Kubernetes itself. Our group has no such version.
     V1,
 }
 
-impl Version {
+impl ServedVersion {
     /// Versions of our group.
     pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1alpha1];
 
@@ -45,7 +47,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ServedVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -53,7 +55,7 @@ impl fmt::Display for Version {
 
 /// A column of `kubectl get`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct PrinterColumn {
     pub name: &'static str,
     /// `string`, `integer` or `date`.
     pub type_: &'static str,
@@ -64,7 +66,7 @@ pub struct Column {
 
 /// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ObjectPart {
     /// Everything but status.
     Main,
     /// `/status`: status and nothing else.
@@ -73,7 +75,7 @@ pub enum Part {
     Other(&'static str),
 }
 
-impl Part {
+impl ObjectPart {
     /// As it stands in a URL; empty for the object itself.
     pub fn subresource(self) -> &'static str {
         match self {
@@ -95,7 +97,7 @@ pub struct Subresource {
 
 /// A request body that was understood.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decoded {
+pub struct DecodedObject {
     /// The object in hub form, defaulted, with unknown fields dropped.
     pub hub: Value,
     /// Unknown and duplicate fields, as `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
@@ -118,7 +120,7 @@ pub enum DecodeError {
 
 /// The outcome of validation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Validation {
+pub struct ValidationResult {
     /// 422 with these causes, unless empty.
     pub errors: ErrorList,
     /// One Warning header each.
@@ -126,7 +128,7 @@ pub struct Validation {
 }
 
 /// A kind that is served. Object-safe; a [`Scheme`](super::scheme::Scheme) holds one of each.
-pub trait Kind: Send + Sync {
+pub trait ServedKind: Send + Sync {
     /// Plural, lower case: `pilots`.
     fn plural(&self) -> &'static str;
     /// Singular, lower case: `pilot`.
@@ -136,7 +138,7 @@ pub trait Kind: Send + Sync {
     fn short_names(&self) -> &'static [&'static str];
     fn categories(&self) -> &'static [&'static str];
     /// Served versions in the order of preference.
-    fn versions(&self) -> &'static [Version];
+    fn versions(&self) -> &'static [ServedVersion];
     fn has_status(&self) -> bool;
 
     /// The API group; empty for Kubernetes' core.
@@ -151,7 +153,7 @@ pub trait Kind: Send + Sync {
         true
     }
     /// What objects of `version` say in `apiVersion`.
-    fn api_version(&self, version: Version) -> String {
+    fn api_version(&self, version: ServedVersion) -> String {
         match self.group() {
             "" => version.to_string(),
             group => format!("{group}/{version}"),
@@ -165,7 +167,7 @@ pub trait Kind: Send + Sync {
         false
     }
     /// The schema by which objects of a version are merged in server-side apply.
-    fn merging(&self, _version: Version) -> &'static Schema {
+    fn merging(&self, _version: ServedVersion) -> &'static Schema {
         static DEDUCED: LazyLock<Schema> = LazyLock::new(Schema::deduced);
         &DEDUCED
     }
@@ -187,8 +189,8 @@ pub trait Kind: Send + Sync {
     /// warnings. `decode` does that itself for whole objects, and for the results of JSON patches.
     fn normalize(
         &self,
-        version: Version,
-        body: &mut super::decode::Document,
+        version: ServedVersion,
+        body: &mut super::decode::ParsedBody,
     ) -> Result<Vec<String>, DecodeError>;
 
     /// Understands a request body of `version`: tolerant normalisation, strict check, defaulting,
@@ -196,13 +198,13 @@ pub trait Kind: Send + Sync {
     /// an older form cannot say, and values whose absence means "as before", come from it.
     fn decode(
         &self,
-        version: Version,
-        body: super::decode::Document,
+        version: ServedVersion,
+        body: super::decode::ParsedBody,
         stored: Option<&Value>,
-    ) -> Result<Decoded, DecodeError>;
+    ) -> Result<DecodedObject, DecodeError>;
 
     /// The hub object as `version` shows it, with apiVersion and kind.
-    fn encode(&self, version: Version, hub: &Value) -> Value;
+    fn encode(&self, version: ServedVersion, hub: &Value) -> Value;
 
     /// Is the hub object what the first version shows?
     fn shows_all(&self, hub: &Value) -> bool {
@@ -216,11 +218,16 @@ pub trait Kind: Send + Sync {
     /// What an update through `part` may touch is taken from `new`, all else from `old`:
     /// status ignores spec and most metadata, the main resource ignores status. Unknown fields
     /// of `old` (written by a newer server) are carried over. Bumps no generation.
-    fn merge_update(&self, part: Part, new: Value, old: &Value) -> Value;
+    fn merge_update(&self, part: ObjectPart, new: Value, old: &Value) -> Value;
 
-    fn validate_create(&self, version: Version, hub: &Value) -> Validation;
-    fn validate_update(&self, version: Version, part: Part, new: &Value, old: &Value)
-    -> Validation;
+    fn validate_create(&self, version: ServedVersion, hub: &Value) -> ValidationResult;
+    fn validate_update(
+        &self,
+        version: ServedVersion,
+        part: ObjectPart,
+        new: &Value,
+        old: &Value,
+    ) -> ValidationResult;
 
     /// Most bytes of a stored object. An object that is larger already may shrink.
     fn largest(&self) -> usize {
@@ -238,7 +245,7 @@ pub trait Kind: Send + Sync {
     }
 
     /// Columns of `kubectl get`, the same in every version.
-    fn columns(&self) -> &'static [Column];
+    fn columns(&self) -> &'static [PrinterColumn];
     /// One cell for each column. `now` is in seconds since the epoch, for ages.
     fn cells(&self, hub: &Value, now: i64) -> Vec<Value>;
 

@@ -6,93 +6,95 @@
 use k8s_openapi::jiff::{Timestamp, fmt::strtime};
 use serde_json::Value;
 
-use super::schema::compiled::{Atom, Fields, Format, Schema, Unnamed};
+use super::schema::compiled::{FieldSchemas, Schema, SchemaAtom, UnknownFieldPolicy, ValueFormat};
 
 /// Is every field known?
 pub(super) fn knows(schema: &Schema, value: &Value) -> bool {
-    Known::root(schema).knows(value)
+    SchemaNode::root(schema).knows(value)
 }
 
 /// Removes every field that is not known.
 pub(super) fn prune(schema: &Schema, value: &mut Value) {
-    Known::root(schema).prune(value);
+    SchemaNode::root(schema).prune(value);
 }
 
 /// Copies the fields of `old` that are not known into `new`, where their place still exists:
 /// items of list maps by key, other items only while the list is unchanged.
 pub(super) fn carry(schema: &Schema, old: &Value, new: &mut Value) {
-    Known::root(schema).carry(old, new);
+    SchemaNode::root(schema).carry(old, new);
 }
 
 /// Rewrites times with an offset of `±hh` or `±hhmm` in UTC.
 pub(super) fn repair_times(schema: &Schema, value: &mut Value) {
-    Known::root(schema).repair_times(value);
+    SchemaNode::root(schema).repair_times(value);
 }
 
 /// What a schema says about a value, as far as the walks here need it.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct SchemaNode<'a> {
     schema: &'a Schema,
-    atom: &'a Atom,
+    atom: &'a SchemaAtom,
 }
 
-enum Shape<'a> {
+enum SchemaShape<'a> {
     /// Nothing, or a scalar: every value below it is taken as it is.
     Opaque,
     Time,
-    Object(&'a Fields),
-    Map(Known<'a>),
+    Object(&'a FieldSchemas),
+    Map(SchemaNode<'a>),
     /// A list; with keys it is a list map.
-    List(Known<'a>, &'a [Box<str>]),
+    List(SchemaNode<'a>, &'a [Box<str>]),
 }
 
-impl<'a> Known<'a> {
+impl<'a> SchemaNode<'a> {
     fn root(schema: &'a Schema) -> Self {
         Self { schema, atom: schema.atom(schema.root()) }
     }
 
-    fn at(self, atom: &'a Atom) -> Self {
+    fn at(self, atom: &'a SchemaAtom) -> Self {
         Self { atom, ..self }
     }
 
-    fn field(self, fields: &Fields, name: &str) -> Option<Self> {
+    fn field(self, fields: &FieldSchemas, name: &str) -> Option<Self> {
         fields.get(name).map(|field| self.at(self.schema.atom(field.type_)))
     }
 
-    fn shape(self) -> Shape<'a> {
+    fn shape(self) -> SchemaShape<'a> {
         let Self { schema, atom } = self;
         let scalar = match atom.facts.format {
-            Format::DateTime => Shape::Time,
-            _ => Shape::Opaque,
+            ValueFormat::DateTime => SchemaShape::Time,
+            _ => SchemaShape::Opaque,
         };
         if atom.map.is_none() && atom.list.is_none() {
             return scalar;
         }
         match (atom.facts.unnamed, &atom.map, &atom.list) {
-            (Unnamed::Kept, _, _) => return Shape::Opaque,
-            (Unnamed::Unknown, Some(map), _) => return Shape::Object(&map.fields),
+            (UnknownFieldPolicy::Kept, _, _) => return SchemaShape::Opaque,
+            (UnknownFieldPolicy::Unknown, Some(map), _) => return SchemaShape::Object(&map.fields),
             (_, _, Some(list)) => {
                 if let Some(items) = schema.items(atom) {
-                    return Shape::List(self.at(items), &list.keys);
+                    return SchemaShape::List(self.at(items), &list.keys);
                 }
             }
             _ => {}
         }
         match schema.entries(atom) {
-            Some(entries) => Shape::Map(self.at(entries)),
+            Some(entries) => SchemaShape::Map(self.at(entries)),
             None => scalar,
         }
     }
 
     fn knows(self, value: &Value) -> bool {
         match (self.shape(), value) {
-            (Shape::Object(fields), Value::Object(object)) => object.iter().all(|(name, value)| {
-                self.field(fields, name).is_some_and(|known| known.knows(value))
-            }),
-            (Shape::Map(known), Value::Object(object)) => {
+            (SchemaShape::Object(fields), Value::Object(object)) => {
+                object.iter().all(|(name, value)| {
+                    self.field(fields, name).is_some_and(|known| known.knows(value))
+                })
+            }
+            (SchemaShape::Map(known), Value::Object(object)) => {
                 object.values().all(|value| known.knows(value))
             }
-            (Shape::List(known, _), Value::Array(items)) => {
+            (SchemaShape::List(known, _), Value::Array(items)) => {
                 items.iter().all(|item| known.knows(item))
             }
             _ => true,
@@ -101,7 +103,7 @@ impl<'a> Known<'a> {
 
     fn prune(self, value: &mut Value) {
         match (self.shape(), value) {
-            (Shape::Object(fields), Value::Object(object)) => {
+            (SchemaShape::Object(fields), Value::Object(object)) => {
                 let mut all_known = true;
                 for (name, value) in object.iter_mut() {
                     match self.field(fields, name) {
@@ -114,10 +116,10 @@ impl<'a> Known<'a> {
                     object.retain(|name, _| fields.get(name).is_some());
                 }
             }
-            (Shape::Map(known), Value::Object(object)) => {
+            (SchemaShape::Map(known), Value::Object(object)) => {
                 object.values_mut().for_each(|value| known.prune(value));
             }
-            (Shape::List(known, _), Value::Array(items)) => {
+            (SchemaShape::List(known, _), Value::Array(items)) => {
                 for item in items {
                     known.prune(item);
                 }
@@ -129,7 +131,7 @@ impl<'a> Known<'a> {
     /// Is `old`, once it is pruned, equal to `new`?
     fn prunes_to(self, old: &Value, new: &Value) -> bool {
         match (self.shape(), old, new) {
-            (Shape::Object(fields), Value::Object(old), Value::Object(new)) => {
+            (SchemaShape::Object(fields), Value::Object(old), Value::Object(new)) => {
                 let mut kept = 0;
                 let same = old.iter().all(|(name, old)| {
                     let Some(known) = self.field(fields, name) else { return true };
@@ -138,13 +140,13 @@ impl<'a> Known<'a> {
                 });
                 same && kept == new.len()
             }
-            (Shape::Map(known), Value::Object(old), Value::Object(new)) => {
+            (SchemaShape::Map(known), Value::Object(old), Value::Object(new)) => {
                 let same = |(name, old): (&String, &Value)| {
                     new.get(name).is_some_and(|new| known.prunes_to(old, new))
                 };
                 old.len() == new.len() && old.iter().all(same)
             }
-            (Shape::List(known, _), Value::Array(old), Value::Array(new)) => {
+            (SchemaShape::List(known, _), Value::Array(old), Value::Array(new)) => {
                 old.len() == new.len() && old.iter().zip(new).all(|(o, n)| known.prunes_to(o, n))
             }
             _ => old == new,
@@ -153,7 +155,7 @@ impl<'a> Known<'a> {
 
     fn carry(self, old: &Value, new: &mut Value) {
         match (self.shape(), old, new) {
-            (Shape::Object(fields), Value::Object(old), Value::Object(new)) => {
+            (SchemaShape::Object(fields), Value::Object(old), Value::Object(new)) => {
                 for (name, value) in old {
                     match (self.field(fields, name), new.get_mut(name)) {
                         (Some(known), Some(new)) => known.carry(value, new),
@@ -166,14 +168,14 @@ impl<'a> Known<'a> {
                     }
                 }
             }
-            (Shape::Map(known), Value::Object(old), Value::Object(new)) => {
+            (SchemaShape::Map(known), Value::Object(old), Value::Object(new)) => {
                 for (name, value) in old {
                     if let Some(new) = new.get_mut(name) {
                         known.carry(value, new);
                     }
                 }
             }
-            (Shape::List(known, keys), Value::Array(old), Value::Array(new)) => {
+            (SchemaShape::List(known, keys), Value::Array(old), Value::Array(new)) => {
                 known.carry_items(keys, old, new);
             }
             _ => {}
@@ -197,7 +199,7 @@ impl<'a> Known<'a> {
 
     /// Is this an object that holds fields, and none that is known?
     fn unseen(self, value: &Value) -> bool {
-        let (Shape::Object(fields), Value::Object(object)) = (self.shape(), value) else {
+        let (SchemaShape::Object(fields), Value::Object(object)) = (self.shape(), value) else {
             return false;
         };
         let unseen = |(name, value): (&String, &Value)| {
@@ -208,22 +210,22 @@ impl<'a> Known<'a> {
 
     fn repair_times(self, value: &mut Value) {
         match (self.shape(), value) {
-            (Shape::Object(fields), Value::Object(object)) => {
+            (SchemaShape::Object(fields), Value::Object(object)) => {
                 for (name, value) in object {
                     if let Some(known) = self.field(fields, name) {
                         known.repair_times(value);
                     }
                 }
             }
-            (Shape::Map(known), Value::Object(object)) => {
+            (SchemaShape::Map(known), Value::Object(object)) => {
                 object.values_mut().for_each(|value| known.repair_times(value));
             }
-            (Shape::List(known, _), Value::Array(items)) => {
+            (SchemaShape::List(known, _), Value::Array(items)) => {
                 for item in items {
                     known.repair_times(item);
                 }
             }
-            (Shape::Time, Value::String(text)) => {
+            (SchemaShape::Time, Value::String(text)) => {
                 if let Some(repaired) = repair_time(text) {
                     *text = repaired;
                 }

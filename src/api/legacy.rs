@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::{
-    decode::Document,
-    field::{ErrorList, FieldError, Path, Problem},
+    decode::ParsedBody,
+    field::{ErrorList, FieldError, FieldErrorKind, FieldPath},
     kind::DecodeError,
     known,
     schema::compiled::Schema,
@@ -20,12 +20,12 @@ use super::{
 /// adds. Returns warnings.
 pub(super) fn normalize(
     schema: &Schema,
-    document: &mut Document,
-    spec_of_kind: impl FnOnce(&mut Map<String, Value>, &mut Pass) -> Result<(), DecodeError>,
+    document: &mut ParsedBody,
+    spec_of_kind: impl FnOnce(&mut Map<String, Value>, &mut LegacyFindings) -> Result<(), DecodeError>,
 ) -> Result<Vec<String>, DecodeError> {
     known::repair_times(schema, &mut document.value);
     conditions(&mut document.value);
-    let mut pass = Pass::default();
+    let mut pass = LegacyFindings::default();
     if let Some(Value::Object(spec)) = document.value.get_mut("spec") {
         spec_of_kind(spec, &mut pass)?;
     }
@@ -33,14 +33,17 @@ pub(super) fn normalize(
 }
 
 /// The older ways in the spec of a cluster.
-pub(super) fn cluster(spec: &Map<String, Value>, pass: &mut Pass) -> Result<(), DecodeError> {
+pub(super) fn cluster(
+    spec: &Map<String, Value>,
+    pass: &mut LegacyFindings,
+) -> Result<(), DecodeError> {
     version(spec)?;
     pass.early_form(spec);
     Ok(())
 }
 
 /// The older ways in the spec of a Pilot.
-pub(super) fn pilot(spec: &mut Map<String, Value>, pass: &mut Pass) {
+pub(super) fn pilot(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     pass.decommission(spec);
 }
 
@@ -66,14 +69,14 @@ fn version(spec: &Map<String, Value>) -> Result<(), DecodeError> {
 
 /// Collects warnings and errors about older ways of writing.
 #[derive(Debug, Default)]
-pub struct Pass {
+pub struct LegacyFindings {
     pub warnings: Vec<String>,
     pub errors: ErrorList,
 }
 
-impl Pass {
-    fn error(&mut self, path: &str, problem: Problem, detail: &str) {
-        self.errors.push(FieldError::new(&Path::new(path), problem, detail));
+impl LegacyFindings {
+    fn error(&mut self, path: &str, problem: FieldErrorKind, detail: &str) {
+        self.errors.push(FieldError::new(&FieldPath::new(path), problem, detail));
     }
 
     /// V9, V10: these fields had another meaning, so they are refused, not guessed.
@@ -81,7 +84,7 @@ impl Pass {
         if spec.get("image").and_then(|image| image.get("fsGroup")).is_some() {
             self.error(
                 "spec.image.fsGroup",
-                Problem::Forbidden,
+                FieldErrorKind::Forbidden,
                 "in this early form image named the pilot image; use spec.pilotImage and \
                  spec.securityContext.runAsUser",
             );
@@ -89,7 +92,7 @@ impl Pass {
         if spec.contains_key("sysctl") {
             self.error(
                 "spec.sysctl",
-                Problem::Forbidden,
+                FieldErrorKind::Forbidden,
                 "kernel settings are not changed by Navigator; set them on the node or in \
                  podTemplate.spec.securityContext.sysctls",
             );
@@ -117,7 +120,7 @@ impl Pass {
             let means = match (path, &value) {
                 ("spec.inService", Value::Bool(in_service)) => !in_service,
                 ("spec.inService", _) => {
-                    self.error(path, Problem::TypeInvalid(value), "must be a boolean");
+                    self.error(path, FieldErrorKind::TypeInvalid(value), "must be a boolean");
                     continue;
                 }
                 (_, Value::String(phase)) if phase == "Running" => false,
@@ -129,12 +132,12 @@ impl Pass {
                 }
                 _ => {
                     let supported = PHASES.map(str::to_owned).to_vec();
-                    self.error(path, Problem::NotSupported(value, supported), "");
+                    self.error(path, FieldErrorKind::NotSupported(value, supported), "");
                     continue;
                 }
             };
             if said.is_some_and(|said| said != means) {
-                self.error(path, Problem::Invalid(value), "contradicts spec.decommission");
+                self.error(path, FieldErrorKind::Invalid(value), "contradicts spec.decommission");
             }
             said = Some(means);
         }

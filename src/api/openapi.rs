@@ -12,10 +12,10 @@ pub mod protobuf;
 
 use serde_json::{Map, Value, json};
 
-use self::paths::{Operation, Parameter, Route};
+use self::paths::{ApiOperation, ApiParameter, PathItem};
 use super::{
     GROUP,
-    kind::{Kind, Version},
+    kind::{ServedKind, ServedVersion},
     schema::{self, REF_PREFIX},
     scheme::Scheme,
 };
@@ -29,7 +29,7 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 pub fn v2(scheme: &Scheme) -> Value {
     let mut paths = Map::new();
     let mut definitions = Map::new();
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         for route in paths::routes(scheme, version) {
             paths.insert(route.path.clone(), route_v2(&route));
         }
@@ -46,7 +46,7 @@ pub fn v2(scheme: &Scheme) -> Value {
 }
 
 /// The document served at `/openapi/v3/apis/navigator.jetstack.io/<version>`.
-pub fn v3(scheme: &Scheme, version: Version) -> Value {
+pub fn v3(scheme: &Scheme, version: ServedVersion) -> Value {
     let paths: Map<String, Value> = paths::routes(scheme, version)
         .into_iter()
         .map(|route| (route.path.clone(), route_v3(&route)))
@@ -88,7 +88,7 @@ fn bearer_token() -> Value {
 }
 
 /// Definitions of `version`, of its lists, and of what its paths take and answer.
-fn all_definitions(scheme: &Scheme, version: Version) -> Map<String, Value> {
+fn all_definitions(scheme: &Scheme, version: ServedVersion) -> Map<String, Value> {
     let mut all = scheme.schemas().definitions(version).clone();
     for kind in scheme.served(GROUP, version) {
         all.insert(format!("{}List", definition(version, kind)), list_of(scheme, version, kind));
@@ -97,18 +97,18 @@ fn all_definitions(scheme: &Scheme, version: Version) -> Map<String, Value> {
         let reference = json!({ "$ref": format!("{REF_PREFIX}{META}{name}") });
         schema::close_over(&reference, schema::kubernetes(), &mut all);
     }
-    all[&format!("{META}DeleteOptions")]["x-kubernetes-group-version-kind"] = Version::ALL
+    all[&format!("{META}DeleteOptions")]["x-kubernetes-group-version-kind"] = ServedVersion::ALL
         .map(|version| json!({ "group": GROUP, "kind": "DeleteOptions", "version": version.as_str() }))
         .to_vec()
         .into();
     all
 }
 
-fn definition(version: Version, kind: &dyn Kind) -> String {
+fn definition(version: ServedVersion, kind: &dyn ServedKind) -> String {
     schema::name(version, kind.kind())
 }
 
-fn list_of(scheme: &Scheme, version: Version, kind: &dyn Kind) -> Value {
+fn list_of(scheme: &Scheme, version: ServedVersion, kind: &dyn ServedKind) -> Value {
     let item = definition(version, kind);
     let head = &scheme.schemas().definitions(version)[&item]["properties"];
     json!({
@@ -167,7 +167,7 @@ fn to_v3(schema: &mut Value) {
     }
 }
 
-fn route_v2(route: &Route) -> Value {
+fn route_v2(route: &PathItem) -> Value {
     let mut item = Map::new();
     for operation in &route.operations {
         let mut parameters: Vec<Value> = operation.parameters.iter().map(parameter_v2).collect();
@@ -199,7 +199,7 @@ fn route_v2(route: &Route) -> Value {
     item.into()
 }
 
-fn route_v3(route: &Route) -> Value {
+fn route_v3(route: &PathItem) -> Value {
     let mut item = Map::new();
     for operation in &route.operations {
         let mut written = common(operation);
@@ -230,7 +230,7 @@ fn route_v3(route: &Route) -> Value {
     item.into()
 }
 
-fn common(operation: &Operation) -> Value {
+fn common(operation: &ApiOperation) -> Value {
     let mut written = json!({
         "description": operation.description,
         "operationId": operation.id,
@@ -244,7 +244,7 @@ fn common(operation: &Operation) -> Value {
     written
 }
 
-fn responses(operation: &Operation, answer: impl Fn(&str) -> Value) -> Value {
+fn responses(operation: &ApiOperation, answer: impl Fn(&str) -> Value) -> Value {
     let mut responses = Map::new();
     for (code, text) in operation.codes {
         responses.insert((*code).into(), answer(text));
@@ -253,20 +253,20 @@ fn responses(operation: &Operation, answer: impl Fn(&str) -> Value) -> Value {
     responses.into()
 }
 
-fn parameter_v2(parameter: &Parameter) -> Value {
+fn parameter_v2(parameter: &ApiParameter) -> Value {
     let mut written = parameter_head(parameter);
     written["type"] = parameter.type_.into();
     written["uniqueItems"] = true.into();
     written
 }
 
-fn parameter_v3(parameter: &Parameter) -> Value {
+fn parameter_v3(parameter: &ApiParameter) -> Value {
     let mut written = parameter_head(parameter);
     written["schema"] = json!({ "type": parameter.type_, "uniqueItems": true });
     written
 }
 
-fn parameter_head(parameter: &Parameter) -> Value {
+fn parameter_head(parameter: &ApiParameter) -> Value {
     let place = if parameter.in_path { "path" } else { "query" };
     let mut written = json!({
         "name": parameter.name,

@@ -1,8 +1,8 @@
 //! The part of a Pilot that is one database's own, in spec and status under its own word.
 //!
-//! A [`PilotPart`] gives such a part its types; a [`Part`] is its form for code that knows no
-//! database. In a Pilot, parts travel as JSON, and [`Part::canonicalize`] holds them to their
-//! types.
+//! A [`PilotPart`] gives such a part its types; an [`ErasedPilotPart`] is its form for code that
+//! knows no database. In a Pilot, parts travel as JSON, and [`ErasedPilotPart::canonicalize`] holds
+//! them to their types.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
-    cluster_kind::{Fields, NoOlder},
+    cluster_kind::{DatabaseFields, NoOlderVersion},
     database_names::DatabaseNames,
     legacy,
 };
@@ -20,25 +20,25 @@ use super::{
 pub trait PilotPart: Sized + 'static {
     /// Its word is the name of the field in spec and status.
     const NAMES: &'static DatabaseNames;
-    type Spec: Fields;
-    type Status: Fields;
-    /// How v1alpha1 shows the spec's part: [`NoOlder`] for a database that was never released in
-    /// it.
+    type Spec: DatabaseFields;
+    type Status: DatabaseFields;
+    /// How v1alpha1 shows the spec's part: [`NoOlderVersion`] for a database that was never
+    /// released in it.
     type Older: OlderPart<Self>;
 }
 
 /// The part of a spec as v1alpha1 shows it, which holds the name of the node pool.
 pub trait OlderPart<P: PilotPart> {
-    type Spec: Fields;
+    type Spec: DatabaseFields;
     /// What v1alpha1 cannot express of the part.
-    type Surplus: Fields;
+    type Surplus: DatabaseFields;
 
     /// The part of v1alpha1, and the surplus that it cannot express.
     fn project(spec: P::Spec, node_pool: String) -> (Self::Spec, Self::Surplus);
     /// The part, and the name of the node pool. Edits of the older form win.
     fn lift(older: Self::Spec, surplus: Self::Surplus) -> (P::Spec, String);
     /// Rewrites what the part says in an older way.
-    fn normalize(_part: &mut Map<String, Value>, _pass: &mut legacy::Pass) {}
+    fn normalize(_part: &mut Map<String, Value>, _pass: &mut legacy::LegacyFindings) {}
 }
 
 /// The name of the node pool, and nothing else.
@@ -51,7 +51,7 @@ pub struct NodePoolName {
     node_pool: String,
 }
 
-impl<P: PilotPart> OlderPart<P> for NoOlder {
+impl<P: PilotPart> OlderPart<P> for NoOlderVersion {
     type Spec = NodePoolName;
     type Surplus = P::Spec;
 
@@ -64,14 +64,14 @@ impl<P: PilotPart> OlderPart<P> for NoOlder {
     }
 }
 
-type OlderSpec<P> = <<P as PilotPart>::Older as OlderPart<P>>::Spec;
-type Surplus<P> = <<P as PilotPart>::Older as OlderPart<P>>::Surplus;
+type OlderPartSpec<P> = <<P as PilotPart>::Older as OlderPart<P>>::Spec;
+type OlderPartSurplus<P> = <<P as PilotPart>::Older as OlderPart<P>>::Surplus;
 /// Parts by word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
-pub struct Parts(BTreeMap<String, Value>);
+pub struct PilotParts(BTreeMap<String, Value>);
 
-impl Parts {
+impl PilotParts {
     /// One part, of this word.
     pub fn new<T: Serialize>(word: &str, part: &T) -> Self {
         let mut parts = Self::default();
@@ -124,39 +124,39 @@ impl Parts {
 }
 
 /// A part and the name of the node pool → the older part, and the surplus where there is any.
-type Project = fn(Value, String) -> Result<(Value, Option<Value>), serde_json::Error>;
+type ProjectionFn = fn(Value, String) -> Result<(Value, Option<Value>), serde_json::Error>;
 /// The older part and the surplus → the part, and the name of the node pool.
-type Lift = fn(Value, Option<Value>) -> Result<(Value, String), serde_json::Error>;
+type LiftFn = fn(Value, Option<Value>) -> Result<(Value, String), serde_json::Error>;
 
 /// A [`PilotPart`] without its types.
 #[derive(Debug)]
-pub struct Part {
+pub struct ErasedPilotPart {
     pub word: &'static str,
     pub title: &'static str,
     pub(super) spec: fn(&mut SchemaGenerator) -> Schema,
     pub(super) status: fn(&mut SchemaGenerator) -> Schema,
     pub(super) older: fn(&mut SchemaGenerator) -> Schema,
     pub(super) surplus: fn(&mut SchemaGenerator) -> Schema,
-    pub(super) project: Project,
-    pub(super) lift: Lift,
-    pub(super) normalize: fn(&mut Map<String, Value>, &mut legacy::Pass),
+    pub(super) project: ProjectionFn,
+    pub(super) lift: LiftFn,
+    pub(super) normalize: fn(&mut Map<String, Value>, &mut legacy::LegacyFindings),
     canonical_spec: fn(Value) -> Result<Value, serde_json::Error>,
     canonical_status: fn(Value) -> Result<Value, serde_json::Error>,
 }
 
-impl Part {
+impl ErasedPilotPart {
     pub const fn new<P: PilotPart>() -> Self {
         Self {
             word: P::NAMES.word,
             title: P::NAMES.title,
             spec: |generator| generator.subschema_for::<P::Spec>(),
             status: |generator| generator.subschema_for::<P::Status>(),
-            older: |generator| generator.subschema_for::<OlderSpec<P>>(),
-            surplus: |generator| generator.subschema_for::<Surplus<P>>(),
+            older: |generator| generator.subschema_for::<OlderPartSpec<P>>(),
+            surplus: |generator| generator.subschema_for::<OlderPartSurplus<P>>(),
             project: |spec, node_pool| {
                 let (older, surplus) = P::Older::project(serde_json::from_value(spec)?, node_pool);
-                let surplus =
-                    (surplus != Surplus::<P>::default()).then(|| serde_json::to_value(surplus));
+                let surplus = (surplus != OlderPartSurplus::<P>::default())
+                    .then(|| serde_json::to_value(surplus));
                 Ok((serde_json::to_value(older)?, surplus.transpose()?))
             },
             lift: |older, surplus| {
@@ -176,8 +176,8 @@ impl Part {
     /// When one of them is not of its type.
     pub(super) fn canonicalize(
         &self,
-        spec: &mut Parts,
-        status: &mut Parts,
+        spec: &mut PilotParts,
+        status: &mut PilotParts,
     ) -> Result<(), serde_json::Error> {
         for (parts, canonical) in [(spec, self.canonical_spec), (status, self.canonical_status)] {
             match parts.take(self.word) {
@@ -189,6 +189,6 @@ impl Part {
     }
 }
 
-fn canonical<T: Fields>(value: Value) -> Result<Value, serde_json::Error> {
+fn canonical<T: DatabaseFields>(value: Value) -> Result<Value, serde_json::Error> {
     serde_json::to_value(serde_json::from_value::<T>(value)?)
 }

@@ -4,35 +4,44 @@
 
 use serde_json::{Value, json};
 
-use super::kind::Column;
+use super::kind::PrinterColumn;
 
 /// A column that is always shown.
-pub const fn column(name: &'static str, type_: &'static str, description: &'static str) -> Column {
-    Column { name, type_, priority: 0, description }
+pub const fn column(
+    name: &'static str,
+    type_: &'static str,
+    description: &'static str,
+) -> PrinterColumn {
+    PrinterColumn { name, type_, priority: 0, description }
 }
 
 /// A column that is shown with `-o wide`.
-pub const fn wide(name: &'static str, type_: &'static str, description: &'static str) -> Column {
-    Column { name, type_, priority: 1, description }
+pub const fn wide(
+    name: &'static str,
+    type_: &'static str,
+    description: &'static str,
+) -> PrinterColumn {
+    PrinterColumn { name, type_, priority: 1, description }
 }
 
-pub const NAME: Column = column("Name", "string", "Name of the object, unique in its namespace.");
-pub const AGE: Column = column("Age", "string", "Time since the object was created.");
-pub const READY: Column = column("Ready", "string", "Status of the condition Ready.");
-pub const MESSAGE: Column = wide("Message", "string", "Message of the condition Ready.");
-pub const HEALTH: Column = column("Health", "string", "Health of the database cluster.");
-pub const NODES: Column = column("Nodes", "string", "Ready nodes of wanted nodes.");
-pub const VERSION: Column = column("Version", "string", "Lowest version that runs.");
-pub const PHASE: Column = column("Phase", "string", "Where the object is in its life.");
-pub const OPERATION: Column = wide("Operation", "string", "What is being done now.");
-pub const BLOCKED_BY: Column =
+pub const NAME: PrinterColumn =
+    column("Name", "string", "Name of the object, unique in its namespace.");
+pub const AGE: PrinterColumn = column("Age", "string", "Time since the object was created.");
+pub const READY: PrinterColumn = column("Ready", "string", "Status of the condition Ready.");
+pub const MESSAGE: PrinterColumn = wide("Message", "string", "Message of the condition Ready.");
+pub const HEALTH: PrinterColumn = column("Health", "string", "Health of the database cluster.");
+pub const NODES: PrinterColumn = column("Nodes", "string", "Ready nodes of wanted nodes.");
+pub const VERSION: PrinterColumn = column("Version", "string", "Lowest version that runs.");
+pub const PHASE: PrinterColumn = column("Phase", "string", "Where the object is in its life.");
+pub const OPERATION: PrinterColumn = wide("Operation", "string", "What is being done now.");
+pub const BLOCKED_BY: PrinterColumn =
     wide("Blocked-by", "string", "The predicate that the operation waits for.");
 
 /// Columns of a cluster.
-pub const CLUSTER: &[Column] =
+pub const CLUSTER: &[PrinterColumn] =
     &[NAME, READY, HEALTH, NODES, VERSION, PHASE, AGE, OPERATION, BLOCKED_BY, MESSAGE];
 
-pub(super) const PILOT: &[Column] = &[
+pub(super) const PILOT: &[PrinterColumn] = &[
     NAME,
     column("Cluster", "string", "Cluster that the node belongs to."),
     column("Pool", "string", "Node pool that the node belongs to."),
@@ -47,7 +56,7 @@ pub(super) const PILOT: &[Column] = &[
     MESSAGE,
 ];
 
-pub(super) const LEASE: &[Column] = &[
+pub(super) const LEASE: &[PrinterColumn] = &[
     NAME,
     column("Holder", "string", "Who holds the lease."),
     column("Renewed", "string", "Time since the lease was renewed."),

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 pub use closed::*;
 
 use self::compiled::Schema;
-use super::{conversion::pilot::Surplus as PilotSurplus, kind::Version, pilot_part::Part};
+use super::{conversion::pilot::PilotSurplus, kind::ServedVersion, pilot_part::ErasedPilotPart};
 
 /// Where definitions refer to each other.
 pub const REF_PREFIX: &str = "#/definitions/";
@@ -32,17 +32,17 @@ pub const REF_PREFIX: &str = "#/definitions/";
 #[derive(Clone, Copy, Debug)]
 pub struct KindSchema {
     pub kind: &'static str,
-    versions: &'static [Version],
+    versions: &'static [ServedVersion],
     selectable: &'static [&'static str],
-    generate: fn(Version, &mut SchemaGenerator),
+    generate: fn(ServedVersion, &mut SchemaGenerator),
 }
 
 impl KindSchema {
     pub(super) const fn new(
         kind: &'static str,
-        versions: &'static [Version],
+        versions: &'static [ServedVersion],
         selectable: &'static [&'static str],
-        generate: fn(Version, &mut SchemaGenerator),
+        generate: fn(ServedVersion, &mut SchemaGenerator),
     ) -> Self {
         Self { kind, versions, selectable, generate }
     }
@@ -50,13 +50,13 @@ impl KindSchema {
 
 /// The schemas of the kinds that are served together.
 #[derive(Debug)]
-pub struct Schemas {
+pub struct SchemaSet {
     /// The kinds of the databases come first.
     kinds: Vec<KindSchema>,
     clusters: usize,
-    parts: Vec<&'static Part>,
-    rows: Vec<&'static Rows>,
-    versions: [OnceLock<OfVersion>; Version::ALL.len()],
+    parts: Vec<&'static ErasedPilotPart>,
+    rows: Vec<&'static SchemaMarkers>,
+    versions: [OnceLock<VersionSchemas>; ServedVersion::ALL.len()],
     pilot_surplus: OnceLock<Schema>,
     /// Schemas of types that are no kinds and are checked like one.
     others: Mutex<HashMap<TypeId, Arc<Schema>>>,
@@ -64,25 +64,25 @@ pub struct Schemas {
 
 /// The schemas of one version.
 #[derive(Debug)]
-struct OfVersion {
+struct VersionSchemas {
     definitions: Map<String, Value>,
     /// Compiled at first use: code that only describes kinds needs no schema.
     kinds: OnceLock<BTreeMap<&'static str, Schema>>,
 }
 
-impl Schemas {
+impl SchemaSet {
     pub(super) fn new(
         kinds: Vec<KindSchema>,
         clusters: usize,
-        parts: Vec<&'static Part>,
-        rows: Vec<&'static Rows>,
+        parts: Vec<&'static ErasedPilotPart>,
+        rows: Vec<&'static SchemaMarkers>,
     ) -> Self {
         let (versions, pilot_surplus, others) = Default::default();
         Self { kinds, clusters, parts, rows, versions, pilot_surplus, others }
     }
 
-    fn of(&self, version: Version) -> &OfVersion {
-        self.versions[version as usize].get_or_init(|| OfVersion {
+    fn of(&self, version: ServedVersion) -> &VersionSchemas {
+        self.versions[version as usize].get_or_init(|| VersionSchemas {
             definitions: self.generate(version),
             kinds: OnceLock::new(),
         })
@@ -92,7 +92,7 @@ impl Schemas {
     ///
     /// # Panics
     /// When the version does not serve the kind: callers have it from the scheme.
-    pub fn kind(&self, version: Version, kind: &str) -> &Schema {
+    pub fn kind(&self, version: ServedVersion, kind: &str) -> &Schema {
         let of = self.of(version);
         let kinds = of.kinds.get_or_init(|| {
             let roots = self.kinds_of(version).map(|kind| (kind.kind, name(version, kind.kind)));
@@ -104,12 +104,12 @@ impl Schemas {
     }
 
     /// Every definition of `version` by name: our own types and what they refer to.
-    pub fn definitions(&self, version: Version) -> &Map<String, Value> {
+    pub fn definitions(&self, version: ServedVersion) -> &Map<String, Value> {
         &self.of(version).definitions
     }
 
     /// The parts of Pilots that are one database's own.
-    pub fn parts(&self) -> &[&'static Part] {
+    pub fn parts(&self) -> &[&'static ErasedPilotPart] {
         &self.parts
     }
 
@@ -125,16 +125,16 @@ impl Schemas {
     }
 
     /// Rows of all types, and of those of each database.
-    fn all_rows(&self) -> impl Iterator<Item = &Rows> {
+    fn all_rows(&self) -> impl Iterator<Item = &SchemaMarkers> {
         [&SHARED].into_iter().chain(self.rows.iter().copied())
     }
 
     /// Kinds that `version` serves.
-    fn kinds_of(&self, version: Version) -> impl Iterator<Item = &KindSchema> {
+    fn kinds_of(&self, version: ServedVersion) -> impl Iterator<Item = &KindSchema> {
         self.kinds.iter().filter(move |kind| kind.versions.contains(&version))
     }
 
-    fn generate(&self, version: Version) -> Map<String, Value> {
+    fn generate(&self, version: ServedVersion) -> Map<String, Value> {
         let mut generator = generator();
         for kind in self.kinds_of(version) {
             (kind.generate)(version, &mut generator);
@@ -143,8 +143,8 @@ impl Schemas {
         let mut parts = Vec::new();
         for part in &self.parts {
             let spec = match version {
-                Version::V1beta1 | Version::V1 => (part.spec)(&mut generator),
-                Version::V1alpha1 => (part.older)(&mut generator),
+                ServedVersion::V1beta1 | ServedVersion::V1 => (part.spec)(&mut generator),
+                ServedVersion::V1alpha1 => (part.older)(&mut generator),
             };
             parts.push((part, spec.to_value(), (part.status)(&mut generator).to_value()));
         }
@@ -169,8 +169,12 @@ impl Schemas {
     }
 
     /// The generator's definitions, in the form that Kubernetes takes.
-    fn own_definitions(&self, mut own: Map<String, Value>, version: Version) -> Map<String, Value> {
-        if version == Version::V1beta1 {
+    fn own_definitions(
+        &self,
+        mut own: Map<String, Value>,
+        version: ServedVersion,
+    ) -> Map<String, Value> {
+        if version == ServedVersion::V1beta1 {
             own.insert("PodTemplate".into(), pod_template(version));
             own.insert("PodOverlay".into(), pod_overlay());
         }
@@ -223,8 +227,8 @@ impl Schemas {
     }
 
     fn rooted(&self, type_name: &str, own: Map<String, Value>) -> Schema {
-        let mut all = self.own_definitions(own, Version::V1beta1);
-        let mut root = all[&name(Version::V1beta1, type_name)].clone();
+        let mut all = self.own_definitions(own, ServedVersion::V1beta1);
+        let mut root = all[&name(ServedVersion::V1beta1, type_name)].clone();
         for definition in all.clone().values() {
             close_over(definition, kubernetes(), &mut all);
         }
@@ -234,7 +238,7 @@ impl Schemas {
 }
 
 /// Name of the definition of one of our types.
-pub fn name(version: Version, type_name: &str) -> String {
+pub fn name(version: ServedVersion, type_name: &str) -> String {
     format!("com.jetstack.navigator.{version}.{type_name}")
 }
 
@@ -292,7 +296,7 @@ fn generated(mut generator: SchemaGenerator) -> Map<String, Value> {
 }
 
 /// Adds the fields that every served object has beside its own.
-fn add_head(definition: &mut Value, version: Version, kind: &KindSchema) {
+fn add_head(definition: &mut Value, version: ServedVersion, kind: &KindSchema) {
     let text = |name: &str| {
         kubernetes()["io.k8s.apimachinery.pkg.apis.meta.v1.Status"]["properties"][name].clone()
     };
@@ -311,7 +315,7 @@ fn add_head(definition: &mut Value, version: Version, kind: &KindSchema) {
 
 /// A pod template of which nothing is required. Its parts are core/v1's own, so that lists merge by
 /// the keys that clients know from Kubernetes.
-fn pod_template(version: Version) -> Value {
+fn pod_template(version: ServedVersion) -> Value {
     let mut schema = kubernetes()["io.k8s.api.core.v1.PodTemplateSpec"].clone();
     schema["description"] =
         "Part of a pod template, merged over the generated one; nothing in it is required.".into();

@@ -2,40 +2,40 @@
 
 use super::{
     GROUP,
-    hub::Hub,
-    kind::{Kind, Version},
-    pilot_part::Part,
-    schema::{KindSchema, Rows, Schemas},
+    hub::HubKind,
+    kind::{ServedKind, ServedVersion},
+    pilot_part::ErasedPilotPart,
+    schema::{KindSchema, SchemaMarkers, SchemaSet},
     v1beta1::{LeaderLease, Pilot},
 };
 
 mod served;
 
-use served::Served;
+use served::TypedKind;
 
 /// A database, as the API knows it.
 #[derive(Debug)]
 pub struct ServedDatabase {
     /// Its kind of cluster.
-    pub cluster: Entry,
+    pub cluster: KindEntry,
     /// Its part of a Pilot.
-    pub part: Part,
+    pub part: ErasedPilotPart,
     /// What its schemas say beyond its types.
-    pub rows: Rows,
+    pub rows: SchemaMarkers,
 }
 
 /// A kind that can be served.
 #[derive(Debug)]
-pub struct Entry {
+pub struct KindEntry {
     schema: KindSchema,
-    serve: fn(&'static Schemas) -> &'static dyn Kind,
+    serve: fn(&'static SchemaSet) -> &'static dyn ServedKind,
 }
 
-impl Entry {
-    pub const fn new<T: Hub>() -> Self {
+impl KindEntry {
+    pub const fn new<T: HubKind>() -> Self {
         let names = T::NAMES;
         let schema = KindSchema::new(names.kind, names.versions, names.selectable, T::schema);
-        Self { schema, serve: Served::<T>::leaked }
+        Self { schema, serve: TypedKind::<T>::leaked }
     }
 
     /// The name of the kind.
@@ -44,15 +44,15 @@ impl Entry {
     }
 }
 
-const PILOT: Entry = Entry::new::<Pilot>();
-const LEASE: Entry = Entry::new::<LeaderLease>();
+const PILOT: KindEntry = KindEntry::new::<Pilot>();
+const LEASE: KindEntry = KindEntry::new::<LeaderLease>();
 
 /// The kinds that a server serves. Made once, for as long as the process lives.
 pub struct Scheme {
     /// The kinds of the databases come first.
-    kinds: Vec<&'static dyn Kind>,
+    kinds: Vec<&'static dyn ServedKind>,
     clusters: usize,
-    schemas: &'static Schemas,
+    schemas: &'static SchemaSet,
 }
 
 impl std::fmt::Debug for Scheme {
@@ -64,33 +64,33 @@ impl std::fmt::Debug for Scheme {
 impl Scheme {
     /// The kinds of these databases, in their order, and those that belong to none.
     pub fn new(databases: &[&'static ServedDatabase]) -> &'static Self {
-        let entries: Vec<&'static Entry> =
+        let entries: Vec<&'static KindEntry> =
             databases.iter().map(|database| &database.cluster).chain([&PILOT, &LEASE]).collect();
-        let schemas = Schemas::new(
+        let schemas = SchemaSet::new(
             entries.iter().map(|entry| entry.schema).collect(),
             databases.len(),
             databases.iter().map(|database| &database.part).collect(),
             databases.iter().map(|database| &database.rows).collect(),
         );
-        let schemas: &'static Schemas = Box::leak(Box::new(schemas));
+        let schemas: &'static SchemaSet = Box::leak(Box::new(schemas));
         let kinds = entries.iter().map(|entry| (entry.serve)(schemas)).collect();
         Box::leak(Box::new(Self { kinds, clusters: databases.len(), schemas }))
     }
 
     /// This scheme with further kinds, which are no part of our group.
-    pub fn with(&self, others: impl IntoIterator<Item = &'static dyn Kind>) -> &'static Self {
+    pub fn with(&self, others: impl IntoIterator<Item = &'static dyn ServedKind>) -> &'static Self {
         let kinds = self.kinds.iter().copied().chain(others).collect();
         Box::leak(Box::new(Self { kinds, clusters: self.clusters, schemas: self.schemas }))
     }
 
     /// Every kind that is served.
-    pub fn kinds(&self) -> &[&'static dyn Kind] {
+    pub fn kinds(&self) -> &[&'static dyn ServedKind] {
         &self.kinds
     }
 
     /// The groups, each with its versions in the order of preference; ours first.
-    pub fn groups(&self) -> Vec<(&'static str, Vec<Version>)> {
-        let mut groups = vec![(GROUP, Version::ALL.to_vec())];
+    pub fn groups(&self) -> Vec<(&'static str, Vec<ServedVersion>)> {
+        let mut groups = vec![(GROUP, ServedVersion::ALL.to_vec())];
         for kind in self.kinds.iter().filter(|kind| kind.group() != GROUP) {
             match groups.iter_mut().find(|(group, _)| *group == kind.group()) {
                 Some((_, versions)) => {
@@ -105,38 +105,42 @@ impl Scheme {
     }
 
     /// Kinds of a version of a group.
-    pub fn served(&self, group: &str, version: Version) -> impl Iterator<Item = &'static dyn Kind> {
+    pub fn served(
+        &self,
+        group: &str,
+        version: ServedVersion,
+    ) -> impl Iterator<Item = &'static dyn ServedKind> {
         let kinds = self.kinds.iter().copied();
         kinds.filter(move |kind| kind.group() == group && kind.versions().contains(&version))
     }
 
     /// Kinds of our group.
-    pub fn ours(&self) -> impl Iterator<Item = &'static dyn Kind> {
+    pub fn ours(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
         self.kinds.iter().copied().filter(|kind| kind.group() == GROUP)
     }
 
     /// The kind whose group and plural, as they stand in URLs, are these.
-    pub fn by_resource(&self, group: &str, plural: &str) -> Option<&'static dyn Kind> {
+    pub fn by_resource(&self, group: &str, plural: &str) -> Option<&'static dyn ServedKind> {
         let mut kinds = self.kinds.iter().copied();
         kinds.find(|kind| kind.group() == group && kind.plural() == plural)
     }
 
     /// The kind of our group whose plural, as it stands in URLs, is this.
-    pub fn by_plural(&self, plural: &str) -> Option<&'static dyn Kind> {
+    pub fn by_plural(&self, plural: &str) -> Option<&'static dyn ServedKind> {
         self.ours().find(|kind| kind.plural() == plural)
     }
 
     /// The kind of our group of this name: `Pilot`.
-    pub fn by_kind(&self, name: &str) -> Option<&'static dyn Kind> {
+    pub fn by_kind(&self, name: &str) -> Option<&'static dyn ServedKind> {
         self.ours().find(|kind| kind.kind() == name)
     }
 
     /// Kinds of clusters: those of the databases.
-    pub fn clusters(&self) -> impl Iterator<Item = &'static dyn Kind> {
+    pub fn clusters(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
         self.kinds[..self.clusters].iter().copied()
     }
 
-    pub fn schemas(&self) -> &'static Schemas {
+    pub fn schemas(&self) -> &'static SchemaSet {
         self.schemas
     }
 }

@@ -7,17 +7,17 @@
 use serde_json::{Map, Value};
 
 use super::{
-    decode::{Document, MAX_FINDINGS},
-    field::{ErrorList, FieldError, Problem},
+    decode::{MAX_FINDINGS, ParsedBody},
+    field::{ErrorList, FieldError, FieldErrorKind},
     schema::{
-        compiled::{Atom, Format, Known, Origin, Schema, Word},
-        place::Place,
+        compiled::{FieldLookup, JsonType, Schema, SchemaAtom, TypeOrigin, ValueFormat},
+        place::FieldLocation,
     },
 };
 
 /// Where a body differs from what its schema allows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Strict {
+pub struct StrictFindings {
     /// Unknown fields, then duplicates: `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
     /// The caller refuses, warns or ignores, by `fieldValidation`.
     pub fields: Vec<String>,
@@ -26,10 +26,15 @@ pub struct Strict {
 }
 
 /// Compares `document` with the schema of its kind.
-pub fn check(schema: &Schema, document: &Document) -> Strict {
-    let mut found = Strict::default();
+pub fn check(schema: &Schema, document: &ParsedBody) -> StrictFindings {
+    let mut found = StrictFindings::default();
     let root = schema.atom(schema.root());
-    Check { schema, document }.value(root, &document.value, &Place::Root(""), &mut found);
+    StrictWalker { schema, document }.value(
+        root,
+        &document.value,
+        &FieldLocation::Root(""),
+        &mut found,
+    );
     for path in &document.duplicates {
         if found.fields.len() < MAX_FINDINGS {
             found.fields.push(format!("duplicate field {path:?}"));
@@ -42,70 +47,78 @@ pub fn check(schema: &Schema, document: &Document) -> Strict {
 /// that are `null` are removed, quantities that are numbers become strings with the digits that
 /// were written (T7). Databases' own settings and pod templates, in which `null` has a meaning,
 /// stay as they are.
-pub fn canonicalise(schema: &Schema, document: &mut Document) {
+pub fn canonicalise(schema: &Schema, document: &mut ParsedBody) {
     let mut value = document.value.take();
     let root = schema.atom(schema.root());
-    Check { schema, document }.canonicalise(root, &mut value, &Place::Root(""));
+    StrictWalker { schema, document }.canonicalise(root, &mut value, &FieldLocation::Root(""));
     document.value = value;
 }
 
-struct Check<'a> {
+struct StrictWalker<'a> {
     schema: &'a Schema,
-    document: &'a Document,
+    document: &'a ParsedBody,
 }
 
-impl Check<'_> {
-    fn value(&self, atom: &Atom, value: &Value, place: &Place<'_>, found: &mut Strict) {
+impl StrictWalker<'_> {
+    fn value(
+        &self,
+        atom: &SchemaAtom,
+        value: &Value,
+        place: &FieldLocation<'_>,
+        found: &mut StrictFindings,
+    ) {
         let Some(word) = atom.facts.word else { return };
         let format = atom.facts.format;
         match (word, value) {
-            (Word::Object, Value::Object(fields)) => self.object(atom, fields, place, found),
-            (Word::Array, Value::Array(items)) => {
+            (JsonType::Object, Value::Object(fields)) => self.object(atom, fields, place, found),
+            (JsonType::Array, Value::Array(items)) => {
                 let Some(inner) = self.schema.items(atom) else { return };
                 for (index, item) in items.iter().enumerate() {
-                    self.value(inner, item, &Place::Item(place, index), found);
+                    self.value(inner, item, &FieldLocation::Item(place, index), found);
                 }
             }
-            (Word::String, Value::String(text)) => {
-                if format == Format::DateTime && text.parse::<jiff::Timestamp>().is_err() {
+            (JsonType::String, Value::String(text)) => {
+                if format == ValueFormat::DateTime && text.parse::<jiff::Timestamp>().is_err() {
                     wrong_type(place, "date-time", || value.clone(), found);
                 }
             }
-            (Word::String, Value::Number(number)) => {
+            (JsonType::String, Value::Number(number)) => {
                 let is_int32 = number.as_i64().is_some_and(|n| i32::try_from(n).is_ok());
                 match format {
-                    Format::Quantity => {}
-                    Format::IntOrString if is_int32 => {}
+                    ValueFormat::Quantity => {}
+                    ValueFormat::IntOrString if is_int32 => {}
                     _ => unquoted(place, |path| self.document.digits(path, number), found),
                 }
             }
-            (Word::String, Value::Bool(value)) => unquoted(place, |_| value.to_string(), found),
-            (Word::Integer, Value::Number(number)) => match number.as_i64() {
+            (JsonType::String, Value::Bool(value)) => unquoted(place, |_| value.to_string(), found),
+            (JsonType::Integer, Value::Number(number)) => match number.as_i64() {
                 None => wrong_type(place, "integer", || type_name(value).into(), found),
-                Some(number) if format == Format::Int32 && i32::try_from(number).is_err() => {
+                Some(number) if format == ValueFormat::Int32 && i32::try_from(number).is_err() => {
                     wrong_type(place, "int32", || value.clone(), found);
                 }
                 Some(_) => {}
             },
-            (Word::Boolean, Value::Bool(_)) | (Word::Number, Value::Number(_)) => {}
+            (JsonType::Boolean, Value::Bool(_)) | (JsonType::Number, Value::Number(_)) => {}
             (word, _) => wrong_type(place, word.as_str(), || type_name(value).into(), found),
         }
     }
 
     fn object(
         &self,
-        atom: &Atom,
+        atom: &SchemaAtom,
         fields: &Map<String, Value>,
-        place: &Place<'_>,
-        found: &mut Strict,
+        place: &FieldLocation<'_>,
+        found: &mut StrictFindings,
     ) {
         for (name, value) in fields {
-            let place = Place::Field(place, name);
+            let place = FieldLocation::Field(place, name);
             match self.schema.known(atom, name) {
                 // Go takes null for an absent field.
-                Known::Type(inner) if !value.is_null() => self.value(inner, value, &place, found),
-                Known::Type(_) | Known::Free => {}
-                Known::Unknown => {
+                FieldLookup::Type(inner) if !value.is_null() => {
+                    self.value(inner, value, &place, found);
+                }
+                FieldLookup::Type(_) | FieldLookup::Free => {}
+                FieldLookup::Unknown => {
                     if found.fields.len() < MAX_FINDINGS {
                         let path = place.path().to_string();
                         found.fields.push(format!("unknown field {path:?}"));
@@ -114,26 +127,26 @@ impl Check<'_> {
             }
         }
         // The fields of core types are validated where those types are served.
-        if atom.facts.origin == Origin::Core {
+        if atom.facts.origin == TypeOrigin::Core {
             return;
         }
         for name in &atom.facts.required {
             let absent = fields.get(&**name).is_none_or(Value::is_null);
             if absent && found.type_errors.len() < MAX_FINDINGS {
-                let path = Place::Field(place, name).path();
-                found.type_errors.push(FieldError::new(&path, Problem::Required, ""));
+                let path = FieldLocation::Field(place, name).path();
+                found.type_errors.push(FieldError::new(&path, FieldErrorKind::Required, ""));
             }
         }
     }
 
-    fn canonicalise(&self, atom: &Atom, value: &mut Value, place: &Place<'_>) {
-        if atom.facts.format == Format::Quantity
+    fn canonicalise(&self, atom: &SchemaAtom, value: &mut Value, place: &FieldLocation<'_>) {
+        if atom.facts.format == ValueFormat::Quantity
             && let Value::Number(number) = value
         {
             *value = self.document.digits(&place.path().to_string(), number).into();
             return;
         }
-        if atom.facts.origin == Origin::PodTemplate {
+        if atom.facts.origin == TypeOrigin::PodTemplate {
             return;
         }
         match value {
@@ -141,21 +154,21 @@ impl Check<'_> {
                 let mut has_null = false;
                 for (name, value) in fields.iter_mut() {
                     has_null |= value.is_null();
-                    if let Known::Type(inner) = self.schema.known(atom, name) {
-                        self.canonicalise(inner, value, &Place::Field(place, name));
+                    if let FieldLookup::Type(inner) = self.schema.known(atom, name) {
+                        self.canonicalise(inner, value, &FieldLocation::Field(place, name));
                     }
                 }
                 if has_null {
                     fields.retain(|name, value| {
                         let known = self.schema.known(atom, name);
-                        !value.is_null() || !matches!(known, Known::Type(_))
+                        !value.is_null() || !matches!(known, FieldLookup::Type(_))
                     });
                 }
             }
             Value::Array(items) => {
                 let Some(inner) = self.schema.items(atom) else { return };
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.canonicalise(inner, item, &Place::Item(place, index));
+                    self.canonicalise(inner, item, &FieldLocation::Item(place, index));
                 }
             }
             _ => {}
@@ -164,24 +177,28 @@ impl Check<'_> {
 }
 
 fn wrong_type(
-    place: &Place<'_>,
+    place: &FieldLocation<'_>,
     expected: &str,
     value: impl FnOnce() -> Value,
-    found: &mut Strict,
+    found: &mut StrictFindings,
 ) {
     if found.type_errors.len() < MAX_FINDINGS {
         let (path, value) = (place.path(), value());
         let detail = format!("{path} in body must be of type {expected}: {value}");
-        found.type_errors.push(FieldError::new(&path, Problem::TypeInvalid(value), detail));
+        found.type_errors.push(FieldError::new(&path, FieldErrorKind::TypeInvalid(value), detail));
     }
 }
 
 /// Reports a text that YAML takes for a number or boolean, because its quotes are missing.
-fn unquoted(place: &Place<'_>, written: impl FnOnce(&str) -> String, found: &mut Strict) {
+fn unquoted(
+    place: &FieldLocation<'_>,
+    written: impl FnOnce(&str) -> String,
+    found: &mut StrictFindings,
+) {
     if found.type_errors.len() < MAX_FINDINGS {
         let path = place.path();
         let detail = format!("{path} in body must be of type string: write it in quotes");
-        let problem = Problem::TypeInvalid(written(&path.to_string()).into());
+        let problem = FieldErrorKind::TypeInvalid(written(&path.to_string()).into());
         found.type_errors.push(FieldError::new(&path, problem, detail));
     }
 }

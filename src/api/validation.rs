@@ -28,21 +28,25 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    kind::{Validation, Version},
-    schema::Schemas,
+    kind::{ServedVersion, ValidationResult},
+    schema::SchemaSet,
 };
 
 pub use cluster_rules::ClusterRules;
 pub use database_version::DatabaseVersion;
-pub use transition::{Allowed, immutable};
+pub use transition::{UnsafeOverrides, immutable};
 pub use validator::Validator;
 pub use view::pool_path;
 
 /// Validates the metadata of an object of any kind, whose type has been checked: of a new one, or
 /// of an update of `old`.
-pub fn object_meta(schemas: &'static Schemas, new: &Value, old: Option<&Value>) -> Validation {
+pub fn object_meta(
+    schemas: &'static SchemaSet,
+    new: &Value,
+    old: Option<&Value>,
+) -> ValidationResult {
     let read = |meta: &Value| ObjectMeta::deserialize(meta).unwrap_or_default();
-    let mut validator = Validator::new(Version::V1, schemas);
+    let mut validator = Validator::new(ServedVersion::V1, schemas);
     match old {
         None => metadata::create(&mut validator, &read(new)),
         Some(old) => metadata::update(&mut validator, &read(new), &read(old)),

@@ -20,7 +20,7 @@ use std::{
 
 use tokio::{sync::oneshot, time::timeout};
 
-pub use figures::Figures;
+pub use figures::MemoryAccountMetrics;
 
 use super::status::{ApiError, Result};
 use crate::runtime::cgroup;
@@ -32,7 +32,7 @@ const WAIT: Duration = Duration::from_secs(10);
 
 /// What memory is used for, in the order in which a request may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Use {
+pub enum MemoryUse {
     /// What is kept as long as a connection or a watch: long chains, long selectors.
     Kept,
     /// Large bodies on their way in.
@@ -49,7 +49,7 @@ pub enum Use {
     Small,
 }
 
-impl Use {
+impl MemoryUse {
     pub const ALL: [Self; USES] = [
         Self::Kept,
         Self::Arriving,
@@ -83,121 +83,128 @@ const CEILINGS: [usize; USES] = [1, 2, 5, 8, 9, 10, 1];
 /// One request may take the reserve for small bodies divided by this.
 const RESERVED: usize = 8;
 
-static ACCOUNT: LazyLock<Account> = LazyLock::new(|| {
+static ACCOUNT: LazyLock<MemoryAccount> = LazyLock::new(|| {
     let limit = cgroup::memory_limit().and_then(|limit| usize::try_from(limit).ok());
-    Account::new(limit.unwrap_or(DEFAULT_LIMIT))
+    MemoryAccount::new(limit.unwrap_or(DEFAULT_LIMIT))
 });
 
-struct Account {
+struct MemoryAccount {
     /// Bytes of a part.
     part: usize,
-    state: Mutex<State>,
+    state: Mutex<MemoryAccountState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryAccountState {
     /// Bytes held, by use.
     used: [usize; USES],
-    waiting: [VecDeque<Waiter>; USES],
+    waiting: [VecDeque<MemoryWaiter>; USES],
     refused: [u64; USES],
 }
 
-struct Waiter {
+struct MemoryWaiter {
     bytes: usize,
-    grant: oneshot::Sender<Share>,
+    grant: oneshot::Sender<MemoryShare>,
 }
 
 /// Memory that a request or a connection holds.
 #[derive(Debug, Default)]
 #[must_use = "the memory is taken as long as this lives"]
-pub struct Share(Option<Held>);
+pub struct MemoryShare(Option<HeldMemory>);
 
 #[derive(Debug)]
-struct Held {
-    account: &'static Account,
-    of: Use,
+struct HeldMemory {
+    account: &'static MemoryAccount,
+    of: MemoryUse,
     bytes: usize,
 }
 
-impl std::fmt::Debug for Account {
+impl std::fmt::Debug for MemoryAccount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Account").field("part", &self.part).finish_non_exhaustive()
+        f.debug_struct("MemoryAccount").field("part", &self.part).finish_non_exhaustive()
     }
 }
 
 /// Waits for so many bytes. 413 for more than one request may have, 429 when there is no room in
 /// time.
-pub async fn take(of: Use, bytes: usize) -> Result<Share> {
+pub async fn take(of: MemoryUse, bytes: usize) -> Result<MemoryShare> {
     ACCOUNT.take(of, bytes).await
 }
 
 /// So many bytes, if there is room at once.
-pub fn try_take(of: Use, bytes: usize) -> Option<Share> {
+pub fn try_take(of: MemoryUse, bytes: usize) -> Option<MemoryShare> {
     ACCOUNT.try_take(of, bytes)
 }
 
 /// A small body draws on a reserve when there is no room for its tree; a larger one waits.
-pub async fn take_small(bytes: usize) -> Result<Share> {
-    if bytes > ACCOUNT.largest(Use::Small) {
-        return ACCOUNT.take(Use::Trees, bytes).await;
+pub async fn take_small(bytes: usize) -> Result<MemoryShare> {
+    if bytes > ACCOUNT.largest(MemoryUse::Small) {
+        return ACCOUNT.take(MemoryUse::Trees, bytes).await;
     }
-    match ACCOUNT.try_take(Use::Trees, bytes) {
+    match ACCOUNT.try_take(MemoryUse::Trees, bytes) {
         Some(share) => Ok(share),
-        None => ACCOUNT.take(Use::Small, bytes).await,
+        None => ACCOUNT.take(MemoryUse::Small, bytes).await,
     }
 }
 
 /// Is no memory held for this use?
 #[cfg(test)]
-pub fn is_free(of: Use) -> bool {
+pub fn is_free(of: MemoryUse) -> bool {
     ACCOUNT.state().used[of as usize] == 0
 }
 
-impl Account {
+impl MemoryAccount {
     /// The account of a process that may have so many bytes in all.
     fn new(limit: usize) -> Self {
         Self { part: limit / PARTS, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryAccountState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that may be held together.
     fn all(&self) -> usize {
-        self.ceiling(Use::Kept) + self.ceiling(Use::Records) + self.ceiling(Use::Small)
+        self.ceiling(MemoryUse::Kept)
+            + self.ceiling(MemoryUse::Records)
+            + self.ceiling(MemoryUse::Small)
     }
 
-    fn ceiling(&self, of: Use) -> usize {
+    fn ceiling(&self, of: MemoryUse) -> usize {
         self.part * CEILINGS[of as usize]
     }
 
     /// The most that one request may take of a use: what earlier uses leave free in any case.
-    fn largest(&self, of: Use) -> usize {
+    fn largest(&self, of: MemoryUse) -> usize {
         match of {
-            Use::Small => self.ceiling(of) / RESERVED,
-            Use::Kept | Use::Arriving => self.ceiling(of),
-            _ => self.ceiling(of) - self.ceiling(Use::ALL[of as usize - 1]),
+            MemoryUse::Small => self.ceiling(of) / RESERVED,
+            MemoryUse::Kept | MemoryUse::Arriving => self.ceiling(of),
+            _ => self.ceiling(of) - self.ceiling(MemoryUse::ALL[of as usize - 1]),
         }
     }
 
-    fn fits(&self, state: &State, of: Use, bytes: usize) -> bool {
-        if matches!(of, Use::Kept | Use::Small) {
+    fn fits(&self, state: &MemoryAccountState, of: MemoryUse, bytes: usize) -> bool {
+        if matches!(of, MemoryUse::Kept | MemoryUse::Small) {
             return state.used[of as usize] + bytes <= self.ceiling(of);
         }
-        let up_to = |last: Use| -> usize {
-            state.used[Use::Arriving as usize..=last as usize].iter().sum()
+        let up_to = |last: MemoryUse| -> usize {
+            state.used[MemoryUse::Arriving as usize..=last as usize].iter().sum()
         };
-        let later = Use::ALL[of as usize..=Use::Records as usize].iter();
+        let later = MemoryUse::ALL[of as usize..=MemoryUse::Records as usize].iter();
         later.copied().all(|last| up_to(last) + bytes <= self.ceiling(last))
     }
 
-    fn grant(&'static self, state: &mut State, of: Use, bytes: usize) -> Share {
+    fn grant(
+        &'static self,
+        state: &mut MemoryAccountState,
+        of: MemoryUse,
+        bytes: usize,
+    ) -> MemoryShare {
         state.used[of as usize] += bytes;
-        Share(Some(Held { account: self, of, bytes }))
+        MemoryShare(Some(HeldMemory { account: self, of, bytes }))
     }
 
-    fn try_take(&'static self, of: Use, bytes: usize) -> Option<Share> {
+    fn try_take(&'static self, of: MemoryUse, bytes: usize) -> Option<MemoryShare> {
         let mut state = self.state();
         state.forget_the_gone(of);
         let free = state.waiting[of as usize].is_empty() && self.fits(&state, of, bytes);
@@ -205,7 +212,7 @@ impl Account {
     }
 
     /// Of the requests that wait for a use, the one that came first is next.
-    async fn take(&'static self, of: Use, bytes: usize) -> Result<Share> {
+    async fn take(&'static self, of: MemoryUse, bytes: usize) -> Result<MemoryShare> {
         let largest = self.largest(of);
         if bytes > largest {
             self.state().refused[of as usize] += 1;
@@ -221,7 +228,7 @@ impl Account {
                 return Ok(self.grant(&mut state, of, bytes));
             }
             let (grant, granted) = oneshot::channel();
-            state.waiting[of as usize].push_back(Waiter { bytes, grant });
+            state.waiting[of as usize].push_back(MemoryWaiter { bytes, grant });
             granted
         };
         if let Ok(Ok(share)) = timeout(WAIT, granted).await {
@@ -240,11 +247,11 @@ impl Account {
     }
 
     /// Takes bytes back, and grants them to requests that wait.
-    fn give_back(&'static self, of: Use, bytes: usize) {
+    fn give_back(&'static self, of: MemoryUse, bytes: usize) {
         let mut gone = Vec::new();
         let mut state = self.state();
         state.used[of as usize] -= bytes;
-        for of in Use::ALL.into_iter().rev() {
+        for of in MemoryUse::ALL.into_iter().rev() {
             while let Some(next) = state.waiting[of as usize].front() {
                 if !next.grant.is_closed() && !self.fits(&state, of, next.bytes) {
                     break;
@@ -260,13 +267,13 @@ impl Account {
     }
 }
 
-impl State {
-    fn forget_the_gone(&mut self, of: Use) {
+impl MemoryAccountState {
+    fn forget_the_gone(&mut self, of: MemoryUse) {
         self.waiting[of as usize].retain(|waiter| !waiter.grant.is_closed());
     }
 }
 
-impl Share {
+impl MemoryShare {
     /// No memory: the body or object is too small to be counted.
     pub const NONE: Self = Self(None);
 
@@ -286,7 +293,7 @@ impl Share {
 
     /// Takes more bytes of the share's use, if there is room at once; an empty share's use is `of`.
     #[must_use]
-    pub fn try_grow(&mut self, of: Use, bytes: usize) -> bool {
+    pub fn try_grow(&mut self, of: MemoryUse, bytes: usize) -> bool {
         let account = self.0.as_ref().map_or(&*ACCOUNT, |held| held.account);
         let of = self.0.as_ref().map_or(of, |held| held.of);
         let Some(mut more) = account.try_take(of, bytes) else { return false };
@@ -302,7 +309,7 @@ impl Share {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldMemory {
     fn drop(&mut self) {
         self.account.give_back(self.of, self.bytes);
     }
@@ -312,8 +319,8 @@ impl Drop for Held {
 mod tests {
     use super::*;
 
-    fn account(limit: usize) -> &'static Account {
-        Box::leak(Box::new(Account::new(limit)))
+    fn account(limit: usize) -> &'static MemoryAccount {
+        Box::leak(Box::new(MemoryAccount::new(limit)))
     }
 
     const MIB: usize = 1 << 20;
@@ -321,22 +328,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_finds_no_room_waits_and_is_then_told_so() {
         let account = account(256 * MIB);
-        let held = account.take(Use::Trees, 24 * MIB).await.unwrap();
-        let more = account.take(Use::Trees, 16 * MIB).await.unwrap();
-        let error = account.take(Use::Trees, MIB).await.unwrap_err();
+        let held = account.take(MemoryUse::Trees, 24 * MIB).await.unwrap();
+        let more = account.take(MemoryUse::Trees, 16 * MIB).await.unwrap();
+        let error = account.take(MemoryUse::Trees, MIB).await.unwrap_err();
         assert_eq!(error.code(), 429);
         assert!(
             error.to_string().contains("no room for 1048576 bytes (trees) within 10 s"),
             "{error}"
         );
-        let waits = account.take(Use::Trees, MIB);
+        let waits = account.take(MemoryUse::Trees, MIB);
         let (share, ()) = futures::join!(waits, async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             drop(held);
         });
         drop((share.unwrap(), more));
         assert_eq!(account.state().used, [0; USES]);
-        let error = account.take(Use::Trees, 25 * MIB).await.unwrap_err();
+        let error = account.take(MemoryUse::Trees, 25 * MIB).await.unwrap_err();
         assert_eq!(error.code(), 413);
         assert!(
             error.to_string().contains("needs 26214400 bytes of memory; one request may have"),
@@ -348,12 +355,12 @@ mod tests {
     async fn who_holds_a_share_finds_room_for_a_later_use_however_full_it_is() {
         let account = account(256 * MIB);
         let mut held = Vec::new();
-        for of in Use::ALL {
+        for of in MemoryUse::ALL {
             let largest = account.largest(of).min(MIB);
             while let Some(share) = account.try_take(of, largest) {
                 held.push(share);
             }
-            let next = Use::ALL.into_iter().find(|next| *next > of);
+            let next = MemoryUse::ALL.into_iter().find(|next| *next > of);
             if let Some(next) = next {
                 let room = account.try_take(next, account.largest(next));
                 assert!(room.is_some(), "nothing is left for {next:?} after {of:?}");
@@ -367,11 +374,15 @@ mod tests {
     #[tokio::test]
     async fn earlier_uses_have_room_beside_later_ones() {
         let account = account(256 * MIB);
-        let trees = account.try_take(Use::Trees, 24 * MIB).unwrap();
-        let bodies: Vec<_> = (0..5).map(|_| account.try_take(Use::Arriving, 3 * MIB)).collect();
+        let trees = account.try_take(MemoryUse::Trees, 24 * MIB).unwrap();
+        let bodies: Vec<_> =
+            (0..5).map(|_| account.try_take(MemoryUse::Arriving, 3 * MIB)).collect();
         assert!(bodies.iter().all(Option::is_some), "{bodies:?}");
-        assert!(account.try_take(Use::Arriving, 3 * MIB).is_none(), "more than their ceiling");
-        assert!(account.try_take(Use::Kept, 8 * MIB).is_some());
+        assert!(
+            account.try_take(MemoryUse::Arriving, 3 * MIB).is_none(),
+            "more than their ceiling"
+        );
+        assert!(account.try_take(MemoryUse::Kept, 8 * MIB).is_some());
         drop((trees, bodies));
     }
 
@@ -379,23 +390,23 @@ mod tests {
     async fn what_is_small_goes_on_whatever_others_hold() {
         let account = account(256 * MIB);
         let mut held = Vec::new();
-        for of in Use::ALL.into_iter().filter(|of| *of != Use::Small) {
+        for of in MemoryUse::ALL.into_iter().filter(|of| *of != MemoryUse::Small) {
             while let Some(share) = account.try_take(of, MIB) {
                 held.push(share);
             }
         }
-        assert!(account.try_take(Use::Trees, 1).is_none());
-        assert!(account.try_take(Use::Small, account.largest(Use::Small)).is_some());
+        assert!(account.try_take(MemoryUse::Trees, 1).is_none());
+        assert!(account.try_take(MemoryUse::Small, account.largest(MemoryUse::Small)).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_waits_longest_is_next_and_who_left_is_forgotten() {
         let account = account(32 * MIB);
-        let all = account.take(Use::Kept, MIB).await.unwrap();
-        let left = timeout(Duration::from_secs(1), account.take(Use::Kept, MIB)).await;
+        let all = account.take(MemoryUse::Kept, MIB).await.unwrap();
+        let left = timeout(Duration::from_secs(1), account.take(MemoryUse::Kept, MIB)).await;
         assert!(left.is_err());
-        let mut first = Box::pin(account.take(Use::Kept, MIB));
-        let mut second = Box::pin(account.take(Use::Kept, 1));
+        let mut first = Box::pin(account.take(MemoryUse::Kept, MIB));
+        let mut second = Box::pin(account.take(MemoryUse::Kept, 1));
         assert!(futures::poll!(first.as_mut()).is_pending());
         assert!(futures::poll!(second.as_mut()).is_pending());
         drop(all);
@@ -409,12 +420,12 @@ mod tests {
     #[tokio::test]
     async fn a_share_grows_and_shrinks() {
         let account = account(32 * MIB);
-        let mut share = account.take(Use::Kept, 1000).await.unwrap();
-        assert!(share.try_grow(Use::Kept, 1000));
+        let mut share = account.take(MemoryUse::Kept, 1000).await.unwrap();
+        assert!(share.try_grow(MemoryUse::Kept, 1000));
         assert_eq!(account.state().used[0], 2000);
         share.shrink(500);
         assert_eq!(account.state().used[0], 500);
-        assert!(!share.try_grow(Use::Kept, MIB));
+        assert!(!share.try_grow(MemoryUse::Kept, MIB));
         drop(share);
         assert_eq!(account.state().used, [0; USES]);
     }
@@ -423,8 +434,8 @@ mod tests {
     #[test]
     fn with_the_manifests_limit_no_single_request_needs_more_than_it_may_have() {
         use crate::api::decode::weight::MAX_TREE;
-        let account = Account::new(DEFAULT_LIMIT);
-        for of in [Use::Trees, Use::Objects] {
+        let account = MemoryAccount::new(DEFAULT_LIMIT);
+        for of in [MemoryUse::Trees, MemoryUse::Objects] {
             assert!(account.largest(of) >= 3 * MAX_TREE, "{of:?}");
         }
     }

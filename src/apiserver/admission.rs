@@ -12,19 +12,19 @@ use std::{sync::Arc, time::Instant};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-pub use remarks::Remarks;
+pub use remarks::AdmissionRemarks;
 
-use self::webhook::{Timing, Webhooks};
+use self::webhook::{AdmissionTiming, WebhookDispatcher};
 use super::{authn::User, status::ApiError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum AdmissionOperation {
     Create,
     Update,
     Delete,
 }
 
-impl Operation {
+impl AdmissionOperation {
     pub const ALL: [Self; 3] = [Self::Create, Self::Update, Self::Delete];
 
     /// As webhooks and metrics name it.
@@ -39,8 +39,8 @@ impl Operation {
 
 /// A write that wants to be admitted. Objects are in hub form.
 #[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a> {
-    pub operation: Operation,
+pub struct AdmissionAttributes<'a> {
+    pub operation: AdmissionOperation,
     pub user: &'a User,
     pub group: &'a str,
     /// Plural: `pilots`.
@@ -58,36 +58,42 @@ pub struct Attributes<'a> {
 }
 
 /// A validating admission plugin.
-pub trait Admit: Send + Sync {
+pub trait AdmissionPlugin: Send + Sync {
     /// Fails with the error that the client shall read.
-    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>>;
+    fn admit<'a>(
+        &'a self,
+        attributes: AdmissionAttributes<'a>,
+    ) -> BoxFuture<'a, Result<(), ApiError>>;
 
     /// The webhooks that are called after the plugins; `None` where no core cluster configures any.
-    fn webhooks(&self) -> Option<&Webhooks> {
+    fn webhooks(&self) -> Option<&WebhookDispatcher> {
         None
     }
 }
 
 /// Plugins, asked one after the other; the first refusal counts. Webhooks come after them.
 #[derive(Clone, Default)]
-pub struct Plugins {
-    plugins: Arc<[Arc<dyn Admit>]>,
-    webhooks: Option<Arc<Webhooks>>,
+pub struct AdmissionChain {
+    plugins: Arc<[Arc<dyn AdmissionPlugin>]>,
+    webhooks: Option<Arc<WebhookDispatcher>>,
 }
 
-impl Plugins {
-    pub fn new(plugins: Vec<Arc<dyn Admit>>) -> Self {
+impl AdmissionChain {
+    pub fn new(plugins: Vec<Arc<dyn AdmissionPlugin>>) -> Self {
         Self { plugins: plugins.into(), webhooks: None }
     }
 
     #[must_use]
-    pub fn with_webhooks(self, webhooks: Webhooks) -> Self {
+    pub fn with_webhooks(self, webhooks: WebhookDispatcher) -> Self {
         Self { webhooks: Some(Arc::new(webhooks)), ..self }
     }
 }
 
-impl Admit for Plugins {
-    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+impl AdmissionPlugin for AdmissionChain {
+    fn admit<'a>(
+        &'a self,
+        attributes: AdmissionAttributes<'a>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
             for plugin in self.plugins.iter() {
                 plugin.admit(attributes).await?;
@@ -96,25 +102,28 @@ impl Admit for Plugins {
         })
     }
 
-    fn webhooks(&self) -> Option<&Webhooks> {
+    fn webhooks(&self) -> Option<&WebhookDispatcher> {
         self.webhooks.as_deref()
     }
 }
 
 /// A plugin whose time is counted.
-pub struct Counted<P> {
+pub struct TimedPlugin<P> {
     plugin: P,
-    timing: Timing,
+    timing: AdmissionTiming,
 }
 
-impl<P: Admit> Counted<P> {
-    pub fn new(plugin: P, timing: Timing) -> Self {
+impl<P: AdmissionPlugin> TimedPlugin<P> {
+    pub fn new(plugin: P, timing: AdmissionTiming) -> Self {
         Self { plugin, timing }
     }
 }
 
-impl<P: Admit> Admit for Counted<P> {
-    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+impl<P: AdmissionPlugin> AdmissionPlugin for TimedPlugin<P> {
+    fn admit<'a>(
+        &'a self,
+        attributes: AdmissionAttributes<'a>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
             let begun = Instant::now();
             let outcome = self.plugin.admit(attributes).await;

@@ -18,17 +18,17 @@ mod webhook;
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use self::{
-    backend::{Backend, Receipt},
-    event::Event,
-    strangers::Strangers,
+    backend::{AuditBackend, DeliveryReceipt},
+    event::AuditEvent,
+    strangers::StrangerRefusals,
 };
 pub use self::{
-    batch::{Batch, Throttle},
-    file::Rotation,
-    log::Target,
-    policy::{Decision, Level, Policy, PolicyError, Stage, Stages},
-    request::{Audit, Incoming, Subject},
-    webhook::WebhookError,
+    batch::{BatchConfig, BatchThrottle},
+    file::FileRotation,
+    log::AuditLogTarget,
+    policy::{AuditDecision, AuditLevel, AuditPolicy, AuditPolicyError, AuditStage, OmittedStages},
+    request::{AuditSubject, AuditedRequest, IncomingRequest},
+    webhook::AuditWebhookError,
 };
 use crate::{
     apiserver::{authn::User, metrics::Metrics, request_info::RequestInfo},
@@ -43,38 +43,38 @@ const LARGEST_OBJECT: usize = crate::api::decode::MAX_BODY;
 pub struct Config {
     /// When absent, requests that change something are recorded, at level Metadata.
     pub policy: Option<PathBuf>,
-    pub log: Option<LogConfig>,
-    pub webhook: Option<WebhookConfig>,
+    pub log: Option<AuditLogConfig>,
+    pub webhook: Option<AuditWebhookConfig>,
 }
 
 #[derive(Clone, Debug)]
-pub struct LogConfig {
-    pub target: Target,
-    pub rotation: Rotation,
-    pub delivery: Delivery,
+pub struct AuditLogConfig {
+    pub target: AuditLogTarget,
+    pub rotation: FileRotation,
+    pub delivery: AuditDelivery,
 }
 
 #[derive(Clone, Debug)]
-pub struct WebhookConfig {
+pub struct AuditWebhookConfig {
     /// Path of a file in the form of a kubeconfig.
     pub file: PathBuf,
     /// The pause before the second try.
     pub backoff: Duration,
-    pub delivery: Delivery,
+    pub delivery: AuditDelivery,
 }
 
 /// How events reach a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Delivery {
-    pub mode: Mode,
-    pub truncation: Option<Truncation>,
+pub struct AuditDelivery {
+    pub mode: DeliveryMode,
+    pub truncation: Option<EventTruncation>,
 }
 
 /// Does a request wait until the backend has its events?
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mode {
+pub enum DeliveryMode {
     /// No: an event that finds no room in the buffer is lost.
-    Batch(Batch),
+    Batch(BatchConfig),
     /// Yes, but the request does not fail when an event is lost.
     Blocking,
     /// Yes, and the request fails when its arrival cannot be recorded.
@@ -83,72 +83,72 @@ pub enum Mode {
 
 /// What is done about large events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Truncation {
+pub struct EventTruncation {
     /// Most bytes of an event. A larger one loses its objects; if that is not enough, it is lost.
     pub max_event: usize,
     /// Most bytes of events in a batch.
     pub max_batch: usize,
 }
 
-impl LogConfig {
+impl AuditLogConfig {
     /// A log as it is without other flags.
-    pub fn new(target: Target) -> Self {
-        let delivery = Delivery { mode: Mode::Blocking, truncation: None };
-        Self { target, rotation: Rotation::DEFAULT, delivery }
+    pub fn new(target: AuditLogTarget) -> Self {
+        let delivery = AuditDelivery { mode: DeliveryMode::Blocking, truncation: None };
+        Self { target, rotation: FileRotation::DEFAULT, delivery }
     }
 }
 
 /// Why there is no trail.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum AuditOpenError {
     #[error(transparent)]
-    Policy(#[from] PolicyError),
+    Policy(#[from] AuditPolicyError),
     #[error("failed to open the audit trail")]
     Log(#[source] io::Error),
     #[error(transparent)]
-    Webhook(#[from] WebhookError),
+    Webhook(#[from] AuditWebhookError),
 }
 
 /// The open trail.
-pub struct Trail {
-    policy: Policy,
-    backends: Vec<Backend>,
+pub struct AuditTrail {
+    policy: AuditPolicy,
+    backends: Vec<AuditBackend>,
     metrics: Arc<Metrics>,
     largest_object: usize,
-    strangers: Strangers,
+    strangers: StrangerRefusals,
 }
 
-impl Trail {
+impl AuditTrail {
     /// Opens the trail; `None` when there is no backend. The trail's tasks end with the process,
     /// after the last event. The policy file is read in any case.
     pub async fn open(
         config: &Config,
         metrics: &Arc<Metrics>,
         rt: &Runtime,
-    ) -> Result<Option<Self>, OpenError> {
+    ) -> Result<Option<Self>, AuditOpenError> {
         let Config { policy, log, webhook } = config;
         let mut backends = Vec::new();
-        let policy = policy.as_deref().map(Policy::load).transpose()?;
+        let policy = policy.as_deref().map(AuditPolicy::load).transpose()?;
         if let Some(config) = log {
-            backends.push(Backend::log(config, metrics, rt).map_err(OpenError::Log)?);
+            backends.push(AuditBackend::log(config, metrics, rt).map_err(AuditOpenError::Log)?);
         }
         if let Some(config) = webhook {
-            backends.push(Backend::webhook(config, metrics, rt).await?);
+            backends.push(AuditBackend::webhook(config, metrics, rt).await?);
         }
         let is_strict = backends.iter().any(|backend| backend.is_strict);
         // Bytes that every backend would cut off are not kept.
         let cut = backends.iter().map(|backend| backend.max_event.unwrap_or(LARGEST_OBJECT)).max();
         let Some(cut) = cut else { return Ok(None) };
         Ok(Some(Self {
-            policy: policy.unwrap_or_else(|| Policy::of_changes(is_strict)),
+            policy: policy.unwrap_or_else(|| AuditPolicy::of_changes(is_strict)),
             backends,
             metrics: Arc::clone(metrics),
             largest_object: cut.min(LARGEST_OBJECT),
-            strangers: Strangers::default(),
+            strangers: StrangerRefusals::default(),
         }))
     }
 
-    fn decide(&self, user: Option<&User>, info: &RequestInfo) -> Decision {
+    fn decide(&self, user: Option<&User>, info: &RequestInfo) -> AuditDecision {
         let decision = self.policy.decide(user, info);
         self.metrics.audit_levels.with_label_values(&[decision.level.as_str()]).inc();
         decision
@@ -167,7 +167,7 @@ impl Trail {
     /// strict backend did not record the event.
     ///
     /// Every backend has got the event before this waits for one of them.
-    async fn record(&self, event: &mut Event, stage: Stage) -> bool {
+    async fn record(&self, event: &mut AuditEvent, stage: AuditStage) -> bool {
         let mut stored = true;
         let receipts = self.give(event, stage);
         for (receipt, backend) in receipts.into_iter().zip(&self.backends) {
@@ -177,23 +177,23 @@ impl Trail {
     }
 
     /// Hands an event to every backend, and waits for none of them.
-    fn leave(&self, event: &mut Event, stage: Stage) {
+    fn leave(&self, event: &mut AuditEvent, stage: AuditStage) {
         drop(self.give(event, stage));
     }
 
-    fn give(&self, event: &mut Event, stage: Stage) -> Vec<Receipt<'_>> {
+    fn give(&self, event: &mut AuditEvent, stage: AuditStage) -> Vec<DeliveryReceipt<'_>> {
         self.metrics.audit_events.inc();
         let line = event.encode(stage);
         let mut truncated = None;
         let each = self.backends.iter().map(|backend| {
             let mut line = &line;
             if let Some(limit) = backend.max_event.filter(|limit| line.len() > *limit) {
-                if event.level >= Level::Request {
+                if event.level >= AuditLevel::Request {
                     line = truncated.get_or_insert_with(|| event.encode_truncated());
                 }
                 if line.len() > limit {
                     self.metrics.lost_events("truncate", 1);
-                    return Receipt::Nothing;
+                    return DeliveryReceipt::Nothing;
                 }
             }
             backend.take(line.clone())

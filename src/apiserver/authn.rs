@@ -17,12 +17,12 @@ use http::{HeaderMap, header::AUTHORIZATION};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-pub use reload::{LoadError, load};
-pub use token::{ReviewTokens, TokenError, TokenReviews};
-pub use trust::{Trust, TrustError};
+pub use reload::{TrustLoadError, load};
+pub use token::{CachingTokenReviewer, TokenReviewError, TokenReviewer};
+pub use trust::{ClusterTrust, TrustError};
 
 use crate::{
-    apiserver::{metrics::Metrics, peer::Presented},
+    apiserver::{metrics::Metrics, peer::PeerCertificates},
     error::chain,
 };
 
@@ -73,11 +73,11 @@ pub mod well_known {
 }
 
 /// What one method of authentication says; `None` when it finds no credential.
-type Identified = Result<Option<User>, Rejected>;
+type AuthenticationResult = Result<Option<User>, CredentialError>;
 
 /// A credential was presented and is bad. The client learns only that it is unauthorized.
 #[derive(Debug, thiserror::Error)]
-pub enum Rejected {
+pub enum CredentialError {
     #[error("the client certificate was not accepted as the front proxy's")]
     FrontProxyCertificate(#[source] rustls::Error),
     #[error("the front proxy's certificate has the common name {name:?}, which is not allowed")]
@@ -89,20 +89,20 @@ pub enum Rejected {
     #[error("the bearer token was not accepted")]
     Token,
     #[error("failed to review the bearer token")]
-    Review(#[source] Arc<TokenError>),
+    Review(#[source] Arc<TokenReviewError>),
 }
 
 /// Authenticates requests.
 pub struct Authenticator {
-    trust: watch::Receiver<Arc<Trust>>,
-    tokens: Arc<dyn ReviewTokens>,
+    trust: watch::Receiver<Arc<ClusterTrust>>,
+    tokens: Arc<dyn TokenReviewer>,
     metrics: Arc<Metrics>,
 }
 
 impl Authenticator {
     pub fn new(
-        trust: watch::Receiver<Arc<Trust>>,
-        tokens: Arc<dyn ReviewTokens>,
+        trust: watch::Receiver<Arc<ClusterTrust>>,
+        tokens: Arc<dyn TokenReviewer>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self { trust, tokens, metrics }
@@ -112,9 +112,9 @@ impl Authenticator {
     /// afterwards, forged ones, too, so no later filter can trust them by mistake.
     pub async fn authenticate(
         &self,
-        certificates: &Presented,
+        certificates: &PeerCertificates,
         headers: &mut HeaderMap,
-    ) -> Result<User, Rejected> {
+    ) -> Result<User, CredentialError> {
         let began = Instant::now();
         let trust = Arc::clone(&self.trust.borrow());
         let outcome = self.union(&trust, certificates, headers).await;
@@ -122,7 +122,7 @@ impl Authenticator {
         headers.remove(AUTHORIZATION);
         let result = match &outcome {
             Ok(user) => Ok(user.name.as_str()),
-            Err(Rejected::Review(_)) => Err("error"),
+            Err(CredentialError::Review(_)) => Err("error"),
             Err(_) => Err("failure"),
         };
         self.metrics.authenticated(result, began.elapsed());
@@ -130,7 +130,7 @@ impl Authenticator {
     }
 
     /// Does any pool of CAs vouch for the client that presented these certificates?
-    pub async fn vouches_for(&self, certificates: &Presented) -> bool {
+    pub async fn vouches_for(&self, certificates: &PeerCertificates) -> bool {
         if certificates.is_empty() {
             return false;
         }
@@ -148,10 +148,10 @@ impl Authenticator {
     /// none does.
     async fn union(
         &self,
-        trust: &Trust,
-        certificates: &Presented,
+        trust: &ClusterTrust,
+        certificates: &PeerCertificates,
         headers: &HeaderMap,
-    ) -> Result<User, Rejected> {
+    ) -> Result<User, CredentialError> {
         let mut rejected = None;
         match by_certificate(&self.metrics, trust, certificates, headers).await {
             Ok(Some(user)) => return Ok(user),
@@ -161,12 +161,12 @@ impl Authenticator {
         if let Some(token) = bearer(headers) {
             match self.tokens.review(token).await {
                 Ok(Some(user)) => return Ok(user),
-                Ok(None) => rejected = Some(Rejected::Token),
+                Ok(None) => rejected = Some(CredentialError::Token),
                 Err(error) => {
-                    if matches!(*error, TokenError::Call(_)) {
+                    if matches!(*error, TokenReviewError::Call(_)) {
                         warn!(error = %chain(&*error), "Failed to review a bearer token");
                     }
-                    rejected = Some(Rejected::Review(error));
+                    rejected = Some(CredentialError::Review(error));
                 }
             }
         }
@@ -178,10 +178,10 @@ impl Authenticator {
 /// known, the last rejection counts.
 async fn by_certificate(
     metrics: &Metrics,
-    trust: &Trust,
-    certificates: &Presented,
+    trust: &ClusterTrust,
+    certificates: &PeerCertificates,
     headers: &HeaderMap,
-) -> Identified {
+) -> AuthenticationResult {
     let vouched =
         front_proxy::authenticate(trust.front_proxy.as_ref(), certificates, headers).await;
     if let Ok(Some(_)) = vouched {

@@ -6,15 +6,15 @@ mod review;
 use std::{sync::Arc, time::Instant};
 
 use futures::future::BoxFuture;
-pub use review::AccessReviews;
+pub use review::CachingAccessReviewer;
 
 use super::{
     authn::{User, well_known},
-    delegate::CallError,
+    delegate::ReviewCallError,
     metrics::Metrics,
-    operation::Operation,
+    operation::ResourceOperation,
     request_info::RequestInfo,
-    status::{ApiError, Resource},
+    status::{ApiError, GroupResource},
 };
 use crate::error::chain;
 
@@ -23,7 +23,7 @@ const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// An answer about one request, with the reason that the authorizer gave, often none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum AuthorizationDecision {
     Allow(String),
     /// An authorizer denies the request.
     Deny(String),
@@ -32,7 +32,7 @@ pub enum Decision {
 }
 
 /// The outcome of authorizing one request.
-pub struct Ruling {
+pub struct AuthorizationRuling {
     /// `allow` or `forbid`; absent when the review failed.
     pub decision: Option<&'static str>,
     pub reason: String,
@@ -41,39 +41,42 @@ pub struct Ruling {
 }
 
 /// Asks an authorizer. An error is no decision.
-pub trait ReviewAccess: Send + Sync {
+pub trait AccessReviewer: Send + Sync {
     fn review<'a>(
         &'a self,
         user: &'a User,
         request: &'a RequestInfo,
-    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>>;
+    ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>>;
 }
 
 /// Decides about requests.
 pub struct Authorizer {
-    reviews: Arc<dyn ReviewAccess>,
+    reviews: Arc<dyn AccessReviewer>,
     metrics: Arc<Metrics>,
 }
 
 impl Authorizer {
-    pub fn new(reviews: Arc<dyn ReviewAccess>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(reviews: Arc<dyn AccessReviewer>, metrics: Arc<Metrics>) -> Self {
         Self { reviews, metrics }
     }
 
-    pub async fn authorize(&self, user: &User, request: &RequestInfo) -> Ruling {
+    pub async fn authorize(&self, user: &User, request: &RequestInfo) -> AuthorizationRuling {
         let began = Instant::now();
         let (result, ruling) = match self.decide(user, request).await {
-            Ok(Decision::Allow(reason)) => {
-                ("allowed", Ruling { decision: Some("allow"), reason, outcome: Ok(()) })
+            Ok(AuthorizationDecision::Allow(reason)) => (
+                "allowed",
+                AuthorizationRuling { decision: Some("allow"), reason, outcome: Ok(()) },
+            ),
+            Ok(AuthorizationDecision::Deny(reason)) => ("denied", refused(user, request, reason)),
+            Ok(AuthorizationDecision::NoOpinion(reason)) => {
+                ("no-opinion", refused(user, request, reason))
             }
-            Ok(Decision::Deny(reason)) => ("denied", refused(user, request, reason)),
-            Ok(Decision::NoOpinion(reason)) => ("no-opinion", refused(user, request, reason)),
             Err(error) => {
                 let error = chain(&*error).to_string();
                 tracing::warn!(error, user = user.name, "Failed to authorize a request");
                 let outcome = Err(ApiError::internal(format!("failed to authorize: {error}")));
                 let reason = "internal error".to_owned();
-                ("error", Ruling { decision: None, reason, outcome })
+                ("error", AuthorizationRuling { decision: None, reason, outcome })
             }
         };
         self.metrics.authorized(result, began.elapsed());
@@ -83,8 +86,8 @@ impl Authorizer {
     /// Fails with 403 when the user may not impersonate what is asked for, or the review failed.
     pub async fn may_impersonate(&self, user: &User, asked: &RequestInfo) -> Result<(), ApiError> {
         match self.decide(user, asked).await {
-            Ok(Decision::Allow(_)) => Ok(()),
-            Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => {
+            Ok(AuthorizationDecision::Allow(_)) => Ok(()),
+            Ok(AuthorizationDecision::Deny(reason) | AuthorizationDecision::NoOpinion(reason)) => {
                 Err(forbidden(user, asked, &reason))
             }
             Err(error) => {
@@ -95,19 +98,23 @@ impl Authorizer {
         }
     }
 
-    async fn decide(&self, user: &User, request: &RequestInfo) -> Result<Decision, Arc<CallError>> {
+    async fn decide(
+        &self,
+        user: &User,
+        request: &RequestInfo,
+    ) -> Result<AuthorizationDecision, Arc<ReviewCallError>> {
         let is_probe =
             request.operation.is_none() && ALWAYS_ALLOWED.contains(&request.path.as_str());
         if is_probe || user.in_group(well_known::MASTERS) {
-            return Ok(Decision::Allow(String::new()));
+            return Ok(AuthorizationDecision::Allow(String::new()));
         }
         self.reviews.review(user, request).await
     }
 }
 
-fn refused(user: &User, request: &RequestInfo, reason: String) -> Ruling {
+fn refused(user: &User, request: &RequestInfo, reason: String) -> AuthorizationRuling {
     let outcome = Err(forbidden(user, request, &reason));
-    Ruling { decision: Some("forbid"), reason, outcome }
+    AuthorizationRuling { decision: Some("forbid"), reason, outcome }
 }
 
 /// kube-apiserver's words (`responsewriters/errors.go`).
@@ -115,7 +122,7 @@ fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
     let name = &user.name;
     let verb = request.verb();
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    let Some(Operation { group, resource, subresource, namespace, name: object, .. }) =
+    let Some(ResourceOperation { group, resource, subresource, namespace, name: object, .. }) =
         &request.operation
     else {
         let path = &request.path;
@@ -134,7 +141,7 @@ fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
     let why = sanitized(&format!(
         "User {name:?} cannot {verb} resource {asked:?} in API group {group:?} {scope}"
     ));
-    ApiError::forbidden(Resource { group, resource }, object, why + &reason)
+    ApiError::forbidden(GroupResource { group, resource }, object, why + &reason)
 }
 
 /// Escapes what a browser could take for HTML.
@@ -149,14 +156,14 @@ mod tests {
     use super::*;
 
     /// Answers as told and counts the questions.
-    struct Scripted(Decision, Mutex<usize>);
+    struct Scripted(AuthorizationDecision, Mutex<usize>);
 
-    impl ReviewAccess for Scripted {
+    impl AccessReviewer for Scripted {
         fn review<'a>(
             &'a self,
             _: &'a User,
             _: &'a RequestInfo,
-        ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+        ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>> {
             *self.1.lock().unwrap() += 1;
             Box::pin(std::future::ready(Ok(self.0.clone())))
         }
@@ -166,7 +173,7 @@ mod tests {
         groups: &[&str],
         method: &str,
         uri: &str,
-        says: Decision,
+        says: AuthorizationDecision,
     ) -> (Result<(), ApiError>, usize) {
         let reviews = Arc::new(Scripted(says, Mutex::new(0)));
         let authorizer = Authorizer::new(Arc::clone(&reviews) as _, Arc::new(Metrics::new()));
@@ -183,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn masters_and_probes_need_no_review() {
-        let deny = || Decision::Deny(String::new());
+        let deny = || AuthorizationDecision::Deny(String::new());
         assert!(matches!(ask(&["system:masters"], "DELETE", PILOTS, deny()).await, (Ok(()), 0)));
         for path in ["/healthz", "/livez", "/readyz"] {
             assert!(matches!(ask(&[], "GET", path, deny()).await, (Ok(()), 0)), "{path}");
@@ -214,7 +221,8 @@ mod tests {
             ("GET", "/x".into(), "", "forbidden: User \"jane\" cannot get path \"/x\""),
         ];
         for (method, uri, reason, expected) in rows {
-            let (outcome, _) = ask(&[], method, &uri, Decision::Deny(reason.into())).await;
+            let (outcome, _) =
+                ask(&[], method, &uri, AuthorizationDecision::Deny(reason.into())).await;
             let error = outcome.unwrap_err();
             assert_eq!(error.code(), 403);
             assert_eq!(error.message(), expected);

@@ -15,7 +15,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 /// `body`, holding `guard` as long as it lives. Length and end stay known, so that a response
 /// keeps its Content-Length.
-struct Guarded<G> {
+struct GuardedBody<G> {
     body: Body,
     _guard: G,
 }
@@ -23,10 +23,10 @@ struct Guarded<G> {
 /// A body of these bytes, one after the other. They may be shared with others.
 pub(super) fn in_parts(parts: Vec<Bytes>) -> Body {
     let left = parts.iter().map(|part| part.len() as u64).sum();
-    Body::new(Parts { parts: parts.into(), left })
+    Body::new(PartsBody { parts: parts.into(), left })
 }
 
-struct Parts {
+struct PartsBody {
     parts: VecDeque<Bytes>,
     left: u64,
 }
@@ -36,7 +36,7 @@ struct Parts {
 /// bytes.
 const FRAME: usize = 32 * 1024;
 
-impl Parts {
+impl PartsBody {
     fn next(&mut self) -> Option<Bytes> {
         let (mut count, mut length) = (0, 0);
         for part in &self.parts {
@@ -57,7 +57,7 @@ impl Parts {
     }
 }
 
-impl HttpBody for Parts {
+impl HttpBody for PartsBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -84,10 +84,10 @@ pub(super) fn guarded<G>(response: Response<Body>, guard: G) -> Response<Body>
 where
     G: Unpin + Send + 'static,
 {
-    response.map(|body| Body::new(Guarded { body, _guard: guard }))
+    response.map(|body| Body::new(GuardedBody { body, _guard: guard }))
 }
 
-impl<G: Unpin> HttpBody for Guarded<G> {
+impl<G: Unpin> HttpBody for GuardedBody<G> {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -35,28 +35,28 @@ use tokio::{
 };
 
 pub use self::{
-    encoded::{Encoded, EventType},
-    object::{Cached, Form},
-    offers::Offered,
-    range::Range,
-    state::Event,
-    tally::{Consistent, Listed, Tally, WAITS},
-    watcher::Watcher,
+    encoded::{EncodedObject, EventType},
+    object::{CachedObject, ObjectForm},
+    offers::PendingWriteGuard,
+    range::KeyRange,
+    state::CacheEvent,
+    tally::{ConsistentReadOutcome, ListCounts, ReadTally, WAITS},
+    watcher::CacheWatcher,
 };
 use self::{
-    now::Now,
-    object::{Reading, Shared},
-    offers::Offers,
-    past::Past,
-    range::Waiting,
-    state::State,
+    now::RevisionLookup,
+    object::{DecodeResult, SharedDecodeResult},
+    offers::PendingWrites,
+    past::StartupHistory,
+    range::WaitingWatchers,
+    state::CacheState,
 };
 use super::{
-    account::{self, Share, Use},
-    capacity::{Shown, Sums},
+    account::{self, MemoryShare, MemoryUse},
+    capacity::{CountedCache, StoredBytes},
     load,
     status::ApiError,
-    storage::{self, Entry, Key, PageRequest, Prefix, Revision, Storage},
+    storage::{self, Key, KeyPrefix, PageRequest, Revision, Storage, StoreEntry},
 };
 use crate::runtime::{Shutdown, readiness};
 
@@ -99,8 +99,8 @@ pub enum Error {
 
 /// Part of a resource, ordered by key, as of `revision`.
 #[derive(Debug)]
-pub struct Listing {
-    pub objects: Vec<Arc<Cached>>,
+pub struct CacheListing {
+    pub objects: Vec<Arc<CachedObject>>,
     pub revision: Revision,
     /// More objects follow the last one.
     pub more: bool,
@@ -109,12 +109,12 @@ pub struct Listing {
     /// The objects were read from the store.
     pub from_store: bool,
     /// The account's memory for the objects, unless they are the cache's own.
-    pub share: Share,
+    pub share: MemoryShare,
 }
 
 /// Numbers about a cache.
 #[derive(Clone, Copy, Debug)]
-pub struct Figures {
+pub struct CacheStatistics {
     pub objects: usize,
     pub revision: u64,
     /// Times that the whole resource was listed.
@@ -124,39 +124,39 @@ pub struct Figures {
 }
 
 /// Decodes stored bytes, or says why they cannot be read.
-pub type Decode = dyn Fn(&[u8]) -> Result<Form, String> + Send + Sync;
+pub type ObjectDecoder = dyn Fn(&[u8]) -> Result<ObjectForm, String> + Send + Sync;
 
 /// The cache of one resource.
 pub struct Cache {
     storage: Arc<dyn Storage>,
-    prefix: Prefix,
-    decode: Box<Decode>,
+    prefix: KeyPrefix,
+    decode: Box<ObjectDecoder>,
     /// Pages of first lists that are read at one time, by all caches of a server.
     turns: Arc<Semaphore>,
-    state: RwLock<State>,
+    state: RwLock<CacheState>,
     /// A watch of the store is open, so that the cache sees the store's writes.
     follows: AtomicBool,
     /// The time before the latest list, until its changes are known.
-    unknown: watch::Sender<Option<Arc<Past>>>,
+    unknown: watch::Sender<Option<Arc<StartupHistory>>>,
     /// A watch waits for those changes.
     past_asked: Notify,
     /// Asks the store for its latest revision.
-    now: Now,
+    now: RevisionLookup,
     /// Latest revision that the state shows, for readers that wait for one.
     revision: watch::Sender<Revision>,
     /// Watchers that wait for something to happen.
-    waiting: Waiting,
+    waiting: WaitingWatchers,
     /// Objects that the registry writes and the store's watch has not shown yet.
-    offers: Offers,
-    tally: Tally,
+    offers: PendingWrites,
+    tally: ReadTally,
 }
 
-impl Shown for Cache {
+impl CountedCache for Cache {
     fn revision(&self) -> Revision {
         self.revision()
     }
 
-    fn look(&self, look: &mut dyn FnMut(&Sums)) {
+    fn look(&self, look: &mut dyn FnMut(&StoredBytes)) {
         look(self.read().sums());
     }
 }
@@ -164,8 +164,8 @@ impl Shown for Cache {
 impl Cache {
     pub fn new(
         storage: Arc<dyn Storage>,
-        prefix: Prefix,
-        decode: Box<Decode>,
+        prefix: KeyPrefix,
+        decode: Box<ObjectDecoder>,
         turns: Arc<Semaphore>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -177,16 +177,16 @@ impl Cache {
             follows: AtomicBool::new(false),
             unknown: watch::Sender::default(),
             past_asked: Notify::new(),
-            now: Now::default(),
+            now: RevisionLookup::default(),
             revision: watch::Sender::default(),
-            waiting: Waiting::default(),
-            offers: Offers::default(),
-            tally: Tally::default(),
+            waiting: WaitingWatchers::default(),
+            offers: PendingWrites::default(),
+            tally: ReadTally::default(),
         })
     }
 
     /// Keeps the cache up to date until shutdown. Drops `ready` after the first list.
-    pub async fn run(self: Arc<Self>, shutdown: Shutdown, ready: readiness::Handle) {
+    pub async fn run(self: Arc<Self>, shutdown: Shutdown, ready: readiness::ReadinessHandle) {
         tokio::select! {
             () = shutdown.triggered() => {}
             // Dropped half-way, `follow` leaves the state between two events: a state the store
@@ -201,14 +201,14 @@ impl Cache {
     }
 
     /// The cache's numbers, for metrics.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> CacheStatistics {
         let state = self.read();
         let (lists, changes) = state.version();
-        Figures { objects: state.len(), revision: state.revision().0, lists, changes }
+        CacheStatistics { objects: state.len(), revision: state.revision().0, lists, changes }
     }
 
     /// Counts how the cache was read. A handler that lists adds what became of the objects.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &ReadTally {
         &self.tally
     }
 
@@ -222,13 +222,13 @@ impl Cache {
         &self,
         key: &Key,
         at_least: Option<Revision>,
-    ) -> Result<Option<Arc<Cached>>, Error> {
+    ) -> Result<Option<Arc<CachedObject>>, Error> {
         self.wait_for(at_least).await?;
         self.read().get(key)
     }
 
     /// One object as the cache shows it now; `None` also while no watch of the store is open.
-    pub fn known(&self, key: &Key) -> Option<Arc<Cached>> {
+    pub fn known(&self, key: &Key) -> Option<Arc<CachedObject>> {
         if !self.follows.load(Ordering::SeqCst) {
             return None;
         }
@@ -236,7 +236,7 @@ impl Cache {
     }
 
     /// One object as it is now. `None` when the cache is behind, and only the store can tell.
-    pub async fn latest(&self, key: &Key) -> Result<Option<Option<Arc<Cached>>>, Error> {
+    pub async fn latest(&self, key: &Key) -> Result<Option<Option<Arc<CachedObject>>>, Error> {
         if !self.follows.load(Ordering::SeqCst) {
             return Ok(None);
         }
@@ -249,13 +249,17 @@ impl Cache {
     }
 
     /// The objects of a range, at `at_least` or later. Never in parts.
-    pub async fn list(&self, range: &Prefix, at_least: Option<Revision>) -> Result<Listing, Error> {
+    pub async fn list(
+        &self,
+        range: &KeyPrefix,
+        at_least: Option<Revision>,
+    ) -> Result<CacheListing, Error> {
         self.wait_for(at_least).await?;
         self.read().list(range)
     }
 
     /// The objects of a range that holds only this key, at `at_least` or later.
-    pub async fn one(&self, key: &Key, at_least: Option<Revision>) -> Result<Listing, Error> {
+    pub async fn one(&self, key: &Key, at_least: Option<Revision>) -> Result<CacheListing, Error> {
         self.wait_for(at_least).await?;
         self.read().one(key)
     }
@@ -263,7 +267,11 @@ impl Cache {
     /// A page, of the latest state or of an exact revision. The cache answers as far back as its
     /// window reaches. The store answers for revisions further back, or not here yet; objects that
     /// the cache has at the same revision are not decoded again.
-    pub async fn page(&self, range: &Prefix, request: PageRequest) -> Result<Listing, Error> {
+    pub async fn page(
+        &self,
+        range: &KeyPrefix,
+        request: PageRequest,
+    ) -> Result<CacheListing, Error> {
         let at = match request.at {
             None => self.catch_up().await.ok(),
             Some(at) => Some(at).filter(|_| self.follows.load(Ordering::SeqCst)),
@@ -273,16 +281,20 @@ impl Cache {
             state.page(range, request.at.map_or(state.revision(), |_| at), &request)
         }) {
             if request.at.is_none() {
-                self.tally.read_consistently(Consistent::Cache);
+                self.tally.read_consistently(ConsistentReadOutcome::Cache);
             }
             return Ok(page);
         }
         let is_latest = request.at.is_none();
         let foreseen = self.read().foresee(range, &request);
-        let mut share = account::take(Use::Objects, foreseen).await?;
+        let mut share = account::take(MemoryUse::Objects, foreseen).await?;
         let page = self.storage.list(range, request).await;
         if is_latest {
-            let outcome = if page.is_ok() { Consistent::Store } else { Consistent::StoreFailed };
+            let outcome = if page.is_ok() {
+                ConsistentReadOutcome::Store
+            } else {
+                ConsistentReadOutcome::StoreFailed
+            };
             self.tally.read_consistently(outcome);
         }
         let page = page?;
@@ -293,7 +305,7 @@ impl Cache {
         let bytes: usize = page.entries.iter().map(|entry| entry.value.len()).sum();
         // Objects of the past may have been larger than those of now.
         let missing = (COPIES * bytes).saturating_sub(foreseen);
-        if missing > 0 && !share.try_grow(Use::Objects, missing) {
+        if missing > 0 && !share.try_grow(MemoryUse::Objects, missing) {
             let text = "Too many large lists of the past, please try again later.";
             return Err(ApiError::too_many_requests(text, 1).into());
         }
@@ -307,14 +319,18 @@ impl Cache {
         });
         let objects = load::work(bytes, || objects.collect::<Result<_, _>>())?;
         let (revision, more, remaining) = (page.revision, page.more, page.remaining);
-        Ok(Listing { objects, revision, more, remaining, from_store: true, share })
+        Ok(CacheListing { objects, revision, more, remaining, from_store: true, share })
     }
 
     /// The changes of a range after `from`.
-    pub async fn watch(self: &Arc<Self>, range: Range, from: Revision) -> Result<Watcher, Error> {
+    pub async fn watch(
+        self: &Arc<Self>,
+        range: KeyRange,
+        from: Revision,
+    ) -> Result<CacheWatcher, Error> {
         self.wait_until(from).await?;
         self.wait_for_past(from).await?;
-        Watcher::start(Arc::clone(self), range, from)
+        CacheWatcher::start(Arc::clone(self), range, from)
     }
 
     /// Waits until the changes after `from` are known, if the cache is about to learn them.
@@ -396,18 +412,28 @@ impl Cache {
 
     /// Takes the object that the registry is about to write as `stored`, so that the cache need not
     /// decode those bytes.
-    pub fn offer(&self, key: &Key, form: Form, stored: Bytes, event: EventType) -> Offered<'_> {
+    pub fn offer(
+        &self,
+        key: &Key,
+        form: ObjectForm,
+        stored: Bytes,
+        event: EventType,
+    ) -> PendingWriteGuard<'_> {
         self.offers.add(key, form, stored, event, self.revision())
     }
 
     /// The object that was offered and is written. Absent when the watch took it for another
     /// write of the same bytes.
-    pub fn written(&self, offered: Offered<'_>, revision: Revision) -> Option<Arc<Cached>> {
+    pub fn written(
+        &self,
+        offered: PendingWriteGuard<'_>,
+        revision: Revision,
+    ) -> Option<Arc<CachedObject>> {
         offered.written(revision, self.revision() >= revision)
     }
 
     /// The object of an entry: that of the cache, if it is of the same revision, or a new one.
-    pub fn object(&self, entry: &Entry) -> Result<Arc<Cached>, Error> {
+    pub fn object(&self, entry: &StoreEntry) -> Result<Arc<CachedObject>, Error> {
         if let Some(known) = self.read().known(&entry.key, entry.revision) {
             return Ok(known);
         }
@@ -416,29 +442,29 @@ impl Cache {
             .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason })
     }
 
-    fn decode(&self, entry: &Entry, event: EventType) -> Reading {
+    fn decode(&self, entry: &StoreEntry, event: EventType) -> DecodeResult {
         let form = (self.decode)(&entry.value)?;
-        Ok(Cached::new(entry.key.clone(), form, entry.revision, event))
+        Ok(CachedObject::new(entry.key.clone(), form, entry.revision, event))
     }
 
-    fn read_entry(&self, entry: &Entry, event: EventType) -> Shared {
+    fn read_entry(&self, entry: &StoreEntry, event: EventType) -> SharedDecodeResult {
         let offered = self.offers.take(entry);
         let read = || self.decode(entry, event);
         match offered {
             Some(offered) => {
-                debug_assert_eq!(Ok(offered.json()), read().as_ref().map(Cached::json));
+                debug_assert_eq!(Ok(offered.json()), read().as_ref().map(CachedObject::json));
                 Ok(offered)
             }
             None => read().map(Arc::new),
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, CacheState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, then wakes the readers and watchers that wait.
-    fn update(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut CacheState)) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let (lists, changes) = state.version();
         change(&mut state);

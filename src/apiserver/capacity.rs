@@ -3,9 +3,9 @@
 //!
 //! Owns the bounds, the sums, and the decision which writes still pass. A write that grows an
 //! object claims the bytes before the store is asked; the claim counts until the cache shows the
-//! write. Up to [`Bounds::all`] any user may write. Beyond that there is a reserve for writes that
-//! an operation or a deletion needs to come to its end ([`Growth::Reserved`]). A write that makes
-//! an object no larger always passes.
+//! write. Up to [`CapacityBounds::all`] any user may write. Beyond that there is a reserve for
+//! writes that an operation or a deletion needs to come to its end ([`Growth::Reserved`]). A write
+//! that makes an object no larger always passes.
 //!
 //! Each server counts what its caches show and its own claims. Several servers over one store may
 //! together exceed the bound by what the others have under way at that moment. Each goes by its own
@@ -26,8 +26,8 @@ use std::{
 use tokio::sync::Semaphore;
 
 pub use self::{
-    figures::Figures,
-    survey::{Survey, survey},
+    figures::CapacityMetrics,
+    survey::{StoreSurvey, survey},
 };
 use super::storage::{Key, Revision};
 use crate::runtime::cgroup;
@@ -56,7 +56,7 @@ pub const BESIDE: usize = 1024;
 
 /// How many bytes may be stored, as [`counted`] counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct CapacityBounds {
     /// The memory limit that the bounds are shares of.
     pub limit: usize,
     pub all: usize,
@@ -72,12 +72,12 @@ pub struct Bounds {
     pub forms: usize,
 }
 
-static OWN: LazyLock<Bounds> = LazyLock::new(|| {
+static OWN: LazyLock<CapacityBounds> = LazyLock::new(|| {
     let limit = cgroup::memory_limit().and_then(|limit| usize::try_from(limit).ok());
-    Bounds::new(limit.unwrap_or(DEFAULT_LIMIT))
+    CapacityBounds::new(limit.unwrap_or(DEFAULT_LIMIT))
 });
 
-impl Bounds {
+impl CapacityBounds {
     /// The bounds of this process.
     pub fn own() -> Self {
         *OWN
@@ -105,14 +105,14 @@ impl Bounds {
         (stored.div_ceil(ALL + RESERVE + EXCESS) * PARTS).next_multiple_of(MIB)
     }
 
-    fn ceiling(&self, scope: Scope, growth: Growth) -> usize {
+    fn ceiling(&self, scope: CapacityScope, growth: GrowthClass) -> usize {
         let (bound, reserve) = match scope {
-            Scope::All => (self.all, self.reserve),
-            Scope::Namespace => (self.namespace, self.namespace_reserve),
+            CapacityScope::All => (self.all, self.reserve),
+            CapacityScope::Namespace => (self.namespace, self.namespace_reserve),
         };
         match growth {
-            Growth::Ordinary => bound,
-            Growth::Reserved => bound + reserve,
+            GrowthClass::Ordinary => bound,
+            GrowthClass::Reserved => bound + reserve,
         }
     }
 }
@@ -124,7 +124,7 @@ pub fn counted(stored: usize) -> usize {
 
 /// Which sort of write makes an object larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
+pub enum GrowthClass {
     /// A new object, or more of a spec.
     Ordinary,
     /// Status, leases, and what a finalizer or an operation adds to an object: such writes draw on
@@ -134,12 +134,12 @@ pub enum Growth {
 
 /// Which bound is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum CapacityScope {
     All,
     Namespace,
 }
 
-impl Scope {
+impl CapacityScope {
     const EACH: [Self; 2] = [Self::Namespace, Self::All];
 
     fn name(self) -> &'static str {
@@ -152,8 +152,8 @@ impl Scope {
 
 /// Why a write may not grow an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Full {
-    scope: Scope,
+pub struct CapacityError {
+    scope: CapacityScope,
     namespace: String,
     stored: usize,
     added: usize,
@@ -161,12 +161,14 @@ pub struct Full {
     limit: usize,
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for CapacityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, namespace, stored, added, ceiling, limit } = self;
         let (whose, of) = match scope {
-            Scope::All => ("all objects".to_owned(), "in all"),
-            Scope::Namespace => (format!("objects of namespace {namespace:?}"), "of one namespace"),
+            CapacityScope::All => ("all objects".to_owned(), "in all"),
+            CapacityScope::Namespace => {
+                (format!("objects of namespace {namespace:?}"), "of one namespace")
+            }
         };
         write!(
             f,
@@ -179,12 +181,12 @@ impl fmt::Display for Full {
 
 /// Bytes of objects, in all and by namespace.
 #[derive(Debug, Default)]
-pub struct Sums {
+pub struct StoredBytes {
     all: usize,
     namespaces: HashMap<Box<str>, usize>,
 }
 
-impl Sums {
+impl StoredBytes {
     pub fn add(&mut self, key: &Key, bytes: usize) {
         self.all += bytes;
         match self.namespaces.get_mut(key.namespace()) {
@@ -220,33 +222,33 @@ impl Sums {
 }
 
 /// A cache, as far as the capacity needs to know it.
-pub trait Shown: Send + Sync {
+pub trait CountedCache: Send + Sync {
     /// The revision up to which every write is shown.
     fn revision(&self) -> Revision;
     /// Calls `look` with the sums of the objects that are shown.
-    fn look(&self, look: &mut dyn FnMut(&Sums));
+    fn look(&self, look: &mut dyn FnMut(&StoredBytes));
 }
 
 /// The capacity of one server.
 pub struct Capacity {
-    bounds: Bounds,
+    bounds: CapacityBounds,
     /// The caches of all kinds.
-    caches: RwLock<Vec<Arc<dyn Shown>>>,
-    claims: Mutex<Claims>,
+    caches: RwLock<Vec<Arc<dyn CountedCache>>>,
+    claims: Mutex<CapacityClaims>,
     /// Turns of the caches that read the whole store.
     turns: Arc<Semaphore>,
-    refused: [AtomicU64; Scope::EACH.len()],
+    refused: [AtomicU64; CapacityScope::EACH.len()],
 }
 
 /// Growth that no cache shows yet.
 #[derive(Default)]
-struct Claims {
+struct CapacityClaims {
     given: u64,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenClaim>,
 }
 
-struct Open {
-    cache: Arc<dyn Shown>,
+struct OpenClaim {
+    cache: Arc<dyn CountedCache>,
     namespace: Box<str>,
     bytes: usize,
     /// The revision of the write; absent before the store answered.
@@ -261,14 +263,14 @@ impl fmt::Debug for Capacity {
 
 /// The right to store more bytes: given back unless they were written.
 #[must_use = "the bytes are counted as long as this lives"]
-pub struct Claim<'a> {
+pub struct CapacityClaim<'a> {
     capacity: &'a Capacity,
     /// Absent when nothing grows.
     number: Option<u64>,
 }
 
 impl Capacity {
-    pub fn new(bounds: Bounds) -> Arc<Self> {
+    pub fn new(bounds: CapacityBounds) -> Arc<Self> {
         Arc::new(Self {
             bounds,
             caches: RwLock::default(),
@@ -278,7 +280,7 @@ impl Capacity {
         })
     }
 
-    pub fn bounds(&self) -> Bounds {
+    pub fn bounds(&self) -> CapacityBounds {
         self.bounds
     }
 
@@ -288,13 +290,13 @@ impl Capacity {
     }
 
     /// Counts what this cache shows, too.
-    pub fn count(&self, cache: Arc<dyn Shown>) {
+    pub fn count(&self, cache: Arc<dyn CountedCache>) {
         self.caches.write().unwrap_or_else(PoisonError::into_inner).push(cache);
     }
 
     /// Sums of what the caches show.
-    fn sums(&self) -> Sums {
-        let mut sums = Sums::default();
+    fn sums(&self) -> StoredBytes {
+        let mut sums = StoredBytes::default();
         for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
             cache.look(&mut |own| sums.merge(own));
         }
@@ -304,7 +306,11 @@ impl Capacity {
     /// What is stored in all and in a namespace, with the claims. Claims that a cache shows are
     /// dropped before the caches are looked at: a write that is seen twice for a moment refuses too
     /// much, never too little.
-    fn stored(&self, claims: &mut Claims, namespace: &str) -> [usize; Scope::EACH.len()] {
+    fn stored(
+        &self,
+        claims: &mut CapacityClaims,
+        namespace: &str,
+    ) -> [usize; CapacityScope::EACH.len()] {
         claims.open.retain(|_, open| open.at.is_none_or(|at| at > open.cache.revision()));
         let (mut of_one, mut all) = (0, 0);
         for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
@@ -323,22 +329,22 @@ impl Capacity {
     /// The right to store so many bytes more under this key.
     pub fn claim(
         &self,
-        cache: Arc<dyn Shown>,
+        cache: Arc<dyn CountedCache>,
         key: &Key,
-        growth: Growth,
+        growth: GrowthClass,
         bytes: usize,
-    ) -> Result<Claim<'_>, Full> {
+    ) -> Result<CapacityClaim<'_>, CapacityError> {
         if bytes == 0 {
-            return Ok(Claim { capacity: self, number: None });
+            return Ok(CapacityClaim { capacity: self, number: None });
         }
         let namespace = key.namespace();
         let mut claims = self.claims();
         let stored = self.stored(&mut claims, namespace);
-        for (scope, stored) in Scope::EACH.into_iter().zip(stored) {
+        for (scope, stored) in CapacityScope::EACH.into_iter().zip(stored) {
             let ceiling = self.bounds.ceiling(scope, growth);
             if stored + bytes > ceiling {
                 self.refused[scope as usize].fetch_add(1, Ordering::Relaxed);
-                return Err(Full {
+                return Err(CapacityError {
                     scope,
                     namespace: namespace.to_owned(),
                     stored,
@@ -351,16 +357,16 @@ impl Capacity {
         claims.given += 1;
         let number = claims.given;
         let namespace = namespace.into();
-        claims.open.insert(number, Open { cache, namespace, bytes, at: None });
-        Ok(Claim { capacity: self, number: Some(number) })
+        claims.open.insert(number, OpenClaim { cache, namespace, bytes, at: None });
+        Ok(CapacityClaim { capacity: self, number: Some(number) })
     }
 
-    fn claims(&self) -> MutexGuard<'_, Claims> {
+    fn claims(&self) -> MutexGuard<'_, CapacityClaims> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Claim<'_> {
+impl CapacityClaim<'_> {
     /// The write is stored; the claim counts until the cache shows its revision.
     pub fn written(mut self, at: Revision) {
         let Some(number) = self.number.take() else { return };
@@ -370,7 +376,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for CapacityClaim<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number.take() {
             self.capacity.claims().open.remove(&number);
@@ -386,21 +392,21 @@ mod tests {
 
     /// Shows what a test says.
     #[derive(Default)]
-    struct Stage(Mutex<(Revision, Sums)>);
+    struct Stage(Mutex<(Revision, StoredBytes)>);
 
-    impl Shown for Stage {
+    impl CountedCache for Stage {
         fn revision(&self) -> Revision {
             self.0.lock().unwrap().0
         }
 
-        fn look(&self, look: &mut dyn FnMut(&Sums)) {
+        fn look(&self, look: &mut dyn FnMut(&StoredBytes)) {
             look(&self.0.lock().unwrap().1);
         }
     }
 
     /// With 192 KiB in all, 96 in a namespace, and reserves of 32 and 16 KiB.
     fn capacity() -> (Arc<Capacity>, Arc<Stage>) {
-        let capacity = Capacity::new(Bounds::new(32 * 32 * KIB));
+        let capacity = Capacity::new(CapacityBounds::new(32 * 32 * KIB));
         let stage = Arc::new(Stage::default());
         capacity.count(Arc::clone(&stage) as _);
         (capacity, stage)
@@ -416,32 +422,41 @@ mod tests {
         let claim = |namespace: &str, growth, kib: usize| {
             capacity.claim(Arc::clone(&stage) as _, &key(namespace), growth, kib * KIB)
         };
-        let first = claim("a", Growth::Ordinary, 96).unwrap();
-        let full = claim("a", Growth::Ordinary, 1).err().unwrap();
-        assert_eq!((full.scope, full.stored, full.ceiling), (Scope::Namespace, 96 * KIB, 96 * KIB));
+        let first = claim("a", GrowthClass::Ordinary, 96).unwrap();
+        let full = claim("a", GrowthClass::Ordinary, 1).err().unwrap();
+        assert_eq!(
+            (full.scope, full.stored, full.ceiling),
+            (CapacityScope::Namespace, 96 * KIB, 96 * KIB)
+        );
         // Reserved growth goes on, as far as the reserve reaches.
-        let reserved = claim("a", Growth::Reserved, 16).unwrap();
-        assert_eq!(claim("a", Growth::Reserved, 1).err().unwrap().scope, Scope::Namespace);
+        let reserved = claim("a", GrowthClass::Reserved, 16).unwrap();
+        assert_eq!(
+            claim("a", GrowthClass::Reserved, 1).err().unwrap().scope,
+            CapacityScope::Namespace
+        );
         drop(reserved);
-        claim("b", Growth::Ordinary, 96).unwrap().written(Revision(7));
-        let full = claim("c", Growth::Ordinary, 1).err().unwrap();
-        assert_eq!((full.scope, full.stored, full.ceiling), (Scope::All, 192 * KIB, 192 * KIB));
-        assert_eq!(claim("c", Growth::Ordinary, 0).unwrap().number, None, "nothing grows");
+        claim("b", GrowthClass::Ordinary, 96).unwrap().written(Revision(7));
+        let full = claim("c", GrowthClass::Ordinary, 1).err().unwrap();
+        assert_eq!(
+            (full.scope, full.stored, full.ceiling),
+            (CapacityScope::All, 192 * KIB, 192 * KIB)
+        );
+        assert_eq!(claim("c", GrowthClass::Ordinary, 0).unwrap().number, None, "nothing grows");
         drop(first);
-        drop(claim("c", Growth::Ordinary, 1).unwrap());
+        drop(claim("c", GrowthClass::Ordinary, 1).unwrap());
         // A claim that was written stands, although its request has ended.
-        assert_eq!(claim("b", Growth::Ordinary, 1).err().unwrap().stored, 96 * KIB);
+        assert_eq!(claim("b", GrowthClass::Ordinary, 1).err().unwrap().stored, 96 * KIB);
         // Once the cache shows the write, the claim no longer counts.
-        *stage.0.lock().unwrap() = (Revision(7), Sums::default());
+        *stage.0.lock().unwrap() = (Revision(7), StoredBytes::default());
         stage.0.lock().unwrap().1.add(&key("b"), 10 * KIB);
-        let full = claim("b", Growth::Ordinary, 87).err().unwrap();
+        let full = claim("b", GrowthClass::Ordinary, 87).err().unwrap();
         assert_eq!((full.stored, capacity.claims().open.len()), (10 * KIB, 0));
-        drop(claim("b", Growth::Ordinary, 86).unwrap());
+        drop(claim("b", GrowthClass::Ordinary, 86).unwrap());
     }
 
     #[test]
     fn sums_are_of_all_and_of_each_namespace() {
-        let mut sums = Sums::default();
+        let mut sums = StoredBytes::default();
         sums.add(&key("a"), 5);
         sums.add(&key("a"), 2);
         sums.add(&key("b"), 3);
@@ -449,7 +464,7 @@ mod tests {
         assert_eq!((sums.all(), sums.of("a"), sums.of("b"), sums.of("c")), (5, 2, 3, 0));
         sums.remove(&key("b"), 3);
         assert_eq!(sums.namespaces.len(), 1);
-        let mut both = Sums::default();
+        let mut both = StoredBytes::default();
         both.merge(&sums);
         both.merge(&sums);
         assert_eq!((both.all(), both.of("a")), (4, 4));
@@ -458,12 +473,13 @@ mod tests {
     #[test]
     fn the_limit_that_is_named_is_enough() {
         for stored in [1, 100 << 20, 123_456_789] {
-            let limit = Bounds::limit_for(stored);
-            assert!(Bounds::new(limit).startable >= stored, "{stored}: {limit}");
+            let limit = CapacityBounds::limit_for(stored);
+            assert!(CapacityBounds::new(limit).startable >= stored, "{stored}: {limit}");
         }
-        let survey = Survey { objects: 3, bytes: Bounds::new(DEFAULT_LIMIT).startable };
-        assert_eq!(survey.too_much(Bounds::new(DEFAULT_LIMIT)), None);
-        let why = survey.too_much(Bounds::new(DEFAULT_LIMIT / 2)).unwrap();
+        let survey =
+            StoreSurvey { objects: 3, bytes: CapacityBounds::new(DEFAULT_LIMIT).startable };
+        assert_eq!(survey.too_much(CapacityBounds::new(DEFAULT_LIMIT)), None);
+        let why = survey.too_much(CapacityBounds::new(DEFAULT_LIMIT / 2)).unwrap();
         assert!(why.contains("268435456 bytes (256 MiB) or more"), "{why}");
     }
 

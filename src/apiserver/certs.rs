@@ -21,14 +21,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::metrics::Metrics;
 
 /// The certificate in use. New handshakes see a new one at once.
-pub struct Serving {
+pub struct ServingCertificate {
     current: RwLock<Arc<CertifiedKey>>,
     metrics: Arc<Metrics>,
 }
 
 /// A certificate or key that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum PairError {
+pub enum CertificatePairError {
     #[error("the certificate is no PEM")]
     Certificate(#[source] rustls::pki_types::pem::Error),
     #[error("there is no certificate")]
@@ -43,7 +43,7 @@ pub enum PairError {
     Expired(String),
 }
 
-impl Serving {
+impl ServingCertificate {
     /// Starts with a self-signed certificate that no client trusts.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         let (certificate, key) = leaf::self_signed();
@@ -53,11 +53,11 @@ impl Serving {
     }
 
     /// Serves this pair from now on. On an error the one in use stays.
-    pub fn swap(&self, certificate: &[u8], key: &[u8]) -> Result<(), PairError> {
+    pub fn swap(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificatePairError> {
         let new = pair(certificate, key)?;
         let not_after = validity(&new.cert[0])?;
         if not_after <= jiff::Timestamp::now() {
-            return Err(PairError::Expired(not_after.to_string()));
+            return Err(CertificatePairError::Expired(not_after.to_string()));
         }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
         self.metrics.certificate_expiry.set(not_after.as_second());
@@ -65,32 +65,32 @@ impl Serving {
     }
 }
 
-impl std::fmt::Debug for Serving {
+impl std::fmt::Debug for ServingCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Serving").finish_non_exhaustive()
+        f.debug_struct("ServingCertificate").finish_non_exhaustive()
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, PairError> {
+fn pair(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, CertificatePairError> {
     let chain = CertificateDer::pem_slice_iter(certificate)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(PairError::Certificate)?;
+        .map_err(CertificatePairError::Certificate)?;
     if chain.is_empty() {
-        return Err(PairError::Empty);
+        return Err(CertificatePairError::Empty);
     }
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(PairError::Key)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(CertificatePairError::Key)?;
     let provider = rustls::crypto::ring::default_provider();
-    CertifiedKey::from_der(chain, key, &provider).map_err(PairError::Pair)
+    CertifiedKey::from_der(chain, key, &provider).map_err(CertificatePairError::Pair)
 }
 
-fn validity(der: &CertificateDer<'_>) -> Result<jiff::Timestamp, PairError> {
-    let unreadable = |text: String| PairError::Unreadable(text);
+fn validity(der: &CertificateDer<'_>) -> Result<jiff::Timestamp, CertificatePairError> {
+    let unreadable = |text: String| CertificatePairError::Unreadable(text);
     let (_, certificate) =
         X509Certificate::from_der(der).map_err(|error| unreadable(error.to_string()))?;
     jiff::Timestamp::from_second(certificate.validity().not_after.timestamp())

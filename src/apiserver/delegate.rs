@@ -21,12 +21,12 @@ const BUCKETS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
 /// How such questions were answered, by HTTP code, `<error>` for none.
 #[derive(Clone)]
-pub struct Calls {
+pub struct ReviewCallMetrics {
     total: IntCounterVec,
     duration: HistogramVec,
 }
 
-impl Calls {
+impl ReviewCallMetrics {
     /// `topic` is `authn` or `authz`, `what` what is sent.
     pub fn new(topic: &str, what: &str) -> Self {
         let name = format!("apiserver_delegated_{topic}_request");
@@ -53,7 +53,7 @@ impl Calls {
 
 /// No answer.
 #[derive(Debug, thiserror::Error)]
-pub enum CallError {
+pub enum ReviewCallError {
     #[error("kube-apiserver did not answer")]
     Call(#[source] Box<kube::Error>),
     #[error("kube-apiserver took longer than {ANSWER:?}")]
@@ -64,7 +64,11 @@ pub enum CallError {
 }
 
 /// Creates a review and returns it answered.
-pub(crate) async fn create<K>(api: &Api<K>, review: &K, calls: &Calls) -> Result<K, CallError>
+pub(crate) async fn create<K>(
+    api: &Api<K>,
+    review: &K,
+    calls: &ReviewCallMetrics,
+) -> Result<K, ReviewCallError>
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {
@@ -83,12 +87,12 @@ where
         once(api, review, calls).await
     };
     match tokio::time::timeout(ANSWER, asked).await {
-        Ok(answer) => answer.map_err(|error| CallError::Call(Box::new(error))),
-        Err(_) => Err(CallError::Timeout),
+        Ok(answer) => answer.map_err(|error| ReviewCallError::Call(Box::new(error))),
+        Err(_) => Err(ReviewCallError::Timeout),
     }
 }
 
-async fn once<K>(api: &Api<K>, review: &K, calls: &Calls) -> Result<K, kube::Error>
+async fn once<K>(api: &Api<K>, review: &K, calls: &ReviewCallMetrics) -> Result<K, kube::Error>
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
 {

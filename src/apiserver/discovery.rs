@@ -19,11 +19,11 @@ use sha2::{Digest as _, Sha512};
 
 use super::{
     load,
-    negotiate::{Clause, Output, accept_text, clauses, gzip, takes_gzip},
+    negotiate::{AcceptClause, ResponseFormat, accept_text, clauses, gzip, takes_gzip},
     status::{ApiError, Result},
     url::Query,
 };
-use crate::api::{GROUP, kind::Version, openapi, scheme::Scheme};
+use crate::api::{GROUP, kind::ServedVersion, openapi, scheme::Scheme};
 
 /// Aggregated discovery keeps its parameters, or clients read it as another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -39,39 +39,39 @@ const OLDER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+
 /// Every document, by path.
 pub(super) struct Discovery {
     /// Aggregated discovery of named groups, and of the core group when that is served.
-    aggregated: Document,
-    core: Option<Document>,
+    aggregated: DiscoveryDocument,
+    core: Option<DiscoveryDocument>,
     documents: BTreeMap<String, Value>,
-    openapi: BTreeMap<String, Arc<Document>>,
+    openapi: BTreeMap<String, Arc<DiscoveryDocument>>,
 }
 
 /// A document as it is sent. No tree of it is kept.
-struct Document {
+struct DiscoveryDocument {
     make: Box<dyn Fn() -> Value + Send + Sync>,
-    json: OnceLock<Tagged>,
+    json: OnceLock<TaggedDocument>,
     /// Absent where there is no such form.
-    protobuf: Option<OnceLock<Packed>>,
+    protobuf: Option<OnceLock<EncodedDocument>>,
 }
 
-struct Tagged {
-    packed: Packed,
+struct TaggedDocument {
+    packed: EncodedDocument,
     /// SHA-512 of the JSON in upper-case hex, whatever the form.
     hash: String,
 }
 
 /// Bytes as clients take them, plain or compressed.
-struct Packed {
+struct EncodedDocument {
     plain: Bytes,
     gzipped: Bytes,
 }
 
-impl Packed {
+impl EncodedDocument {
     fn new(plain: Vec<u8>) -> Self {
         Self { gzipped: gzip([plain.as_slice()]).into(), plain: plain.into() }
     }
 }
 
-impl Document {
+impl DiscoveryDocument {
     fn new(make: impl Fn() -> Value + Send + Sync + 'static) -> Self {
         Self { make: Box::new(make), json: OnceLock::new(), protobuf: None }
     }
@@ -81,18 +81,18 @@ impl Document {
         Self { protobuf: Some(OnceLock::new()), ..Self::new(make) }
     }
 
-    fn json(&self) -> &Tagged {
+    fn json(&self) -> &TaggedDocument {
         let make = || {
             let json = (self.make)().to_string().into_bytes();
             let hash = format!("{:X}", Sha512::digest(&json));
-            Tagged { packed: Packed::new(json), hash }
+            TaggedDocument { packed: EncodedDocument::new(json), hash }
         };
         self.json.get_or_init(|| load::work(LARGE, make))
     }
 
     /// The document in protobuf, where there is that form.
-    fn protobuf(&self) -> Option<&Packed> {
-        let make = || Packed::new(openapi::protobuf::v3(&(self.make)()));
+    fn protobuf(&self) -> Option<&EncodedDocument> {
+        let make = || EncodedDocument::new(openapi::protobuf::v3(&(self.make)()));
         self.protobuf.as_ref().map(|made| made.get_or_init(|| load::work(LARGE, make)))
     }
 
@@ -120,29 +120,33 @@ impl Discovery {
         documents.insert("/version".into(), documents::version());
 
         let mut specs = BTreeMap::new();
-        for version in Version::ALL {
-            let document = Document::spec(move || openapi::v3(scheme, version));
+        for version in ServedVersion::ALL {
+            let document = DiscoveryDocument::spec(move || openapi::v3(scheme, version));
             specs.insert(format!("apis/{}", version.api_version()), Arc::new(document));
         }
         for (group, versions) in groups.iter().filter(|(group, _)| *group != GROUP) {
             for version in versions {
                 let (group, version) = (*group, *version);
-                let document = Document::spec(move || openapi::foreign::v3(scheme, group, version));
+                let document =
+                    DiscoveryDocument::spec(move || openapi::foreign::v3(scheme, group, version));
                 specs.insert(documents::path(group, version), Arc::new(document));
             }
         }
-        let mut openapi: BTreeMap<String, Arc<Document>> = specs
+        let mut openapi: BTreeMap<String, Arc<DiscoveryDocument>> = specs
             .iter()
             .map(|(name, document)| (format!("/openapi/v3/{name}"), Arc::clone(document)))
             .collect();
-        let index = Document::new(move || {
-            let hash = |(name, document): (&String, &Arc<Document>)| {
+        let index = DiscoveryDocument::new(move || {
+            let hash = |(name, document): (&String, &Arc<DiscoveryDocument>)| {
                 (name.clone(), document.json().hash.clone())
             };
             documents::openapi_index(&specs.iter().map(hash).collect())
         });
         openapi.insert("/openapi/v3".into(), Arc::new(index));
-        openapi.insert("/openapi/v2".into(), Arc::new(Document::new(move || openapi::v2(scheme))));
+        openapi.insert(
+            "/openapi/v2".into(),
+            Arc::new(DiscoveryDocument::new(move || openapi::v2(scheme))),
+        );
 
         let mut all: Vec<String> = documents.keys().chain(openapi.keys()).cloned().collect();
         all.extend(["/healthz", "/livez", "/metrics", "/readyz"].map(str::to_owned));
@@ -151,7 +155,7 @@ impl Discovery {
         let (core, named): (Vec<_>, Vec<_>) =
             groups.into_iter().partition(|(group, _)| group.is_empty());
         let aggregated =
-            |groups: Vec<_>| Document::new(move || documents::aggregated(scheme, &groups));
+            |groups: Vec<_>| DiscoveryDocument::new(move || documents::aggregated(scheme, &groups));
         let core = (!core.is_empty()).then(|| aggregated(core));
         Self { aggregated: aggregated(named), core, documents, openapi }
     }
@@ -175,7 +179,7 @@ impl Discovery {
             return Ok(aggregated_response(core, headers));
         }
         let document = self.documents.get(trimmed).ok_or_else(ApiError::no_such_resource)?;
-        let output = Output::negotiate_document(headers, query)?;
+        let output = ResponseFormat::negotiate_document(headers, query)?;
         let mut response = output.respond(StatusCode::OK, document)?;
         if matches!(trimmed, "/api" | "/apis") {
             let vary = HeaderValue::from_static("Accept");
@@ -202,7 +206,7 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
     false
 }
 
-fn aggregated_response(document: &Document, headers: &HeaderMap) -> Response<Body> {
+fn aggregated_response(document: &DiscoveryDocument, headers: &HeaderMap) -> Response<Body> {
     let mut response = tagged(document, &document.json().packed, headers, AGGREGATED);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
@@ -213,13 +217,13 @@ fn aggregated_response(document: &Document, headers: &HeaderMap) -> Response<Bod
 /// OpenAPI in the first form that the client names and there is. A stale `hash` gets the document
 /// of today: the Go server would redirect.
 fn openapi_response(
-    document: &Document,
+    document: &DiscoveryDocument,
     headers: &HeaderMap,
     query: &Query,
 ) -> Result<Response<Body>> {
     let accept = accept_text(headers);
     let json = || Some((JSON, &document.json().packed));
-    let named = |clause: &Clause<'_>| match clause.media_type {
+    let named = |clause: &AcceptClause<'_>| match clause.media_type {
         JSON | "*/*" | "application/*" => json(),
         PROTOBUF | OLDER_PROTOBUF => document.protobuf().map(|packed| (PROTOBUF, packed)),
         _ => None,
@@ -251,8 +255,8 @@ fn openapi_response(
 
 /// A document with its ETag; 304 when the client has it.
 fn tagged(
-    document: &Document,
-    packed: &Packed,
+    document: &DiscoveryDocument,
+    packed: &EncodedDocument,
     headers: &HeaderMap,
     content_type: &'static str,
 ) -> Response<Body> {

@@ -2,7 +2,7 @@
 //!
 //! Owns the order, which is kube-apiserver's: audit id, panic, request info, deadline, warnings,
 //! authentication, audit, impersonation, seats in flight, authorization.
-//! [`Chain::handle`] reads from the outside in.
+//! [`FilterChain::handle`] reads from the outside in.
 
 mod deadline;
 mod goaway;
@@ -26,22 +26,25 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tracing::{debug, error, warn};
 
-pub use deadline::{Deadline, Deadlines};
-pub use goaway::{Farewell, Goaway};
-pub use inflight::Limits;
+pub use deadline::{Deadline, RequestTimeouts};
+pub use goaway::{ConnectionFarewell, GoawayChance};
+pub use inflight::InflightLimits;
 pub use warnings::Warnings;
 
-use self::{goaway::Stranger, impersonation::Wanted, inflight::Inflight, to_its_end::ToItsEnd};
+use self::{
+    goaway::StrangerFarewell, impersonation::ImpersonationRequest, inflight::InflightRequests,
+    to_its_end::UncancellableFuture,
+};
 use super::{
-    audit::{Audit, Incoming, Trail},
-    authn::{Authenticator, Rejected, TokenError, User},
+    audit::{AuditTrail, AuditedRequest, IncomingRequest},
+    authn::{Authenticator, CredentialError, TokenReviewError, User},
     authz::Authorizer,
     body::guarded,
-    latency::{self, Layer},
+    latency::{self, LatencyLayer},
     metrics::Metrics,
     negotiate::respond_error,
-    operation::Action,
-    peer::{Peer, Presented},
+    operation::ResourceAction,
+    peer::{Peer, PeerCertificates},
     request_info::RequestInfo,
     status::ApiError,
 };
@@ -61,7 +64,7 @@ const STARTING_RETRY: u32 = 5;
 const HELD_UP_RETRY: u32 = 30;
 
 /// What a server needs before it can answer.
-pub struct Installed {
+pub struct InstalledServices {
     pub authenticator: Authenticator,
     pub authorizer: Arc<Authorizer>,
     /// All routes; reads `Arc<RequestInfo>`, [`User`] and [`Warnings`] from the extensions.
@@ -69,51 +72,51 @@ pub struct Installed {
 }
 
 /// Advice for a user who asked for an upgraded connection.
-pub type Instead = fn(&RequestInfo) -> Option<&'static str>;
+pub type UpgradeAdvice = fn(&RequestInfo) -> Option<&'static str>;
 
 /// Is the request in the audit trail?
-enum Recording {
+enum AuditRecording {
     /// The request's user is not known yet.
     NotYet,
     /// No rule asks for it.
     No,
-    Yes(Box<Audit>),
+    Yes(Box<AuditedRequest>),
 }
 
 /// What was found out about a request on its way.
-struct Found {
-    recording: Recording,
-    stranger: Stranger,
+struct RequestFindings {
+    recording: AuditRecording,
+    stranger: StrangerFarewell,
 }
 
 /// The filters around a router.
-pub struct Chain {
-    installed: OnceLock<Installed>,
+pub struct FilterChain {
+    installed: OnceLock<InstalledServices>,
     /// Why the server cannot be installed before a person acts.
     obstacle: RwLock<Option<String>>,
     readiness: Readiness,
     drain: Shutdown,
-    inflight: Inflight,
-    deadlines: Deadlines,
-    goaway: Goaway,
-    audit: Option<Arc<Trail>>,
+    inflight: InflightRequests,
+    deadlines: RequestTimeouts,
+    goaway: GoawayChance,
+    audit: Option<Arc<AuditTrail>>,
     metrics: Arc<Metrics>,
-    instead: Instead,
+    instead: UpgradeAdvice,
     /// Requests that change something, also those whose client has gone.
     writes: TaskTracker,
 }
 
-impl Chain {
-    /// A chain that answers probes, and 503 to everything else, until [`Chain::install`].
+impl FilterChain {
+    /// A chain that answers probes, and 503 to everything else, until [`FilterChain::install`].
     pub fn new(
-        limits: Limits,
-        deadlines: Deadlines,
-        audit: Option<Trail>,
+        limits: InflightLimits,
+        deadlines: RequestTimeouts,
+        audit: Option<AuditTrail>,
         metrics: Arc<Metrics>,
         readiness: Readiness,
         drain: Shutdown,
     ) -> Self {
-        let inflight = Inflight::new(limits, Arc::clone(&metrics));
+        let inflight = InflightRequests::new(limits, Arc::clone(&metrics));
         Self {
             installed: OnceLock::new(),
             obstacle: RwLock::default(),
@@ -121,7 +124,7 @@ impl Chain {
             drain,
             inflight,
             deadlines,
-            goaway: Goaway::default(),
+            goaway: GoawayChance::default(),
             audit: audit.map(Arc::new),
             metrics,
             instead: |_| None,
@@ -131,18 +134,18 @@ impl Chain {
 
     /// Says to some requests what to do instead of upgrading a connection.
     #[must_use]
-    pub fn instead_of_upgrades(self, instead: Instead) -> Self {
+    pub fn instead_of_upgrades(self, instead: UpgradeAdvice) -> Self {
         Self { instead, ..self }
     }
 
     /// Ends HTTP/2 connections now and then.
     #[must_use]
-    pub fn going_away(self, goaway: Goaway) -> Self {
+    pub fn going_away(self, goaway: GoawayChance) -> Self {
         Self { goaway, ..self }
     }
 
     /// Begins to serve. The first call counts.
-    pub fn install(&self, installed: Installed) {
+    pub fn install(&self, installed: InstalledServices) {
         drop(self.installed.set(installed));
     }
 
@@ -153,7 +156,7 @@ impl Chain {
 
     /// Does a CA vouch for the client that presented these certificates? Until there is an
     /// authenticator, any certificate counts.
-    pub async fn vouches_for(&self, certificates: &Presented) -> bool {
+    pub async fn vouches_for(&self, certificates: &PeerCertificates) -> bool {
         match self.installed.get() {
             Some(installed) => installed.authenticator.vouches_for(certificates).await,
             None => !certificates.is_empty(),
@@ -178,7 +181,7 @@ impl Chain {
         let written =
             async move { latency::accounted(chain.answer(request, info, received)).await };
         let written = AssertUnwindSafe(self.writes.track_future(written)).catch_unwind();
-        ToItsEnd::new(written).await.unwrap_or_else(|_| {
+        UncancellableFuture::new(written).await.unwrap_or_else(|_| {
             error!("A write ended without an answer");
             ApiError::internal("the request ended without an answer").into_response()
         })
@@ -204,10 +207,10 @@ impl Chain {
         extensions.insert(Arc::clone(&info));
         extensions.insert(warnings.clone());
 
-        let farewell = request.extensions().get::<Farewell>().cloned();
-        let incoming = Incoming { info: &info, id: &id, received };
-        let stranger = Stranger::new(farewell.clone());
-        let mut found = Found { recording: Recording::NotYet, stranger };
+        let farewell = request.extensions().get::<ConnectionFarewell>().cloned();
+        let incoming = IncomingRequest { info: &info, id: &id, received };
+        let stranger = StrangerFarewell::new(farewell.clone());
+        let mut found = RequestFindings { recording: AuditRecording::NotYet, stranger };
         let handled = self.within_deadline(&mut request, incoming, &mut found);
         let mut response = match AssertUnwindSafe(handled).catch_unwind().await {
             Ok(Ok(response)) => response,
@@ -215,7 +218,9 @@ impl Chain {
             Err(panic) => {
                 self.metrics.panics.inc();
                 error!(path = info.path, verb = info.verb(), "A handler panicked");
-                if let Recording::Yes(audit) = mem::replace(&mut found.recording, Recording::No) {
+                if let AuditRecording::Yes(audit) =
+                    mem::replace(&mut found.recording, AuditRecording::No)
+                {
                     audit.panicked(panic).await;
                 }
                 let text = "This request caused apiserver to panic. Look in the logs for details.";
@@ -223,16 +228,16 @@ impl Chain {
             }
         };
         finish(&mut response, &id, &warnings);
-        let Found { recording, stranger: _stranger } = found;
+        let RequestFindings { recording, stranger: _stranger } = found;
         let response = match (recording, &self.audit) {
-            (Recording::Yes(audit), _) => audit.complete(response).await,
-            (Recording::NotYet, Some(trail)) => {
-                match Audit::begin(trail, incoming, &mut request, None) {
+            (AuditRecording::Yes(audit), _) => audit.complete(response).await,
+            (AuditRecording::NotYet, Some(trail)) => {
+                match AuditedRequest::begin(trail, incoming, &mut request, None) {
                     Some(audit) => audit.refuse(response).await,
                     None => response,
                 }
             }
-            (Recording::NotYet | Recording::No, _) => response,
+            (AuditRecording::NotYet | AuditRecording::No, _) => response,
         };
         if let Some(farewell) = farewell
             && self.goaway.strikes()
@@ -245,8 +250,8 @@ impl Chain {
     async fn within_deadline(
         &self,
         request: &mut Request<Body>,
-        incoming: Incoming<'_>,
-        found: &mut Found,
+        incoming: IncomingRequest<'_>,
+        found: &mut RequestFindings,
     ) -> Result<Response<Body>, ApiError> {
         let info = incoming.info;
         if request.method() == Method::CONNECT || request.headers().contains_key(header::UPGRADE) {
@@ -269,8 +274,8 @@ impl Chain {
     async fn authenticated(
         &self,
         request: &mut Request<Body>,
-        incoming: Incoming<'_>,
-        found: &mut Found,
+        incoming: IncomingRequest<'_>,
+        found: &mut RequestFindings,
     ) -> Result<Response<Body>, ApiError> {
         let info = incoming.info;
         if self.drain.is_triggered() && info.path == "/readyz" {
@@ -286,10 +291,10 @@ impl Chain {
         };
         let authenticated =
             installed.authenticator.authenticate(&certificates, request.headers_mut());
-        let authenticated = latency::spend(Layer::Authentication, authenticated).await;
+        let authenticated = latency::spend(LatencyLayer::Authentication, authenticated).await;
         let user = match authenticated {
             Ok(user) => user,
-            Err(Rejected::Review(error)) if matches!(*error, TokenError::Busy) => {
+            Err(CredentialError::Review(error)) if matches!(*error, TokenReviewError::Busy) => {
                 return Err(self.inflight.refuse(info));
             }
             Err(error) => {
@@ -308,23 +313,24 @@ impl Chain {
     async fn known(
         &self,
         mut user: User,
-        installed: &Installed,
+        installed: &InstalledServices,
         request: &mut Request<Body>,
-        incoming: Incoming<'_>,
-        recording: &mut Recording,
+        incoming: IncomingRequest<'_>,
+        recording: &mut AuditRecording,
     ) -> Result<Response<Body>, ApiError> {
         let info = incoming.info;
         let trail = self.audit.as_ref();
-        let audit = trail.and_then(|trail| Audit::begin(trail, incoming, request, Some(&user)));
-        *recording = audit.map_or(Recording::No, |audit| Recording::Yes(Box::new(audit)));
-        if let Recording::Yes(audit) = recording {
+        let audit =
+            trail.and_then(|trail| AuditedRequest::begin(trail, incoming, request, Some(&user)));
+        *recording = audit.map_or(AuditRecording::No, |audit| AuditRecording::Yes(Box::new(audit)));
+        if let AuditRecording::Yes(audit) = recording {
             audit.received().await?;
         }
-        match Wanted::take(request.headers_mut()) {
+        match ImpersonationRequest::take(request.headers_mut()) {
             Ok(None) => {}
             Ok(Some(wanted)) => {
                 user = self.impersonated(wanted, &user, info, &installed.authorizer).await?;
-                if let Recording::Yes(audit) = recording {
+                if let AuditRecording::Yes(audit) = recording {
                     audit.impersonates(&user);
                 }
             }
@@ -335,7 +341,7 @@ impl Chain {
         // This seat is given back here, not with the response: a watch goes on for long.
         let beginning = self.inflight.begin_watch(user, info)?;
         if let Some(operation) = &info.operation
-            && matches!(operation.action, Action::Refused(_))
+            && matches!(operation.action, ResourceAction::Refused(_))
         {
             return Err(operation.refusal(&info.method));
         }
@@ -344,8 +350,8 @@ impl Chain {
             None => None,
         };
         let ruling = installed.authorizer.authorize(user, info);
-        let ruling = latency::spend(Layer::Authorization, ruling).await;
-        if let Recording::Yes(audit) = recording {
+        let ruling = latency::spend(LatencyLayer::Authorization, ruling).await;
+        if let AuditRecording::Yes(audit) = recording {
             audit.authorized(ruling.decision, &ruling.reason);
         }
         ruling.outcome?;
@@ -353,7 +359,7 @@ impl Chain {
         // An apply may turn out to be a create, which is to be authorized, too.
         request.extensions_mut().insert(Arc::clone(&installed.authorizer));
         let Ok(mut response) = installed.router.clone().oneshot(mem::take(request)).await;
-        if let Recording::Yes(audit) = recording {
+        if let AuditRecording::Yes(audit) = recording {
             response = audit.look_at(response).await;
         }
         // The seat is free when the client has read the response.
@@ -367,7 +373,7 @@ impl Chain {
     /// may be a question to kube-apiserver.
     async fn impersonated(
         &self,
-        wanted: Wanted,
+        wanted: ImpersonationRequest,
         user: &User,
         info: &RequestInfo,
         authorizer: &Authorizer,

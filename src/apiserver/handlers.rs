@@ -1,8 +1,8 @@
 //! Everything that is served: resources, discovery, OpenAPI, health, metrics.
 //!
 //! Owns the way from a request to the registry and back to a response. Dispatches on the
-//! [`Operation`] that was authorized. Expects [`User`], `Arc<RequestInfo>` and [`Warnings`] in the
-//! request's extensions; the filters put them there.
+//! [`ResourceOperation`] that was authorized. Expects [`User`], `Arc<RequestInfo>` and [`Warnings`]
+//! in the request's extensions; the filters put them there.
 
 pub(super) mod metrics;
 pub(super) mod objects;
@@ -16,23 +16,23 @@ use axum::{Router, body::Body, extract::State as FromState};
 use http::{HeaderMap, Method, Request, Response, request::Parts};
 
 pub use self::watch::LEAST as LEAST_WATCH;
-use self::{metrics::RequestMetrics, objects::Objects};
+use self::{metrics::RequestMetrics, objects::CacheMetrics};
 use super::{
-    admission::{Admit, Remarks},
-    audit::Subject,
+    admission::{AdmissionPlugin, AdmissionRemarks},
+    audit::AuditSubject,
     authn::User,
     authz::Authorizer,
-    capacity::{self, Bounds, Capacity},
+    capacity::{self, Capacity, CapacityBounds},
     discovery::Discovery,
     filters::Warnings,
-    health::{self, Health},
-    identity::Guard,
+    health::{self, HealthChecker},
+    identity::StoreGuard,
     load::read_body,
     metrics::Metrics,
     negotiate,
-    operation::{Action, Operation},
+    operation::{ResourceAction, ResourceOperation},
     options::WriteOptions,
-    registry::{Call, Registry},
+    registry::{Registry, RegistryCall},
     request_info::RequestInfo,
     status::{ApiError, Result},
     storage::Storage,
@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     api::{
-        kind::{Part, Version},
+        kind::{ObjectPart, ServedVersion},
         scheme::Scheme,
     },
     runtime::{Runtime, Shutdown},
@@ -48,14 +48,14 @@ use crate::{
 
 /// What the handlers share. Cheap to clone.
 #[derive(Clone)]
-pub struct AppState(Arc<State>);
+pub struct AppState(Arc<HandlerState>);
 
-struct State {
+struct HandlerState {
     /// Registries by group and plural.
     registries: BTreeMap<(&'static str, &'static str), Arc<Registry>>,
-    guard: Guard,
+    guard: StoreGuard,
     storage: Arc<dyn Storage>,
-    health: Health,
+    health: HealthChecker,
     discovery: Discovery,
     requests: RequestMetrics,
     metrics: prometheus::Registry,
@@ -70,9 +70,9 @@ impl AppState {
     /// the caches. Watches end with `closing`, before the caches that they read from do.
     pub fn start(
         scheme: &'static Scheme,
-        (storage, bounds): (&Arc<dyn Storage>, Bounds),
-        admission: &Arc<dyn Admit>,
-        guard: Guard,
+        (storage, bounds): (&Arc<dyn Storage>, CapacityBounds),
+        admission: &Arc<dyn AdmissionPlugin>,
+        guard: StoreGuard,
         counted: &Metrics,
         rt: &Runtime,
         closing: &Shutdown,
@@ -86,13 +86,14 @@ impl AppState {
             rt.tasks().spawn_vital("cache", Arc::clone(registry.cache()).run(rt.shutdown(), ready));
             registries.insert((kind.group(), kind.plural()), Arc::new(registry));
         }
-        let figures = Box::new(capacity::Figures::new(capacity));
+        let figures = Box::new(capacity::CapacityMetrics::new(capacity));
         rt.metrics().register(figures).expect("every metric has a name of its own");
-        let objects = Objects::new(registries.values().cloned().collect());
+        let objects = CacheMetrics::new(registries.values().cloned().collect());
         rt.metrics().register(Box::new(objects)).expect("every metric has a name of its own");
         let readiness = rt.readiness().clone();
-        let health = Health::new(guard.clone(), Arc::clone(storage), readiness, closing.clone());
-        Self(Arc::new(State {
+        let health =
+            HealthChecker::new(guard.clone(), Arc::clone(storage), readiness, closing.clone());
+        Self(Arc::new(HandlerState {
             registries,
             guard,
             storage: Arc::clone(storage),
@@ -139,28 +140,28 @@ async fn handle(
 }
 
 /// What a resource request is about, once it is known that it is served.
-struct Target<'a> {
+struct RequestScope<'a> {
     registry: &'a Arc<Registry>,
-    version: Version,
-    part: Part,
+    version: ServedVersion,
+    part: ObjectPart,
     info: &'a RequestInfo,
-    operation: &'a Operation,
+    operation: &'a ResourceOperation,
     authorizer: Option<&'a Arc<Authorizer>>,
     user: &'a User,
     headers: &'a HeaderMap,
     query: &'a Query,
     warnings: Warnings,
-    subject: Option<&'a Subject>,
-    remarks: Remarks,
-    guard: &'a Guard,
+    subject: Option<&'a AuditSubject>,
+    remarks: AdmissionRemarks,
+    guard: &'a StoreGuard,
     least_watch: Duration,
     shutdown: &'a Shutdown,
     requests: &'a RequestMetrics,
 }
 
-impl Target<'_> {
-    fn call(&self) -> Call<'_> {
-        Call {
+impl RequestScope<'_> {
+    fn call(&self) -> RegistryCall<'_> {
+        RegistryCall {
             version: self.version,
             namespace: &self.operation.namespace,
             user: self.user,
@@ -178,13 +179,13 @@ impl Target<'_> {
         })?;
         let mut info = self.info.clone();
         if let Some(operation) = &mut info.operation {
-            operation.action = Action::Create(Ok(WriteOptions::default()));
+            operation.action = ResourceAction::Create(Ok(WriteOptions::default()));
         }
         authorizer.authorize(self.user, &info).await.outcome
     }
 
     /// Passes on the registry's warnings.
-    fn warn(&self, call: Call<'_>) {
+    fn warn(&self, call: RegistryCall<'_>) {
         for text in call.warnings {
             self.warnings.add(text);
         }
@@ -214,19 +215,20 @@ fn manager_of(query: &Query, headers: &HeaderMap) -> String {
 }
 
 async fn resource(
-    state: &State,
+    state: &HandlerState,
     info: &RequestInfo,
-    operation: &Operation,
+    operation: &ResourceOperation,
     parts: &Parts,
     body: Body,
 ) -> Result<Response<Body>> {
-    let version = Version::parse(&operation.version).ok_or_else(ApiError::no_such_resource)?;
+    let version =
+        ServedVersion::parse(&operation.version).ok_or_else(ApiError::no_such_resource)?;
     let registry = state
         .registries
         .get(&(operation.group.as_str(), operation.resource.as_str()))
         .filter(|registry| registry.kind().versions().contains(&version))
         .ok_or_else(ApiError::no_such_resource)?;
-    let target = Target {
+    let target = RequestScope {
         registry,
         version,
         part: part_of(registry, operation)?,
@@ -238,8 +240,8 @@ async fn resource(
         headers: &parts.headers,
         query: &info.query,
         warnings: parts.extensions.get::<Warnings>().cloned().unwrap_or_default(),
-        subject: parts.extensions.get::<Subject>(),
-        remarks: Remarks::default(),
+        subject: parts.extensions.get::<AuditSubject>(),
+        remarks: AdmissionRemarks::default(),
         guard: &state.guard,
         least_watch: state.least_watch,
         shutdown: &state.shutdown,
@@ -267,30 +269,30 @@ async fn resource(
     outcome
 }
 
-async fn act(target: &Target<'_>, parts: &Parts, body: Body) -> Result<Response<Body>> {
+async fn act(target: &RequestScope<'_>, parts: &Parts, body: Body) -> Result<Response<Body>> {
     let operation = target.operation;
     let named = operation.is_named();
     let everywhere = target.registry.kind().is_namespaced() && operation.namespace.is_empty();
     match &operation.action {
-        Action::Watch(options) => watch::watch(target, given(options)?).await,
-        Action::List(options) => read::list(target, given(options)?).await,
-        Action::Get(at) => read::get(target, *given(at)?).await,
-        Action::Create(options) if !named && !everywhere => {
+        ResourceAction::Watch(options) => watch::watch(target, given(options)?).await,
+        ResourceAction::List(options) => read::list(target, given(options)?).await,
+        ResourceAction::Get(at) => read::get(target, *given(at)?).await,
+        ResourceAction::Create(options) if !named && !everywhere => {
             write::create(target, *given(options)?, read_body(body).await?).await
         }
-        Action::Update(options) if named => {
+        ResourceAction::Update(options) if named => {
             write::update(target, *given(options)?, read_body(body).await?).await
         }
-        Action::Patch(form, options) if named => {
+        ResourceAction::Patch(form, options) if named => {
             write::patch(target, *form, options, read_body(body).await?).await
         }
-        Action::Apply(options) if named => {
+        ResourceAction::Apply(options) if named => {
             write::apply(target, options, read_body(body).await?).await
         }
-        Action::Delete if target.part == Part::Main => {
+        ResourceAction::Delete if target.part == ObjectPart::Main => {
             write::delete(target, read_body(body).await?).await
         }
-        Action::DeleteCollection(options) if !everywhere => {
+        ResourceAction::DeleteCollection(options) if !everywhere => {
             write::delete_collection(target, given(options)?, read_body(body).await?).await
         }
         _ => Err(operation.refusal(&parts.method)),
@@ -304,28 +306,34 @@ fn given<T>(options: &Result<T>) -> Result<&T> {
 
 /// The resource itself or one of its subresources. An empty segment names neither: what was
 /// authorized as a collection must not be read as an object.
-fn part_of(registry: &Registry, operation: &Operation) -> Result<Part> {
+fn part_of(registry: &Registry, operation: &ResourceOperation) -> Result<ObjectPart> {
     if operation.parts.iter().any(String::is_empty) {
         return Err(ApiError::no_such_resource());
     }
     match &operation.parts[1..] {
-        [] | [_] => Ok(Part::Main),
+        [] | [_] => Ok(ObjectPart::Main),
         // A subresource is no collection, so no client can watch it.
-        [_, _] if matches!(operation.action, Action::Watch(_)) => Err(ApiError::no_such_resource()),
+        [_, _] if matches!(operation.action, ResourceAction::Watch(_)) => {
+            Err(ApiError::no_such_resource())
+        }
         [_, subresource] if subresource == "status" && registry.kind().has_status() => {
-            Ok(Part::Status)
+            Ok(ObjectPart::Status)
         }
         [_, subresource] => {
             let known = registry.kind().subresources().iter();
             let known = known.map(|known| known.name).find(|name| name == subresource);
-            known.map(Part::Other).ok_or_else(ApiError::no_such_resource)
+            known.map(ObjectPart::Other).ok_or_else(ApiError::no_such_resource)
         }
         _ => Err(ApiError::no_such_resource()),
     }
 }
 
 /// Paths that are no resources.
-async fn other(state: &State, info: &RequestInfo, headers: &HeaderMap) -> Result<Response<Body>> {
+async fn other(
+    state: &HandlerState,
+    info: &RequestInfo,
+    headers: &HeaderMap,
+) -> Result<Response<Body>> {
     if !matches!(info.method, Method::GET | Method::HEAD) {
         return Err(ApiError::method_not_allowed());
     }

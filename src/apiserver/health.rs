@@ -12,7 +12,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, core::Collector};
 use tokio::{sync::Mutex, time::Instant};
 use tracing::warn;
 
-use super::{identity::Guard, storage::Storage, url::Query};
+use super::{identity::StoreGuard, storage::Storage, url::Query};
 use crate::{
     error,
     runtime::{Readiness, Shutdown},
@@ -47,13 +47,13 @@ impl StoreHealth {
 }
 
 /// Numbers for `/metrics/slis`, under upstream's names.
-struct Slis {
+struct HealthMetrics {
     registry: Registry,
     checks: IntGaugeVec,
     outcomes: IntCounterVec,
 }
 
-impl Slis {
+impl HealthMetrics {
     fn new() -> Self {
         let gauge = Opts::new(
             "kubernetes_healthcheck",
@@ -75,7 +75,7 @@ impl Slis {
         [Box::new(self.checks.clone()), Box::new(self.outcomes.clone())]
     }
 
-    fn count(&self, check: Check, endpoint: Endpoint, passed: bool) {
+    fn count(&self, check: HealthCheck, endpoint: HealthEndpoint, passed: bool) {
         let (name, type_) = (check.name(), endpoint.name());
         self.checks.with_label_values(&[name, type_]).set(i64::from(passed));
         let status = if passed { "success" } else { "error" };
@@ -85,27 +85,27 @@ impl Slis {
 
 /// The metrics of health checks, for their reference.
 pub(super) fn collectors() -> [Box<dyn Collector>; 2] {
-    Slis::new().collectors()
+    HealthMetrics::new().collectors()
 }
 
 /// What the checks look at.
-pub(super) struct Health {
-    guard: Guard,
+pub(super) struct HealthChecker {
+    guard: StoreGuard,
     storage: Arc<dyn Storage>,
     store: StoreHealth,
     readiness: Readiness,
     shutdown: Shutdown,
-    slis: Slis,
+    slis: HealthMetrics,
 }
 
-impl Health {
+impl HealthChecker {
     pub(super) fn new(
-        guard: Guard,
+        guard: StoreGuard,
         storage: Arc<dyn Storage>,
         readiness: Readiness,
         shutdown: Shutdown,
     ) -> Self {
-        let slis = Slis::new();
+        let slis = HealthMetrics::new();
         for collector in slis.collectors() {
             slis.registry.register(collector).expect("every metric has a name of its own");
         }
@@ -119,13 +119,13 @@ impl Health {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Endpoint {
+enum HealthEndpoint {
     Livez,
     Readyz,
     Healthz,
 }
 
-impl Endpoint {
+impl HealthEndpoint {
     fn name(self) -> &'static str {
         match self {
             Self::Livez => "livez",
@@ -136,7 +136,7 @@ impl Endpoint {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Check {
+enum HealthCheck {
     Ping,
     Etcd,
     StoreIdentity,
@@ -144,7 +144,7 @@ enum Check {
     Shutdown,
 }
 
-impl Check {
+impl HealthCheck {
     const ALL: [Self; 5] =
         [Self::Ping, Self::Etcd, Self::StoreIdentity, Self::InformerSync, Self::Shutdown];
 
@@ -163,28 +163,34 @@ impl Check {
     /// try one. A server with a foreign store stays ready: its 503s tell every client what
     /// happened, while without endpoints the aggregator would say "service unavailable" and no
     /// more.
-    fn belongs_to(self, endpoint: Endpoint) -> bool {
+    fn belongs_to(self, endpoint: HealthEndpoint) -> bool {
         match endpoint {
-            Endpoint::Livez => self == Self::Ping,
-            Endpoint::Readyz => self != Self::StoreIdentity,
-            Endpoint::Healthz => matches!(self, Self::Ping | Self::Etcd | Self::StoreIdentity),
+            HealthEndpoint::Livez => self == Self::Ping,
+            HealthEndpoint::Readyz => self != Self::StoreIdentity,
+            HealthEndpoint::Healthz => {
+                matches!(self, Self::Ping | Self::Etcd | Self::StoreIdentity)
+            }
         }
     }
 }
 
 /// The answer to a health check; `None` for another path.
-pub(super) async fn respond(health: &Health, path: &str, query: &Query) -> Option<Response<Body>> {
+pub(super) async fn respond(
+    health: &HealthChecker,
+    path: &str,
+    query: &Query,
+) -> Option<Response<Body>> {
     let (name, single) = match path[1..].split_once('/') {
         Some((name, single)) => (name, Some(single)),
         None => (&path[1..], None),
     };
     let endpoint = match name {
-        "livez" => Endpoint::Livez,
-        "readyz" => Endpoint::Readyz,
-        "healthz" => Endpoint::Healthz,
+        "livez" => HealthEndpoint::Livez,
+        "readyz" => HealthEndpoint::Readyz,
+        "healthz" => HealthEndpoint::Healthz,
         _ => return None,
     };
-    let checks = Check::ALL.into_iter().filter(|check| check.belongs_to(endpoint));
+    let checks = HealthCheck::ALL.into_iter().filter(|check| check.belongs_to(endpoint));
     if let Some(single) = single {
         let check = checks.into_iter().find(|check| check.name() == single)?;
         return Some(match run(health, endpoint, check).await {
@@ -234,18 +240,24 @@ pub(super) async fn respond(health: &Health, path: &str, query: &Query) -> Optio
     Some(text(StatusCode::OK, "ok".to_owned()))
 }
 
-async fn run(health: &Health, endpoint: Endpoint, check: Check) -> Result<(), String> {
+async fn run(
+    health: &HealthChecker,
+    endpoint: HealthEndpoint,
+    check: HealthCheck,
+) -> Result<(), String> {
     let outcome = look(health, check).await;
     health.slis.count(check, endpoint, outcome.is_ok());
     outcome
 }
 
-async fn look(health: &Health, check: Check) -> Result<(), String> {
+async fn look(health: &HealthChecker, check: HealthCheck) -> Result<(), String> {
     match check {
-        Check::Ping => Ok(()),
-        Check::Etcd => health.store.look(&*health.storage).await,
-        Check::StoreIdentity => health.guard.check().map_err(|error| error.message().to_owned()),
-        Check::InformerSync => {
+        HealthCheck::Ping => Ok(()),
+        HealthCheck::Etcd => health.store.look(&*health.storage).await,
+        HealthCheck::StoreIdentity => {
+            health.guard.check().map_err(|error| error.message().to_owned())
+        }
+        HealthCheck::InformerSync => {
             let waiting = health.readiness.waiting_for();
             if waiting.is_empty() {
                 Ok(())
@@ -253,7 +265,7 @@ async fn look(health: &Health, check: Check) -> Result<(), String> {
                 Err(format!("waiting for {}", waiting.join(", ")))
             }
         }
-        Check::Shutdown => {
+        HealthCheck::Shutdown => {
             if health.shutdown.is_triggered() {
                 Err("process is shutting down".to_owned())
             } else {
@@ -263,8 +275,8 @@ async fn look(health: &Health, check: Check) -> Result<(), String> {
     }
 }
 
-fn shown(check: Check, why: &str) -> &str {
-    if check == Check::StoreIdentity { why } else { "reason withheld" }
+fn shown(check: HealthCheck, why: &str) -> &str {
+    if check == HealthCheck::StoreIdentity { why } else { "reason withheld" }
 }
 
 fn text(code: StatusCode, body: String) -> Response<Body> {

@@ -17,7 +17,7 @@ use kube::Client;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use self::judge::Judge;
+use self::judge::StoreJudge;
 use super::{
     status::ApiError,
     storage::{self, Storage},
@@ -64,7 +64,7 @@ impl From<kube::Error> for Error {
 
 /// What is known about the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StoreVerdict {
     /// The store is not judged yet; says what is waited for.
     Unknown(String),
     Ours,
@@ -77,36 +77,36 @@ pub enum Verdict {
 
 /// The verdict, cheap to read. Handlers ask before they touch an object.
 #[derive(Clone, Debug)]
-pub struct Guard(watch::Receiver<Verdict>);
+pub struct StoreGuard(watch::Receiver<StoreVerdict>);
 
-impl Guard {
+impl StoreGuard {
     /// A guard that always lets pass, for servers without Kubernetes.
     pub fn open() -> Self {
-        Self(watch::channel(Verdict::Ours).1)
+        Self(watch::channel(StoreVerdict::Ours).1)
     }
 
     /// A guard whose verdicts the caller decides.
-    pub fn following(verdicts: watch::Receiver<Verdict>) -> Self {
+    pub fn following(verdicts: watch::Receiver<StoreVerdict>) -> Self {
         Self(verdicts)
     }
 
     /// Fails with 503 unless the store is ours.
     pub fn check(&self) -> Result<(), ApiError> {
         match &*self.0.borrow() {
-            Verdict::Ours => Ok(()),
-            Verdict::Unknown(why) | Verdict::Foreign(why) | Verdict::Over(why) => {
+            StoreVerdict::Ours => Ok(()),
+            StoreVerdict::Unknown(why) | StoreVerdict::Foreign(why) | StoreVerdict::Over(why) => {
                 Err(ApiError::unavailable(why, 5))
             }
         }
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> StoreVerdict {
         self.0.borrow().clone()
     }
 
     /// Waits until objects may not be served any more. Cancel-safe.
     pub async fn until_refused(&mut self) {
-        if self.0.wait_for(|verdict| *verdict != Verdict::Ours).await.is_err() {
+        if self.0.wait_for(|verdict| *verdict != StoreVerdict::Ours).await.is_err() {
             // The judge is gone, so the verdict stays.
             std::future::pending::<()>().await;
         }
@@ -114,9 +114,9 @@ impl Guard {
 
     /// Waits until this process may serve no more, and says why. Cancel-safe.
     pub async fn until_over(&mut self) -> String {
-        let over = self.0.wait_for(|verdict| matches!(verdict, Verdict::Over(_))).await;
+        let over = self.0.wait_for(|verdict| matches!(verdict, StoreVerdict::Over(_))).await;
         match over.as_deref() {
-            Ok(Verdict::Over(why)) => why.clone(),
+            Ok(StoreVerdict::Over(why)) => why.clone(),
             // The judge is gone, so the verdict stays.
             _ => std::future::pending().await,
         }
@@ -125,7 +125,7 @@ impl Guard {
     /// Waits for the first verdict. Cancel-safe.
     pub async fn until_decided(&mut self) {
         // An error means that the judge is gone, and with it the process.
-        drop(self.0.wait_for(|verdict| !matches!(verdict, Verdict::Unknown(_))).await);
+        drop(self.0.wait_for(|verdict| !matches!(verdict, StoreVerdict::Unknown(_))).await);
     }
 }
 
@@ -136,16 +136,16 @@ pub fn start(
     client: &Client,
     namespace: &str,
     rt: &Runtime,
-) -> Guard {
-    let waiting = Verdict::Unknown(
+) -> StoreGuard {
+    let waiting = StoreVerdict::Unknown(
         "the API server has not yet compared its store with what this installation used before"
             .to_owned(),
     );
     let (sender, mut verdicts) = watch::channel(waiting);
-    let guard = Guard(verdicts.clone());
+    let guard = StoreGuard(verdicts.clone());
     let alarmed = sender.clone();
     store.on_replaced(Box::new(move |reason| raise(&alarmed, reason)));
-    let mut judge = Judge::new(store, scheme, client, namespace);
+    let mut judge = StoreJudge::new(store, scheme, client, namespace);
     let shutdown = rt.shutdown();
     rt.tasks().spawn("store-identity", async move {
         loop {
@@ -160,7 +160,7 @@ pub fn start(
                 // outdated.
                 Ok(_) if verdicts.has_changed().unwrap_or_default() => continue,
                 Ok(verdict) => {
-                    let over = matches!(verdict, Verdict::Over(_));
+                    let over = matches!(verdict, StoreVerdict::Over(_));
                     announce(&sender, verdict);
                     if over {
                         return;
@@ -171,7 +171,7 @@ pub fn start(
                 }
             }
             verdicts.mark_unchanged();
-            let pause = if *sender.borrow() == Verdict::Ours { LATER } else { SOON };
+            let pause = if *sender.borrow() == StoreVerdict::Ours { LATER } else { SOON };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 // The store's alarm.
@@ -179,7 +179,7 @@ pub fn start(
                 () = shutdown.triggered() => break,
             }
         }
-        if *sender.borrow() == Verdict::Ours
+        if *sender.borrow() == StoreVerdict::Ours
             && let Ok(Err(error)) = tokio::time::timeout(LAST_WORD, judge.last_word()).await
         {
             warn!(error = %chain(&error), "Failed to record how far the store has come");
@@ -189,26 +189,28 @@ pub fn start(
 }
 
 /// Stops serving at once. The judge finds out what happened, and what to do.
-fn raise(sender: &watch::Sender<Verdict>, reason: &str) {
+fn raise(sender: &watch::Sender<StoreVerdict>, reason: &str) {
     sender.send_if_modified(|current| {
-        let served = *current == Verdict::Ours;
+        let served = *current == StoreVerdict::Ours;
         if served {
             error!(reason, "The store was lost or replaced; serving no objects");
-            *current = Verdict::Unknown(format!("the store was lost or replaced: {reason}"));
+            *current = StoreVerdict::Unknown(format!("the store was lost or replaced: {reason}"));
         }
         served
     });
 }
 
-fn announce(sender: &watch::Sender<Verdict>, verdict: Verdict) {
+fn announce(sender: &watch::Sender<StoreVerdict>, verdict: StoreVerdict) {
     let changed = sender.send_if_modified(|current| {
         let changed = *current != verdict;
         current.clone_from(&verdict);
         changed
     });
     match verdict {
-        Verdict::Foreign(message) if changed => error!(explanation = message, "Serving no objects"),
-        Verdict::Ours if changed => info!("The store is the one on record"),
+        StoreVerdict::Foreign(message) if changed => {
+            error!(explanation = message, "Serving no objects");
+        }
+        StoreVerdict::Ours if changed => info!("The store is the one on record"),
         _ => {}
     }
 }

@@ -17,39 +17,39 @@ use rand::Rng;
 /// Why a client cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct Unusable(Box<dyn std::error::Error + Send + Sync>);
+pub struct KubeClientError(Box<dyn std::error::Error + Send + Sync>);
 
-impl Unusable {
+impl KubeClientError {
     fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self(error.into())
     }
 }
 
 /// A client for kube-apiserver; in-cluster credentials where there is no kubeconfig.
-pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, Unusable> {
+pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, KubeClientError> {
     let config = match kubeconfig {
         Some(path) => config(path).await?,
-        None => Config::incluster().map_err(Unusable::new)?,
+        None => Config::incluster().map_err(KubeClientError::new)?,
     };
     client_of(config)
 }
 
 /// What a kubeconfig says of its current context.
-pub async fn config(kubeconfig: &Path) -> Result<Config, Unusable> {
-    let read = Kubeconfig::read_from(kubeconfig).map_err(Unusable::new)?;
+pub async fn config(kubeconfig: &Path) -> Result<Config, KubeClientError> {
+    let read = Kubeconfig::read_from(kubeconfig).map_err(KubeClientError::new)?;
     let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(read, &options).await.map_err(Unusable::new)
+    Config::from_custom_kubeconfig(read, &options).await.map_err(KubeClientError::new)
 }
 
 /// A client that tries once.
-pub fn client_of(mut config: Config) -> Result<Client, Unusable> {
+pub fn client_of(mut config: Config) -> Result<Client, KubeClientError> {
     config.default_retry = false;
     if config.cluster_url.scheme_str() == Some("http") {
         // Plain HTTP checks no certificate, so the CAs that the system trusts, in hundreds of
         // files, need not be read.
         config.root_cert.get_or_insert_default();
     }
-    Client::try_from(config).map_err(Unusable::new)
+    Client::try_from(config).map_err(KubeClientError::new)
 }
 
 /// Pauses between tries to watch objects: within the time that a write waits for a watch.
@@ -57,15 +57,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// The pauses between tries to watch objects.
-pub(super) struct Pauses(Duration);
+pub(super) struct WatchBackoff(Duration);
 
-impl Pauses {
+impl WatchBackoff {
     pub(super) fn new() -> Self {
         Self(FIRST_PAUSE)
     }
 }
 
-impl Iterator for Pauses {
+impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -75,7 +75,7 @@ impl Iterator for Pauses {
     }
 }
 
-impl Backoff for Pauses {
+impl Backoff for WatchBackoff {
     fn reset(&mut self) {
         self.0 = FIRST_PAUSE;
     }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_three_seconds_and_begin_anew_after_a_success() {
-        let mut pauses = Pauses::new();
+        let mut pauses = WatchBackoff::new();
         let within = |pause: Option<Duration>, longest| {
             let pause = pause.expect("there is always another try");
             assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");

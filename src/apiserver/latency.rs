@@ -12,12 +12,12 @@ const LONG: Duration = Duration::from_millis(500);
 const TOTAL: &str = "apiserver.latency.k8s.io/total";
 
 tokio::task_local! {
-    static ACCOUNT: Account;
+    static ACCOUNT: LatencyAccount;
 }
 
 /// The parts of a request that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layer {
+pub(super) enum LatencyLayer {
     Authentication,
     Authorization,
     MutatingWebhook,
@@ -25,7 +25,7 @@ pub(super) enum Layer {
     Store,
 }
 
-impl Layer {
+impl LatencyLayer {
     const ALL: [Self; 5] = [
         Self::Authentication,
         Self::Authorization,
@@ -55,35 +55,35 @@ impl Layer {
 }
 
 /// The account of one request.
-struct Account {
+struct LatencyAccount {
     begun: Instant,
-    spent: [Cell<Duration>; Layer::ALL.len()],
+    spent: [Cell<Duration>; LatencyLayer::ALL.len()],
 }
 
-impl Account {
-    fn spent(&self, layer: Layer) -> &Cell<Duration> {
+impl LatencyAccount {
+    fn spent(&self, layer: LatencyLayer) -> &Cell<Duration> {
         &self.spent[layer as usize]
     }
 }
 
 /// Answers a request, with an account of its time.
 pub(super) async fn accounted<T>(answer: impl Future<Output = T>) -> T {
-    let account = Account { begun: Instant::now(), spent: Default::default() };
+    let account = LatencyAccount { begun: Instant::now(), spent: Default::default() };
     ACCOUNT.scope(account, answer).await
 }
 
 /// Does work and adds its time to a layer. Work that is given up half-way counts, too.
-pub(super) async fn spend<T>(layer: Layer, work: impl Future<Output = T>) -> T {
-    let _spending = Spending { layer, since: Instant::now() };
+pub(super) async fn spend<T>(layer: LatencyLayer, work: impl Future<Output = T>) -> T {
+    let _spending = LatencyTimer { layer, since: Instant::now() };
     work.await
 }
 
-struct Spending {
-    layer: Layer,
+struct LatencyTimer {
+    layer: LatencyLayer,
     since: Instant,
 }
 
-impl Drop for Spending {
+impl Drop for LatencyTimer {
     fn drop(&mut self) {
         let took = self.since.elapsed();
         // A watch, or work of the server's own, has no account.
@@ -97,17 +97,18 @@ impl Drop for Spending {
 
 /// The time that webhooks took of the request so far.
 pub(super) fn of_webhooks() -> Duration {
-    let of = |account: &Account| {
-        account.spent(Layer::MutatingWebhook).get() + account.spent(Layer::ValidatingWebhook).get()
+    let of = |account: &LatencyAccount| {
+        account.spent(LatencyLayer::MutatingWebhook).get()
+            + account.spent(LatencyLayer::ValidatingWebhook).get()
     };
     ACCOUNT.try_with(of).unwrap_or_default()
 }
 
 /// What the audit trail says of a request that took long.
 pub(super) fn annotations() -> Vec<(&'static str, String)> {
-    let told = |account: &Account| {
+    let told = |account: &LatencyAccount| {
         let total = account.begun.elapsed();
-        let layers = Layer::ALL.into_iter().map(|layer| (layer, account.spent(layer).get()));
+        let layers = LatencyLayer::ALL.into_iter().map(|layer| (layer, account.spent(layer).get()));
         let mut told: Vec<_> = layers
             .filter(|(_, spent)| total > LONG && !spent.is_zero())
             .map(|(layer, spent)| (layer.annotation(), written(spent)))
@@ -151,20 +152,20 @@ mod tests {
 
     use super::*;
 
-    async fn wait(layer: Layer, millis: u64) {
+    async fn wait(layer: LatencyLayer, millis: u64) {
         spend(layer, tokio::time::sleep(Duration::from_millis(millis))).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn mutating_webhooks_add_up_and_validating_ones_count_once() {
         accounted(async {
-            wait(Layer::MutatingWebhook, 100).await;
-            wait(Layer::MutatingWebhook, 200).await;
-            let validating = Layer::ValidatingWebhook;
+            wait(LatencyLayer::MutatingWebhook, 100).await;
+            wait(LatencyLayer::MutatingWebhook, 200).await;
+            let validating = LatencyLayer::ValidatingWebhook;
             join(wait(validating, 50), wait(validating, 70)).await;
-            wait(Layer::Store, 1).await;
+            wait(LatencyLayer::Store, 1).await;
             assert_eq!(of_webhooks(), Duration::from_millis(370));
-            let late = wait(Layer::MutatingWebhook, 1000);
+            let late = wait(LatencyLayer::MutatingWebhook, 1000);
             let limit = Duration::from_millis(10);
             tokio::time::timeout(limit, late).await.expect_err("it is given up");
             assert_eq!(of_webhooks(), Duration::from_millis(380));
@@ -176,9 +177,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_long_requests_say_where_their_time_went() {
         accounted(async {
-            wait(Layer::Store, 500).await;
+            wait(LatencyLayer::Store, 500).await;
             assert_eq!(annotations(), []);
-            wait(Layer::Authorization, 1).await;
+            wait(LatencyLayer::Authorization, 1).await;
             let told = annotations();
             let told: Vec<_> = told.iter().map(|(key, value)| (*key, value.as_str())).collect();
             assert_eq!(

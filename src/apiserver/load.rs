@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    account::{self, Share, Use},
+    account::{self, MemoryShare, MemoryUse},
     body::guarded,
     status::{ApiError, Result},
 };
@@ -28,13 +28,13 @@ const TREES: usize = 3;
 const ARRIVAL: Duration = Duration::from_secs(20);
 
 /// A body that arrived, and the room that it takes.
-pub struct Arrived {
+pub struct RequestBody {
     pub bytes: Bytes,
-    _share: Share,
+    _share: MemoryShare,
 }
 
 /// Reads the whole body, unless it is too long or too slow, or too many large ones arrive.
-pub async fn read_body(body: Body) -> Result<Arrived> {
+pub async fn read_body(body: Body) -> Result<RequestBody> {
     let announced = body.size_hint().exact();
     if announced.is_some_and(|length| length > MAX_BODY as u64) {
         return Err(too_long());
@@ -42,7 +42,7 @@ pub async fn read_body(body: Body) -> Result<Arrived> {
     let most = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(MAX_BODY);
     let mut body = Limited::new(body, MAX_BODY);
     let mut bytes = BytesMut::new();
-    let mut share = Share::NONE;
+    let mut share = MemoryShare::NONE;
     let mut deadline = Instant::now() + ARRIVAL;
     loop {
         let frame = timeout_at(deadline, body.frame()).await.map_err(|_| too_slow())?;
@@ -52,14 +52,14 @@ pub async fn read_body(body: Body) -> Result<Arrived> {
         if share.is_none() && bytes.len() + data.len() > SMALL {
             // All at once: bodies that each have a part of their room would wait for each other.
             let waited = Instant::now();
-            share = account::take(Use::Arriving, most).await?;
+            share = account::take(MemoryUse::Arriving, most).await?;
             deadline += waited.elapsed();
             bytes.reserve(most - bytes.len());
         }
         bytes.extend_from_slice(&data);
     }
     share.shrink(bytes.len());
-    Ok(Arrived { bytes: bytes.freeze(), _share: share })
+    Ok(RequestBody { bytes: bytes.freeze(), _share: share })
 }
 
 fn unread(error: &(dyn std::error::Error + 'static)) -> ApiError {
@@ -78,33 +78,37 @@ fn too_long() -> ApiError {
 }
 
 /// Room for everything that is made of a body.
-pub async fn body(yaml: bool, bytes: &Bytes) -> Result<Share> {
+pub async fn body(yaml: bool, bytes: &Bytes) -> Result<MemoryShare> {
     let weight = if yaml { weight::foresee_yaml(bytes) } else { weight::foresee(bytes) };
     if bytes.len() > SMALL {
-        return account::take(Use::Trees, TREES * weight).await;
+        return account::take(MemoryUse::Trees, TREES * weight).await;
     }
     account::take_small(TREES * weight).await
 }
 
 /// Room to read a body of YAML once more, for the audit trail.
-pub async fn record(yaml: &[u8]) -> Result<Share> {
-    account::take(Use::Records, weight::foresee_yaml(yaml)).await
+pub async fn record(yaml: &[u8]) -> Result<MemoryShare> {
+    account::take(MemoryUse::Records, weight::foresee_yaml(yaml)).await
 }
 
 /// Room for what is made of these stored bytes, which are dropped before the wait.
-pub async fn object(stored: Bytes) -> Result<Share> {
+pub async fn object(stored: Bytes) -> Result<MemoryShare> {
     let weight = weight::foresee(&stored);
     drop(stored);
-    account::take(Use::Objects, TREES * weight).await
+    account::take(MemoryUse::Objects, TREES * weight).await
 }
 
 /// Room for a response that takes so many bytes to make.
-pub async fn response(bytes: usize) -> Result<Share> {
-    if bytes <= SMALL { Ok(Share::NONE) } else { account::take(Use::Responses, bytes).await }
+pub async fn response(bytes: usize) -> Result<MemoryShare> {
+    if bytes <= SMALL {
+        Ok(MemoryShare::NONE)
+    } else {
+        account::take(MemoryUse::Responses, bytes).await
+    }
 }
 
 /// The response, whose body takes its part of `share` until it was sent.
-pub async fn sent(sent: Response<Body>, mut share: Share) -> Result<Response<Body>> {
+pub async fn sent(sent: Response<Body>, mut share: MemoryShare) -> Result<Response<Body>> {
     let bytes = size(&sent);
     if bytes > SMALL && share.is_none() {
         share = response(bytes).await?;
@@ -113,7 +117,7 @@ pub async fn sent(sent: Response<Body>, mut share: Share) -> Result<Response<Bod
 }
 
 /// The response to a write. The write has happened, so its client is told even without room.
-pub async fn written(written: Response<Body>, mut share: Share) -> Response<Body> {
+pub async fn written(written: Response<Body>, mut share: MemoryShare) -> Response<Body> {
     let bytes = size(&written);
     if bytes > SMALL && share.is_none() {
         share = response(bytes).await.unwrap_or_default();
@@ -126,7 +130,7 @@ fn size(response: &Response<Body>) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn holding(response: Response<Body>, mut share: Share, bytes: usize) -> Response<Body> {
+fn holding(response: Response<Body>, mut share: MemoryShare, bytes: usize) -> Response<Body> {
     if bytes <= SMALL {
         return response;
     }
@@ -164,6 +168,6 @@ mod tests {
         let endless = stream::repeat_with(chunk);
         let error = read_body(Body::from_stream(endless)).await.err().unwrap();
         assert_eq!(error.code(), 413);
-        assert!(account::is_free(Use::Arriving));
+        assert!(account::is_free(MemoryUse::Arriving));
     }
 }

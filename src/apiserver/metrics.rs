@@ -10,9 +10,9 @@ use prometheus::{
     Registry, core::Collector,
 };
 
-pub use labels::Labels;
+pub use labels::RequestLabels;
 
-use super::{delegate::Calls, request_info::RequestInfo};
+use super::{delegate::ReviewCallMetrics, request_info::RequestInfo};
 use crate::api::scheme::Scheme;
 
 /// Seconds of authentication and authorization: 1 ms to 16 s.
@@ -60,8 +60,8 @@ pub struct Metrics {
     authentication_duration: HistogramVec,
     authorization_attempts: IntCounterVec,
     authorization_duration: HistogramVec,
-    pub delegated_authn: Calls,
-    pub delegated_authz: Calls,
+    pub delegated_authn: ReviewCallMetrics,
+    pub delegated_authz: ReviewCallMetrics,
     /// Seconds that are left of the client certificates that requests authenticate with.
     pub client_certificates: Histogram,
     pub audit_events: IntCounter,
@@ -80,7 +80,7 @@ impl Metrics {
             requests: counters(
                 "apiserver_request_total",
                 "Requests, by verb, resource, scope and HTTP code.",
-                &[&Labels::NAMES_WITH_DRY_RUN[..], &["code"]].concat(),
+                &[&RequestLabels::NAMES_WITH_DRY_RUN[..], &["code"]].concat(),
             ),
             inflight: gauges(
                 "apiserver_current_inflight_requests",
@@ -96,7 +96,7 @@ impl Metrics {
                 "apiserver_request_terminations_total",
                 "Requests that ended at their deadline (504) or for want of a seat (429), by verb, \
                  resource, scope and code.",
-                &[&Labels::NAMES[..], &["code"]].concat(),
+                &[&RequestLabels::NAMES[..], &["code"]].concat(),
             ),
             filters: histograms(
                 "apiserver_request_filter_duration_seconds",
@@ -137,8 +137,8 @@ impl Metrics {
                 &CHECKS,
                 &["result"],
             ),
-            delegated_authn: Calls::new("authn", "TokenReviews"),
-            delegated_authz: Calls::new("authz", "SubjectAccessReviews"),
+            delegated_authn: ReviewCallMetrics::new("authn", "TokenReviews"),
+            delegated_authz: ReviewCallMetrics::new("authz", "SubjectAccessReviews"),
             client_certificates: Histogram::with_opts(
                 HistogramOpts::new(
                     "apiserver_client_certificate_expiration_seconds",
@@ -180,7 +180,7 @@ impl Metrics {
 
     /// Counts a request that is ended before a handler has answered it.
     pub fn terminate(&self, info: &RequestInfo, code: &'static str) {
-        let mut labels = Labels::of(self.scheme.get().copied(), info).values().to_vec();
+        let mut labels = RequestLabels::of(self.scheme.get().copied(), info).values().to_vec();
         labels.push(code);
         self.terminations.with_label_values(&labels).inc();
     }
@@ -188,7 +188,7 @@ impl Metrics {
     /// Counts a request for which there is no seat.
     pub fn refuse(&self, info: &RequestInfo, kind: &str) {
         self.rejected.with_label_values(&[kind]).inc();
-        let labels = Labels::of(self.scheme.get().copied(), info).with_dry_run(info);
+        let labels = RequestLabels::of(self.scheme.get().copied(), info).with_dry_run(info);
         self.requests.with_label_values(&[&labels[..], &["429"]].concat()).inc();
         self.terminate(info, "429");
     }

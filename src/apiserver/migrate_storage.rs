@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use super::{
-    admission::{Admit, Plugins},
-    capacity::{Bounds, Capacity},
-    registry::{Migrated, Registry},
-    run::Store,
+    admission::{AdmissionChain, AdmissionPlugin},
+    capacity::{Capacity, CapacityBounds},
+    registry::{MigrationReport, Registry},
+    run::StoreConfig,
     storage::{self, Storage, embedded, etcd, kubernetes},
 };
 use crate::api::scheme::Scheme;
@@ -19,24 +19,24 @@ use crate::api::scheme::Scheme;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to open the embedded store")]
-    Embedded(#[from] embedded::OpenError),
+    Embedded(#[from] embedded::StoreOpenError),
     #[error("the connection to etcd cannot be set up")]
-    Etcd(#[from] etcd::ConnectError),
+    Etcd(#[from] etcd::EtcdConnectError),
     #[error("the connection to the store cannot be set up")]
-    Kubernetes(#[from] kubernetes::ConnectError),
+    Kubernetes(#[from] kubernetes::KubernetesConnectError),
     #[error("failed to migrate {resource}")]
     Store { resource: &'static str, source: storage::Error },
 }
 
 /// Migrates every kind and returns what it found of each, by plural.
 pub async fn run(
-    store: &Store,
+    store: &StoreConfig,
     scheme: &'static Scheme,
-) -> Result<Vec<(&'static str, Migrated)>, Error> {
+) -> Result<Vec<(&'static str, MigrationReport)>, Error> {
     let store = open(store).await?;
     // A migration asks no admission plugin: it changes no object, only how it is written.
-    let admission: Arc<dyn Admit> = Arc::new(Plugins::default());
-    let capacity = Capacity::new(Bounds::own());
+    let admission: Arc<dyn AdmissionPlugin> = Arc::new(AdmissionChain::default());
+    let capacity = Capacity::new(CapacityBounds::own());
     let mut found = Vec::new();
     for &kind in scheme.kinds() {
         let registry = Registry::new(kind, Arc::clone(&store), Arc::clone(&admission), &capacity);
@@ -47,13 +47,15 @@ pub async fn run(
     Ok(found)
 }
 
-async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
+async fn open(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
     Ok(match store {
-        Store::Embedded(path) => {
-            let history = embedded::History::default();
-            Arc::new(embedded::Embedded::open_present(path, history).await?)
+        StoreConfig::Embedded(path) => {
+            let history = embedded::HistoryLimits::default();
+            Arc::new(embedded::EmbeddedStore::open_present(path, history).await?)
         }
-        Store::Etcd(config) => Arc::new(etcd::Etcd::connect(config).await?),
-        Store::Kubernetes(config) => Arc::new(kubernetes::Kubernetes::connect(config).await?),
+        StoreConfig::Etcd(config) => Arc::new(etcd::EtcdStore::connect(config).await?),
+        StoreConfig::Kubernetes(config) => {
+            Arc::new(kubernetes::KubernetesStore::connect(config).await?)
+        }
     })
 }

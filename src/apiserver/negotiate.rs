@@ -15,12 +15,12 @@ use serde_json::Value;
 use super::{
     body::in_parts,
     load,
-    pieces::{Gzipped, in_pieces},
+    pieces::{GzippedPieces, in_pieces},
     protobuf,
     status::{ApiError, Result},
     url::Query,
 };
-use crate::api::decode::{self, Document};
+use crate::api::decode::{self, ParsedBody};
 
 /// Bodies above this many bytes are compressed for clients that take gzip.
 const GZIP_ABOVE: usize = 128 * 1024;
@@ -30,7 +30,7 @@ pub const ITEM: &str = "the-items-of-this-list";
 
 /// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum BodyEncoding {
     Json,
     Yaml,
     /// For metadata alone, and for Status.
@@ -39,7 +39,7 @@ pub enum Encoding {
 
 /// The form in which an object is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum ObjectView {
     Object,
     Table,
     PartialObjectMetadata,
@@ -48,28 +48,28 @@ pub enum View {
 
 /// A Status that is sent as protobuf, in JSON: for the audit trail, in the response's extensions.
 #[derive(Clone)]
-pub(super) struct Said(pub(super) String);
+pub(super) struct SentStatus(pub(super) String);
 
 /// The form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Output {
-    pub encoding: Encoding,
-    pub view: View,
+pub struct ResponseFormat {
+    pub encoding: BodyEncoding,
+    pub view: ObjectView,
     /// Version of the view in `meta.k8s.io`: `v1` or `v1beta1`.
     pub view_version: &'static str,
     pub pretty: bool,
     gzip: bool,
 }
 
-const PLAIN: Output = Output {
-    encoding: Encoding::Json,
-    view: View::Object,
+const PLAIN: ResponseFormat = ResponseFormat {
+    encoding: BodyEncoding::Json,
+    view: ObjectView::Object,
     view_version: "v1",
     pretty: false,
     gzip: false,
 };
 
-impl Output {
+impl ResponseFormat {
     /// Chooses by Accept. The first clause that can be served wins, in order of preference.
     pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let mut output =
@@ -81,9 +81,11 @@ impl Output {
         for clause in clauses(&accept) {
             let Some(encoding) = encoding_of(clause.media_type) else { continue };
             let Some((view, view_version)) = clause.view() else { continue };
-            let is_metadata =
-                matches!(view, View::PartialObjectMetadata | View::PartialObjectMetadataList);
-            if encoding == Encoding::Protobuf && !is_metadata {
+            let is_metadata = matches!(
+                view,
+                ObjectView::PartialObjectMetadata | ObjectView::PartialObjectMetadataList
+            );
+            if encoding == BodyEncoding::Protobuf && !is_metadata {
                 continue;
             }
             output.encoding = encoding;
@@ -119,15 +121,15 @@ impl Output {
     pub fn negotiate_document(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let output = Self::negotiate(headers, query)?;
         match output.encoding {
-            Encoding::Protobuf => Ok(Self { encoding: Encoding::Json, ..output }),
-            Encoding::Json | Encoding::Yaml => Ok(output),
+            BodyEncoding::Protobuf => Ok(Self { encoding: BodyEncoding::Json, ..output }),
+            BodyEncoding::Json | BodyEncoding::Yaml => Ok(output),
         }
     }
 
     /// As [`Self::negotiate`], for a stream of objects.
     pub fn negotiate_stream(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let output = Self::negotiate(headers, query)?;
-        if output.encoding == Encoding::Yaml {
+        if output.encoding == BodyEncoding::Yaml {
             return Err(ApiError::not_acceptable(
                 "only the following media types are accepted: application/json, \
                  application/json;stream=watch",
@@ -138,19 +140,19 @@ impl Output {
 
     pub fn content_type(&self) -> &'static str {
         match self.encoding {
-            Encoding::Json => "application/json",
-            Encoding::Yaml => "application/yaml",
-            Encoding::Protobuf => protobuf::MEDIA_TYPE,
+            BodyEncoding::Json => "application/json",
+            BodyEncoding::Yaml => "application/yaml",
+            BodyEncoding::Protobuf => protobuf::MEDIA_TYPE,
         }
     }
 
     fn encode(&self, value: &Value) -> Result<Vec<u8>> {
         match self.encoding {
-            Encoding::Json => Ok(json_bytes(value, self.pretty)),
-            Encoding::Yaml => {
+            BodyEncoding::Json => Ok(json_bytes(value, self.pretty)),
+            BodyEncoding::Yaml => {
                 serde_yaml::to_string(value).map(String::into_bytes).map_err(ApiError::internal)
             }
-            Encoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
+            BodyEncoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
                 ApiError::internal(format!("{} has no protobuf form", value["kind"]))
             }),
         }
@@ -158,7 +160,7 @@ impl Output {
 
     /// JSON without spaces: the form that is cached.
     pub fn is_compact_json(&self) -> bool {
-        self.encoding == Encoding::Json && !self.pretty
+        self.encoding == BodyEncoding::Json && !self.pretty
     }
 
     /// The response that carries this value.
@@ -168,8 +170,8 @@ impl Output {
     }
 
     fn telling(&self, value: &Value, mut response: Response<Body>) -> Response<Body> {
-        if self.encoding == Encoding::Protobuf && value["kind"] == "Status" {
-            response.extensions_mut().insert(Said(value.to_string()));
+        if self.encoding == BodyEncoding::Protobuf && value["kind"] == "Status" {
+            response.extensions_mut().insert(SentStatus(value.to_string()));
         }
         response
     }
@@ -200,7 +202,8 @@ impl Output {
         code: StatusCode,
         pieces: impl Iterator<Item = Bytes> + Send + Unpin + 'static,
     ) -> Result<Response<Body>> {
-        let body = if self.gzip { in_pieces(Gzipped::new(pieces)) } else { in_pieces(pieces) };
+        let body =
+            if self.gzip { in_pieces(GzippedPieces::new(pieces)) } else { in_pieces(pieces) };
         self.head(code, self.gzip).body(body).map_err(ApiError::internal)
     }
 
@@ -208,13 +211,16 @@ impl Output {
     /// behind them.
     pub fn around_items(&self, list: &Value) -> Result<[String; 3]> {
         let text = String::from_utf8(self.encode(list)?).map_err(ApiError::internal)?;
-        let mark =
-            if self.encoding == Encoding::Yaml { ITEM.to_owned() } else { format!("\"{ITEM}\"") };
+        let mark = if self.encoding == BodyEncoding::Yaml {
+            ITEM.to_owned()
+        } else {
+            format!("\"{ITEM}\"")
+        };
         let (before, behind) = text
             .split_once(&mark)
             .ok_or_else(|| ApiError::internal("a list was written without its items"))?;
         let between = match (self.encoding, self.pretty) {
-            (Encoding::Yaml, _) => "\n- ",
+            (BodyEncoding::Yaml, _) => "\n- ",
             (_, true) => ",\n    ",
             (_, false) => ",",
         };
@@ -225,7 +231,7 @@ impl Output {
     pub fn item(&self, item: &Value) -> String {
         let valid = "a Value has string keys only";
         match (self.encoding, self.pretty) {
-            (Encoding::Yaml, _) => {
+            (BodyEncoding::Yaml, _) => {
                 let text = serde_yaml::to_string(item).expect(valid);
                 indented(text.strip_suffix('\n').unwrap_or(&text))
             }
@@ -257,8 +263,8 @@ fn indented(text: &str) -> String {
 
 /// An error in the form that the client asked for; JSON when that cannot be found out.
 pub fn respond_error(headers: &HeaderMap, query: &Query, error: &ApiError) -> Response<Body> {
-    let output = Output::negotiate_status(headers, query);
-    if output.encoding == Encoding::Json {
+    let output = ResponseFormat::negotiate_status(headers, query);
+    if output.encoding == BodyEncoding::Json {
         return error.response(output.content_type(), error.to_json(output.pretty));
     }
     let value = error.to_value();
@@ -283,11 +289,11 @@ fn json_bytes(value: &Value, pretty: bool) -> Vec<u8> {
 }
 
 /// Reads a body in the form that Content-Type names.
-pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Document> {
+pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<ParsedBody> {
     let encoding = match content_type(headers).as_str() {
         // A missing type is JSON.
-        "" | "application/json" | "*/*" => Encoding::Json,
-        "application/yaml" => Encoding::Yaml,
+        "" | "application/json" | "*/*" => BodyEncoding::Json,
+        "application/yaml" => BodyEncoding::Yaml,
         _ => {
             return Err(ApiError::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
@@ -296,8 +302,8 @@ pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<Document> {
         }
     };
     let document = match encoding {
-        Encoding::Yaml => decode::yaml(body),
-        Encoding::Json | Encoding::Protobuf => decode::json(body),
+        BodyEncoding::Yaml => decode::yaml(body),
+        BodyEncoding::Json | BodyEncoding::Protobuf => decode::json(body),
     };
     document.map_err(|error| unread(&error, "the object provided is unrecognized"))
 }
@@ -347,20 +353,20 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
 
 /// One clause of Accept.
 #[derive(Debug)]
-pub(super) struct Clause<'a> {
+pub(super) struct AcceptClause<'a> {
     pub(super) media_type: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
     quality: f32,
 }
 
-impl Clause<'_> {
+impl AcceptClause<'_> {
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
     /// The view that the clause asks for; `None` when there is no such view.
-    fn view(&self) -> Option<(View, &'static str)> {
-        let Some(name) = self.parameter("as") else { return Some((View::Object, "v1")) };
+    fn view(&self) -> Option<(ObjectView, &'static str)> {
+        let Some(name) = self.parameter("as") else { return Some((ObjectView::Object, "v1")) };
         let version = match self.parameter("v")? {
             "v1" => "v1",
             "v1beta1" => "v1beta1",
@@ -370,9 +376,9 @@ impl Clause<'_> {
             return None;
         }
         let view = match name {
-            "Table" => View::Table,
-            "PartialObjectMetadata" => View::PartialObjectMetadata,
-            "PartialObjectMetadataList" => View::PartialObjectMetadataList,
+            "Table" => ObjectView::Table,
+            "PartialObjectMetadata" => ObjectView::PartialObjectMetadata,
+            "PartialObjectMetadataList" => ObjectView::PartialObjectMetadataList,
             _ => return None,
         };
         Some((view, version))
@@ -384,8 +390,8 @@ const CLAUSES: usize = 32;
 
 /// Clauses by descending quality; equals stay in their order. What follows the first ones is not
 /// read.
-pub(super) fn clauses(accept: &str) -> Vec<Clause<'_>> {
-    let mut found: Vec<Clause<'_>> = accept
+pub(super) fn clauses(accept: &str) -> Vec<AcceptClause<'_>> {
+    let mut found: Vec<AcceptClause<'_>> = accept
         .split(',')
         .take(CLAUSES)
         .filter_map(|text| {
@@ -399,18 +405,18 @@ pub(super) fn clauses(accept: &str) -> Vec<Clause<'_>> {
                 .iter()
                 .find(|(key, _)| *key == "q")
                 .map_or(1.0, |(_, value)| value.parse().unwrap_or(1.0));
-            (quality > 0.0).then_some(Clause { media_type, parameters, quality })
+            (quality > 0.0).then_some(AcceptClause { media_type, parameters, quality })
         })
         .collect();
     found.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     found
 }
 
-fn encoding_of(media_type: &str) -> Option<Encoding> {
+fn encoding_of(media_type: &str) -> Option<BodyEncoding> {
     match media_type {
-        "application/json" | "*/*" | "application/*" => Some(Encoding::Json),
-        "application/yaml" => Some(Encoding::Yaml),
-        protobuf::MEDIA_TYPE => Some(Encoding::Protobuf),
+        "application/json" | "*/*" | "application/*" => Some(BodyEncoding::Json),
+        "application/yaml" => Some(BodyEncoding::Yaml),
+        protobuf::MEDIA_TYPE => Some(BodyEncoding::Protobuf),
         _ => None,
     }
 }
@@ -429,46 +435,56 @@ mod tests {
     fn the_first_clause_that_can_be_served_wins() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         for (text, encoding, view, version) in [
-            ("", Encoding::Json, View::Object, "v1"),
-            ("*/*", Encoding::Json, View::Object, "v1"),
-            ("application/yaml", Encoding::Yaml, View::Object, "v1"),
-            ("text/html, application/yaml;q=0.5, */*;q=0.1", Encoding::Yaml, View::Object, "v1"),
-            ("application/yaml;q=0.5,application/json", Encoding::Json, View::Object, "v1"),
-            (table, Encoding::Json, View::Table, "v1"),
+            ("", BodyEncoding::Json, ObjectView::Object, "v1"),
+            ("*/*", BodyEncoding::Json, ObjectView::Object, "v1"),
+            ("application/yaml", BodyEncoding::Yaml, ObjectView::Object, "v1"),
+            (
+                "text/html, application/yaml;q=0.5, */*;q=0.1",
+                BodyEncoding::Yaml,
+                ObjectView::Object,
+                "v1",
+            ),
+            (
+                "application/yaml;q=0.5,application/json",
+                BodyEncoding::Json,
+                ObjectView::Object,
+                "v1",
+            ),
+            (table, BodyEncoding::Json, ObjectView::Table, "v1"),
             (
                 "application/json;as=Table;v=v1alpha9;g=meta.k8s.io,\
                  application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
-                Encoding::Json,
-                View::Table,
+                BodyEncoding::Json,
+                ObjectView::Table,
                 "v1beta1",
             ),
             (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                  application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-                Encoding::Protobuf,
-                View::PartialObjectMetadataList,
+                BodyEncoding::Protobuf,
+                ObjectView::PartialObjectMetadataList,
                 "v1",
             ),
             (
                 "application/json;as=Nope;v=v1;g=meta.k8s.io,application/json",
-                Encoding::Json,
-                View::Object,
+                BodyEncoding::Json,
+                ObjectView::Object,
                 "v1",
             ),
             (
                 "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json",
-                Encoding::Json,
-                View::Object,
+                BodyEncoding::Json,
+                ObjectView::Object,
                 "v1",
             ),
             (
                 "application/vnd.kubernetes.protobuf,application/json",
-                Encoding::Json,
-                View::Object,
+                BodyEncoding::Json,
+                ObjectView::Object,
                 "v1",
             ),
         ] {
-            let output = Output::negotiate(&accept(text), &Query::default()).unwrap();
+            let output = ResponseFormat::negotiate(&accept(text), &Query::default()).unwrap();
             assert_eq!(
                 (output.encoding, output.view, output.view_version),
                 (encoding, view, version),
@@ -480,11 +496,11 @@ mod tests {
     #[test]
     fn nothing_to_offer_is_406() {
         for text in ["application/vnd.kubernetes.protobuf", "text/plain", "application/cbor"] {
-            let error = Output::negotiate(&accept(text), &Query::default()).unwrap_err();
+            let error = ResponseFormat::negotiate(&accept(text), &Query::default()).unwrap_err();
             assert_eq!((error.code().as_u16(), error.reason()), (406, "NotAcceptable"), "{text}");
         }
         assert_eq!(
-            Output::negotiate_stream(&accept("application/yaml"), &Query::default())
+            ResponseFormat::negotiate_stream(&accept("application/yaml"), &Query::default())
                 .unwrap_err()
                 .code(),
             406
@@ -496,12 +512,12 @@ mod tests {
     fn a_status_has_no_view() {
         let view = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
         for (text, encoding) in [
-            (format!("{};{view}", protobuf::MEDIA_TYPE), Encoding::Json),
-            (format!("{};{view},application/yaml", protobuf::MEDIA_TYPE), Encoding::Yaml),
-            (format!("{},application/json", protobuf::MEDIA_TYPE), Encoding::Protobuf),
-            ("text/plain".to_owned(), Encoding::Json),
+            (format!("{};{view}", protobuf::MEDIA_TYPE), BodyEncoding::Json),
+            (format!("{};{view},application/yaml", protobuf::MEDIA_TYPE), BodyEncoding::Yaml),
+            (format!("{},application/json", protobuf::MEDIA_TYPE), BodyEncoding::Protobuf),
+            ("text/plain".to_owned(), BodyEncoding::Json),
         ] {
-            let output = Output::negotiate_status(&accept(&text), &Query::default());
+            let output = ResponseFormat::negotiate_status(&accept(&text), &Query::default());
             assert_eq!(output.encoding, encoding, "{text}");
         }
     }
@@ -522,17 +538,19 @@ mod tests {
     fn people_get_pretty_output() {
         let mut headers = HeaderMap::new();
         headers.insert(header::USER_AGENT, "curl/8".parse().unwrap());
-        assert!(Output::negotiate(&headers, &Query::default()).unwrap().pretty);
-        assert!(!Output::negotiate(&headers, &Query::parse("pretty=0")).unwrap().pretty);
-        assert!(Output::negotiate(&HeaderMap::new(), &Query::parse("pretty=1")).unwrap().pretty);
-        assert!(!Output::negotiate(&HeaderMap::new(), &Query::default()).unwrap().pretty);
+        assert!(ResponseFormat::negotiate(&headers, &Query::default()).unwrap().pretty);
+        assert!(!ResponseFormat::negotiate(&headers, &Query::parse("pretty=0")).unwrap().pretty);
+        assert!(
+            ResponseFormat::negotiate(&HeaderMap::new(), &Query::parse("pretty=1")).unwrap().pretty
+        );
+        assert!(!ResponseFormat::negotiate(&HeaderMap::new(), &Query::default()).unwrap().pretty);
     }
 
     #[test]
     fn only_large_bodies_are_compressed() {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT_ENCODING, "br, gzip;q=0.5".parse().unwrap());
-        let output = Output::negotiate(&headers, &Query::default()).unwrap();
+        let output = ResponseFormat::negotiate(&headers, &Query::default()).unwrap();
         let small = output.respond(StatusCode::OK, &Value::String("x".repeat(1000))).unwrap();
         assert!(!small.headers().contains_key(header::CONTENT_ENCODING));
         let large = output.respond(StatusCode::OK, &Value::String("x".repeat(GZIP_ABOVE))).unwrap();

@@ -1,15 +1,15 @@
 //! What a request wants done to a resource, with its options.
 //!
-//! A request is read once, into an [`Operation`]. Authorization, audit, seats, deadlines, metrics
-//! and handlers look at nothing else, so what was authorized is what is done. A method that is not
-//! served has an [`Action`] that no handler carries out.
+//! A request is read once, into a [`ResourceOperation`]. Authorization, audit, seats, deadlines,
+//! metrics and handlers look at nothing else, so what was authorized is what is done. A method that
+//! is not served has a [`ResourceAction`] that no handler carries out.
 
 use http::{HeaderMap, Method};
 
 use super::{
     negotiate::content_type,
-    options::{ApplyOptions, ListOptions, ReadAt, WriteOptions, get_read_at},
-    status::{ApiError, Resource, Result},
+    options::{ApplyOptions, ListOptions, ReadConsistency, WriteOptions, get_read_at},
+    status::{ApiError, GroupResource, Result},
     url::Query,
 };
 
@@ -51,7 +51,7 @@ impl Verb {
 
 /// Formats of a patch, by the media type of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchForm {
+pub enum PatchType {
     Json,
     Merge,
     Strategic,
@@ -62,13 +62,13 @@ pub enum PatchForm {
 /// What to do. An error in the options is told only to a client that may do it, so the error is
 /// kept in their place.
 #[derive(Clone, Debug)]
-pub enum Action {
-    Get(Result<ReadAt>),
+pub enum ResourceAction {
+    Get(Result<ReadConsistency>),
     List(Result<ListOptions>),
     Watch(Result<ListOptions>),
     Create(Result<WriteOptions>),
     Update(Result<WriteOptions>),
-    Patch(PatchForm, Result<WriteOptions>),
+    Patch(PatchType, Result<WriteOptions>),
     /// Server-side apply.
     Apply(Result<(WriteOptions, ApplyOptions)>),
     /// Its options may stand in the body.
@@ -80,7 +80,7 @@ pub enum Action {
     Refused(Option<Verb>),
 }
 
-impl Action {
+impl ResourceAction {
     /// Absent for methods that mean nothing to Kubernetes.
     pub fn verb(&self) -> Option<Verb> {
         Some(match self {
@@ -118,13 +118,13 @@ impl Action {
             Method::PUT => Self::Update(write("UpdateOptions")),
             Method::PATCH => {
                 let form = match content_type(headers).as_str() {
-                    "application/json-patch+json" => PatchForm::Json,
-                    "application/merge-patch+json" => PatchForm::Merge,
-                    "application/strategic-merge-patch+json" => PatchForm::Strategic,
+                    "application/json-patch+json" => PatchType::Json,
+                    "application/merge-patch+json" => PatchType::Merge,
+                    "application/strategic-merge-patch+json" => PatchType::Strategic,
                     "application/apply-patch+yaml" if !under_watch => {
                         return Self::Apply(ApplyOptions::parse(query));
                     }
-                    _ => PatchForm::Unknown,
+                    _ => PatchType::Unknown,
                 };
                 Self::Patch(form, write("PatchOptions"))
             }
@@ -145,8 +145,8 @@ impl Action {
 
 /// One request for a resource.
 #[derive(Clone, Debug)]
-pub struct Operation {
-    pub action: Action,
+pub struct ResourceOperation {
+    pub action: ResourceAction,
     /// Empty for the core group.
     pub group: String,
     pub version: String,
@@ -160,7 +160,7 @@ pub struct Operation {
     pub parts: Vec<String>,
 }
 
-impl Operation {
+impl ResourceOperation {
     pub fn verb(&self) -> Option<Verb> {
         self.action.verb()
     }
@@ -183,7 +183,7 @@ impl Operation {
 
     /// The answer to a method that is not served here.
     pub fn refusal(&self, method: &Method) -> ApiError {
-        let resource = Resource { group: &self.group, resource: &self.resource };
+        let resource = GroupResource { group: &self.group, resource: &self.resource };
         ApiError::method_not_supported(resource, &method.as_str().to_ascii_lowercase())
     }
 }

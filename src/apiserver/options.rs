@@ -13,7 +13,7 @@ use super::{
     storage::Revision,
     url::{Query, boolean},
 };
-use crate::api::field::{ErrorList, FieldError, Path, Problem};
+use crate::api::field::{ErrorList, FieldError, FieldErrorKind, FieldPath};
 
 /// Seconds that a watch lasts at most, whatever its client asks for: a user who loses a right loses
 /// the watches that were begun with it by then.
@@ -21,7 +21,7 @@ const LONGEST_TIMEOUT: u64 = 3600;
 
 /// Which state a read may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadAt {
+pub enum ReadConsistency {
     /// The latest, as of the time of the request.
     Latest,
     /// Any state that the cache has.
@@ -34,7 +34,7 @@ pub enum ReadAt {
 
 /// `resourceVersionMatch`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Match {
+pub enum ResourceVersionMatch {
     Exact,
     NotOlderThan,
 }
@@ -47,7 +47,7 @@ pub struct ListOptions {
     pub watch: bool,
     pub allow_watch_bookmarks: bool,
     pub resource_version: String,
-    pub resource_version_match: Option<Match>,
+    pub resource_version_match: Option<ResourceVersionMatch>,
     pub timeout: Option<Duration>,
     /// 0 is no limit.
     pub limit: usize,
@@ -85,16 +85,16 @@ impl ListOptions {
                 "resourceVersionMatch" => {
                     options.resource_version_match = match value {
                         "" => None,
-                        "Exact" => Some(Match::Exact),
-                        "NotOlderThan" => Some(Match::NotOlderThan),
+                        "Exact" => Some(ResourceVersionMatch::Exact),
+                        "NotOlderThan" => Some(ResourceVersionMatch::NotOlderThan),
                         _ => {
                             let supported = if watch {
                                 vec!["NotOlderThan".to_owned()]
                             } else {
                                 vec!["Exact".to_owned(), "NotOlderThan".to_owned(), String::new()]
                             };
-                            let problem = Problem::NotSupported(json!(value), supported);
-                            errors.push(FieldError::new(&Path::new(key), problem, ""));
+                            let problem = FieldErrorKind::NotSupported(json!(value), supported);
+                            errors.push(FieldError::new(&FieldPath::new(key), problem, ""));
                             None
                         }
                     };
@@ -124,9 +124,9 @@ impl ListOptions {
     }
 
     fn validate_list(&self, errors: &mut ErrorList) {
-        let path = Path::new("resourceVersionMatch");
-        let mut forbid = |path: &Path, detail: &str| {
-            errors.push(FieldError::new(path, Problem::Forbidden, detail));
+        let path = FieldPath::new("resourceVersionMatch");
+        let mut forbid = |path: &FieldPath, detail: &str| {
+            errors.push(FieldError::new(path, FieldErrorKind::Forbidden, detail));
         };
         if let Some(wanted) = self.resource_version_match {
             if self.resource_version.is_empty() {
@@ -138,64 +138,69 @@ impl ListOptions {
             if !self.continue_token.is_empty() {
                 forbid(&path, "resourceVersionMatch is forbidden when continue is provided");
             }
-            if wanted == Match::Exact && self.resource_version == "0" {
+            if wanted == ResourceVersionMatch::Exact && self.resource_version == "0" {
                 let detail =
                     "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
                 forbid(&path, detail);
             }
         }
         if self.send_initial_events.is_some() {
-            let path = Path::new("sendInitialEvents");
+            let path = FieldPath::new("sendInitialEvents");
             forbid(&path, "sendInitialEvents is forbidden for list");
         }
     }
 
     fn validate_watch(&self, errors: &mut ErrorList) {
-        let path = Path::new("resourceVersionMatch");
-        let mut add = |problem: Problem, detail: &str| {
+        let path = FieldPath::new("resourceVersionMatch");
+        let mut add = |problem: FieldErrorKind, detail: &str| {
             errors.push(FieldError::new(&path, problem, detail));
         };
         let wanted = self.resource_version_match;
-        if self.send_initial_events.is_some() && wanted != Some(Match::NotOlderThan) {
+        if self.send_initial_events.is_some() && wanted != Some(ResourceVersionMatch::NotOlderThan)
+        {
             let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            add(Problem::Forbidden, detail);
+            add(FieldErrorKind::Forbidden, detail);
         }
         if let Some(wanted) = wanted {
             if self.send_initial_events.is_none() {
                 let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is \
                      provided";
-                add(Problem::Forbidden, detail);
+                add(FieldErrorKind::Forbidden, detail);
             }
-            if wanted == Match::Exact {
+            if wanted == ResourceVersionMatch::Exact {
                 let supported = vec!["NotOlderThan".to_owned()];
-                add(Problem::NotSupported(json!("Exact"), supported), "");
+                add(FieldErrorKind::NotSupported(json!("Exact"), supported), "");
             }
             if !self.continue_token.is_empty() {
                 let detail = "resourceVersionMatch is forbidden when continue is provided";
-                add(Problem::Forbidden, detail);
+                add(FieldErrorKind::Forbidden, detail);
             }
         }
     }
 
     /// What a list without `continue` may show.
-    pub fn read_at(&self) -> Result<ReadAt> {
-        let Some(revision) = revision(&self.resource_version)? else { return Ok(ReadAt::Latest) };
+    pub fn read_at(&self) -> Result<ReadConsistency> {
+        let Some(revision) = revision(&self.resource_version)? else {
+            return Ok(ReadConsistency::Latest);
+        };
         Ok(match self.resource_version_match {
-            Some(Match::Exact) => ReadAt::Exact(revision),
-            _ if revision == Revision(0) => ReadAt::Any,
+            Some(ResourceVersionMatch::Exact) => ReadConsistency::Exact(revision),
+            _ if revision == Revision(0) => ReadConsistency::Any,
             // Since paging exists, a limit with a revision means that very revision.
-            None if self.limit > 0 => ReadAt::Exact(revision),
-            Some(Match::NotOlderThan) | None => ReadAt::NotOlderThan(revision),
+            None if self.limit > 0 => ReadConsistency::Exact(revision),
+            Some(ResourceVersionMatch::NotOlderThan) | None => {
+                ReadConsistency::NotOlderThan(revision)
+            }
         })
     }
 }
 
 /// What a get may show.
-pub fn get_read_at(query: &Query) -> Result<ReadAt> {
+pub fn get_read_at(query: &Query) -> Result<ReadConsistency> {
     Ok(match revision(query.text("resourceVersion"))? {
-        None => ReadAt::Latest,
-        Some(Revision(0)) => ReadAt::Any,
-        Some(revision) => ReadAt::NotOlderThan(revision),
+        None => ReadConsistency::Latest,
+        Some(Revision(0)) => ReadConsistency::Any,
+        Some(revision) => ReadConsistency::NotOlderThan(revision),
     })
 }
 
@@ -239,7 +244,11 @@ impl WriteOptions {
         }
         if kind == "PatchOptions" && query.all("force").any(boolean) {
             let detail = "may not be specified for non-apply patch";
-            errors.push(FieldError::new(&Path::new("force"), Problem::Forbidden, detail));
+            errors.push(FieldError::new(
+                &FieldPath::new("force"),
+                FieldErrorKind::Forbidden,
+                detail,
+            ));
         }
         let dry_run: Vec<_> = query.all("dryRun").map(str::to_owned).collect();
         options.dry_run = validate_dry_run(&dry_run, &mut errors);
@@ -249,8 +258,8 @@ impl WriteOptions {
             Some("Strict") => FieldValidation::Strict,
             Some(other) => {
                 let supported = ["", "Ignore", "Strict", "Warn"].map(str::to_owned).to_vec();
-                let problem = Problem::NotSupported(json!(other), supported);
-                errors.push(FieldError::new(&Path::new("fieldValidation"), problem, ""));
+                let problem = FieldErrorKind::NotSupported(json!(other), supported);
+                errors.push(FieldError::new(&FieldPath::new("fieldValidation"), problem, ""));
                 FieldValidation::Warn
             }
         };
@@ -272,8 +281,9 @@ impl ApplyOptions {
         let write = WriteOptions::parse(query, "ApplyOptions")?;
         let manager = query.text("fieldManager").to_owned();
         if manager.is_empty() {
-            let path = Path::new("fieldManager");
-            let error = FieldError::new(&path, Problem::Required, "is required for apply patch");
+            let path = FieldPath::new("fieldManager");
+            let error =
+                FieldError::new(&path, FieldErrorKind::Required, "is required for apply patch");
             refuse("PatchOptions", &vec![error])?;
         }
         Ok((write, Self { manager, force: query.flag("force") }))
@@ -282,7 +292,7 @@ impl ApplyOptions {
 
 /// What becomes of the objects that an object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
+pub enum DeletionPropagation {
     Orphan,
     Background,
     Foreground,
@@ -294,7 +304,7 @@ pub struct DeleteOptions {
     pub dry_run: bool,
     pub uid: Option<String>,
     pub resource_version: Option<String>,
-    pub propagation: Option<Propagation>,
+    pub propagation: Option<DeletionPropagation>,
     /// The deprecated form of `propagation`; decides between 200 and 202 as well.
     pub orphan_dependents: Option<bool>,
     /// Seconds; absent for the object's own. Never negative.
@@ -347,23 +357,23 @@ impl DeleteOptions {
             Value::Number(seconds) => seconds.as_i64().map(|s| if s < 0 { 1 } else { s }),
             _ => return Err(wrong("gracePeriodSeconds")),
         };
-        let path = Path::new("propagationPolicy");
+        let path = FieldPath::new("propagationPolicy");
         let policy = text(&given["propagationPolicy"], "propagationPolicy")?;
         options.propagation = match policy.as_deref() {
             None => None,
-            Some("Orphan") => Some(Propagation::Orphan),
-            Some("Background") => Some(Propagation::Background),
-            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(DeletionPropagation::Orphan),
+            Some("Background") => Some(DeletionPropagation::Background),
+            Some("Foreground") => Some(DeletionPropagation::Foreground),
             Some(other) => {
                 let supported = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
-                let problem = Problem::NotSupported(json!(other), supported.to_vec());
+                let problem = FieldErrorKind::NotSupported(json!(other), supported.to_vec());
                 errors.push(FieldError::new(&path, problem, ""));
                 None
             }
         };
         if policy.is_some() && options.orphan_dependents.is_some() {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
-            errors.push(FieldError::new(&path, Problem::Invalid(json!(policy)), detail));
+            errors.push(FieldError::new(&path, FieldErrorKind::Invalid(json!(policy)), detail));
         }
         let mut dry_run = match &given["dryRun"] {
             Value::Null => Vec::new(),
@@ -382,10 +392,10 @@ impl DeleteOptions {
     }
 
     /// The propagation that the request asks for, in either of the two ways.
-    pub fn effective_propagation(&self) -> Option<Propagation> {
+    pub fn effective_propagation(&self) -> Option<DeletionPropagation> {
         self.propagation.or_else(|| {
             let orphan = self.orphan_dependents?;
-            Some(if orphan { Propagation::Orphan } else { Propagation::Background })
+            Some(if orphan { DeletionPropagation::Orphan } else { DeletionPropagation::Background })
         })
     }
 }
@@ -411,20 +421,20 @@ fn delete_query(query: &Query) -> Result<Value> {
 
 fn validate_dry_run(values: &[String], errors: &mut ErrorList) -> bool {
     if values.iter().any(|value| value != "All") {
-        let problem = Problem::NotSupported(json!(values), vec!["All".to_owned()]);
-        errors.push(FieldError::new(&Path::new("dryRun"), problem, ""));
+        let problem = FieldErrorKind::NotSupported(json!(values), vec!["All".to_owned()]);
+        errors.push(FieldError::new(&FieldPath::new("dryRun"), problem, ""));
     }
     !values.is_empty()
 }
 
 fn validate_manager(name: &str, errors: &mut ErrorList) {
-    let path = Path::new("fieldManager");
+    let path = FieldPath::new("fieldManager");
     if name.len() > 128 {
-        errors.push(FieldError::new(&path, Problem::TooLong(128), ""));
+        errors.push(FieldError::new(&path, FieldErrorKind::TooLong(128), ""));
     }
     if name.chars().any(char::is_control) {
         let detail = "should only contain printable characters";
-        errors.push(FieldError::new(&path, Problem::Invalid(json!(name)), detail));
+        errors.push(FieldError::new(&path, FieldErrorKind::Invalid(json!(name)), detail));
     }
 }
 
@@ -467,15 +477,15 @@ mod tests {
     #[test]
     fn what_a_list_may_show_follows_revision_match_and_limit() {
         for (query, expected) in [
-            ("", ReadAt::Latest),
-            ("resourceVersion=0", ReadAt::Any),
-            ("resourceVersion=0&limit=5", ReadAt::Any),
-            ("resourceVersion=7", ReadAt::NotOlderThan(Revision(7))),
-            ("resourceVersion=7&limit=5", ReadAt::Exact(Revision(7))),
-            ("resourceVersion=7&resourceVersionMatch=Exact", ReadAt::Exact(Revision(7))),
+            ("", ReadConsistency::Latest),
+            ("resourceVersion=0", ReadConsistency::Any),
+            ("resourceVersion=0&limit=5", ReadConsistency::Any),
+            ("resourceVersion=7", ReadConsistency::NotOlderThan(Revision(7))),
+            ("resourceVersion=7&limit=5", ReadConsistency::Exact(Revision(7))),
+            ("resourceVersion=7&resourceVersionMatch=Exact", ReadConsistency::Exact(Revision(7))),
             (
                 "resourceVersion=7&limit=5&resourceVersionMatch=NotOlderThan",
-                ReadAt::NotOlderThan(Revision(7)),
+                ReadConsistency::NotOlderThan(Revision(7)),
             ),
         ] {
             let options = ListOptions::parse(&Query::parse(query), false).unwrap();
@@ -513,10 +523,16 @@ mod tests {
     fn delete_options_come_from_the_body_or_else_from_the_query() {
         let query = "propagationPolicy=Orphan&dryRun=All";
         let options = DeleteOptions::parse(&Query::parse(query), None).unwrap();
-        assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Orphan), true));
+        assert_eq!(
+            (options.propagation, options.dry_run),
+            (Some(DeletionPropagation::Orphan), true)
+        );
         let body = json!({"preconditions": {"uid": "u"}, "propagationPolicy": "Foreground"});
         let options = DeleteOptions::parse(&Query::parse(query), Some(&body)).unwrap();
-        assert_eq!((options.propagation, options.dry_run), (Some(Propagation::Foreground), true));
+        assert_eq!(
+            (options.propagation, options.dry_run),
+            (Some(DeletionPropagation::Foreground), true)
+        );
         assert_eq!(options.uid.as_deref(), Some("u"));
         let both = json!({"orphanDependents": true, "propagationPolicy": "Orphan"});
         assert_eq!(DeleteOptions::parse(&Query::parse(""), Some(&both)).unwrap_err().code(), 422);

@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub address: SocketAddr,
-    pub certificates: Arc<Presented>,
+    pub certificates: Arc<PeerCertificates>,
 }
 
 /// Most certificates and most bytes of a chain that is judged: a leaf and what leads to a CA.
@@ -26,7 +26,7 @@ pub const MOST_CHAIN: usize = 16 * 1024;
     "the certificate chain has {certificates} certificates and {bytes} bytes; at most \
      {MOST_CERTIFICATES} and {MOST_CHAIN} are judged: send the leaf and its intermediates only"
 )]
-pub struct ChainTooLong {
+pub struct ChainLengthError {
     certificates: usize,
     bytes: usize,
 }
@@ -34,11 +34,11 @@ pub struct ChainTooLong {
 /// Fails for a chain that would cost too much to judge.
 pub fn check_length<'a>(
     chain: impl ExactSizeIterator<Item = &'a CertificateDer<'a>>,
-) -> Result<(), ChainTooLong> {
+) -> Result<(), ChainLengthError> {
     let certificates = chain.len();
     let bytes = chain.map(|der| der.len()).sum();
     if certificates > MOST_CERTIFICATES || bytes > MOST_CHAIN {
-        return Err(ChainTooLong { certificates, bytes });
+        return Err(ChainLengthError { certificates, bytes });
     }
     Ok(())
 }
@@ -46,17 +46,17 @@ pub fn check_length<'a>(
 /// What a client presented in the handshake, leaf first. Only its possession of the leaf's key has
 /// been checked: whether a CA vouches for the chain is asked for each request.
 #[derive(Debug, Default)]
-pub struct Presented {
+pub struct PeerCertificates {
     certificates: Vec<CertificateDer<'static>>,
     /// The subject of the leaf, read once for each connection.
-    subject: OnceLock<Result<Subject, String>>,
+    subject: OnceLock<Result<CertificateSubject, String>>,
     /// The pools' verdicts: a chain is judged once for each connection and pool.
-    verdicts: Mutex<Vec<(PoolId, Verdict)>>,
+    verdicts: Mutex<Vec<(CaPoolId, ChainVerdict)>>,
 }
 
 /// The user that a certificate names.
 #[derive(Debug)]
-pub struct Subject {
+pub struct CertificateSubject {
     /// Empty when the subject has none.
     pub common_name: String,
     pub organisations: Vec<String>,
@@ -70,7 +70,7 @@ pub struct Subject {
 
 /// What a pool of CAs says of a chain.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum ChainVerdict {
     /// The chain is good, until its first certificate ends.
     Good { until: SystemTime },
     /// The chain is bad. If it becomes valid later, it is good on the next connection.
@@ -79,13 +79,13 @@ pub enum Verdict {
 
 /// The valid CAs of a pool; a pool that was loaded anew has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolId(pub u64);
+pub struct CaPoolId(pub u64);
 
 /// Most verdicts that are kept of a chain: of the front proxy's pool, the clients', and earlier
 /// ones.
 const POOLS: usize = 4;
 
-impl Presented {
+impl PeerCertificates {
     pub fn new(certificates: Vec<CertificateDer<'static>>) -> Self {
         Self { certificates, subject: OnceLock::new(), verdicts: Mutex::default() }
     }
@@ -93,19 +93,19 @@ impl Presented {
     /// The subject of the leaf, or why it cannot be read; absent when no certificate was presented.
     pub fn subject(
         &self,
-        read: impl FnOnce(&CertificateDer<'_>) -> Result<Subject, String>,
-    ) -> Option<Result<&Subject, &str>> {
+        read: impl FnOnce(&CertificateDer<'_>) -> Result<CertificateSubject, String>,
+    ) -> Option<Result<&CertificateSubject, &str>> {
         let leaf = self.certificates.first()?;
         let subject = self.subject.get_or_init(|| read(leaf));
         Some(subject.as_ref().map_err(String::as_str))
     }
 
     /// This pool's verdict on the chain, as long as it holds.
-    pub fn verdict(&self, pool: PoolId) -> Option<Verdict> {
+    pub fn verdict(&self, pool: CaPoolId) -> Option<ChainVerdict> {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, verdict) = verdicts.iter().find(|(known, _)| *known == pool)?;
         match verdict {
-            Verdict::Good { until } if *until <= SystemTime::now() => None,
+            ChainVerdict::Good { until } if *until <= SystemTime::now() => None,
             verdict => Some(verdict.clone()),
         }
     }
@@ -113,11 +113,11 @@ impl Presented {
     /// Did any pool find the chain good?
     pub fn is_vouched_for(&self) -> bool {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Good { .. }))
+        verdicts.iter().any(|(_, verdict)| matches!(verdict, ChainVerdict::Good { .. }))
     }
 
     /// Remembers a pool's verdict on the chain.
-    pub fn judge(&self, pool: PoolId, verdict: Verdict) {
+    pub fn judge(&self, pool: CaPoolId, verdict: ChainVerdict) {
         let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         verdicts.retain(|(known, _)| *known != pool);
         if verdicts.len() == POOLS {
@@ -127,7 +127,7 @@ impl Presented {
     }
 }
 
-impl Deref for Presented {
+impl Deref for PeerCertificates {
     type Target = [CertificateDer<'static>];
 
     fn deref(&self) -> &Self::Target {
@@ -143,18 +143,18 @@ mod tests {
 
     #[test]
     fn trust_is_of_one_pool_and_ends() {
-        let presented = Presented::new(Vec::new());
+        let presented = PeerCertificates::new(Vec::new());
         let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
-        let good = |until| Verdict::Good { until };
-        presented.judge(PoolId(1), good(now + hour));
-        presented.judge(PoolId(2), good(now - hour));
-        let bad = Verdict::Bad(rustls::Error::NoCertificatesPresented);
-        presented.judge(PoolId(3), bad.clone());
-        let said = |pool| presented.verdict(PoolId(pool));
+        let good = |until| ChainVerdict::Good { until };
+        presented.judge(CaPoolId(1), good(now + hour));
+        presented.judge(CaPoolId(2), good(now - hour));
+        let bad = ChainVerdict::Bad(rustls::Error::NoCertificatesPresented);
+        presented.judge(CaPoolId(3), bad.clone());
+        let said = |pool| presented.verdict(CaPoolId(pool));
         let expected = [Some(good(now + hour)), None, Some(bad), None];
         assert_eq!([said(1), said(2), said(3), said(4)], expected);
         for pool in 4..8 {
-            presented.judge(PoolId(pool), good(now + hour));
+            presented.judge(CaPoolId(pool), good(now + hour));
         }
         assert_eq!([said(1), said(7)], [None, Some(good(now + hour))], "few are remembered");
     }

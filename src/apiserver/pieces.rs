@@ -20,12 +20,12 @@ const FRAME: usize = 32 * 1024;
 
 /// A body of pieces that are made when they are sent, off the threads that serve others.
 pub(super) fn in_pieces(pieces: impl Iterator<Item = Bytes> + Send + Unpin + 'static) -> Body {
-    Body::new(Pieces(pieces))
+    Body::new(StreamedBody(pieces))
 }
 
-struct Pieces<I>(I);
+struct StreamedBody<I>(I);
 
-impl<I: Iterator<Item = Bytes> + Unpin> HttpBody for Pieces<I> {
+impl<I: Iterator<Item = Bytes> + Unpin> HttpBody for StreamedBody<I> {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -47,18 +47,18 @@ impl<I: Iterator<Item = Bytes> + Unpin> HttpBody for Pieces<I> {
 }
 
 /// Pieces, compressed at the level that costs least.
-pub(super) struct Gzipped<I> {
+pub(super) struct GzippedPieces<I> {
     pieces: I,
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl<I> Gzipped<I> {
+impl<I> GzippedPieces<I> {
     pub(super) fn new(pieces: I) -> Self {
         Self { pieces, encoder: Some(GzEncoder::new(Vec::new(), Compression::new(1))) }
     }
 }
 
-impl<I: Iterator<Item = Bytes>> Iterator for Gzipped<I> {
+impl<I: Iterator<Item = Bytes>> Iterator for GzippedPieces<I> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {

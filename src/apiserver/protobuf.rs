@@ -17,7 +17,7 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// How the value of a field is written.
 #[derive(Clone, Copy)]
-enum Form {
+enum FieldEncoding {
     /// Always written, even when empty.
     Text,
     Texts,
@@ -34,17 +34,19 @@ enum Form {
     /// JSON, as it is, in a message of its own.
     Json,
     /// A message that is always written, even when empty.
-    Within(Fields),
-    Message(Fields),
-    Messages(Fields),
+    Within(FieldTable),
+    Message(FieldTable),
+    Messages(FieldTable),
 }
 
-use Form::{Count, Flag, Integer, Json, Made, Map, Message, Messages, Text, Texts, Time, Within};
+use FieldEncoding::{
+    Count, Flag, Integer, Json, Made, Map, Message, Messages, Text, Texts, Time, Within,
+};
 
 /// Names, numbers and forms of a message's fields.
-type Fields = &'static [(&'static str, u32, Form)];
+type FieldTable = &'static [(&'static str, u32, FieldEncoding)];
 
-const META: Fields = &[
+const META: FieldTable = &[
     ("name", 1, Text),
     ("generateName", 2, Text),
     ("namespace", 3, Text),
@@ -61,7 +63,7 @@ const META: Fields = &[
     ("finalizers", 14, Texts),
     ("managedFields", 17, Messages(MANAGED)),
 ];
-const OWNER: Fields = &[
+const OWNER: FieldTable = &[
     ("kind", 1, Text),
     ("name", 3, Text),
     ("uid", 4, Text),
@@ -69,7 +71,7 @@ const OWNER: Fields = &[
     ("controller", 6, Flag),
     ("blockOwnerDeletion", 7, Flag),
 ];
-const MANAGED: Fields = &[
+const MANAGED: FieldTable = &[
     ("manager", 1, Text),
     ("operation", 2, Text),
     ("apiVersion", 3, Text),
@@ -78,17 +80,18 @@ const MANAGED: Fields = &[
     ("fieldsV1", 7, Json),
     ("subresource", 8, Text),
 ];
-const LIST_META: Fields = &[
+const LIST_META: FieldTable = &[
     ("selfLink", 1, Text),
     ("resourceVersion", 2, Text),
     ("continue", 3, Text),
     ("remainingItemCount", 4, Integer),
 ];
-const PARTIAL: Fields = &[("metadata", 1, Within(META))];
-const LIST: Fields = &[("metadata", 1, Within(LIST_META)), ("items", 2, Messages(PARTIAL))];
+const PARTIAL: FieldTable = &[("metadata", 1, Within(META))];
+const LIST: FieldTable = &[("metadata", 1, Within(LIST_META)), ("items", 2, Messages(PARTIAL))];
 /// A list of `meta.k8s.io/v1beta1`.
-const OLDER_LIST: Fields = &[("items", 1, Messages(PARTIAL)), ("metadata", 2, Within(LIST_META))];
-const STATUS: Fields = &[
+const OLDER_LIST: FieldTable =
+    &[("items", 1, Messages(PARTIAL)), ("metadata", 2, Within(LIST_META))];
+const STATUS: FieldTable = &[
     ("metadata", 1, Within(LIST_META)),
     ("status", 2, Text),
     ("message", 3, Text),
@@ -96,7 +99,7 @@ const STATUS: Fields = &[
     ("details", 5, Message(DETAILS)),
     ("code", 6, Count),
 ];
-const DETAILS: Fields = &[
+const DETAILS: FieldTable = &[
     ("name", 1, Text),
     ("group", 2, Text),
     ("kind", 3, Text),
@@ -104,8 +107,8 @@ const DETAILS: Fields = &[
     ("retryAfterSeconds", 5, Count),
     ("uid", 6, Text),
 ];
-const CAUSE: Fields = &[("reason", 1, Text), ("message", 2, Text), ("field", 3, Text)];
-const TYPE: Fields = &[("apiVersion", 1, Text), ("kind", 2, Text)];
+const CAUSE: FieldTable = &[("reason", 1, Text), ("message", 2, Text), ("field", 3, Text)];
+const TYPE: FieldTable = &[("apiVersion", 1, Text), ("kind", 2, Text)];
 
 /// An object in its envelope; `None` for a kind that has no protobuf form here.
 pub(super) fn encode(object: &Value) -> Option<Vec<u8>> {
@@ -171,7 +174,7 @@ pub(super) fn frame(type_: &str, object: &Value) -> Option<Bytes> {
     Some([&length.to_be_bytes()[..], &event].concat().into())
 }
 
-fn message(fields: Fields, object: &Value) -> Vec<u8> {
+fn message(fields: FieldTable, object: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, number, form) in fields {
         field(&mut out, *number, *form, &object[name]);
@@ -179,7 +182,7 @@ fn message(fields: Fields, object: &Value) -> Vec<u8> {
     out
 }
 
-fn field(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
+fn field(out: &mut Vec<u8>, number: u32, form: FieldEncoding, value: &Value) {
     let list = value.as_array().map_or(&[][..], Vec::as_slice);
     match form {
         Text => bytes(out, number, value.as_str().unwrap_or_default().as_bytes()),

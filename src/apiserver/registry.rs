@@ -2,7 +2,7 @@
 //!
 //! Owns the rules that Kubernetes has for every kind: identity, generation, optimistic
 //! concurrency, finalizers, preconditions, dry run, paging. Knows no HTTP. What differs between
-//! kinds lies behind [`Kind`]. No object is overwritten unseen: every write is a
+//! kinds lies behind [`ServedKind`]. No object is overwritten unseen: every write is a
 //! compare-and-swap on the revision that was read.
 
 mod admitted;
@@ -25,30 +25,30 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-pub use apply::Apply;
-pub use delete::Deleted;
-pub use list::Page;
-pub use migrate::Migrated;
-pub use patch::Patch;
-pub use update::Change;
-pub use watch::{Events, Initial, Observed};
+pub use apply::ApplyPatch;
+pub use delete::DeletionOutcome;
+pub use list::ListPage;
+pub use migrate::MigrationReport;
+pub use patch::ObjectPatch;
+pub use update::ObjectChange;
+pub use watch::{ClientWatch, InitialState, WatchEvent};
 
 use super::{
-    account::Share,
-    admission::{Admit, Remarks},
+    account::MemoryShare,
+    admission::{AdmissionPlugin, AdmissionRemarks},
     authn::User,
-    cache::{self, Cache, Cached, Form},
+    cache::{self, Cache, CachedObject, ObjectForm},
     capacity::Capacity,
     load,
     options::{FieldValidation, WriteOptions},
-    status::{ApiError, Resource, Result},
-    storage::{self, Entry, Key, Prefix, Revision, Storage},
+    status::{ApiError, GroupResource, Result},
+    storage::{self, Key, KeyPrefix, Revision, Storage, StoreEntry},
 };
 use crate::{
     api::{
-        decode::Document,
-        kind::{DecodeError, Decoded, Kind, Validation, Version},
-        ownership::{Entries, join, split},
+        decode::ParsedBody,
+        kind::{DecodeError, DecodedObject, ServedKind, ServedVersion, ValidationResult},
+        ownership::{RawManagedFields, join, split},
     },
     error,
 };
@@ -58,16 +58,16 @@ pub const NO_NAMESPACE: &str = "-";
 
 /// Serves one kind out of a store.
 pub struct Registry {
-    kind: &'static dyn Kind,
+    kind: &'static dyn ServedKind,
     store: Arc<dyn Storage>,
     cache: Arc<Cache>,
-    admission: Arc<dyn Admit>,
+    admission: Arc<dyn AdmissionPlugin>,
     capacity: Arc<Capacity>,
 }
 
 /// For which user, in which version and in which namespace a request is carried out.
-pub struct Call<'a> {
-    pub version: Version,
+pub struct RegistryCall<'a> {
+    pub version: ServedVersion,
     /// Empty for all namespaces, which only reads may mean.
     pub namespace: &'a str,
     pub user: &'a User,
@@ -78,33 +78,33 @@ pub struct Call<'a> {
     /// Warnings for the client, besides the answer.
     pub warnings: Vec<String>,
     /// Warnings and annotations of admission, also when the request is refused.
-    pub remarks: &'a Remarks,
+    pub remarks: &'a AdmissionRemarks,
 }
 
 /// An object as it is stored now.
 #[derive(Debug)]
-pub struct Object {
+pub struct RegistryObject {
     pub key: Key,
     /// Hub form, with `metadata.resourceVersion` and without its owners.
     pub hub: Value,
     /// The field managers, and the fields that each owns.
-    pub owners: Option<Entries>,
+    pub owners: Option<RawManagedFields>,
     pub revision: Revision,
     /// About how many bytes the store holds of it.
     pub size: usize,
     /// The account's memory for the object, when it is large.
-    pub share: Share,
+    pub share: MemoryShare,
     /// The object as caches keep it, if it came from the cache or was written.
-    pub shown: Option<Arc<Cached>>,
+    pub shown: Option<Arc<CachedObject>>,
 }
 
 impl Registry {
     /// A registry whose cache is empty until [`Registry::cache`] is run. All registries that draw
     /// on this capacity are bounded together.
     pub fn new(
-        kind: &'static dyn Kind,
+        kind: &'static dyn ServedKind,
         store: Arc<dyn Storage>,
-        admission: Arc<dyn Admit>,
+        admission: Arc<dyn AdmissionPlugin>,
         capacity: &Arc<Capacity>,
     ) -> Self {
         let range = whole(kind);
@@ -122,12 +122,12 @@ impl Registry {
         &self.cache
     }
 
-    pub fn kind(&self) -> &'static dyn Kind {
+    pub fn kind(&self) -> &'static dyn ServedKind {
         self.kind
     }
 
-    fn resource(&self) -> Resource<'static> {
-        Resource { group: self.kind.group(), resource: self.kind.plural() }
+    fn resource(&self) -> GroupResource<'static> {
+        GroupResource { group: self.kind.group(), resource: self.kind.plural() }
     }
 
     /// Key of an object. A name that fits no key is not found.
@@ -138,23 +138,23 @@ impl Registry {
     }
 
     /// Keys of a namespace, or of all of them when it is empty.
-    fn prefix(&self, namespace: &str) -> Result<Prefix> {
+    fn prefix(&self, namespace: &str) -> Result<KeyPrefix> {
         if namespace.is_empty() || !self.kind.is_namespaced() {
             return Ok(whole(self.kind));
         }
-        let prefix = Prefix::namespace(self.kind.stored_group(), self.kind.plural(), namespace);
+        let prefix = KeyPrefix::namespace(self.kind.stored_group(), self.kind.plural(), namespace);
         prefix.map_err(|error| ApiError::bad_request(error.to_string()))
     }
 
     /// Decodes a body, and refuses or warns about fields that it should not have.
     fn decode(
         &self,
-        call: &mut Call<'_>,
-        mut body: Document,
+        call: &mut RegistryCall<'_>,
+        mut body: ParsedBody,
         name: &str,
         stored: Option<&Value>,
         options: WriteOptions,
-    ) -> Result<Understood> {
+    ) -> Result<DecodedBody> {
         self.check_head(call.version, &body.value)?;
         let weight = body.weight;
         let owners = body.owners.take();
@@ -164,7 +164,7 @@ impl Registry {
             return Err(self.not_handled(call.version, self.kind.kind(), &why));
         }
         let decode = || self.kind.decode(call.version, body, stored);
-        let Decoded { hub, strict, warnings } =
+        let DecodedObject { hub, strict, warnings } =
             load::work(weight, decode).map_err(|e| not_understood(self.kind, name, e))?;
         call.warnings.extend(warnings);
         let strict = match options.field_validation {
@@ -175,10 +175,10 @@ impl Registry {
             }
             FieldValidation::Strict => strict,
         };
-        Ok(Understood { hub, strict, owners })
+        Ok(DecodedBody { hub, strict, owners })
     }
 
-    fn not_handled(&self, version: Version, given: &str, why: &str) -> ApiError {
+    fn not_handled(&self, version: ServedVersion, given: &str, why: &str) -> ApiError {
         ApiError::bad_request(format!(
             "{given} in version {:?} cannot be handled as a {}: {why}",
             version.as_str(),
@@ -187,7 +187,7 @@ impl Registry {
     }
 
     /// Checks a body's `apiVersion` and `kind`; absent ones agree with the request.
-    fn check_head(&self, version: Version, body: &Value) -> Result<()> {
+    fn check_head(&self, version: ServedVersion, body: &Value) -> Result<()> {
         let kind = self.kind.kind();
         let api_version = self.kind.api_version(version);
         let refuse = |given: &str, why: &str| self.not_handled(version, given, why);
@@ -216,8 +216,13 @@ impl Registry {
     }
 
     /// Refuses with every error, or passes the warnings on.
-    fn accept(&self, call: &mut Call<'_>, name: &str, validation: Validation) -> Result<()> {
-        let Validation { errors, warnings } = validation;
+    fn accept(
+        &self,
+        call: &mut RegistryCall<'_>,
+        name: &str,
+        validation: ValidationResult,
+    ) -> Result<()> {
+        let ValidationResult { errors, warnings } = validation;
         if !errors.is_empty() {
             return Err(ApiError::invalid(self.kind.group(), self.kind.kind(), name, &errors));
         }
@@ -226,10 +231,10 @@ impl Registry {
     }
 
     /// An object as it is to be written.
-    fn ready(&self, hub: &Value, owners: Option<&Entries>) -> Result<Ready> {
+    fn ready(&self, hub: &Value, owners: Option<&RawManagedFields>) -> Result<StorableObject> {
         let form = form(self.kind, hub, owners).map_err(ApiError::internal)?;
         let stored = form.stored().unwrap_or_else(|| Self::to_bytes(hub, owners));
-        Ok(Ready { form, stored })
+        Ok(StorableObject { form, stored })
     }
 
     /// The hub without its revision, as a store keeps it.
@@ -239,7 +244,7 @@ impl Registry {
         stored
     }
 
-    fn to_bytes(stored: &Value, owners: Option<&Entries>) -> Bytes {
+    fn to_bytes(stored: &Value, owners: Option<&RawManagedFields>) -> Bytes {
         let mut json = Vec::with_capacity(1024);
         join(&mut json, stored, owners);
         json.into()
@@ -247,11 +252,11 @@ impl Registry {
 
     /// The entry that the store holds under a key, and memory for what is made of it. A large entry
     /// is dropped, and read again once there is room.
-    async fn fetch(&self, key: &Key, name: &str) -> Result<Option<(Entry, Share)>> {
+    async fn fetch(&self, key: &Key, name: &str) -> Result<Option<(StoreEntry, MemoryShare)>> {
         let get = async || self.store.get(key).await.map_err(|e| self.store_error(name, &e));
         let Some(entry) = get().await? else { return Ok(None) };
         if entry.value.len() <= load::SMALL {
-            return Ok(Some((entry, Share::NONE)));
+            return Ok(Some((entry, MemoryShare::NONE)));
         }
         let share = load::object(entry.value).await?;
         Ok(get().await?.map(|entry| (entry, share)))
@@ -259,13 +264,21 @@ impl Registry {
 
     /// The object as the cache knows it, which may be older than what the store holds: good for a
     /// write that the store compares, and for nothing else.
-    fn known(&self, key: &Key) -> Option<Object> {
+    fn known(&self, key: &Key) -> Option<RegistryObject> {
         let cached = self.cache.known(key)?;
         let small = cached.whole && cached.json().len() <= load::SMALL;
         small.then(|| {
             let ((hub, owners), size) = (cached.apart(), cached.stored_len());
             let (key, revision) = (key.clone(), cached.revision);
-            Object { key, hub, owners, revision, size, share: Share::NONE, shown: Some(cached) }
+            RegistryObject {
+                key,
+                hub,
+                owners,
+                revision,
+                size,
+                share: MemoryShare::NONE,
+                shown: Some(cached),
+            }
         })
     }
 
@@ -275,21 +288,21 @@ impl Registry {
     }
 
     /// Reads stored bytes into hub form.
-    fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<Object> {
+    fn read_stored(&self, key: &Key, value: &[u8], revision: Revision) -> Result<RegistryObject> {
         let unreadable = |why: String| {
             let (key, reason) = (key.clone(), why);
             ApiError::internal(cache::Error::Undecodable { key, reason })
         };
         let (stored, owners) = split(value).map_err(|error| unreadable(error.to_string()))?;
         let hub = self.kind.decode_stored(stored).map_err(|error| unreadable(error.to_string()))?;
-        let object = Object::new(key.clone(), (hub, owners), revision);
-        Ok(Object { size: value.len(), ..object })
+        let object = RegistryObject::new(key.clone(), (hub, owners), revision);
+        Ok(RegistryObject { size: value.len(), ..object })
     }
 
-    fn object(&self, entry: &Entry, share: Share) -> Result<Object> {
+    fn object(&self, entry: &StoreEntry, share: MemoryShare) -> Result<RegistryObject> {
         let read = || self.read_stored(&entry.key, &entry.value, entry.revision);
         let object = load::work(entry.value.len(), read)?;
-        Ok(Object { share, ..object })
+        Ok(RegistryObject { share, ..object })
     }
 
     /// The store's error after a write, for the client. Where it is unknown whether the write
@@ -345,37 +358,41 @@ impl Registry {
 }
 
 /// An object on its way to the store.
-struct Ready {
+struct StorableObject {
     /// The object as caches keep it.
-    form: Form,
+    form: ObjectForm,
     stored: Bytes,
 }
 
 /// An object as caches keep it.
-fn form(kind: &dyn Kind, hub: &Value, owners: Option<&Entries>) -> Result<Form, String> {
+fn form(
+    kind: &dyn ServedKind,
+    hub: &Value,
+    owners: Option<&RawManagedFields>,
+) -> Result<ObjectForm, String> {
     let fields = selectable(kind, hub);
     // Fields that a later release wrote are kept in the store, and not shown.
     if kind.shows_all(hub) {
-        Form::new(hub, owners, fields, true)
+        ObjectForm::new(hub, owners, fields, true)
     } else {
-        Form::new(&kind.encode(kind.versions()[0], hub), owners, fields, false)
+        ObjectForm::new(&kind.encode(kind.versions()[0], hub), owners, fields, false)
     }
 }
 
 /// Values of the kind's selectable fields, in their order.
-fn selectable(kind: &dyn Kind, hub: &Value) -> Vec<String> {
+fn selectable(kind: &dyn ServedKind, hub: &Value) -> Vec<String> {
     kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect()
 }
 
 /// A body that was decoded.
-struct Understood {
+struct DecodedBody {
     hub: Value,
     strict: Vec<String>,
     /// The `managedFields` that the body brought.
-    owners: Option<Entries>,
+    owners: Option<RawManagedFields>,
 }
 
-fn not_understood(kind: &dyn Kind, name: &str, error: DecodeError) -> ApiError {
+fn not_understood(kind: &dyn ServedKind, name: &str, error: DecodeError) -> ApiError {
     match error {
         DecodeError::Malformed(text) => ApiError::bad_request(text),
         DecodeError::Invalid(errors) => ApiError::invalid(kind.group(), kind.kind(), name, &errors),
@@ -383,15 +400,19 @@ fn not_understood(kind: &dyn Kind, name: &str, error: DecodeError) -> ApiError {
 }
 
 /// Keys of all objects of a kind.
-fn whole(kind: &dyn Kind) -> Prefix {
-    Prefix::resource(kind.stored_group(), kind.plural())
+fn whole(kind: &dyn ServedKind) -> KeyPrefix {
+    KeyPrefix::resource(kind.stored_group(), kind.plural())
         .expect("groups and plurals of kinds are valid parts of a key")
 }
 
-impl Object {
-    fn new(key: Key, (mut hub, owners): (Value, Option<Entries>), revision: Revision) -> Self {
+impl RegistryObject {
+    fn new(
+        key: Key,
+        (mut hub, owners): (Value, Option<RawManagedFields>),
+        revision: Revision,
+    ) -> Self {
         hub["metadata"]["resourceVersion"] = json!(revision.to_string());
-        Self { key, hub, owners, revision, size: 0, share: Share::NONE, shown: None }
+        Self { key, hub, owners, revision, size: 0, share: MemoryShare::NONE, shown: None }
     }
 
     /// The object and its owners in one tree, to be shown.

@@ -5,7 +5,7 @@
 use http::{HeaderMap, Method, Request, Uri};
 
 use super::{
-    operation::{Action, Operation, Verb},
+    operation::{ResourceAction, ResourceOperation, Verb},
     selector,
     url::{Query, percent_decode},
 };
@@ -20,7 +20,7 @@ pub struct RequestInfo {
     pub query: Query,
     /// `/apis/<group>/<version>/<resource>…`, or `/api/<version>/<resource>…` of the core group;
     /// absent for every other path.
-    pub operation: Option<Operation>,
+    pub operation: Option<ResourceOperation>,
 }
 
 /// Subresources of a namespace itself.
@@ -48,7 +48,7 @@ impl RequestInfo {
     /// Long-running requests have no deadline, and a seat in flight only until they begin.
     pub fn is_long_running(&self) -> bool {
         self.operation.as_ref().is_some_and(|operation| {
-            matches!(operation.action, Action::Watch(_)) || operation.is_log()
+            matches!(operation.action, ResourceAction::Watch(_)) || operation.is_log()
         })
     }
 
@@ -62,7 +62,12 @@ impl RequestInfo {
     }
 }
 
-fn operation(method: &Method, path: &str, headers: &HeaderMap, query: &Query) -> Option<Operation> {
+fn operation(
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    query: &Query,
+) -> Option<ResourceOperation> {
     let segments: Vec<String> = path.trim_matches('/').split('/').map(percent_decode).collect();
     let core = String::new();
     let (group, version, mut rest) = match segments.as_slice() {
@@ -83,12 +88,12 @@ fn operation(method: &Method, path: &str, headers: &HeaderMap, query: &Query) ->
     }
     let part = |at: usize| rest.get(at).cloned().unwrap_or_default();
     let mut name = part(1);
-    let action = Action::read(method, headers, query, !name.is_empty(), under_watch);
+    let action = ResourceAction::read(method, headers, query, !name.is_empty(), under_watch);
     // A selector for one name is that name, so that authorization sees it.
     if name.is_empty() && matches!(action.verb(), Some(Verb::List | Verb::Watch)) {
         name = selector::exact_name(query.text("fieldSelector")).unwrap_or_default();
     }
-    Some(Operation {
+    Some(ResourceOperation {
         action,
         group: group.clone(),
         version: version.clone(),
@@ -109,8 +114,8 @@ mod tests {
     }
 
     /// `verb namespace resource name subresource`, `-` for empty.
-    fn summary(asked: &Operation) -> String {
-        let Operation { namespace, resource, name, subresource, .. } = asked;
+    fn summary(asked: &ResourceOperation) -> String {
+        let ResourceOperation { namespace, resource, name, subresource, .. } = asked;
         let fields = [asked.word(), namespace, resource, name, subresource];
         fields.map(|field| if field.is_empty() { "-" } else { field }).join(" ")
     }
@@ -210,16 +215,16 @@ mod tests {
             for path in ["r", "namespaces/a/r", "namespaces/a/r/n", "namespaces/a/r/n/status"] {
                 let under = format!("/apis/g/v/watch/{path}");
                 let mutating = parse(method, &under).is_mutating();
-                let refused = matches!(action(method, under), Action::Refused(_));
+                let refused = matches!(action(method, under), ResourceAction::Refused(_));
                 assert_eq!(refused, method != "GET", "{method} {path}");
                 assert!(mutating || matches!(method, "GET" | "HEAD"), "{method} {path}");
                 let plain = action(method, format!("/apis/g/v/{path}"));
-                assert!(!matches!(plain, Action::Refused(_)), "{method} {path}");
+                assert!(!matches!(plain, ResourceAction::Refused(_)), "{method} {path}");
             }
         }
         assert!(!parse("DELETE", "/apis/g/v/watch/r").is_long_running());
         let watch = action("DELETE", "/apis/g/v/watch".into());
-        assert!(matches!(watch, Action::DeleteCollection(_)), "a resource of that name");
+        assert!(matches!(watch, ResourceAction::DeleteCollection(_)), "a resource of that name");
     }
 
     #[test]

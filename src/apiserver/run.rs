@@ -13,36 +13,36 @@ use tracing::{error, info, warn};
 use super::{
     account,
     admission::{
-        Admit, Counted, Plugins,
-        namespace::{NamespaceLifecycle, Namespaces},
-        pilot_lease::PilotLease,
-        pilot_status::PilotStatus,
-        webhook::{AdmissionMetrics, Sorts, Webhooks},
+        AdmissionChain, AdmissionPlugin, TimedPlugin,
+        namespace::{NamespaceLifecycle, NamespaceLister},
+        pilot_lease::PilotLeaseRestriction,
+        pilot_status::PilotStatusRestriction,
+        webhook::{AdmissionMetrics, EnabledWebhookTypes, WebhookDispatcher},
     },
-    audit::{self, Trail},
-    authn::{self, Authenticator, TokenReviews},
-    authz::{AccessReviews, Authorizer},
-    capacity::{Bounds, survey},
+    audit::{self, AuditTrail},
+    authn::{self, Authenticator, CachingTokenReviewer},
+    authz::{Authorizer, CachingAccessReviewer},
+    capacity::{CapacityBounds, survey},
     certs::{
-        Serving,
-        files::{Contents, Files, FilesError},
-        own::{Own, OwnError},
+        ServingCertificate,
+        files::{CertificateContents, CertificateFiles, CertificateFilesError},
+        own::{CertificateRotator, CertificateRotatorError},
     },
-    filters::{Chain, Deadlines, Goaway, Installed, Limits},
+    filters::{FilterChain, GoawayChance, InflightLimits, InstalledServices, RequestTimeouts},
     handlers::{self, AppState},
-    identity::{self, Guard},
+    identity::{self, StoreGuard},
     kubernetes,
     metrics::Metrics,
     serve,
     storage::{
         Storage, embedded, etcd, kubernetes as objects,
-        timed::{StoreMetrics, Timed},
+        timed::{StoreMetrics, TimedStore},
     },
 };
 use crate::{
     api::scheme::Scheme,
     error::chain,
-    runtime::{Runtime, Shutdown, process::Process, signals},
+    runtime::{Runtime, Shutdown, process::ProcessMetrics, signals},
 };
 
 /// Connections get this long to finish after the last accept. Watches end at once, and so do most
@@ -64,15 +64,15 @@ pub struct Config {
     pub namespace: String,
     /// In-cluster credentials when absent.
     pub kubeconfig: Option<PathBuf>,
-    pub store: Store,
+    pub store: StoreConfig,
     /// Our own CA when absent.
-    pub certificate: Option<Files>,
-    pub spoken: serve::Spoken,
+    pub certificate: Option<CertificateFiles>,
+    pub spoken: serve::SecureServingOptions,
     pub audit: audit::Config,
-    pub admission: AdmissionPlugins,
-    pub limits: Limits,
-    pub deadlines: Deadlines,
-    pub goaway: Goaway,
+    pub admission: EnabledAdmissionPlugins,
+    pub limits: InflightLimits,
+    pub deadlines: RequestTimeouts,
+    pub goaway: GoawayChance,
     /// How long a watch without `timeoutSeconds` lasts at least; must not be zero.
     pub least_watch: Duration,
     /// How long to serve on after shutdown was asked for.
@@ -81,16 +81,16 @@ pub struct Config {
 
 /// Which of the plugins that Kubernetes knows by name are asked.
 #[derive(Clone, Copy, Debug)]
-pub struct AdmissionPlugins {
+pub struct EnabledAdmissionPlugins {
     /// NamespaceLifecycle.
     pub namespaces: bool,
     /// MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
-    pub webhooks: Sorts,
+    pub webhooks: EnabledWebhookTypes,
 }
 
 /// Where objects are kept.
 #[derive(Clone, Debug)]
-pub enum Store {
+pub enum StoreConfig {
     /// In a folder; one replica.
     Embedded(PathBuf),
     /// In etcd; any number of replicas.
@@ -103,25 +103,25 @@ pub enum Store {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to find out how to reach kube-apiserver")]
-    Kubernetes(#[source] kubernetes::Unusable),
+    Kubernetes(#[source] kubernetes::KubeClientError),
     #[error(transparent)]
-    Audit(#[from] audit::OpenError),
+    Audit(#[from] audit::AuditOpenError),
     #[error("the serving certificate cannot be used")]
-    Files(#[from] FilesError),
+    Files(#[from] CertificateFilesError),
     #[error("failed to listen on {address}")]
     Bind { address: SocketAddr, source: std::io::Error },
     #[error("failed to handle signals")]
     Signals(#[source] std::io::Error),
     #[error("the serving certificate cannot be used")]
-    Certificates(#[from] OwnError),
+    Certificates(#[from] CertificateRotatorError),
     #[error("it is not known whom this cluster trusts")]
-    Trust(#[from] authn::LoadError),
+    Trust(#[from] authn::TrustLoadError),
     #[error("failed to open the embedded store")]
-    Embedded(#[from] embedded::OpenError),
+    Embedded(#[from] embedded::StoreOpenError),
     #[error("the connection to etcd cannot be set up")]
-    Etcd(#[from] etcd::ConnectError),
+    Etcd(#[from] etcd::EtcdConnectError),
     #[error("the connection to the store cannot be set up")]
-    KubernetesStore(#[from] objects::ConnectError),
+    KubernetesStore(#[from] objects::KubernetesConnectError),
     #[error("only a new process can serve the store: {0}")]
     Store(String),
 }
@@ -141,15 +141,15 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let metrics = Arc::new(Metrics::new());
     metrics.know(scheme);
     metrics.register(rt.metrics());
-    let process = Box::new(Process::new());
+    let process = Box::new(ProcessMetrics::new());
     rt.metrics().register(process).expect("every metric has a name of its own");
-    let account = Box::new(account::Figures::default());
+    let account = Box::new(account::MemoryAccountMetrics::default());
     rt.metrics().register(account).expect("every metric has a name of its own");
     let starting = rt.readiness().add("start");
     let client = kubernetes::client(config.kubeconfig.as_deref()).await;
     let client = client.map_err(Error::Kubernetes)?;
-    let audit = Trail::open(&config.audit, &metrics, &rt).await?;
-    let serving = Arc::new(Serving::new(Arc::clone(&metrics)));
+    let audit = AuditTrail::open(&config.audit, &metrics, &rt).await?;
+    let serving = Arc::new(ServingCertificate::new(Arc::clone(&metrics)));
     let files = match &config.certificate {
         Some(files) => Some((files.clone(), files.load(&serving).await?)),
         None => None,
@@ -162,7 +162,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let (drain, closing) = (Shutdown::new(), Shutdown::new());
     let signals = signals::shutdown_on_signal(&drain).map_err(Error::Signals)?;
     rt.tasks().spawn("signals", signals);
-    let chain = Chain::new(
+    let chain = FilterChain::new(
         config.limits,
         config.deadlines,
         audit,
@@ -220,7 +220,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
 fn listen(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
-    chain: &Arc<Chain>,
+    chain: &Arc<FilterChain>,
     metrics: &Arc<Metrics>,
     rt: &Runtime,
     closing: &Shutdown,
@@ -238,8 +238,8 @@ fn listen(
 /// Keeps the certificate fresh until shutdown.
 async fn follow_certificates(
     config: &Config,
-    files: Option<(Files, Contents)>,
-    serving: Arc<Serving>,
+    files: Option<(CertificateFiles, CertificateContents)>,
+    serving: Arc<ServingCertificate>,
     client: &kube::Client,
     rt: &Runtime,
 ) -> Result<(), Error> {
@@ -247,7 +247,7 @@ async fn follow_certificates(
         files.follow(serving, contents, rt.shutdown()).await;
         return Ok(());
     }
-    let own = Own::new(client.clone(), &config.namespace, serving);
+    let own = CertificateRotator::new(client.clone(), &config.namespace, serving);
     Ok(own.run(rt.readiness(), rt.shutdown()).await?)
 }
 
@@ -259,18 +259,18 @@ async fn install(
     metrics: &Arc<Metrics>,
     rt: &Runtime,
     closing: &Shutdown,
-    chain: &Chain,
-) -> Result<(Installed, Guard, Arc<dyn Storage>), Error> {
+    chain: &FilterChain,
+) -> Result<(InstalledServices, StoreGuard, Arc<dyn Storage>), Error> {
     let (trust, (store, compacted)) = tokio::try_join!(
         async { Ok::<_, Error>(authn::load(client, rt).await?) },
         open(&config.store, rt),
     )?;
     let timing = match &config.store {
-        Store::Embedded(_) | Store::Kubernetes(_) => StoreMetrics::new(),
-        Store::Etcd(_) => StoreMetrics::new().of_etcd(),
+        StoreConfig::Embedded(_) | StoreConfig::Kubernetes(_) => StoreMetrics::new(),
+        StoreConfig::Etcd(_) => StoreMetrics::new().of_etcd(),
     };
     timing.register(rt.metrics());
-    let store: Arc<dyn Storage> = Arc::new(Timed::new(store, timing));
+    let store: Arc<dyn Storage> = Arc::new(TimedStore::new(store, timing));
     let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     if let Some(compacted) = compacted {
         let (guard, shutdown) = (guard.clone(), rt.shutdown().clone());
@@ -282,12 +282,12 @@ async fn install(
     guard.until_decided().await;
     until_it_fits(&*store, chain, rt).await;
     let admission = admission(config, scheme, client, rt);
-    let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(metrics)));
-    let reviews = Arc::new(AccessReviews::new(client.clone(), Arc::clone(metrics)));
-    let stored = (&store, Bounds::own());
+    let tokens = Arc::new(CachingTokenReviewer::new(client.clone(), Arc::clone(metrics)));
+    let reviews = Arc::new(CachingAccessReviewer::new(client.clone(), Arc::clone(metrics)));
+    let stored = (&store, CapacityBounds::own());
     let state = AppState::start(scheme, stored, &admission, guard.clone(), metrics, rt, closing)
         .watching_at_least(config.least_watch);
-    let installed = Installed {
+    let installed = InstalledServices {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
         authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(metrics))),
         router: handlers::router(state),
@@ -297,12 +297,12 @@ async fn install(
 
 /// Waits until the stored objects fit into the memory of this process. Until then none of them is
 /// loaded, and every request is told how much memory is needed.
-async fn until_it_fits(store: &dyn Storage, chain: &Chain, rt: &Runtime) {
+async fn until_it_fits(store: &dyn Storage, chain: &FilterChain, rt: &Runtime) {
     let _waiting = rt.readiness().add("memory");
     let mut told = None;
     loop {
         let pause = match survey(store).await {
-            Ok(survey) => match survey.too_much(Bounds::own()) {
+            Ok(survey) => match survey.too_much(CapacityBounds::own()) {
                 None => break,
                 Some(why) => {
                     if told.as_ref() != Some(&why) {
@@ -329,41 +329,43 @@ fn admission(
     scheme: &'static Scheme,
     client: &kube::Client,
     rt: &Runtime,
-) -> Arc<dyn Admit> {
-    let AdmissionPlugins { namespaces: lifecycle, webhooks: sorts } = config.admission;
+) -> Arc<dyn AdmissionPlugin> {
+    let EnabledAdmissionPlugins { namespaces: lifecycle, webhooks: sorts } = config.admission;
     let metrics = AdmissionMetrics::new();
     metrics.register(rt.metrics());
-    let namespaces = Arc::new(Namespaces::start(client, rt));
-    let mut plugins: Vec<Arc<dyn Admit>> = Vec::new();
+    let namespaces = Arc::new(NamespaceLister::start(client, rt));
+    let mut plugins: Vec<Arc<dyn AdmissionPlugin>> = Vec::new();
     if lifecycle {
         let timing = metrics.plugin("NamespaceLifecycle", "admit");
-        plugins
-            .push(Arc::new(Counted::new(NamespaceLifecycle::new(Arc::clone(&namespaces)), timing)));
+        plugins.push(Arc::new(TimedPlugin::new(
+            NamespaceLifecycle::new(Arc::clone(&namespaces)),
+            timing,
+        )));
     }
-    plugins.push(Arc::new(PilotStatus::new(&config.namespace)));
-    plugins.push(Arc::new(PilotLease::new(scheme, &config.namespace)));
-    let webhooks = Webhooks::start(client, sorts, namespaces, metrics, rt);
-    Arc::new(Plugins::new(plugins).with_webhooks(webhooks))
+    plugins.push(Arc::new(PilotStatusRestriction::new(&config.namespace)));
+    plugins.push(Arc::new(PilotLeaseRestriction::new(scheme, &config.namespace)));
+    let webhooks = WebhookDispatcher::start(client, sorts, namespaces, metrics, rt);
+    Arc::new(AdmissionChain::new(plugins).with_webhooks(webhooks))
 }
 
 /// Opens the store, and names the etcd that is to be compacted. An etcd, or a kube-apiserver, that
 /// does not answer is waited for; meanwhile the server is not ready and says why.
 async fn open(
-    store: &Store,
+    store: &StoreConfig,
     rt: &Runtime,
-) -> Result<(Arc<dyn Storage>, Option<etcd::Etcd>), Error> {
+) -> Result<(Arc<dyn Storage>, Option<etcd::EtcdStore>), Error> {
     let config = match store {
-        Store::Embedded(path) => {
-            let history = embedded::History::default();
-            let store = embedded::Embedded::open(path, history).await?;
+        StoreConfig::Embedded(path) => {
+            let history = embedded::HistoryLimits::default();
+            let store = embedded::EmbeddedStore::open(path, history).await?;
             return Ok((Arc::new(store), None));
         }
-        Store::Kubernetes(config) => {
+        StoreConfig::Kubernetes(config) => {
             return Ok((Arc::new(open_kubernetes(config, rt).await?), None));
         }
-        Store::Etcd(config) => config,
+        StoreConfig::Etcd(config) => config,
     };
-    let store = etcd::Etcd::connect(config).await?;
+    let store = etcd::EtcdStore::connect(config).await?;
     let _waiting = rt.readiness().add("etcd");
     while let Err(error) = store.establish().await {
         warn!(error = %chain(&error), "Failed to reach etcd; trying again");
@@ -375,8 +377,8 @@ async fn open(
 async fn open_kubernetes(
     config: &objects::Config,
     rt: &Runtime,
-) -> Result<objects::Kubernetes, Error> {
-    let store = objects::Kubernetes::connect(config).await?;
+) -> Result<objects::KubernetesStore, Error> {
+    let store = objects::KubernetesStore::connect(config).await?;
     let _waiting = rt.readiness().add("kubernetes-store");
     while let Err(error) = store.establish().await {
         warn!(error = %chain(&error), "Failed to open the store in Kubernetes; trying again");

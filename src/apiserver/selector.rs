@@ -8,10 +8,10 @@ mod label;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldSelectorRequirement;
 use serde_json::Value;
 
-pub use label::{LabelSelector, Labels};
+pub use label::{LabelSelector, ObjectLabels};
 
 use super::status::{ApiError, Result};
-use crate::api::kind::Kind;
+use crate::api::kind::ServedKind;
 
 /// Most bytes of a selector of a request.
 const LONGEST: usize = 8 * 1024;
@@ -36,7 +36,7 @@ pub struct Selector {
 
 impl Selector {
     /// Parses both; either text may be empty.
-    pub fn parse(kind: &dyn Kind, labels: &str, fields: &str) -> Result<Self> {
+    pub fn parse(kind: &dyn ServedKind, labels: &str, fields: &str) -> Result<Self> {
         Ok(Self {
             labels: LabelSelector::parse(labels).map_err(ApiError::bad_request)?,
             fields: FieldSelector::parse(kind, fields).map_err(ApiError::bad_request)?,
@@ -61,37 +61,37 @@ impl Selector {
         terms.saturating_mul(objects).saturating_mul(BYTES)
     }
 
-    pub fn matches(&self, facets: &Facets) -> bool {
+    pub fn matches(&self, facets: &ObjectFacets) -> bool {
         self.fields.matches(facets) && self.labels.matches(&facets.labels)
     }
 }
 
 /// What selectors look at of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facets {
+pub struct ObjectFacets {
     pub name: Box<str>,
     pub namespace: Box<str>,
-    pub labels: Labels,
+    pub labels: ObjectLabels,
     /// Values of the kind's selectable fields, in their order.
     fields: Box<[Box<str>]>,
 }
 
-impl Facets {
+impl ObjectFacets {
     pub fn of(metadata: &Value, fields: Vec<String>) -> Self {
         let text = |name: &str| metadata[name].as_str().unwrap_or_default().into();
         Self {
             name: text("name"),
             namespace: text("namespace"),
-            labels: Labels::of(&metadata["labels"]),
+            labels: ObjectLabels::of(&metadata["labels"]),
             fields: fields.into_iter().map(String::into_boxed_str).collect(),
         }
     }
 
-    fn field(&self, field: Field) -> &str {
+    fn field(&self, field: SelectableField) -> &str {
         match field {
-            Field::Name => &self.name,
-            Field::Namespace => &self.namespace,
-            Field::Own(at) => self.fields.get(at).map_or("", AsRef::as_ref),
+            SelectableField::Name => &self.name,
+            SelectableField::Namespace => &self.namespace,
+            SelectableField::Own(at) => self.fields.get(at).map_or("", AsRef::as_ref),
         }
     }
 }
@@ -102,13 +102,13 @@ pub struct FieldSelector(Vec<FieldTerm>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldTerm {
-    field: Field,
+    field: SelectableField,
     equal: bool,
     value: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum SelectableField {
     Name,
     Namespace,
     /// The kind's selectable field of this place.
@@ -151,8 +151,8 @@ fn terms(text: &str) -> Option<Vec<(&str, bool, String)>> {
 
 const METADATA_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 
-impl Field {
-    fn parse(kind: &dyn Kind, path: &str) -> Option<Self> {
+impl SelectableField {
+    fn parse(kind: &dyn ServedKind, path: &str) -> Option<Self> {
         match path {
             "metadata.name" => Some(Self::Name),
             "metadata.namespace" => Some(Self::Namespace),
@@ -162,7 +162,7 @@ impl Field {
 }
 
 impl FieldSelector {
-    fn parse(kind: &dyn Kind, text: &str) -> Result<Self, String> {
+    fn parse(kind: &dyn ServedKind, text: &str) -> Result<Self, String> {
         check_length("fieldSelector", text)?;
         let mut terms = Vec::new();
         for part in split_unescaped(text) {
@@ -171,7 +171,7 @@ impl FieldSelector {
             }
             let (path, equal, value) = split_term(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
-            let Some(field) = Field::parse(kind, path) else {
+            let Some(field) = SelectableField::parse(kind, path) else {
                 let known = kind.selectable_fields();
                 let names = METADATA_FIELDS.iter().chain(known).map(|name| format!("{name:?}"));
                 return Err(format!(
@@ -186,14 +186,18 @@ impl FieldSelector {
 
     /// The first name that is demanded.
     pub fn name(&self) -> Option<&str> {
-        let demands = |term: &&FieldTerm| term.equal && term.field == Field::Name;
+        let demands = |term: &&FieldTerm| term.equal && term.field == SelectableField::Name;
         self.0.iter().find(demands).map(|term| term.value.as_str())
     }
 
     /// Holds the selector to the name that was authorized. Fails when it demands another one.
     pub fn require_name(&mut self, name: &str) -> Result<()> {
         if self.0.is_empty() {
-            self.0.push(FieldTerm { field: Field::Name, equal: true, value: name.to_owned() });
+            self.0.push(FieldTerm {
+                field: SelectableField::Name,
+                equal: true,
+                value: name.to_owned(),
+            });
         }
         if self.name() == Some(name) {
             return Ok(());
@@ -202,7 +206,7 @@ impl FieldSelector {
         Err(ApiError::bad_request(why))
     }
 
-    fn matches(&self, facets: &Facets) -> bool {
+    fn matches(&self, facets: &ObjectFacets) -> bool {
         self.0.iter().all(|term| (facets.field(term.field) == term.value) == term.equal)
     }
 }
@@ -266,7 +270,7 @@ mod tests {
     use super::*;
     use crate::api::scheme::Scheme;
 
-    fn pilots() -> &'static dyn Kind {
+    fn pilots() -> &'static dyn ServedKind {
         Scheme::new(&[]).by_plural("pilots").unwrap()
     }
 
@@ -277,7 +281,7 @@ mod tests {
             "spec.nodePool" => "a".to_owned(),
             _ => String::new(),
         });
-        let facets = Facets::of(&metadata, fields.collect());
+        let facets = ObjectFacets::of(&metadata, fields.collect());
         for (text, expected) in [
             ("", true),
             ("metadata.name=a\\,b", true),

@@ -1,7 +1,7 @@
 //! The HTTPS listener: accepts, shakes hands, speaks HTTP/1.1 or HTTP/2, drains.
 //!
-//! Owns connections and their limits. Every request carries the `Peer` of its connection in its
-//! extensions; which user that makes is decided anew for each request (invariant 8). Nothing is
+//! Owns connections and their limits. Every request carries the `PeerAddress` of its connection in
+//! its extensions; which user that makes is decided anew for each request (invariant 8). Nothing is
 //! ever upgraded or redirected.
 
 mod body;
@@ -16,14 +16,14 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-pub use tls::{Spoken, Version, cipher_suite, server_config};
+pub use tls::{SecureServingOptions, TlsVersion, cipher_suite, server_config};
 
 use self::{
-    patient::Patient,
-    places::{MOST, Place, Places},
+    patient::TimeoutStream,
+    places::{ConnectionSlot, ConnectionSlots, MOST},
 };
-use super::{filters::Chain, metrics::Metrics};
-use crate::runtime::{Shutdown, Tasks};
+use super::{filters::FilterChain, metrics::Metrics};
+use crate::runtime::{Shutdown, TaskGroup};
 
 /// A client that does not finish its TLS handshake by then is cut.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -48,14 +48,14 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
-    chain: Arc<Chain>,
+    chain: Arc<FilterChain>,
     metrics: Arc<Metrics>,
-    tasks: &Tasks,
+    tasks: &TaskGroup,
     drain: Shutdown,
     grace: Duration,
 ) {
     let acceptor = TlsAcceptor::from(tls);
-    let places = Places::new(MOST);
+    let places = ConnectionSlots::new(MOST);
     loop {
         // Dropping the accept half-way loses nothing: the connection stays in the backlog.
         let accepted = tokio::select! {
@@ -97,12 +97,12 @@ async fn serve_one(
     stream: TcpStream,
     address: SocketAddr,
     acceptor: &TlsAcceptor,
-    chain: Arc<Chain>,
+    chain: Arc<FilterChain>,
     metrics: &Metrics,
-    place: &Place,
+    place: &ConnectionSlot,
     drain: Shutdown,
 ) {
-    let handshake = acceptor.accept(Patient::new(stream));
+    let handshake = acceptor.accept(TimeoutStream::new(stream));
     match tokio::time::timeout(HANDSHAKE, handshake).await {
         // Boxed, so that a connection that only shakes hands takes little memory.
         Ok(Ok(mut stream)) => {

@@ -15,19 +15,19 @@ use crate::api::field::{self, ErrorList};
 
 /// A resource of a group, as messages name it: `pilots.navigator.jetstack.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resource<'a> {
+pub struct GroupResource<'a> {
     pub group: &'a str,
     pub resource: &'a str,
 }
 
-impl<'a> Resource<'a> {
+impl<'a> GroupResource<'a> {
     /// A resource of our own group.
     pub fn ours(resource: &'a str) -> Self {
         Self { group: crate::api::GROUP, resource }
     }
 }
 
-impl std::fmt::Display for Resource<'_> {
+impl std::fmt::Display for GroupResource<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.group.is_empty() {
             f.write_str(self.resource)
@@ -51,19 +51,19 @@ pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 struct Status {
     kind: &'static str,
     api_version: &'static str,
-    metadata: ListMeta,
+    metadata: StatusMetadata,
     status: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Details>,
+    details: Option<StatusDetails>,
     code: u16,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct ListMeta {
+struct StatusMetadata {
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     continue_token: Option<String>,
 }
@@ -71,17 +71,17 @@ struct ListMeta {
 /// The fields of a webhook's `metav1.Status` that are passed on to the client.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Told {
+pub struct WebhookStatus {
     message: Option<String>,
     reason: Option<String>,
-    details: Option<Details>,
+    details: Option<StatusDetails>,
     code: Option<i32>,
 }
 
 /// `metav1.StatusDetails`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Details {
+struct StatusDetails {
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -91,14 +91,14 @@ struct Details {
     #[serde(skip_serializing_if = "String::is_empty")]
     uid: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause>,
+    causes: Vec<StatusCause>,
     #[serde(skip_serializing_if = "is_zero")]
     retry_after_seconds: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-struct Cause {
+struct StatusCause {
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
     message: String,
@@ -111,8 +111,8 @@ fn is_zero(seconds: &u32) -> bool {
     *seconds == 0
 }
 
-impl Details {
-    fn of(resource: Resource<'_>, name: &str) -> Self {
+impl StatusDetails {
+    fn of(resource: GroupResource<'_>, name: &str) -> Self {
         Self {
             name: name.to_owned(),
             group: resource.group.to_owned(),
@@ -127,7 +127,7 @@ impl ApiError {
         Self(Box::new(Status {
             kind: "Status",
             api_version: "v1",
-            metadata: ListMeta::default(),
+            metadata: StatusMetadata::default(),
             status: "Failure",
             message: message.into(),
             reason: Cow::Borrowed(reason),
@@ -136,14 +136,17 @@ impl ApiError {
         }))
     }
 
-    fn with(mut self, details: Details) -> Self {
+    fn with(mut self, details: StatusDetails) -> Self {
         self.0.details = Some(details);
         self
     }
 
     fn cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {
-        let cause =
-            Cause { reason: reason.to_owned(), message: message.into(), field: field.to_owned() };
+        let cause = StatusCause {
+            reason: reason.to_owned(),
+            message: message.into(),
+            field: field.to_owned(),
+        };
         self.0.details.get_or_insert_default().causes.push(cause);
         self
     }
@@ -166,23 +169,24 @@ impl ApiError {
     }
 
     /// 403 for a request about a resource; `name` may be empty.
-    pub fn forbidden(resource: Resource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
+    pub fn forbidden(resource: GroupResource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
         let message = if name.is_empty() {
             format!("{resource} is forbidden: {why}")
         } else {
             format!("{resource} {name:?} is forbidden: {why}")
         };
-        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with(Details::of(resource, name))
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
+            .with(StatusDetails::of(resource, name))
     }
 
     /// 403 for a path that is no resource.
     pub fn forbidden_path(why: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}"))
-            .with(Details::default())
+            .with(StatusDetails::default())
     }
 
     /// 403 for a create in a namespace that is going away.
-    pub fn namespace_terminating(resource: Resource<'_>, name: &str, namespace: &str) -> Self {
+    pub fn namespace_terminating(resource: GroupResource<'_>, name: &str, namespace: &str) -> Self {
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
         );
@@ -194,29 +198,30 @@ impl ApiError {
     }
 
     /// 404 for an object.
-    pub fn not_found(resource: Resource<'_>, name: &str) -> Self {
+    pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!("{resource} {name:?} not found");
-        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(Details::of(resource, name))
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message)
+            .with(StatusDetails::of(resource, name))
     }
 
     /// 404 for a path within a served version that names no resource.
     pub fn no_such_resource() -> Self {
         let message = "the server could not find the requested resource";
-        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(Details::default())
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(StatusDetails::default())
     }
 
     /// 405. `action` as Go says it: `create`, `deletecollection` …
-    pub fn method_not_supported(resource: Resource<'_>, action: &str) -> Self {
+    pub fn method_not_supported(resource: GroupResource<'_>, action: &str) -> Self {
         let message = format!("{action} is not supported on resources of kind \"{resource}\"");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
-            .with(Details::of(resource, ""))
+            .with(StatusDetails::of(resource, ""))
     }
 
     /// 405 before it is known what the request is about.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
-            .with(Details::default())
+            .with(StatusDetails::default())
     }
 
     /// 406
@@ -230,33 +235,34 @@ impl ApiError {
     }
 
     /// 409: the name is taken.
-    pub fn already_exists(resource: Resource<'_>, name: &str) -> Self {
+    pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!("{resource} {name:?} already exists");
-        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).with(Details::of(resource, name))
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
+            .with(StatusDetails::of(resource, name))
     }
 
     /// 409: the name is taken by an object that is going away.
-    pub fn exists_while_deleting(resource: Resource<'_>, name: &str) -> Self {
+    pub fn exists_while_deleting(resource: GroupResource<'_>, name: &str) -> Self {
         let mut error = Self::already_exists(resource, name);
         error.0.message = format!("object is being deleted: {}", error.0.message);
         error
     }
 
     /// 409: every generated name was taken.
-    pub fn generated_name_taken(resource: Resource<'_>, name: &str) -> Self {
+    pub fn generated_name_taken(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!(
             "{resource} {name:?} already exists, the server was not able to generate a unique name \
              for the object"
         );
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
-            .with(Details::of(resource, name))
+            .with(StatusDetails::of(resource, name))
             .retry_after(1)
     }
 
     /// 409
-    pub fn conflict(resource: Resource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
+    pub fn conflict(resource: GroupResource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
-        Self::new(StatusCode::CONFLICT, "Conflict", message).with(Details::of(resource, name))
+        Self::new(StatusCode::CONFLICT, "Conflict", message).with(StatusDetails::of(resource, name))
     }
 
     /// 409: other managers (first of each pair) applied other values to these fields.
@@ -268,7 +274,7 @@ impl ApiError {
     }
 
     /// 409: the object changed since the client read it.
-    pub fn modified(resource: Resource<'_>, name: &str) -> Self {
+    pub fn modified(resource: GroupResource<'_>, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version \
                    and try again";
         Self::conflict(resource, name, why)
@@ -283,8 +289,8 @@ impl ApiError {
 
     /// The refusal of the admission webhook `hook`, in its words; 400 unless its code is an
     /// error's.
-    pub fn denied(hook: &str, told: Told) -> Self {
-        let Told { message, reason, details, code } = told;
+    pub fn denied(hook: &str, told: WebhookStatus) -> Self {
+        let WebhookStatus { message, reason, details, code } = told;
         let (message, reason) = (message.unwrap_or_default(), reason.unwrap_or_default());
         let code = code.and_then(|code| StatusCode::from_u16(code.try_into().ok()?).ok());
         let code = code.filter(|code| *code >= StatusCode::BAD_REQUEST);
@@ -307,13 +313,13 @@ impl ApiError {
 
     /// 422 with every cause. `name` may be empty.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
-        let qualified = Resource { group, resource: kind };
+        let qualified = GroupResource { group, resource: kind };
         let message = format!("{qualified} {name:?} is invalid: {}", field::aggregate(errors));
-        let mut details = Details::of(qualified, name);
+        let mut details = StatusDetails::of(qualified, name);
         details.causes = errors
             .iter()
             .take(field::MAX_TOLD)
-            .map(|error| Cause {
+            .map(|error| StatusCause {
                 reason: error.reason().to_owned(),
                 message: error.body(),
                 field: error.path.to_string(),
@@ -324,7 +330,8 @@ impl ApiError {
 
     /// 422 for a patch that could be read and not be applied.
     pub fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(Details::default())
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+            .with(StatusDetails::default())
     }
 
     /// Adds a cause that the message leaves out.
@@ -364,7 +371,7 @@ impl ApiError {
     pub fn timeout(message: impl std::fmt::Display, seconds: u32) -> Self {
         let error =
             Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}"));
-        if seconds > 0 { error.retry_after(seconds) } else { error.with(Details::default()) }
+        if seconds > 0 { error.retry_after(seconds) } else { error.with(StatusDetails::default()) }
     }
 
     /// 504: this server has not reached the revision that the client has seen elsewhere.
@@ -434,9 +441,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::field::{FieldError, Path, Problem};
+    use crate::api::field::{FieldError, FieldErrorKind, FieldPath};
 
-    const PILOTS: Resource<'_> = Resource { group: "navigator.jetstack.io", resource: "pilots" };
+    const PILOTS: GroupResource<'_> =
+        GroupResource { group: "navigator.jetstack.io", resource: "pilots" };
 
     #[test]
     fn not_found_names_the_resource_in_details_kind() {
@@ -453,8 +461,8 @@ mod tests {
 
     #[test]
     fn invalid_says_each_text_once_and_keeps_every_cause() {
-        let path = Path::new("spec").child("version");
-        let error = FieldError::new(&path, Problem::Required, "must be a semver version");
+        let path = FieldPath::new("spec").child("version");
+        let error = FieldError::new(&path, FieldErrorKind::Required, "must be a semver version");
         let twice = vec![error.clone(), error.clone()];
         let status = ApiError::invalid(PILOTS.group, "Pilot", "a", &twice).to_value();
         assert_eq!(
@@ -464,7 +472,7 @@ mod tests {
         );
         assert_eq!(status["details"]["causes"].as_array().unwrap().len(), 2);
         assert_eq!(status["details"]["kind"], "Pilot");
-        let other = FieldError::new(&path.child("x"), Problem::Forbidden, "");
+        let other = FieldError::new(&path.child("x"), FieldErrorKind::Forbidden, "");
         let status = ApiError::invalid(PILOTS.group, "Pilot", "a", &vec![error, other]).to_value();
         assert!(status["message"].as_str().unwrap().ends_with("spec.version.x: Forbidden]"));
     }

@@ -34,7 +34,7 @@ pub struct Key(String);
 
 /// A range of keys; always ends with `/`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Prefix(String);
+pub struct KeyPrefix(String);
 
 /// A part of a key that is empty, `.`, `..`, or holds `/`, `%` or a control character.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +86,7 @@ impl Key {
     }
 }
 
-impl Prefix {
+impl KeyPrefix {
     /// Every object of a group.
     pub fn group(group: &str) -> Result<Self, InvalidKey> {
         Ok(Self(format!("{}/", checked(group)?)))
@@ -130,7 +130,7 @@ fn kind(path: &str) -> [&str; 2] {
 
 /// One stored object and the revision of its last write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoreEntry {
     pub key: Key,
     pub value: Bytes,
     pub revision: Revision,
@@ -153,8 +153,8 @@ pub struct PageRequest {
 
 /// Part of a prefix as of one revision, ordered by key.
 #[derive(Clone, Debug)]
-pub struct Page {
-    pub entries: Vec<Entry>,
+pub struct StorePage {
+    pub entries: Vec<StoreEntry>,
     /// The revision that this page shows.
     pub revision: Revision,
     /// More entries follow the last one.
@@ -165,9 +165,9 @@ pub struct Page {
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum StoreEvent {
     Put {
-        entry: Entry,
+        entry: StoreEntry,
         /// The key did not exist before.
         created: bool,
     },
@@ -180,7 +180,7 @@ pub enum Event {
     Progress(Revision),
 }
 
-impl Event {
+impl StoreEvent {
     pub fn revision(&self) -> Revision {
         match self {
             Self::Put { entry, .. } => entry.revision,
@@ -191,13 +191,13 @@ impl Event {
 
 /// Events in revision order, none missing. Ends after an error. Reports progress when other keys
 /// were written, at the latest after [`Storage::request_progress`].
-pub type WatchStream = Pin<Box<dyn Stream<Item = Result<Event, Error>> + Send>>;
+pub type WatchStream = Pin<Box<dyn Stream<Item = Result<StoreEvent, Error>> + Send>>;
 
 /// All of a range as of one revision, a page at a time.
-pub type Scan<'a> = Pin<Box<dyn Stream<Item = Result<Page>> + Send + 'a>>;
+pub type ScanStream<'a> = Pin<Box<dyn Stream<Item = Result<StorePage>> + Send + 'a>>;
 
-/// Most objects of a page of a [`Scan`], and their bytes: a reader has them in memory beside what
-/// it makes of them.
+/// Most objects of a page of a [`ScanStream`], and their bytes: a reader has them in memory beside
+/// what it makes of them.
 const SCANNED: usize = 500;
 const SCANNED_BYTES: usize = 4 << 20;
 
@@ -242,23 +242,23 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Called, before any caller gets an answer, when the store was lost or replaced, with how that
 /// shows.
-pub type Alarm = Box<dyn Fn(&str) + Send + Sync>;
+pub type ReplacementAlarm = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What a store says about itself, whether or not it is the one that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct StoreStatus {
     /// Absent when no store was ever made there.
     pub id: Option<String>,
     pub revision: Revision,
     /// Why the store that is there is not the one that was opened.
     pub other: Option<String>,
     /// The latest writes are missing, or may be.
-    pub lost: Option<Loss>,
+    pub lost: Option<WriteLoss>,
 }
 
 /// A store that lacks writes that it acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct WriteLoss {
     /// How the loss shows.
     pub why: String,
     /// The latest revision that the store had reached, as far as is known.
@@ -267,7 +267,7 @@ pub struct Loss {
 
 /// What a store takes on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct StoreSize {
     /// Which store, as metrics name it.
     pub of: &'static str,
     pub bytes: u64,
@@ -279,12 +279,16 @@ pub struct Size {
 /// the store.
 pub trait Storage: Send + Sync + 'static {
     /// The latest value, linearizable.
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>>;
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>>;
     /// A page of a prefix, consistent as of `page.revision`.
-    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>>;
+    fn list<'a>(
+        &'a self,
+        prefix: &'a KeyPrefix,
+        request: PageRequest,
+    ) -> BoxFuture<'a, Result<StorePage>>;
     /// All of a prefix, as of this revision or the latest, by pages of some MiB, which may come in
     /// any order. For callers that want everything and hold no more than a page at a time.
-    fn scan<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+    fn scan<'a>(&'a self, prefix: &'a KeyPrefix, at: Option<Revision>) -> ScanStream<'a> {
         let (limit, bytes) = (Some(SCANNED), Some(SCANNED_BYTES));
         let first = PageRequest { at, limit, bytes, ..PageRequest::default() };
         Box::pin(stream::try_unfold(Some(first), move |request| async move {
@@ -311,7 +315,7 @@ pub trait Storage: Send + Sync + 'static {
     /// stream's first item.
     fn watch<'a>(
         &'a self,
-        prefix: &'a Prefix,
+        prefix: &'a KeyPrefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>>;
     /// Forgets history up to `revision`; the latest values stay.
@@ -325,17 +329,17 @@ pub trait Storage: Send + Sync + 'static {
     fn id(&self) -> BoxFuture<'_, Result<String>>;
     /// What the store says about itself now. A store that can be replaced under a running process
     /// is asked each time.
-    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
         Box::pin(async {
             let (id, revision) = (self.id().await?, self.current_revision().await?);
-            Ok(Sight { id: Some(id), revision, other: None, lost: None })
+            Ok(StoreStatus { id: Some(id), revision, other: None, lost: None })
         })
     }
     /// Leaves every revision up to `past` behind and forgets the history, so that clients that know
     /// an older state have to list again. Returns the latest revision.
     fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>>;
     /// What the store takes on its disk; absent when it cannot tell.
-    fn size(&self) -> BoxFuture<'_, Option<Size>> {
+    fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
         Box::pin(std::future::ready(None))
     }
     /// Creations and deletions that this process had acknowledged.
@@ -348,5 +352,5 @@ pub trait Storage: Send + Sync + 'static {
     }
     /// Sets the alarm for a store that was replaced. A store that only this process can change
     /// never raises it.
-    fn on_replaced(&self, _alarm: Alarm) {}
+    fn on_replaced(&self, _alarm: ReplacementAlarm) {}
 }

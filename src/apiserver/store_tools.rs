@@ -13,12 +13,12 @@ use futures::TryStreamExt as _;
 use serde_json::Value;
 
 pub use self::{
-    export::{Exported, export},
-    import::{Imported, import},
+    export::{ExportReport, export},
+    import::{ImportReport, import},
 };
 use super::{
-    run::Store,
-    storage::{self, Entry, Key, Prefix, Storage, embedded, etcd, kubernetes},
+    run::StoreConfig,
+    storage::{self, Key, KeyPrefix, Storage, StoreEntry, embedded, etcd, kubernetes},
 };
 use crate::api::{GROUP, scheme::Scheme};
 
@@ -26,11 +26,11 @@ use crate::api::{GROUP, scheme::Scheme};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to open the embedded store")]
-    Embedded(#[from] embedded::OpenError),
+    Embedded(#[from] embedded::StoreOpenError),
     #[error("the connection to etcd cannot be set up")]
-    Etcd(#[from] etcd::ConnectError),
+    Etcd(#[from] etcd::EtcdConnectError),
     #[error("the connection to the store cannot be set up")]
-    Kubernetes(#[from] kubernetes::ConnectError),
+    Kubernetes(#[from] kubernetes::KubernetesConnectError),
     #[error("failed to read or write the store")]
     Store(#[from] storage::Error),
     #[error("there is no store of ours there, under this prefix of etcd or in this namespace")]
@@ -68,7 +68,7 @@ pub enum Error {
 
 /// What `identity` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct StoreIdentity {
     pub id: String,
     pub revision: u64,
     pub objects: usize,
@@ -77,11 +77,12 @@ pub struct Identity {
 }
 
 /// What the store is, and what of it cannot be read.
-pub async fn identity(store: &Store, scheme: &Scheme) -> Result<Identity, Error> {
+pub async fn identity(store: &StoreConfig, scheme: &Scheme) -> Result<StoreIdentity, Error> {
     let store = open(store).await?;
     let sight = store.sight().await?;
     let id = sight.id.ok_or(Error::NoStore)?;
-    let mut found = Identity { id, revision: sight.revision.0, objects: 0, unreadable: Vec::new() };
+    let mut found =
+        StoreIdentity { id, revision: sight.revision.0, objects: 0, unreadable: Vec::new() };
     each(&*store, |entry| {
         found.objects += 1;
         if let Some(why) = unreadable(scheme, &entry) {
@@ -97,7 +98,7 @@ pub async fn identity(store: &Store, scheme: &Scheme) -> Result<Identity, Error>
 /// only with `even_readable`. Returns the lines that an export has of them. Nothing is removed
 /// unless all may be.
 pub async fn forget(
-    store: &Store,
+    store: &StoreConfig,
     scheme: &Scheme,
     names: &[String],
     even_readable: bool,
@@ -132,14 +133,16 @@ fn key(name: &str) -> Result<Key, Error> {
     Key::new(GROUP, resource, namespace, object).map_err(|_| invalid())
 }
 
-async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
+async fn open(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
     Ok(match store {
-        Store::Embedded(path) => {
-            let history = embedded::History::default();
-            Arc::new(embedded::Embedded::open_present(path, history).await?)
+        StoreConfig::Embedded(path) => {
+            let history = embedded::HistoryLimits::default();
+            Arc::new(embedded::EmbeddedStore::open_present(path, history).await?)
         }
-        Store::Etcd(config) => Arc::new(etcd::Etcd::connect(config).await?),
-        Store::Kubernetes(config) => Arc::new(kubernetes::Kubernetes::connect(config).await?),
+        StoreConfig::Etcd(config) => Arc::new(etcd::EtcdStore::connect(config).await?),
+        StoreConfig::Kubernetes(config) => {
+            Arc::new(kubernetes::KubernetesStore::connect(config).await?)
+        }
     })
 }
 
@@ -147,9 +150,9 @@ async fn open(store: &Store) -> Result<Arc<dyn Storage>, Error> {
 /// none.
 async fn each(
     store: &dyn Storage,
-    mut visit: impl FnMut(Entry) -> Result<(), Error>,
+    mut visit: impl FnMut(StoreEntry) -> Result<(), Error>,
 ) -> Result<storage::Revision, Error> {
-    let all = Prefix::group(GROUP).expect("our group is a valid part of a key");
+    let all = KeyPrefix::group(GROUP).expect("our group is a valid part of a key");
     let mut pages = store.scan(&all, None);
     let mut revision = storage::Revision::default();
     while let Some(page) = pages.try_next().await? {
@@ -160,7 +163,7 @@ async fn each(
 }
 
 /// Why this binary cannot read an object.
-fn unreadable(scheme: &Scheme, entry: &Entry) -> Option<String> {
+fn unreadable(scheme: &Scheme, entry: &StoreEntry) -> Option<String> {
     let plural = entry.key.as_str().split('/').nth(1).unwrap_or_default();
     let Some(kind) = scheme.by_plural(plural) else {
         return Some(format!("this release knows no {plural}"));

@@ -6,16 +6,16 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    cache::{Cached, Encoded},
-    negotiate::{Output, View},
+    cache::{CachedObject, EncodedObject},
+    negotiate::{ObjectView, ResponseFormat},
     status::{ApiError, Result},
     url::Query,
 };
-use crate::api::kind::{Kind, Version};
+use crate::api::kind::{ServedKind, ServedVersion};
 
 /// What goes into `rows[].object`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IncludeObject {
+pub enum IncludeObjectPolicy {
     None,
     #[default]
     Metadata,
@@ -24,12 +24,12 @@ pub enum IncludeObject {
 
 /// How one client wants objects of one kind.
 #[derive(Clone, Copy)]
-pub struct Viewer {
-    pub kind: &'static dyn Kind,
-    pub version: Version,
-    pub view: View,
+pub struct ObjectViewer {
+    pub kind: &'static dyn ServedKind,
+    pub version: ServedVersion,
+    pub view: ObjectView,
     view_version: &'static str,
-    include: IncludeObject,
+    include: IncludeObjectPolicy,
     /// Seconds since the epoch, for ages.
     now: fn() -> i64,
 }
@@ -55,24 +55,24 @@ impl ListMeta {
     }
 }
 
-impl Viewer {
+impl ObjectViewer {
     pub fn new(
-        kind: &'static dyn Kind,
-        version: Version,
-        output: &Output,
+        kind: &'static dyn ServedKind,
+        version: ServedVersion,
+        output: &ResponseFormat,
         query: &Query,
     ) -> Result<Self> {
         let include = match query.text("includeObject") {
-            "" | "Metadata" => IncludeObject::Metadata,
-            "Object" => IncludeObject::Object,
-            "None" => IncludeObject::None,
-            other if output.view == View::Table => {
+            "" | "Metadata" => IncludeObjectPolicy::Metadata,
+            "Object" => IncludeObjectPolicy::Object,
+            "None" => IncludeObjectPolicy::None,
+            other if output.view == ObjectView::Table => {
                 return Err(ApiError::bad_request(format!(
                     "Unable to convert to Table as requested: unrecognized includeObject value: \
                      {other:?}"
                 )));
             }
-            _ => IncludeObject::default(),
+            _ => IncludeObjectPolicy::default(),
         };
         let now = || jiff::Timestamp::now().as_second();
         let (view, view_version) = (output.view, output.view_version);
@@ -82,10 +82,10 @@ impl Viewer {
     /// One object: the answer to get, create, update, patch and delete.
     pub fn object(&self, hub: &Value) -> Result<Value> {
         match self.view {
-            View::Object => Ok(self.kind.encode(self.version, hub)),
-            View::PartialObjectMetadata => Ok(self.partial(hub)),
-            View::Table => Ok(self.table_of(hub, true)),
-            View::PartialObjectMetadataList => Err(ApiError::not_acceptable(
+            ObjectView::Object => Ok(self.kind.encode(self.version, hub)),
+            ObjectView::PartialObjectMetadata => Ok(self.partial(hub)),
+            ObjectView::Table => Ok(self.table_of(hub, true)),
+            ObjectView::PartialObjectMetadataList => Err(ApiError::not_acceptable(
                 "you requested PartialObjectMetadataList, but the requested object is not a list",
             )),
         }
@@ -98,7 +98,7 @@ impl Viewer {
             return Ok(self.table(meta.to_value(), rows, true));
         };
         list["items"] = match self.view {
-            View::Object => items.map(|hub| self.kind.encode(self.version, &hub)).collect(),
+            ObjectView::Object => items.map(|hub| self.kind.encode(self.version, &hub)).collect(),
             _ => items.map(|hub| self.partial(&hub)).collect(),
         };
         Ok(list)
@@ -116,9 +116,11 @@ impl Viewer {
     /// An object as it stands in a list.
     pub fn item(&self, hub: &Value) -> Value {
         match self.view {
-            View::Object => self.kind.encode(self.version, hub),
-            View::Table => self.row(hub),
-            View::PartialObjectMetadata | View::PartialObjectMetadataList => self.partial(hub),
+            ObjectView::Object => self.kind.encode(self.version, hub),
+            ObjectView::Table => self.row(hub),
+            ObjectView::PartialObjectMetadata | ObjectView::PartialObjectMetadataList => {
+                self.partial(hub)
+            }
         }
     }
 
@@ -128,12 +130,12 @@ impl Viewer {
             Ok(Some(json!({"kind": kind, "apiVersion": api_version, "metadata": meta.to_value()})))
         };
         match self.view {
-            View::Object => head(&format!("{}List", self.kind.kind()), &self.api_version()),
-            View::PartialObjectMetadataList => {
+            ObjectView::Object => head(&format!("{}List", self.kind.kind()), &self.api_version()),
+            ObjectView::PartialObjectMetadataList => {
                 head("PartialObjectMetadataList", self.view_api_version())
             }
-            View::Table => Ok(None),
-            View::PartialObjectMetadata => Err(ApiError::not_acceptable(format!(
+            ObjectView::Table => Ok(None),
+            ObjectView::PartialObjectMetadata => Err(ApiError::not_acceptable(format!(
                 "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
                 self.kind.kind()
             ))),
@@ -142,26 +144,26 @@ impl Viewer {
 
     /// An object as JSON, shared by all who want it so; absent when it differs from one
     /// reader to the next, as rows of Tables do.
-    pub fn shared(&self, object: &Cached) -> Option<Encoded> {
+    pub fn shared(&self, object: &CachedObject) -> Option<EncodedObject> {
         let newest = self.version == self.kind.versions()[0];
         match self.view {
-            View::Object if newest => Some(object.shown().clone()),
-            View::Object => Some(object.older(|tree| self.kind.encode(self.version, tree))),
-            View::PartialObjectMetadata | View::PartialObjectMetadataList => {
+            ObjectView::Object if newest => Some(object.shown().clone()),
+            ObjectView::Object => Some(object.older(|tree| self.kind.encode(self.version, tree))),
+            ObjectView::PartialObjectMetadata | ObjectView::PartialObjectMetadataList => {
                 let shared = newest && self.view_version != "v1beta1";
                 shared.then(|| object.partial(|tree| self.partial(tree)))
             }
-            View::Table => None,
+            ObjectView::Table => None,
         }
     }
 
     /// Does the cache always hold objects as this reader wants them?
     pub fn is_kept(&self) -> bool {
-        self.view == View::Object && self.version == self.kind.versions()[0]
+        self.view == ObjectView::Object && self.version == self.kind.versions()[0]
     }
 
     /// An object's metadata alone, out of the form that readers share where there is one.
-    pub fn metadata(&self, object: &Cached) -> Value {
+    pub fn metadata(&self, object: &CachedObject) -> Value {
         match self.shared(object) {
             Some(encoded) => encoded.tree(),
             None => self.partial(&object.tree()),
@@ -169,16 +171,18 @@ impl Viewer {
     }
 
     /// An object's metadata for one reader; no form of it is kept.
-    pub fn partial_of(&self, object: &Cached) -> Value {
+    pub fn partial_of(&self, object: &CachedObject) -> Value {
         self.partial(&object.tree())
     }
 
     /// The object of a watch event. Only the first Table of a stream names its columns.
     pub fn event(&self, hub: &Value, first: bool) -> Value {
         match self.view {
-            View::Object => self.kind.encode(self.version, hub),
-            View::Table => self.table_of(hub, first),
-            View::PartialObjectMetadata | View::PartialObjectMetadataList => self.partial(hub),
+            ObjectView::Object => self.kind.encode(self.version, hub),
+            ObjectView::Table => self.table_of(hub, first),
+            ObjectView::PartialObjectMetadata | ObjectView::PartialObjectMetadataList => {
+                self.partial(hub)
+            }
         }
     }
 
@@ -191,13 +195,13 @@ impl Viewer {
         }
         let object = |kind: &str, api_version: &str| json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
         match self.view {
-            View::Object => object(self.kind.kind(), &self.api_version()),
-            View::PartialObjectMetadata | View::PartialObjectMetadataList => {
+            ObjectView::Object => object(self.kind.kind(), &self.api_version()),
+            ObjectView::PartialObjectMetadata | ObjectView::PartialObjectMetadataList => {
                 object("PartialObjectMetadata", self.view_api_version())
             }
-            View::Table => {
+            ObjectView::Table => {
                 let row_object = match self.include {
-                    IncludeObject::Object => object(self.kind.kind(), &self.api_version()),
+                    IncludeObjectPolicy::Object => object(self.kind.kind(), &self.api_version()),
                     _ => object("PartialObjectMetadata", self.view_api_version()),
                 };
                 let cells = vec![Value::Null; self.kind.columns().len()];
@@ -219,10 +223,10 @@ impl Viewer {
     fn partial(&self, hub: &Value) -> Value {
         let mut encoded = match self.version {
             // The whole object would be copied for nothing.
-            Version::V1beta1 | Version::V1 => {
+            ServedVersion::V1beta1 | ServedVersion::V1 => {
                 self.kind.encode(self.version, &json!({"metadata": hub["metadata"]}))
             }
-            Version::V1alpha1 => self.kind.encode(self.version, hub),
+            ServedVersion::V1alpha1 => self.kind.encode(self.version, hub),
         };
         json!({
             "kind": "PartialObjectMetadata",
@@ -248,7 +252,7 @@ impl Viewer {
     }
 
     fn columns(&self) -> Value {
-        let describe = |column: &crate::api::kind::Column| {
+        let describe = |column: &crate::api::kind::PrinterColumn| {
             // kubectl shows the name column as the object's name in `-o name` and in errors.
             let format = if column.name == "Name" { "name" } else { "" };
             json!({
@@ -266,11 +270,11 @@ impl Viewer {
         let mut row = Map::new();
         row.insert("cells".into(), self.kind.cells(hub, (self.now)()).into());
         match self.include {
-            IncludeObject::None => {}
-            IncludeObject::Metadata => {
+            IncludeObjectPolicy::None => {}
+            IncludeObjectPolicy::Metadata => {
                 row.insert("object".into(), self.partial(hub));
             }
-            IncludeObject::Object => {
+            IncludeObjectPolicy::Object => {
                 row.insert("object".into(), self.kind.encode(self.version, hub));
             }
         }

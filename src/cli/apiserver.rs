@@ -21,13 +21,13 @@ use crate::{
     api::names,
     apiserver::{
         self,
-        certs::files::Files,
-        filters::{Deadlines, Goaway, Limits},
+        certs::files::CertificateFiles,
+        filters::{GoawayChance, InflightLimits, RequestTimeouts},
         handlers::LEAST_WATCH,
         run::Config,
-        serve::{Spoken, Version, cipher_suite},
+        serve::{SecureServingOptions, TlsVersion, cipher_suite},
     },
-    database::{Databases, scheme},
+    database::{DatabaseList, scheme},
     error::{chain, exit},
     runtime::Runtime,
 };
@@ -53,9 +53,9 @@ use crate::{
   navigator apiserver --kubeconfig ~/.kube/config --store-path ./store --audit-log-path -")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    task: Option<Task>,
+    task: Option<ApiserverCommand>,
     #[command(flatten)]
-    listen: Listen,
+    listen: ListenerArgs,
     #[command(flatten)]
     store: store::Args,
     /// File that says how to reach kube-apiserver; in-cluster credentials when absent.
@@ -80,7 +80,7 @@ pub(crate) struct Args {
 
 /// What can be done with a store instead of serving it.
 #[derive(Debug, clap::Subcommand)]
-enum Task {
+enum ApiserverCommand {
     MigrateStorage(migrate_storage::Args),
     Store(store_tasks::Args),
 }
@@ -88,7 +88,7 @@ enum Task {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Listener")]
 #[group(skip)]
-struct Listen {
+struct ListenerArgs {
     /// Address to listen on.
     #[arg(long, value_name = "IP", env = "NAVIGATOR_BIND_ADDRESS", default_value = "0.0.0.0")]
     bind_address: IpAddr,
@@ -125,7 +125,7 @@ struct Listen {
         value_enum,
         default_value_t
     )]
-    tls_min_version: Version,
+    tls_min_version: TlsVersion,
     /// Cipher suites of TLS 1.2 by Go's names, separated by commas; all that are secure when
     /// absent. Those of TLS 1.3 are always offered.
     #[arg(
@@ -187,7 +187,7 @@ struct LimitArgs {
         long,
         value_name = "COUNT",
         env = "NAVIGATOR_MAX_REQUESTS_INFLIGHT",
-        default_value_t = Limits::default().reading
+        default_value_t = InflightLimits::default().reading
     )]
     max_requests_inflight: usize,
     /// Writing requests at one time.
@@ -195,7 +195,7 @@ struct LimitArgs {
         long,
         value_name = "COUNT",
         env = "NAVIGATOR_MAX_MUTATING_REQUESTS_INFLIGHT",
-        default_value_t = Limits::default().mutating
+        default_value_t = InflightLimits::default().mutating
     )]
     max_mutating_requests_inflight: usize,
     /// Part of all requests after which an HTTP/2 connection ends, 0 to 0.02, so that clients
@@ -208,14 +208,14 @@ struct LimitArgs {
         default_value = "0",
         value_parser = goaway
     )]
-    goaway_chance: Goaway,
+    goaway_chance: GoawayChance,
 }
 
 /// In seconds.
 const YEAR: u64 = 365 * 24 * 3600;
 
-fn goaway(text: &str) -> Result<Goaway, String> {
-    Goaway::new(text.parse().map_err(|_| format!("{text:?} is no number"))?)
+fn goaway(text: &str) -> Result<GoawayChance, String> {
+    GoawayChance::new(text.parse().map_err(|_| format!("{text:?} is no number"))?)
 }
 
 /// Whole or decimal seconds, with or without `s`.
@@ -226,15 +226,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no number of seconds"))
 }
 
-pub(crate) fn run(mut args: Args, databases: Databases) -> u8 {
+pub(crate) fn run(mut args: Args, databases: DatabaseList) -> u8 {
     match args.task.take() {
-        Some(Task::MigrateStorage(args)) => migrate_storage::run(args, databases),
-        Some(Task::Store(args)) => store_tasks::run(args, databases),
+        Some(ApiserverCommand::MigrateStorage(args)) => migrate_storage::run(args, databases),
+        Some(ApiserverCommand::Store(args)) => store_tasks::run(args, databases),
         None => serve(args, databases),
     }
 }
 
-fn serve(args: Args, databases: Databases) -> u8 {
+fn serve(args: Args, databases: DatabaseList) -> u8 {
     if let Err(text) = args.logging.init() {
         complain(&text);
         return exit::USAGE;
@@ -285,7 +285,7 @@ fn config(args: Args) -> Result<Config, String> {
         tracing_config_file,
         logging: _,
     } = args;
-    let Listen {
+    let ListenerArgs {
         bind_address,
         secure_port,
         tls_cert_file,
@@ -325,16 +325,19 @@ fn config(args: Args) -> Result<Config, String> {
         store: store.config()?,
         certificate: tls_cert_file
             .zip(tls_private_key_file)
-            .map(|(certificate, key)| Files { certificate, key }),
-        spoken: Spoken {
+            .map(|(certificate, key)| CertificateFiles { certificate, key }),
+        spoken: SecureServingOptions {
             oldest: tls_min_version,
             cipher_suites: tls_cipher_suites,
             only_http1: disable_http2_serving,
         },
         audit: audit.config()?,
         admission: admission.plugins()?,
-        limits: Limits { reading: max_requests_inflight, mutating: max_mutating_requests_inflight },
-        deadlines: Deadlines { request: request_timeout },
+        limits: InflightLimits {
+            reading: max_requests_inflight,
+            mutating: max_mutating_requests_inflight,
+        },
+        deadlines: RequestTimeouts { request: request_timeout },
         goaway: goaway_chance,
         least_watch: Duration::from_secs(min_request_timeout),
         shutdown_delay: shutdown_delay_duration,

@@ -13,8 +13,8 @@ use tracing::{error, info, warn};
 use super::{complain, logging};
 use crate::{
     api::names,
-    controller::{self, Config, page::Readers},
-    database::{Databases, controllers},
+    controller::{self, Config, page::PageAccess},
+    database::{DatabaseList, controllers},
     error::{chain, exit},
     runtime::{Runtime, build, signals},
 };
@@ -89,7 +89,7 @@ pub(crate) struct Args {
     /// Who may read the status page at `/` of that address: `local` (who connects from this machine
     /// or pod, as `kubectl port-forward` does), `all` or `nobody`.
     #[arg(long, env = "NAVIGATOR_STATUS_PAGE", value_name = "READERS", default_value = "local")]
-    status_page: Readers,
+    status_page: PageAccess,
     /// Address of metrics, health and the status page.
     #[arg(long, env = "NAVIGATOR_ADMIN_ADDRESS", value_name = "ADDRESS:PORT", default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), names::port::METRICS))]
     admin_address: SocketAddr,
@@ -100,7 +100,7 @@ pub(crate) struct Args {
     logging: logging::Args,
 }
 
-pub(crate) fn run(args: Args, databases: Databases) -> u8 {
+pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     if let Err(text) = args.logging.init() {
         complain(&text);
         return exit::USAGE;
@@ -125,7 +125,7 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
     code
 }
 
-async fn act(config: Config, databases: Databases, kubeconfig: Option<&Path>) -> u8 {
+async fn act(config: Config, databases: DatabaseList, kubeconfig: Option<&Path>) -> u8 {
     let client = match client(kubeconfig).await {
         Ok(client) => client,
         Err(text) => {

@@ -8,10 +8,10 @@ use std::{
 };
 
 use crate::{
-    database::Databases,
+    database::DatabaseList,
     error::exit,
     pilot::{
-        database::Agent,
+        database::AgentFile,
         process::{supervisor::write_termination_log, takeover::installation},
     },
 };
@@ -33,9 +33,10 @@ pub(crate) struct Args {
     termination_log: PathBuf,
 }
 
-pub(crate) fn run(args: &Args, databases: Databases) -> u8 {
+pub(crate) fn run(args: &Args, databases: DatabaseList) -> u8 {
     let Args { dir, termination_log } = args;
-    let agents: Vec<&Agent> = databases.iter().flat_map(|database| database.pilot.agents).collect();
+    let agents: Vec<&AgentFile> =
+        databases.iter().flat_map(|database| database.pilot.agents).collect();
     match install(dir, &agents) {
         Ok(installation) => {
             // The files are installed all the same.
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &Args, databases: Databases) -> u8 {
 }
 
 /// Installs the files; returns which installation they make.
-fn install(dir: &Path, agents: &[&Agent]) -> io::Result<String> {
+fn install(dir: &Path, agents: &[&AgentFile]) -> io::Result<String> {
     for agent in agents {
         put(dir, agent.name, 0o644, &mut io::Cursor::new(agent.bytes))?;
     }
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn installing_twice_leaves_two_files_with_their_modes() {
         let dir = tempfile::tempdir().unwrap();
-        let agent = Agent { name: "agent.jar", bytes: b"agent" };
+        let agent = AgentFile { name: "agent.jar", bytes: b"agent" };
         let first = install(dir.path(), &[&agent]).unwrap();
         let second = install(dir.path(), &[&agent]).unwrap();
         assert_ne!(first, second, "each installation is told from the one before");

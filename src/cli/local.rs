@@ -20,9 +20,9 @@ use kube::{
 
 use super::complain;
 use crate::{
-    database::Databases,
+    database::DatabaseList,
     error::{chain, exit},
-    local::{folder::Folder, homes::Homes},
+    local::{folder::StateFolder, homes::DatabaseHomes},
 };
 
 /// A local API that takes longer counts as not answering.
@@ -46,11 +46,11 @@ const EVERY: Duration = Duration::from_millis(100);
   navigator local down")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    task: Task,
+    task: LocalCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Task {
+enum LocalCommand {
     Up(up::Args),
     Status(status::Args),
     Logs(logs::Args),
@@ -63,7 +63,7 @@ enum Task {
 /// Which installation is meant.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
-struct Place {
+struct StateFolderArgs {
     /// Folder that holds everything: data, objects, logs, credentials. By default below
     /// `XDG_STATE_HOME` or `~/.local/state`; for root, `/var/lib/navigator/local`.
     #[arg(long, value_name = "DIR", env = "NAVIGATOR_LOCAL_DIR")]
@@ -82,17 +82,17 @@ struct KubeconfigArgs {
     #[arg(long)]
     print: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFolderArgs,
 }
 
 /// What ends a command: a line for the user, and the exit code.
 #[derive(Debug)]
-struct Failure {
+struct CommandFailure {
     text: String,
     code: u8,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Unusable arguments, files or distributions.
     fn usage(text: impl Into<String>) -> Self {
         Self { text: text.into(), code: exit::USAGE }
@@ -103,49 +103,52 @@ impl Failure {
     }
 }
 
-pub(crate) fn run(args: Args, databases: Databases) -> u8 {
+pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     let done = match args.task {
-        Task::Daemon(args) => return daemon::run(args, databases),
-        Task::Up(args) => blocking(up::run(args, databases)),
-        Task::Status(args) => blocking(status::run(args, databases)),
-        Task::Logs(args) => blocking(logs::run(args)),
-        Task::Down(args) => blocking(down::run(args)),
-        Task::Kubeconfig(args) => kubeconfig(args),
+        LocalCommand::Daemon(args) => return daemon::run(args, databases),
+        LocalCommand::Up(args) => blocking(up::run(args, databases)),
+        LocalCommand::Status(args) => blocking(status::run(args, databases)),
+        LocalCommand::Logs(args) => blocking(logs::run(args)),
+        LocalCommand::Down(args) => blocking(down::run(args)),
+        LocalCommand::Kubeconfig(args) => kubeconfig(args),
     };
     match done {
         Ok(()) => exit::OK,
-        Err(Failure { text, code }) => {
+        Err(CommandFailure { text, code }) => {
             complain(&text);
             code
         }
     }
 }
 
-fn blocking(task: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+fn blocking(task: impl Future<Output = Result<(), CommandFailure>>) -> Result<(), CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Failure::new(format!("failed to start threads: {error}")))?;
+    let runtime = runtime
+        .map_err(|error| CommandFailure::new(format!("failed to start threads: {error}")))?;
     let done = runtime.block_on(task);
     runtime.shutdown_background();
     done
 }
 
-fn kubeconfig(args: KubeconfigArgs) -> Result<(), Failure> {
+fn kubeconfig(args: KubeconfigArgs) -> Result<(), CommandFailure> {
     let KubeconfigArgs { print, place } = args;
     let path = place.folder()?.kubeconfig();
     let text = std::fs::read_to_string(&path).map_err(|error| {
         let path = path.display();
-        Failure::new(format!("failed to read {path}: {error}; `navigator local up` makes it"))
+        CommandFailure::new(format!(
+            "failed to read {path}: {error}; `navigator local up` makes it"
+        ))
     })?;
     if print { say(&text) } else { say(&format!("{}\n", path.display())) }
 }
 
-impl Place {
+impl StateFolderArgs {
     #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
-    fn folder(&self) -> Result<Folder, Failure> {
+    fn folder(&self) -> Result<StateFolder, CommandFailure> {
         let absolute = |path: PathBuf| {
-            std::path::absolute(&path)
-                .map_err(|error| Failure::usage(format!("--dir {}: {error}", path.display())))
+            std::path::absolute(&path).map_err(|error| {
+                CommandFailure::usage(format!("--dir {}: {error}", path.display()))
+            })
         };
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let path = if let Some(dir) = &self.dir {
@@ -158,38 +161,42 @@ impl Place {
         } else if let Some(home) = set("HOME") {
             absolute(PathBuf::from(home).join(".local/state/navigator/local"))?
         } else {
-            return Err(Failure::usage("neither --dir nor HOME says where to keep everything"));
+            return Err(CommandFailure::usage(
+                "neither --dir nor HOME says where to keep everything",
+            ));
         };
         if path.to_string_lossy().contains(char::is_whitespace) {
             let shown = path.display();
             let text = format!(
                 "{shown:?} contains white space, at which launchers of databases split; give --dir"
             );
-            return Err(Failure::usage(text));
+            return Err(CommandFailure::usage(text));
         }
-        Ok(Folder::new(path))
+        Ok(StateFolder::new(path))
     }
 }
 
 /// Every distribution that can be found.
 #[expect(clippy::disallowed_methods, reason = "the variables' names depend on the databases")]
-fn homes(databases: Databases, folder: &Folder) -> Homes {
+fn homes(databases: DatabaseList, folder: &StateFolder) -> DatabaseHomes {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let all: Vec<_> = databases.iter().map(|database| database.pilot).collect();
     let told = all
         .iter()
         .filter_map(|database| Some((database.names.word, set(database.home_variable)?.into())))
         .collect();
-    Homes::new(all, folder, told, set("NAVIGATOR_HOMES").map(PathBuf::from))
+    DatabaseHomes::new(all, folder, told, set("NAVIGATOR_HOMES").map(PathBuf::from))
 }
 
 /// The daemon of a folder: it serves, or starts to, or was killed and is not gone yet.
-fn running(folder: &Folder) -> Result<Option<i32>, Failure> {
-    folder.daemon().map_err(|error| Failure::new(format!("{}: {error}", folder.path().display())))
+fn running(folder: &StateFolder) -> Result<Option<i32>, CommandFailure> {
+    folder
+        .daemon()
+        .map_err(|error| CommandFailure::new(format!("{}: {error}", folder.path().display())))
 }
 
 /// A client with the administrator's credentials.
-async fn client(folder: &Folder) -> Result<Client, String> {
+async fn client(folder: &StateFolder) -> Result<Client, String> {
     let path = folder.kubeconfig();
     let file = Kubeconfig::read_from(&path).map_err(|error| chain(&error).to_string())?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
@@ -199,11 +206,11 @@ async fn client(folder: &Folder) -> Result<Client, String> {
 }
 
 /// Writes to standard output.
-fn say(text: &str) -> Result<(), Failure> {
+fn say(text: &str) -> Result<(), CommandFailure> {
     let mut out = std::io::stdout();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|error| Failure::new(format!("failed to write: {error}")))
+        .map_err(|error| CommandFailure::new(format!("failed to write: {error}")))
 }
 
 /// The address that was given, or the usual one.

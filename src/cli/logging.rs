@@ -11,7 +11,7 @@ pub(crate) struct Args {
     log: String,
     /// How lines look: `text`, `json`, or `auto` (text on a terminal).
     #[arg(long, value_name = "FORMAT", env = "NAVIGATOR_LOG_FORMAT", default_value = "auto")]
-    log_format: log::Format,
+    log_format: log::LogFormat,
 }
 
 impl Args {

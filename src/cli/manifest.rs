@@ -7,9 +7,9 @@ use clap::ValueEnum;
 use super::complain;
 use crate::{
     api::{names, validation::format},
-    database::{Databases, scheme},
+    database::{DatabaseList, scheme},
     error::exit,
-    manifest::{self, Settings, Store},
+    manifest::{self, InstallSettings, InstallStore},
 };
 
 /// Prints what to apply to install Navigator.
@@ -27,8 +27,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = names::IMAGE)]
     image: String,
     /// Store of the API server.
-    #[arg(long, value_enum, default_value_t = StoreKind::Embedded)]
-    store: StoreKind,
+    #[arg(long, value_enum, default_value_t = InstallStoreBackend::Embedded)]
+    store: InstallStoreBackend,
     /// URLs of the etcd members; needed with `--store etcd`.
     #[arg(long, value_delimiter = ',', required_if_eq("store", "etcd"))]
     etcd_servers: Vec<String>,
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum StoreKind {
+enum InstallStoreBackend {
     /// A file on a claim; one replica.
     Embedded,
     /// An etcd cluster; two replicas.
@@ -56,7 +56,7 @@ enum StoreKind {
     Kubernetes,
 }
 
-pub(crate) fn run(args: Args, databases: Databases) -> u8 {
+pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     let Args { image, store, etcd_servers, etcd_secret, namespace, watch_namespace, print_image } =
         args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
     let text = if print_image {
         format!("{image}\n")
     } else {
-        let settings = Settings { image, store, namespace, watch_namespace };
+        let settings = InstallSettings { image, store, namespace, watch_namespace };
         manifest::yaml(&settings, scheme(databases))
     };
     match std::io::stdout().write_all(text.as_bytes()) {
@@ -80,22 +80,22 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
 
 /// Refuses flags that would print an install that does not do what was asked, or does not start.
 fn store(
-    kind: StoreKind,
+    kind: InstallStoreBackend,
     servers: Vec<String>,
     secret: Option<String>,
-) -> Result<Store, &'static str> {
+) -> Result<InstallStore, &'static str> {
     match kind {
-        StoreKind::Embedded | StoreKind::Kubernetes if !servers.is_empty() => {
+        InstallStoreBackend::Embedded | InstallStoreBackend::Kubernetes if !servers.is_empty() => {
             Err("--etcd-servers needs --store etcd")
         }
-        StoreKind::Embedded => Ok(Store::Embedded),
-        StoreKind::Kubernetes => Ok(Store::Kubernetes),
-        StoreKind::Etcd => {
+        InstallStoreBackend::Embedded => Ok(InstallStore::Embedded),
+        InstallStoreBackend::Kubernetes => Ok(InstallStore::Kubernetes),
+        InstallStoreBackend::Etcd => {
             let verified = servers.iter().any(|server| server.starts_with("https://"));
             if verified && secret.is_none() {
                 return Err("an https:// URL needs --etcd-secret, which holds the CA to verify it");
             }
-            Ok(Store::Etcd { servers, secret })
+            Ok(InstallStore::Etcd { servers, secret })
         }
     }
 }

@@ -12,13 +12,13 @@ use std::{
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
 use crate::{
-    database::Databases,
+    database::DatabaseList,
     error::{chain, exit},
     pilot::{
         database::DrivenDatabase,
         process::{
             supervisor,
-            takeover::{Handoff, Program, Start, VARIABLE, receive},
+            takeover::{ProcessStart, ProgramHandoff, RunningProgram, VARIABLE, receive},
         },
     },
     runtime::log,
@@ -29,11 +29,11 @@ use crate::{
 #[command(arg_required_else_help = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    which: Which,
+    which: PilotCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Which {
+enum PilotCommand {
     Exec(exec::Args),
     #[command(hide = true)]
     Takeover(takeover::Args),
@@ -43,32 +43,32 @@ enum Which {
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The pilot of a database, and its flags.
-pub(crate) struct Chosen(&'static DrivenDatabase, Box<database::Args>);
+pub(crate) struct DatabasePilot(&'static DrivenDatabase, Box<database::Args>);
 
 /// What a command line asks for.
-pub(crate) enum Role {
-    Database(Chosen),
+pub(crate) enum PilotInvocation {
+    Database(DatabasePilot),
     Exec(exec::Args),
     Takeover(takeover::Args),
 }
 
-impl From<Args> for Role {
+impl From<Args> for PilotInvocation {
     fn from(Args { which }: Args) -> Self {
         match which {
-            Which::Exec(args) => Self::Exec(args),
-            Which::Takeover(args) => Self::Takeover(args),
+            PilotCommand::Exec(args) => Self::Exec(args),
+            PilotCommand::Takeover(args) => Self::Takeover(args),
         }
     }
 }
 
-impl From<Chosen> for Role {
-    fn from(chosen: Chosen) -> Self {
+impl From<DatabasePilot> for PilotInvocation {
+    fn from(chosen: DatabasePilot) -> Self {
         Self::Database(chosen)
     }
 }
 
 /// Adds a subcommand for each database, with the same flags for all, before the others.
-pub(super) fn with(command: Command, databases: Databases) -> Command {
+pub(super) fn with(command: Command, databases: DatabaseList) -> Command {
     let one = |database: &crate::database::Database| {
         let name = database.pilot.names.word;
         database::Args::augment_args(Command::new(name))
@@ -81,13 +81,13 @@ pub(super) fn with(command: Command, databases: Databases) -> Command {
 /// The database whose pilot these arguments of `pilot` ask for.
 pub(super) fn database(
     pilot: &ArgMatches,
-    databases: Databases,
-) -> Option<Result<Chosen, clap::Error>> {
+    databases: DatabaseList,
+) -> Option<Result<DatabasePilot, clap::Error>> {
     let (name, given) = pilot.subcommand()?;
     let mut all = databases.iter().map(|database| database.pilot);
     let database = all.find(|database| database.names.word == name)?;
     let args = database::Args::from_arg_matches(given);
-    Some(args.map(|args| Chosen(database, Box::new(args))))
+    Some(args.map(|args| DatabasePilot(database, Box::new(args))))
 }
 
 /// Flags of a process that supervises another.
@@ -114,7 +114,7 @@ struct ProcessArgs {
     termination_log: PathBuf,
     /// User to run the child as, `UID` or `UID:GID`; needs root. For hosts without containers.
     #[arg(long, value_name = "UID[:GID]", env = "NAVIGATOR_PILOT_USER", value_parser = parse_user)]
-    user: Option<supervisor::User>,
+    user: Option<supervisor::ProcessUser>,
     /// Seconds between two looks at the pilot's own program file. Another program that lies there
     /// takes over without a restart of the child; 0 never looks.
     #[arg(
@@ -133,10 +133,10 @@ impl ProcessArgs {
     }
 }
 
-fn parse_user(text: &str) -> Result<supervisor::User, String> {
+fn parse_user(text: &str) -> Result<supervisor::ProcessUser, String> {
     let number = |part: &str| part.parse::<u32>().map_err(|_| format!("{part:?} is not a number"));
     let (uid, gid) = text.split_once(':').unwrap_or((text, text));
-    Ok(supervisor::User { uid: number(uid)?, gid: number(gid)? })
+    Ok(supervisor::ProcessUser { uid: number(uid)?, gid: number(gid)? })
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -144,14 +144,14 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-pub(crate) fn run(role: Role, databases: Databases) -> u8 {
+pub(crate) fn run(role: PilotInvocation, databases: DatabaseList) -> u8 {
     // Before anything else: the kernel gives PID 1 no default action, so a TERM that comes
     // before signals are blocked is simply gone.
     if let Err(error) = supervisor::block() {
         super::complain(&format!("failed to block signals: {error}"));
         return exit::FAILURE;
     }
-    if let Role::Takeover(args) = role {
+    if let PilotInvocation::Takeover(args) = role {
         return takeover::run(&args, databases);
     }
     let handed = match handed() {
@@ -162,9 +162,11 @@ pub(crate) fn run(role: Role, databases: Databases) -> u8 {
         }
     };
     let code = match role {
-        Role::Database(Chosen(database, args)) => database::run(database, *args, handed),
-        Role::Exec(args) => exec::run(args, handed),
-        Role::Takeover(_) => exit::FAILURE,
+        PilotInvocation::Database(DatabasePilot(database, args)) => {
+            database::run(database, *args, handed)
+        }
+        PilotInvocation::Exec(args) => exec::run(args, handed),
+        PilotInvocation::Takeover(_) => exit::FAILURE,
     };
     log::flush(LAST_WORDS);
     code
@@ -181,7 +183,7 @@ fn fail(termination_log: &Path, text: &str, code: u8) -> u8 {
 
 /// The handoff of the program that this process ran before, where one took over.
 #[expect(clippy::disallowed_methods, reason = "no flag: it must not be seen in help")]
-fn handed() -> Result<Option<Handoff>, crate::pilot::process::takeover::Error> {
+fn handed() -> Result<Option<ProgramHandoff>, crate::pilot::process::takeover::Error> {
     match std::env::var(VARIABLE) {
         Ok(number) => receive(&number).map(Some),
         Err(_) => Ok(None),
@@ -190,11 +192,11 @@ fn handed() -> Result<Option<Handoff>, crate::pilot::process::takeover::Error> {
 
 impl ProcessArgs {
     /// What the pilot's process begins with.
-    fn start(&self, handed: Option<Handoff>) -> std::io::Result<Start> {
+    fn start(&self, handed: Option<ProgramHandoff>) -> std::io::Result<ProcessStart> {
         let path = handed.as_ref().map(|handed| handed.program.clone());
         let (arguments, environment) = (std::env::args_os(), std::env::vars_os());
-        let program = Program::current(arguments.collect(), environment.collect(), path)?;
-        Ok(Start { program, every: self.takeover_interval, handed })
+        let program = RunningProgram::current(arguments.collect(), environment.collect(), path)?;
+        Ok(ProcessStart { program, every: self.takeover_interval, handed })
     }
 }
 

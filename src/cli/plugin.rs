@@ -15,9 +15,9 @@ use std::{ffi::OsString, future::Future, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches};
 
-use self::args::{Command, Common, Install, Logs, Plugin};
+use self::args::{CommonArgs, InstallCommand, LogsArgs, PluginCli, PluginCommand};
 use super::applet::COMPLETE;
-use crate::{database::Databases, error::exit, plugin::error::Error};
+use crate::{database::DatabaseList, error::exit, plugin::error::Error};
 
 /// The kubectl plugin: asks about clusters and changes them.
 ///
@@ -38,10 +38,10 @@ pub(crate) struct Args {
 
 /// What follows `kubectl navigator`, as clap knows it.
 pub(super) fn command() -> clap::Command {
-    Plugin::command().bin_name("kubectl navigator").no_binary_name(true)
+    PluginCli::command().bin_name("kubectl navigator").no_binary_name(true)
 }
 
-pub(crate) fn run(args: Args, databases: Databases) -> u8 {
+pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     let Args { words } = args;
     if words.first().is_some_and(|word| word == COMPLETE) {
         return complete::for_kubectl(&words[1..], databases);
@@ -50,7 +50,7 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
         return code;
     }
     let parsed = command().try_get_matches_from(words).and_then(|matches| {
-        Plugin::from_arg_matches(&matches).map_err(|error| error.format(&mut command()))
+        PluginCli::from_arg_matches(&matches).map_err(|error| error.format(&mut command()))
     });
     let plugin = match parsed {
         Ok(plugin) => plugin,
@@ -71,19 +71,21 @@ pub(crate) fn run(args: Args, databases: Databases) -> u8 {
     }
 }
 
-fn carry_out(plugin: Plugin, databases: Databases) -> Result<u8, Error> {
-    let Plugin { common, command } = plugin;
+fn carry_out(plugin: PluginCli, databases: DatabaseList) -> Result<u8, Error> {
+    let PluginCli { common, command } = plugin;
     // Commands that need no API do without one.
     let command = match command {
-        Command::Install { what: Install::Generate(args) } => {
+        PluginCommand::Install { what: InstallCommand::Generate(args) } => {
             return Ok(super::manifest::run(args, databases));
         }
-        Command::Completion { shell } => return complete::script(shell),
-        Command::Logs(Logs { what: Some(_), .. }) => return questions::pretty_filter(&common),
-        Command::Predicates { name: None, form } => {
+        PluginCommand::Completion { shell } => return complete::script(shell),
+        PluginCommand::Logs(LogsArgs { what: Some(_), .. }) => {
+            return questions::pretty_filter(&common);
+        }
+        PluginCommand::Predicates { name: None, form } => {
             return questions::predicates(&common, form, databases);
         }
-        Command::Version { client: true, form } => return questions::client_version(form),
+        PluginCommand::Version { client: true, form } => return questions::client_version(form),
         command => command,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -92,57 +94,67 @@ fn carry_out(plugin: Plugin, databases: Databases) -> Result<u8, Error> {
     // A name that is being resolved holds its thread; the process does not wait for it.
     runtime.shutdown_background();
     match ended? {
-        Ended::Code(code) => Ok(code),
-        Ended::Become(program) => shell::become_it(&program),
+        CommandOutcome::Code(code) => Ok(code),
+        CommandOutcome::Become(program) => shell::become_it(&program),
     }
 }
 
 /// How a command goes on once the API was asked.
-enum Ended {
+enum CommandOutcome {
     Code(u8),
     /// The process becomes another program.
     Become(Vec<OsString>),
 }
 
-async fn ask(common: &Common, command: Command, databases: Databases) -> Result<Ended, Error> {
+async fn ask(
+    common: &CommonArgs,
+    command: PluginCommand,
+    databases: DatabaseList,
+) -> Result<CommandOutcome, Error> {
     let limit = common.timeout();
     let session = within(limit, session::open(common, databases)).await?;
     let session = &session;
     let code = match command {
-        Command::Status(args) => within(limit, questions::status(common, session, &args)).await?,
-        Command::Logs(args) => questions::logs(common, session, &args).await?,
-        Command::Shell(args) => {
-            return within(limit, shell::program(common, session, &args)).await.map(Ended::Become);
+        PluginCommand::Status(args) => {
+            within(limit, questions::status(common, session, &args)).await?
         }
-        Command::Predicates { name: Some(name), form } => {
+        PluginCommand::Logs(args) => questions::logs(common, session, &args).await?,
+        PluginCommand::Shell(args) => {
+            return within(limit, shell::program(common, session, &args))
+                .await
+                .map(CommandOutcome::Become);
+        }
+        PluginCommand::Predicates { name: Some(name), form } => {
             within(limit, questions::holding(common, form, session, &name)).await?
         }
-        Command::Report(args) => questions::report(session, &args).await?,
-        Command::Install { what: Install::Check { install_namespace, form } } => {
+        PluginCommand::Report(args) => questions::report(session, &args).await?,
+        PluginCommand::Install { what: InstallCommand::Check { install_namespace, form } } => {
             within(limit, questions::check(common, form, session, &install_namespace)).await?
         }
-        Command::Version { client: _, form } => {
+        PluginCommand::Version { client: _, form } => {
             within(limit, questions::version(form, session)).await?
         }
-        Command::Restart(args) if args.node.is_some() => {
+        PluginCommand::Restart(args) if args.node.is_some() => {
             changes::restart_node(session, &args).await?
         }
-        Command::Restart(args) => within(limit, changes::restart(session, &args)).await?,
-        Command::Pause(args) => within(limit, changes::pause(session, &args, true)).await?,
-        Command::Resume(args) => within(limit, changes::pause(session, &args, false)).await?,
-        Command::Stop(args) => within(limit, changes::stop(session, &args, true)).await?,
-        Command::Start(args) => within(limit, changes::stop(session, &args, false)).await?,
-        Command::Fence(args) => within(limit, changes::fence(session, &args)).await?,
-        Command::Cleanup(args) => within(limit, changes::cleanup(session, &args)).await?,
-        Command::Scale(args) => within(limit, changes::scale(session, &args)).await?,
-        Command::Upgrade(args) => within(limit, changes::upgrade(common, session, &args)).await?,
-        Command::Install { what: Install::Generate(_) }
-        | Command::Completion { .. }
-        | Command::Predicates { name: None, .. } => {
+        PluginCommand::Restart(args) => within(limit, changes::restart(session, &args)).await?,
+        PluginCommand::Pause(args) => within(limit, changes::pause(session, &args, true)).await?,
+        PluginCommand::Resume(args) => within(limit, changes::pause(session, &args, false)).await?,
+        PluginCommand::Stop(args) => within(limit, changes::stop(session, &args, true)).await?,
+        PluginCommand::Start(args) => within(limit, changes::stop(session, &args, false)).await?,
+        PluginCommand::Fence(args) => within(limit, changes::fence(session, &args)).await?,
+        PluginCommand::Cleanup(args) => within(limit, changes::cleanup(session, &args)).await?,
+        PluginCommand::Scale(args) => within(limit, changes::scale(session, &args)).await?,
+        PluginCommand::Upgrade(args) => {
+            within(limit, changes::upgrade(common, session, &args)).await?
+        }
+        PluginCommand::Install { what: InstallCommand::Generate(_) }
+        | PluginCommand::Completion { .. }
+        | PluginCommand::Predicates { name: None, .. } => {
             unreachable!("these need no cluster and were carried out before")
         }
     };
-    Ok(Ended::Code(code))
+    Ok(CommandOutcome::Code(code))
 }
 
 async fn within<T>(

@@ -14,20 +14,20 @@ use crate::{api, error::exit, runtime::build};
 #[command(after_help = "Examples:\n  navigator version\n  navigator version --output json")]
 pub(crate) struct Args {
     /// Form of the output.
-    #[arg(long, short, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, short, value_enum, default_value_t = VersionFormat::Text)]
+    output: VersionFormat,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
+enum VersionFormat {
     Text,
     Json,
 }
 
 pub(crate) fn run(args: &Args) -> u8 {
     let text = match args.output {
-        Output::Text => format!("navigator v{}\n", build::VERSION),
-        Output::Json => {
+        VersionFormat::Text => format!("navigator v{}\n", build::VERSION),
+        VersionFormat::Json => {
             let versions = json!({
                 "version": format!("v{}", build::VERSION),
                 "apiGroup": api::GROUP,

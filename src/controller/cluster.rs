@@ -1,6 +1,6 @@
 //! Any cluster of node pools in the terms that every database shares: [`desired`].
 //!
-//! Owns what all clusters have; a database adds its own part through [`Runs`]. Pure.
+//! Owns what all clusters have; a database adds its own part through [`ManagedClusterKind`]. Pure.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::desired::{
-    Desired, Image, ManagedDatabase, PodInputs, Pool, Reports, Secured, Service, Settings, Stalled,
-    Strategy,
+    ClusterService, DesiredCluster, DesiredPool, Image, ManagedDatabase, NodeReport,
+    ObjectSettings, PodInputs, RolloutStrategy, SecuredCondition, StallCause,
 };
 use crate::{
     api::{
         cluster_kind::ClusterKind,
         managed::is_upstream_pilot,
         names::annotation,
-        pilot_part::Parts,
+        pilot_part::PilotParts,
         v1beta1::{
             Cluster, ClusterRef, ClusterSpec, Config, ImageSpec, Jvm, NodePool, PilotSpec,
             PilotStatus, PodTemplate, SecurityContext,
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// What only one database knows of how its clusters are run.
-pub trait Runs: ClusterKind {
+pub trait ManagedClusterKind: ClusterKind {
     const DATABASE: &'static ManagedDatabase;
     /// User and group when the spec names none.
     const DEFAULT_UID: i64;
@@ -40,7 +40,7 @@ pub trait Runs: ClusterKind {
     /// The cluster's settings with a pool's over them.
     fn merged(cluster: &Config, pool: &Config) -> Config;
     /// The database's own part of the spec of a Pilot of the pool.
-    fn part(cluster: &Cluster<Self>, pool: &NodePool<Self>) -> Parts;
+    fn part(cluster: &Cluster<Self>, pool: &NodePool<Self>) -> PilotParts;
     /// Labels of the pool that only this database knows.
     fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
         Vec::new()
@@ -50,10 +50,10 @@ pub trait Runs: ClusterKind {
 impl ManagedDatabase {
     /// A database whose nodes are all equal, keep their data and elect no leader. A database that
     /// differs overrides single fields.
-    pub const fn new<K: Runs>(
-        services: fn(&Desired) -> Vec<Service>,
-        reports: fn(&PilotStatus) -> Reports,
-        secured: fn(&Desired) -> Secured,
+    pub const fn new<K: ManagedClusterKind>(
+        services: fn(&DesiredCluster) -> Vec<ClusterService>,
+        reports: fn(&PilotStatus) -> NodeReport,
+        secured: fn(&DesiredCluster) -> SecuredCondition,
     ) -> Self {
         Self {
             names: K::NAMES,
@@ -82,15 +82,18 @@ impl ManagedDatabase {
 ///
 /// # Errors
 /// When the object is not of this kind; our API server stores no such object.
-pub fn desired<K: Runs>(
+pub fn desired<K: ManagedClusterKind>(
     object: &DynamicObject,
-    settings: &Settings,
-) -> Result<Desired, serde_json::Error> {
+    settings: &ObjectSettings,
+) -> Result<DesiredCluster, serde_json::Error> {
     Ok(of(&Cluster::<K>::deserialize(json!(object))?, settings))
 }
 
 /// The cluster in shared terms.
-pub fn of<K: Runs>(cluster: &Cluster<K>, settings: &Settings) -> Desired {
+pub fn of<K: ManagedClusterKind>(
+    cluster: &Cluster<K>,
+    settings: &ObjectSettings,
+) -> DesiredCluster {
     let ClusterSpec {
         version,
         image,
@@ -112,13 +115,13 @@ pub fn of<K: Runs>(cluster: &Cluster<K>, settings: &Settings) -> Desired {
     let meta = &cluster.metadata;
     let name = meta.name.clone().unwrap_or_default();
     let unsupported = || {
-        Some(Stalled {
+        Some(StallCause {
             reason: "UnsupportedVersion",
             message: format!("{}; it is stored and nothing is started", K::unsupported(version)?),
         })
     };
     let pools = || node_pools.iter().map(|pool| pool.name.as_str());
-    Desired {
+    DesiredCluster {
         database: K::DATABASE,
         namespace: meta.namespace.clone().unwrap_or_default(),
         uid: meta.uid.clone().unwrap_or_default(),
@@ -134,7 +137,7 @@ pub fn of<K: Runs>(cluster: &Cluster<K>, settings: &Settings) -> Desired {
         run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
         services: services.clone().unwrap_or_default(),
         stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
-        strategy: Strategy::of(update_strategy.as_ref()),
+        strategy: RolloutStrategy::of(update_strategy.as_ref()),
         version: version.clone(),
         status: cluster.status.clone(),
         pools: node_pools.iter().map(|pool| pool_of(cluster, &name, pool)).collect(),
@@ -142,7 +145,11 @@ pub fn of<K: Runs>(cluster: &Cluster<K>, settings: &Settings) -> Desired {
     }
 }
 
-fn pool_of<K: Runs>(cluster: &Cluster<K>, name: &str, pool: &NodePool<K>) -> Pool {
+fn pool_of<K: ManagedClusterKind>(
+    cluster: &Cluster<K>,
+    name: &str,
+    pool: &NodePool<K>,
+) -> DesiredPool {
     let NodePool {
         name: pool_name,
         replicas: wanted,
@@ -176,7 +183,7 @@ fn pool_of<K: Runs>(cluster: &Cluster<K>, name: &str, pool: &NodePool<K>) -> Poo
         parts: K::part(cluster, pool),
     };
     pilot.config_hash = Some((K::DATABASE.config_hash)(&pilot));
-    let mut desired = Pool {
+    let mut desired = DesiredPool {
         name: pool_name.clone(),
         set: K::NAMES.stateful_set(name, pool_name),
         replicas: replicas(*wanted),
@@ -211,7 +218,7 @@ fn merged_jvm(cluster: Option<&Jvm>, pool: Option<&Jvm>) -> Option<Jvm> {
 }
 
 /// The image that the pilot runs from.
-pub fn effective_pilot_image(given: Option<&ImageSpec>, settings: &Settings) -> Image {
+pub fn effective_pilot_image(given: Option<&ImageSpec>, settings: &ObjectSettings) -> Image {
     match given {
         Some(spec) if !is_upstream_pilot(&spec.repository) => Image::of(spec),
         _ => Image::named(&settings.pilot_image),
@@ -242,7 +249,7 @@ pub fn names_that_do_not_fit<'a>(
     database: &ManagedDatabase,
     cluster: &str,
     pools: impl Iterator<Item = &'a str>,
-) -> Option<Stalled> {
+) -> Option<StallCause> {
     let label = |name: &str| {
         name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
@@ -251,7 +258,7 @@ pub fn names_that_do_not_fit<'a>(
         .filter(|set| set.len() > SET_NAME_MAX || !label(set))
         .collect();
     let first = wrong.drain(..).next()?;
-    Some(Stalled {
+    Some(StallCause {
         reason: "NameConflict",
         message: format!(
             "{first:?} cannot name a StatefulSet: at most {SET_NAME_MAX} lower-case letters, \
@@ -266,7 +273,7 @@ mod tests {
 
     #[test]
     fn upstream_pilot_images_are_never_run() {
-        let settings = Settings {
+        let settings = ObjectSettings {
             pilot_image: "ours:1".into(),
             store_id: "store".into(),
             owner_references: false,

@@ -7,15 +7,15 @@ use kube::{
 use tokio::sync::watch;
 
 use super::{
-    desired::{Settings, Stalled},
-    events::Events,
-    heard::Heard,
+    desired::{ObjectSettings, StallCause},
+    events::ClusterEventPublisher,
+    heard::HeartbeatTracker,
     metrics::Metrics,
-    stores::Stores,
+    stores::ObjectCaches,
 };
 use crate::{
     error::chain,
-    runtime::leader::{Claim, Deposed, fenced},
+    runtime::leader::{DeposedError, LeaderClaim, fenced},
 };
 
 /// Name under which we write; owner of our fields on the server.
@@ -24,21 +24,21 @@ pub(crate) const MANAGER: &str = crate::api::names::CONTROLLER;
 /// User agent of the controller in audit logs; the number of the reign is added to it.
 const AGENT: &str = concat!("navigator-controller/v", env!("CARGO_PKG_VERSION"));
 
-pub(crate) struct Context {
+pub(crate) struct ControllerContext {
     pub(crate) client: Client,
     /// Writes only while we lead; see [`writer`].
     pub(crate) writer: Client,
-    pub(crate) stores: Stores,
-    pub(crate) heard: Heard,
-    pub(crate) settings: Settings,
-    pub(crate) events: Events,
+    pub(crate) stores: ObjectCaches,
+    pub(crate) heard: HeartbeatTracker,
+    pub(crate) settings: ObjectSettings,
+    pub(crate) events: ClusterEventPublisher,
     pub(crate) metrics: Metrics,
-    pub(crate) claim: watch::Receiver<Claim>,
+    pub(crate) claim: watch::Receiver<LeaderClaim>,
 }
 
-/// The client of [`Context::write`]: a write fails when the claim ends, even if the server has not
-/// answered.
-pub(crate) fn writer(client: &Client, claim: &watch::Receiver<Claim>) -> Client {
+/// The client of [`ControllerContext::write`]: a write fails when the claim ends, even if the
+/// server has not answered.
+pub(crate) fn writer(client: &Client, claim: &watch::Receiver<LeaderClaim>) -> Client {
     fenced(client.clone(), claim.clone(), AGENT)
 }
 
@@ -58,7 +58,7 @@ pub(crate) enum Error {
     NamespaceTerminating(String),
     /// An object with a name that the cluster needs has another owner, or is of another store.
     #[error("{}", .0.message)]
-    Foreign(super::desired::Stalled),
+    Foreign(super::desired::StallCause),
     /// Another process may lead by now: nothing is written any more.
     #[error("this process does not lead any more")]
     NotLeading,
@@ -70,7 +70,7 @@ impl Error {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         match &error {
             kube::Error::Api(status) if status.code == 409 => Self::Conflict { kind, name },
-            kube::Error::Service(error) if error.is::<Deposed>() => Self::NotLeading,
+            kube::Error::Service(error) if error.is::<DeposedError>() => Self::NotLeading,
             kube::Error::Api(status) if terminating(status) => {
                 Self::NamespaceTerminating(chain(&error).to_string())
             }
@@ -98,13 +98,13 @@ impl Error {
 
 /// The server's message, when it refused a single object: because of a policy, a quota or a
 /// webhook. Any other error is returned as it is.
-pub(crate) fn refused(error: Error) -> Result<Stalled, Error> {
+pub(crate) fn refused(error: Error) -> Result<StallCause, Error> {
     match &error {
         Error::Request { verb, kind, name, source } => match source.as_ref() {
             kube::Error::Api(status) if !matches!(status.code, 401 | 404 | 429 | 503 | 504) => {
                 let message =
                     format!("{kind} {name:?}: the server refused to {verb} it: {}", status.message);
-                Ok(Stalled { reason: "ObjectRefused", message })
+                Ok(StallCause { reason: "ObjectRefused", message })
             }
             _ => Err(error),
         },
@@ -120,7 +120,7 @@ fn terminating(status: &kube::core::Status) -> bool {
             || status.message.contains("is being terminated"))
 }
 
-impl Context {
+impl ControllerContext {
     /// An [`Api`] for writing. Every write asks for it, so a process that may have been deposed
     /// writes nothing.
     ///

@@ -1,7 +1,7 @@
 //! What a cluster should be, in terms that every database shares.
 //!
 //! Owns the words of the plan: pools, members, images, hashes. Each database turns its own
-//! kind into a [`Desired`]; everything after that is the same code for all. Pure.
+//! kind into a [`DesiredCluster`]; everything after that is the same code for all. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use crate::api::{
 
 /// Settings of the controller that end up in objects.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ObjectSettings {
     /// Image that holds the pilot, unless a cluster names one.
     pub pilot_image: String,
     /// Identity of our store, put on every object that we own.
@@ -39,7 +39,7 @@ pub struct Settings {
 
 /// What the controller reads of a cluster, whatever its kind.
 #[derive(Clone, Debug)]
-pub struct Desired {
+pub struct DesiredCluster {
     pub database: &'static ManagedDatabase,
     pub namespace: String,
     pub name: String,
@@ -59,10 +59,10 @@ pub struct Desired {
     pub pilot_image: Image,
     pub run_as_user: i64,
     pub services: Services,
-    pub pools: Vec<Pool>,
-    pub strategy: Strategy,
+    pub pools: Vec<DesiredPool>,
+    pub strategy: RolloutStrategy,
     /// Why nothing can be done for this cluster, found in its spec alone.
-    pub stalled: Option<Stalled>,
+    pub stalled: Option<StallCause>,
     /// Status as it was last written.
     pub status: ClusterStatus,
 }
@@ -77,16 +77,16 @@ pub struct ManagedDatabase {
     /// Name of the Role and RoleBinding of a cluster's pilots.
     pub pilot_role: fn(&str) -> String,
     /// A cluster object in the terms that every database shares.
-    pub desired: fn(&DynamicObject, &Settings) -> Result<Desired, serde_json::Error>,
+    pub desired: fn(&DynamicObject, &ObjectSettings) -> Result<DesiredCluster, serde_json::Error>,
     /// Services beside the one that each pool has.
-    pub services: fn(&Desired) -> Vec<Service>,
+    pub services: fn(&DesiredCluster) -> Vec<ClusterService>,
     /// Annotations of StatefulSets that only this database has.
-    pub set_annotations: fn(&Desired) -> Vec<(&'static str, String)>,
+    pub set_annotations: fn(&DesiredCluster) -> Vec<(&'static str, String)>,
     /// Labels of one node's pod and Pilot beside those of its pool, by its ordinal and what its
     /// pilot reports. A label without a value is taken off.
     pub node_labels: fn(u32, Option<&PilotStatus>) -> Vec<NodeLabel>,
     /// Adapts the specs of Pilots to the nodes that there are.
-    pub fit: fn(&mut Desired, &[Existing]),
+    pub fit: fn(&mut DesiredCluster, &[ExistingPool]),
     /// Hash of what in a Pilot's spec needs a restart of the node.
     pub config_hash: fn(&PilotSpec) -> String,
     /// May a node with this spec be elected to lead its peers?
@@ -94,7 +94,7 @@ pub struct ManagedDatabase {
     /// Has a node with this spec a state that matters?
     pub keeps_data: fn(&PilotSpec) -> bool,
     /// What a pilot reports of its node.
-    pub reports: fn(&PilotStatus) -> Reports,
+    pub reports: fn(&PilotStatus) -> NodeReport,
     /// Fields of the database's part of a Pilot's status that change all the time: no reason to
     /// reconcile a cluster.
     pub gauges: &'static [&'static str],
@@ -106,18 +106,18 @@ pub struct ManagedDatabase {
     /// Quorum of masters in the spec of a node, where the database has one.
     pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
     /// Who can reach the data.
-    pub secured: fn(&Desired) -> Secured,
+    pub secured: fn(&DesiredCluster) -> SecuredCondition,
 }
 
 /// Status, reason and message of the condition Secured.
-pub type Secured = (&'static str, &'static str, &'static str);
+pub type SecuredCondition = (&'static str, &'static str, &'static str);
 
 /// A label, and its value where the node is to have it.
 pub type NodeLabel = (&'static str, Option<&'static str>);
 
 /// What a pilot reports of its node, in the terms that every database shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reports {
+pub struct NodeReport {
     /// The node is the elected leader of its peers.
     pub elected: bool,
     /// The report holds something that the database itself said.
@@ -131,11 +131,11 @@ pub struct Reports {
 
 /// A Service of a cluster.
 #[derive(Clone, Debug)]
-pub struct Service {
+pub struct ClusterService {
     pub name: String,
     /// Names of the [`DatabaseNames::ports`] that the Service exposes.
     pub ports: &'static [&'static str],
-    pub reach: Reach,
+    pub reach: ServiceExposure,
     /// Labels of the Service and of its selector, beside the cluster's own.
     pub marks: &'static [(&'static str, &'static str)],
     /// A Service that is not wanted is removed.
@@ -144,7 +144,7 @@ pub struct Service {
 
 /// How a Service is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum ServiceExposure {
     /// By the addresses of its pods.
     Pods,
     /// By the addresses of its pods, ready or not.
@@ -155,7 +155,7 @@ pub enum Reach {
 
 /// A pool as it exists, as far as the specs of Pilots depend on it.
 #[derive(Clone, Debug)]
-pub struct Existing {
+pub struct ExistingPool {
     pub pool: String,
     /// Nodes that are there, or come back, and were not asked to leave.
     pub staying: u32,
@@ -203,7 +203,7 @@ impl Image {
 
 /// Nodes that are equal to each other.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub struct DesiredPool {
     pub name: String,
     /// Name of the StatefulSet.
     pub set: String,
@@ -226,7 +226,7 @@ pub struct Pool {
     pub labels: Vec<(String, String)>,
 }
 
-impl Pool {
+impl DesiredPool {
     /// Hash that a Pilot carries as `spec.configHash`.
     pub fn config_hash(&self) -> &str {
         self.pilot.config_hash.as_deref().unwrap_or_default()
@@ -255,7 +255,7 @@ impl Pool {
 
 /// How changes reach running nodes.
 #[derive(Clone, Debug)]
-pub struct Strategy {
+pub struct RolloutStrategy {
     /// Changes reach a node only when its pod is deleted by hand.
     pub on_delete: bool,
     /// A newer pilot is brought into running pods.
@@ -266,7 +266,7 @@ pub struct Strategy {
     pub progress_deadline: Duration,
 }
 
-impl Strategy {
+impl RolloutStrategy {
     pub fn of(spec: Option<&UpdateStrategy>) -> Self {
         let spec = spec.cloned().unwrap_or_default();
         let canary = spec.canary.map(|canary| {
@@ -296,12 +296,12 @@ impl Strategy {
 
 /// Why nothing can be done for a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stalled {
+pub struct StallCause {
     pub reason: &'static str,
     pub message: String,
 }
 
-impl Desired {
+impl DesiredCluster {
     /// Owner reference of Pilots, which are in the same store as their cluster. It does not block
     /// the cluster's deletion: a pilot has to stop its database while its Pilot still exists.
     pub fn owner(&self) -> OwnerReference {
@@ -317,12 +317,12 @@ impl Desired {
 
     /// This cluster with the specs of its Pilots adapted to the existing nodes.
     #[must_use]
-    pub fn fitting(mut self, existing: &[Existing]) -> Self {
+    pub fn fitting(mut self, existing: &[ExistingPool]) -> Self {
         (self.database.fit)(&mut self, existing);
         self
     }
 
-    pub fn pool(&self, name: &str) -> Option<&Pool> {
+    pub fn pool(&self, name: &str) -> Option<&DesiredPool> {
         self.pools.iter().find(|pool| pool.name == name)
     }
 }
@@ -425,7 +425,7 @@ mod tests {
     }
 
     /// A pool whose pods have this image and these resources.
-    fn made(image: &ImageSpec, resources: &ResourceRequirements) -> Pool {
+    fn made(image: &ImageSpec, resources: &ResourceRequirements) -> DesiredPool {
         let inputs = PodInputs {
             version: "5.0.6",
             image: Some(image),
@@ -436,7 +436,7 @@ mod tests {
             overlays: &[],
         };
         let pool = crate::controller::testing::sample::desired(&[("a", 1)], "x").pools.remove(0);
-        Pool { pod_hash: inputs.hash(), pods_alike: inputs.alike(), ..pool }
+        DesiredPool { pod_hash: inputs.hash(), pods_alike: inputs.alike(), ..pool }
     }
 
     /// Running pods carry these hashes. If this test fails, an upgrade would restart every user's

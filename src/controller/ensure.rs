@@ -20,11 +20,11 @@ use tracing::{info, warn};
 
 pub(crate) use self::pilot::ensure_pilot;
 use super::{
-    context::{Context, Error, MANAGER, refused},
-    desired::{Desired, Stalled},
-    events::Notice,
-    observe::{Observed, foreign, former, other_store, owned},
-    resources::{Prepared, Resource, resources},
+    context::{ControllerContext, Error, MANAGER, refused},
+    desired::{DesiredCluster, StallCause},
+    events::EventNotice,
+    observe::{ObservedCluster, foreign, former, other_store, owned},
+    resources::{DesiredObject, PreparedObject, resources},
     write::{change, create, delete, disown, exactly},
 };
 use crate::api::{names::annotation, quantity};
@@ -32,10 +32,10 @@ use crate::api::{names::annotation, quantity};
 /// Makes every object of the cluster as it should be, and every Pilot that a node needs. A refusal
 /// of one object does not hold the others up; the first refusal is returned.
 pub(crate) async fn ensure(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
-) -> Result<Option<Stalled>, Error> {
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+) -> Result<Option<StallCause>, Error> {
     // Pilots for volumes that were kept are made before any pod, in all pools. A node whose own
     // volume is lost founds a new cluster once all Pilots report empty volumes, so a refusal here
     // holds all up.
@@ -56,8 +56,8 @@ pub(crate) async fn ensure(
     };
     for resource in resources(desired, observed, &ctx.settings) {
         note(match &resource {
-            Resource::StatefulSet(set) => ensure_set(ctx, desired, observed, set).await,
-            Resource::Other(object) => ensure_object(ctx, desired, object).await,
+            DesiredObject::StatefulSet(set) => ensure_set(ctx, desired, observed, set).await,
+            DesiredObject::Other(object) => ensure_object(ctx, desired, object).await,
         })?;
     }
     note(remove_services(ctx, desired).await)?;
@@ -74,11 +74,11 @@ pub(crate) async fn ensure(
 
 /// Makes one object as it was built, or repairs what another client changed in it.
 pub(crate) async fn ensure_object(
-    ctx: &Context,
-    desired: &Desired,
-    object: &Prepared,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    object: &PreparedObject,
 ) -> Result<(), Error> {
-    let Prepared { resource, name, .. } = object;
+    let PreparedObject { resource, name, .. } = object;
     if let Some(known) = ctx.stores.other(resource, &desired.namespace, name) {
         ours_or_former(desired, object, &known.metadata)?;
         if current(object, &json!(*known)) {
@@ -91,10 +91,10 @@ pub(crate) async fn ensure_object(
 }
 
 async fn ensure_set(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
-    set: &Prepared,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    set: &PreparedObject,
 ) -> Result<(), Error> {
     let name = &set.name;
     let pool = observed.pools.iter().find(|pool| pool.set_name == *name);
@@ -122,7 +122,7 @@ async fn ensure_set(
     let made = create(ctx, desired, set, &unborn(&set.body)).await?;
     change(ctx, desired, set, made.resource_version).await?;
     info!(namespace = desired.namespace, name, "Created node pool");
-    let notice = Notice::normal("CreateNodePool", format!("made StatefulSet {name}"));
+    let notice = EventNotice::normal("CreateNodePool", format!("made StatefulSet {name}"));
     ctx.events.publish(desired, &notice).await;
     Ok(())
 }
@@ -141,11 +141,19 @@ fn unborn(body: &Value) -> Value {
 
 /// Objects of an earlier cluster of this name are taken over and rewritten for this one. A
 /// StatefulSet is not: its pods run, and a person must say whose data they hold.
-fn ours_or_former(desired: &Desired, object: &Prepared, found: &ObjectMeta) -> Result<(), Error> {
+fn ours_or_former(
+    desired: &DesiredCluster,
+    object: &PreparedObject,
+    found: &ObjectMeta,
+) -> Result<(), Error> {
     if former(found, desired) { Ok(()) } else { ours(desired, object, found) }
 }
 
-fn ours(desired: &Desired, object: &Prepared, found: &ObjectMeta) -> Result<(), Error> {
+fn ours(
+    desired: &DesiredCluster,
+    object: &PreparedObject,
+    found: &ObjectMeta,
+) -> Result<(), Error> {
     if owned(found, desired) {
         return Ok(());
     }
@@ -156,11 +164,11 @@ fn ours(desired: &Desired, object: &Prepared, found: &ObjectMeta) -> Result<(), 
 /// watch, or be too new for the caches. Without this check an apply would take over an object that
 /// another client made.
 async fn unknown(
-    ctx: &Context,
-    desired: &Desired,
-    object: &Prepared,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    object: &PreparedObject,
 ) -> Result<Option<ObjectMeta>, Error> {
-    let Prepared { resource, name, .. } = object;
+    let PreparedObject { resource, name, .. } = object;
     let found = ctx.read(resource, &desired.namespace).get_opt(name).await;
     let found = found.map_err(|error| Error::request("get", &resource.kind, name, error))?;
     let Some(found) = found.map(|found| found.metadata) else { return Ok(None) };
@@ -173,7 +181,7 @@ async fn unknown(
 
 /// Is the object what was built? Its hash says what it was made from; the comparison finds what
 /// another client changed since.
-fn current(prepared: &Prepared, found: &Value) -> bool {
+fn current(prepared: &PreparedObject, found: &Value) -> bool {
     let hash = found["metadata"]["annotations"][annotation::CONFIG_HASH].as_str();
     hash == Some(prepared.hash()) && holds(found, &prepared.body)
 }
@@ -206,7 +214,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-async fn not_terminating(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+async fn not_terminating(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
     let api: Api<Namespace> = Api::all(ctx.client.clone());
     let name = &desired.namespace;
     let namespace = api.get(name).await.map_err(|e| Error::request("get", "Namespace", name, e))?;
@@ -217,7 +225,7 @@ async fn not_terminating(ctx: &Context, desired: &Desired) -> Result<(), Error> 
 }
 
 /// Deletes Services that the cluster does not want any more.
-async fn remove_services(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+async fn remove_services(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
     let resource = ApiResource::erase::<Service>(&());
     for service in (desired.database.services)(desired) {
         let found = ctx.stores.other(&resource, &desired.namespace, &service.name);
@@ -231,7 +239,7 @@ async fn remove_services(ctx: &Context, desired: &Desired) -> Result<(), Error> 
 }
 
 /// Gives pods the labels of single nodes, which a pod template cannot say.
-async fn label_nodes(ctx: &Context, desired: &Desired) -> Result<(), Error> {
+async fn label_nodes(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
     let objects = ctx.stores.objects(desired);
     for pod in &objects.pods {
         let meta = &pod.metadata;

@@ -3,28 +3,28 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
-use super::desired::Desired;
-pub(crate) use crate::runtime::events::Notice;
+use super::desired::DesiredCluster;
+pub(crate) use crate::runtime::events::EventNotice;
 use crate::{
     api::v1beta1::{API_VERSION, ClusterStatus},
     controller::{
         observe::condition,
-        plan::{Plan, Step},
+        plan::{Plan, PlannedStep},
         status,
     },
     runtime::events,
 };
 
 #[derive(Clone)]
-pub(crate) struct Events(events::Events);
+pub(crate) struct ClusterEventPublisher(events::EventPublisher);
 
-impl Events {
+impl ClusterEventPublisher {
     pub(crate) fn new(client: Client, instance: String) -> Self {
-        Self(events::Events::new(client, crate::api::names::CONTROLLER, instance))
+        Self(events::EventPublisher::new(client, crate::api::names::CONTROLLER, instance))
     }
 
     /// Publishes an event about a cluster. A lost event is no reason to stop working.
-    pub(crate) async fn publish(&self, desired: &Desired, notice: &Notice) {
+    pub(crate) async fn publish(&self, desired: &DesiredCluster, notice: &EventNotice) {
         let regarding = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
             kind: Some(desired.database.names.kind.to_owned()),
@@ -36,58 +36,62 @@ impl Events {
         self.publish_about(&regarding, notice).await;
     }
 
-    pub(crate) async fn publish_about(&self, regarding: &ObjectReference, notice: &Notice) {
+    pub(crate) async fn publish_about(&self, regarding: &ObjectReference, notice: &EventNotice) {
         self.0.publish(regarding, notice).await;
     }
 }
 
 /// A step was carried out.
-pub(crate) fn of_step(step: &Step) -> Notice {
+pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
     match step {
-        Step::Raise { pool, to } => {
-            Notice::normal("ScaleOut", format!("node pool {pool} grows to {}", nodes(*to)))
+        PlannedStep::Raise { pool, to } => {
+            EventNotice::normal("ScaleOut", format!("node pool {pool} grows to {}", nodes(*to)))
         }
-        Step::Remove { pool, pilot, to } => {
+        PlannedStep::Remove { pool, pilot, to } => {
             let note = format!("{pilot} goes; node pool {pool} shrinks to {}", nodes(*to));
-            Notice::normal("Scale", note)
+            EventNotice::normal("Scale", note)
         }
-        Step::Replace { pilot, .. } => {
-            Notice::normal("ReplaceNode", format!("broken {pilot} gets the newest spec"))
+        PlannedStep::Replace { pilot, .. } => {
+            EventNotice::normal("ReplaceNode", format!("broken {pilot} gets the newest spec"))
         }
-        Step::Configure { pilot } => {
-            Notice::normal("RestartPilot", format!("{pilot} is told the newest configuration"))
+        PlannedStep::Configure { pilot } => {
+            EventNotice::normal("RestartPilot", format!("{pilot} is told the newest configuration"))
         }
-        Step::Restart { pilot, .. } => {
-            Notice::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
+        PlannedStep::Restart { pilot, .. } => {
+            EventNotice::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
         }
-        Step::RestartInPlace { pilot } => {
-            Notice::normal("RestartPilot", format!("the database of {pilot} restarts in its pod"))
+        PlannedStep::RestartInPlace { pilot } => EventNotice::normal(
+            "RestartPilot",
+            format!("the database of {pilot} restarts in its pod"),
+        ),
+        PlannedStep::Decommission { pilot } => {
+            EventNotice::normal("DrainPilot", format!("{pilot} moves its data away"))
         }
-        Step::Decommission { pilot } => {
-            Notice::normal("DrainPilot", format!("{pilot} moves its data away"))
+        PlannedStep::Keep { pilot } => {
+            EventNotice::normal("DrainPilot", format!("{pilot} is kept after all"))
         }
-        Step::Keep { pilot } => Notice::normal("DrainPilot", format!("{pilot} is kept after all")),
-        Step::DeleteClaim { claim, .. } => {
-            Notice::normal("Scale", format!("claim {claim} of a node that left is deleted"))
+        PlannedStep::DeleteClaim { claim, .. } => {
+            EventNotice::normal("Scale", format!("claim {claim} of a node that left is deleted"))
         }
-        Step::DeletePilot { pilot, .. } => {
-            Notice::normal("Scale", format!("Pilot {pilot} of a node that left is deleted"))
+        PlannedStep::DeletePilot { pilot, .. } => {
+            EventNotice::normal("Scale", format!("Pilot {pilot} of a node that left is deleted"))
         }
-        Step::DeletePool { pool, .. } => {
-            Notice::normal("RemoveNodePool", format!("node pool {pool} has no node left"))
+        PlannedStep::DeletePool { pool, .. } => {
+            EventNotice::normal("RemoveNodePool", format!("node pool {pool} has no node left"))
         }
-        Step::Stop { pilots } => {
-            Notice::normal("ClusterStopped", format!("{} databases are stopped", pilots.len()))
+        PlannedStep::Stop { pilots } => {
+            EventNotice::normal("ClusterStopped", format!("{} databases are stopped", pilots.len()))
         }
-        Step::Start { pilots } => {
-            Notice::normal("OperationStarted", format!("{} databases may run", pilots.len()))
+        PlannedStep::Start { pilots } => {
+            EventNotice::normal("OperationStarted", format!("{} databases may run", pilots.len()))
         }
-        Step::Empty { pool } => {
-            Notice::normal("ClusterStopped", format!("pods of node pool {pool} are removed"))
+        PlannedStep::Empty { pool } => {
+            EventNotice::normal("ClusterStopped", format!("pods of node pool {pool} are removed"))
         }
-        Step::Deliver { pilot, image, .. } => {
-            Notice::normal("UpdatePilot", format!("the pilot of {pilot} is replaced by {image}"))
-        }
+        PlannedStep::Deliver { pilot, image, .. } => EventNotice::normal(
+            "UpdatePilot",
+            format!("the pilot of {pilot} is replaced by {image}"),
+        ),
     }
 }
 
@@ -104,7 +108,7 @@ const AS_ASKED: [&str; 4] = ["ClusterPaused", "ClusterStopped", "ConfigureInProg
 
 /// Events for conditions that stopped being True although no person asked for that, and for those
 /// that are True again. An operation and a stall have events of their own.
-fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Notice> {
+fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<EventNotice> {
     let operation = after.operation.as_ref().map(|operation| operation.type_.as_str());
     let stops = operation == Some("Stop") || after.phase.as_deref() == Some("Stopped");
     let stalled = condition(&after.conditions, "Stalled").is_some();
@@ -116,9 +120,9 @@ fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Notice> {
             (condition(&before.conditions, type_)?, condition(&after.conditions, type_)?);
         match (was.status.as_str(), is.status.as_str()) {
             ("True", "True") => None,
-            (_, "True") => Some(Notice::normal(back, is.message.clone())),
+            (_, "True") => Some(EventNotice::normal(back, is.message.clone())),
             ("True", _) if !told(type_, &is.reason) => {
-                Some(Notice::warning(lost, format!("{}: {}", is.reason, is.message)))
+                Some(EventNotice::warning(lost, format!("{}: {}", is.reason, is.message)))
             }
             _ => None,
         }
@@ -127,7 +131,11 @@ fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<Notice> {
 }
 
 /// What changed in a status.
-pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Plan) -> Vec<Notice> {
+pub(crate) fn of_status(
+    before: &ClusterStatus,
+    after: &ClusterStatus,
+    plan: &Plan,
+) -> Vec<EventNotice> {
     let mut notices = Vec::new();
     let id = |status: &ClusterStatus| status.operation.as_ref().map(|o| o.id.clone());
     if id(before) != id(after) {
@@ -135,12 +143,12 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
             && id(before).as_ref() == Some(&operation.id)
         {
             let note = format!("{} has ended", operation.type_);
-            notices.push(Notice::normal("OperationFinished", note));
+            notices.push(EventNotice::normal("OperationFinished", note));
         }
         if let Some(operation) = &after.operation {
             let reason =
                 if operation.type_ == "Upgrade" { "UpdateVersion" } else { "OperationStarted" };
-            notices.push(Notice::normal(reason, format!("{} has begun", operation.type_)));
+            notices.push(EventNotice::normal(reason, format!("{} has begun", operation.type_)));
         }
     }
     let said = |status: &ClusterStatus, type_: &str| {
@@ -151,13 +159,13 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
     {
         let known = ["ForeignObject", "NameConflict", "StoreMismatch"];
         let event = known.into_iter().find(|known| *known == reason).unwrap_or("Stalled");
-        notices.push(Notice::warning(event, message));
+        notices.push(EventNotice::warning(event, message));
     }
     if let Some((reason, message)) = said(after, "PilotsCurrent")
         && said(before, "PilotsCurrent").map(|(reason, _)| reason).as_ref() != Some(&reason)
         && status::PILOT_FAILURES.contains(&&*reason)
     {
-        notices.push(Notice::warning("PilotUpdateFailed", message));
+        notices.push(EventNotice::warning("PilotUpdateFailed", message));
     }
     notices.extend(turns(before, after));
     let was = said(before, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
@@ -167,7 +175,7 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
         ("ClusterResumed", "spec.paused was taken back"),
     ] {
         if is == reason && was != reason {
-            notices.push(Notice::normal(reason, note));
+            notices.push(EventNotice::normal(reason, note));
         }
     }
     let held = |predicate: &str| {
@@ -176,7 +184,7 @@ pub(crate) fn of_status(before: &ClusterStatus, after: &ClusterStatus, plan: &Pl
     };
     for block in plan.blocked.iter().filter(|block| !held(&block.predicate)) {
         let note = format!("{}: {}; {}", block.predicate, block.message, block.hint);
-        notices.push(Notice::warning("PredicateBlocked", note));
+        notices.push(EventNotice::warning("PredicateBlocked", note));
     }
     notices
 }
@@ -187,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::controller::{
-        observe::Observed,
+        observe::ObservedCluster,
         plan::plan,
         status::status,
         testing::sample::{desired, observed},
@@ -195,9 +203,9 @@ mod tests {
 
     /// Events of a cluster of three nodes that is as it should be and then goes through these
     /// changes.
-    fn told(changes: &[fn(&mut Desired, &mut Observed)]) -> Vec<String> {
+    fn told(changes: &[fn(&mut DesiredCluster, &mut ObservedCluster)]) -> Vec<String> {
         let (mut desired, now) = (desired(&[("a", 3)], "new"), Timestamp::UNIX_EPOCH);
-        let mut look = |change: fn(&mut Desired, &mut Observed)| {
+        let mut look = |change: fn(&mut DesiredCluster, &mut ObservedCluster)| {
             let mut observed = observed(&[("a", 3)], "new");
             change(&mut desired, &mut observed);
             let planned = plan(&desired, &observed);
@@ -217,7 +225,7 @@ mod tests {
         texts
     }
 
-    fn down(observed: &mut Observed, nodes: u32) {
+    fn down(observed: &mut ObservedCluster, nodes: u32) {
         for (_, member) in observed.pools[0].members.range_mut(..nodes) {
             member.pod.as_mut().unwrap().ready = false;
         }
@@ -239,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_a_person_asked_for_is_no_loss() {
-        let outdated: fn(&mut Desired, &mut Observed) = |_, o| {
+        let outdated: fn(&mut DesiredCluster, &mut ObservedCluster) = |_, o| {
             let member = o.pools[0].members.get_mut(&1).unwrap();
             member.pod.as_mut().unwrap().hash = "old".into();
         };

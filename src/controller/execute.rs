@@ -8,11 +8,11 @@ use kube::api::{ApiResource, Patch, PatchParams};
 use serde_json::json;
 
 use super::{
-    context::{Context, Error, MANAGER},
-    desired::Desired,
+    context::{ControllerContext, Error, MANAGER},
+    desired::DesiredCluster,
     ensure::ensure_pilot,
-    observe::{Member, Observed, ObservedPool, PHASE_OWNER, PilotFacts, owned},
-    plan::{Step, without_restart},
+    observe::{Member, ObservedCluster, ObservedPool, PHASE_OWNER, PilotFacts, owned},
+    plan::{PlannedStep, without_restart},
     resources::{ephemeral_installer, pilot_resource, spec_patch, stateful_set},
     write::{change, decided, delete, exactly, patch_pilot},
 };
@@ -23,63 +23,65 @@ use crate::api::{
 
 /// Carries one step out. `observed` must be fresh from the server.
 pub(crate) async fn execute(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
-    step: &Step,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    step: &PlannedStep,
 ) -> Result<(), Error> {
     match step {
-        Step::Raise { pool, to } | Step::Remove { pool, to, .. } => {
+        PlannedStep::Raise { pool, to } | PlannedStep::Remove { pool, to, .. } => {
             resize(ctx, desired, observed, pool, *to).await
         }
-        Step::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
-        Step::Configure { pilot } => {
+        PlannedStep::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
+        PlannedStep::Configure { pilot } => {
             give_spec(ctx, desired, observed, pilot, |pilot, wanted| {
                 without_restart(desired.database, pilot, wanted)
             })
             .await
         }
-        Step::Replace { pilot, pod } | Step::Restart { pilot, pod } => {
+        PlannedStep::Replace { pilot, pod } | PlannedStep::Restart { pilot, pod } => {
             let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
             give_spec(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;
             let version = member.pod.as_ref().map(|pod| &pod.resource_version);
             let resource = ApiResource::erase::<Pod>(&());
             delete(ctx, desired, &resource, pilot, decided(pod, version)).await
         }
-        Step::RestartInPlace { pilot } => restart_in_place(ctx, desired, observed, pilot).await,
-        Step::Decommission { pilot } => {
+        PlannedStep::RestartInPlace { pilot } => {
+            restart_in_place(ctx, desired, observed, pilot).await
+        }
+        PlannedStep::Decommission { pilot } => {
             set_phase(ctx, desired, observed, pilot, &PilotIntent::Decommissioned).await
         }
-        Step::Keep { pilot } => {
+        PlannedStep::Keep { pilot } => {
             set_phase(ctx, desired, observed, pilot, &PilotIntent::Running).await
         }
-        Step::Stop { pilots } => {
+        PlannedStep::Stop { pilots } => {
             for pilot in pilots {
                 set_phase(ctx, desired, observed, pilot, &PilotIntent::Stopped).await?;
             }
             Ok(())
         }
-        Step::Start { pilots } => {
+        PlannedStep::Start { pilots } => {
             for pilot in pilots {
                 set_phase(ctx, desired, observed, pilot, &PilotIntent::Running).await?;
             }
             Ok(())
         }
-        Step::Deliver { pilot, pod, container, image: _ } => {
+        PlannedStep::Deliver { pilot, pod, container, image: _ } => {
             deliver(ctx, desired, pilot, pod, container).await
         }
-        Step::DeleteClaim { pilot, claim, uid } => {
+        PlannedStep::DeleteClaim { pilot, claim, uid } => {
             let found = member(observed, pilot).and_then(|(_, member)| member.claim.as_ref());
             let version = found.map(|claim| &claim.resource_version);
             let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
             delete(ctx, desired, &resource, claim, decided(uid, version)).await
         }
-        Step::DeletePilot { pilot, uid } => {
+        PlannedStep::DeletePilot { pilot, uid } => {
             let found = member(observed, pilot).and_then(|(_, member)| member.pilot.as_ref());
             let version = found.map(|pilot| &pilot.resource_version);
             delete(ctx, desired, &pilot_resource(), pilot, decided(uid, version)).await
         }
-        Step::DeletePool { pool: _, set } => {
+        PlannedStep::DeletePool { pool: _, set } => {
             let service = ApiResource::erase::<Service>(&());
             let pods = names::pods_service(set);
             if let Some(found) = ctx.stores.other(&service, &desired.namespace, &pods)
@@ -96,7 +98,7 @@ pub(crate) async fn execute(
     }
 }
 
-fn member<'a>(observed: &'a Observed, name: &str) -> Option<(&'a ObservedPool, &'a Member)> {
+fn member<'a>(observed: &'a ObservedCluster, name: &str) -> Option<(&'a ObservedPool, &'a Member)> {
     observed.pools.iter().find_map(|pool| {
         let member = pool.members.values().find(|member| member.name == name)?;
         Some((pool, member))
@@ -105,9 +107,9 @@ fn member<'a>(observed: &'a Observed, name: &str) -> Option<(&'a ObservedPool, &
 
 /// Gives a node the part of the newest spec that `part` takes.
 async fn give_spec(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
     pilot: &str,
     part: impl Fn(&PilotFacts, &PilotSpec) -> PilotSpec,
 ) -> Result<(), Error> {
@@ -124,9 +126,9 @@ async fn give_spec(
 /// Gives a node the newest spec and the order to stop in one write, so that the database starts
 /// with the newest spec even if this controller ends.
 async fn restart_in_place(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
     pilot: &str,
 ) -> Result<(), Error> {
     let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
@@ -142,8 +144,8 @@ async fn restart_in_place(
 /// Adds a container that installs the wanted pilot to a running pod. The server merges lists of
 /// containers by name, so existing containers stay. The uid makes sure that it is this very pod.
 async fn deliver(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     pilot: &str,
     pod: &str,
     container: &str,
@@ -162,9 +164,9 @@ async fn deliver(
 
 /// Sets the replicas of a pool, Pilots of new nodes first: a pilot waits for its Pilot.
 async fn resize(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
     pool: &str,
     to: u32,
 ) -> Result<(), Error> {
@@ -197,9 +199,9 @@ async fn resize(
 
 /// Writes the intent of a node and, beside it, that the intent is ours.
 async fn set_phase(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
     pilot: &str,
     phase: &PilotIntent,
 ) -> Result<(), Error> {

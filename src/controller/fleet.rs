@@ -14,7 +14,7 @@ use prometheus::{
 
 use super::{
     observe::condition,
-    seen::{Seen, SeenCluster, Source},
+    seen::{CachedCluster, FleetSnapshot, SnapshotSource},
 };
 use crate::api::{printer, v1beta1::ClusterStatus};
 
@@ -28,21 +28,21 @@ const CONDITIONS: [&str; 4] = ["Ready", "Available", "Stalled", "PilotsCurrent"]
 const CLUSTER: [&str; 3] = ["kind", "namespace", "name"];
 
 /// Adds these metrics to those of the process.
-pub(super) fn register(registry: &Registry, source: Source) {
+pub(super) fn register(registry: &Registry, source: SnapshotSource) {
     registry.register(collector(source)).expect("the registry holds no metric of these names");
 }
 
-pub(super) fn collector(source: Source) -> Box<dyn Collector> {
-    Box::new(Fleet { source, gauges: Gauges::new() })
+pub(super) fn collector(source: SnapshotSource) -> Box<dyn Collector> {
+    Box::new(FleetCollector { source, gauges: FleetGauges::new() })
 }
 
-struct Fleet {
-    source: Source,
+struct FleetCollector {
+    source: SnapshotSource,
     /// Describes the metrics and holds no series: each scrape fills gauges of its own.
-    gauges: Gauges,
+    gauges: FleetGauges,
 }
 
-struct Gauges {
+struct FleetGauges {
     clusters: IntGaugeVec,
     left_out: IntGaugeVec,
     condition: IntGaugeVec,
@@ -58,7 +58,7 @@ fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     IntGaugeVec::new(Opts::new(name, help), labels).expect("the metric's name and labels are valid")
 }
 
-impl Gauges {
+impl FleetGauges {
     fn new() -> Self {
         let of_cluster = |name, help| gauge(name, help, &CLUSTER);
         Self {
@@ -110,8 +110,8 @@ impl Gauges {
         [clusters, left_out, condition, on_hold, wanted, ready, silent, operation, blocked]
     }
 
-    fn fill(&self, seen: &Seen) {
-        let mut clusters: Vec<(&SeenCluster, ClusterStatus)> =
+    fn fill(&self, seen: &FleetSnapshot) {
+        let mut clusters: Vec<(&CachedCluster, ClusterStatus)> =
             seen.clusters.iter().map(|cluster| (cluster, cluster.status())).collect();
         clusters.sort_by_cached_key(|(cluster, status)| {
             (is_true(status, "Ready"), cluster.key().map(str::to_owned))
@@ -133,7 +133,7 @@ impl Gauges {
         }
     }
 
-    fn add(&self, cluster: &SeenCluster, status: &ClusterStatus, silent: usize) {
+    fn add(&self, cluster: &CachedCluster, status: &ClusterStatus, silent: usize) {
         let labels = cluster.key();
         let with = |last| [labels[0], labels[1], labels[2], last];
         for type_ in CONDITIONS {
@@ -159,13 +159,13 @@ impl Gauges {
     }
 }
 
-impl Collector for Fleet {
+impl Collector for FleetCollector {
     fn desc(&self) -> Vec<&Desc> {
         self.gauges.all().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let gauges = Gauges::new();
+        let gauges = FleetGauges::new();
         let seen = (self.source)();
         if seen.leads {
             gauges.fill(&seen);
@@ -189,13 +189,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{api::v1beta1::Pilot, controller::seen::SeenPilot};
+    use crate::{api::v1beta1::Pilot, controller::seen::CachedPilot};
 
-    fn cluster(name: &str, spec: &Value, status: &Value) -> SeenCluster {
+    fn cluster(name: &str, spec: &Value, status: &Value) -> CachedCluster {
         let mut object = json!({"metadata": {"namespace": "n", "name": name}, "spec": spec});
         object["status"] = status.clone();
         let object = Arc::new(serde_json::from_value(object).unwrap());
-        SeenCluster { kind: "ExampleCluster".into(), object }
+        CachedCluster { kind: "ExampleCluster".into(), object }
     }
 
     fn ready(status: &str) -> Value {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     /// What is scraped, without comments.
-    fn scraped(seen: &Seen) -> Vec<String> {
+    fn scraped(seen: &FleetSnapshot) -> Vec<String> {
         let registry = Registry::new();
         let seen = seen.clone();
         register(&registry, Arc::new(move || seen.clone()));
@@ -237,11 +237,11 @@ mod tests {
         }))
         .unwrap();
         let heard = std::time::Duration::from_secs(100);
-        let mut seen = Seen {
+        let mut seen = FleetSnapshot {
             leads: true,
             clusters: vec![cluster("shop", &spec, &status)],
-            pilots: vec![SeenPilot { pilot: Arc::new(silent), heard }],
-            ..Seen::nothing(Vec::new())
+            pilots: vec![CachedPilot { pilot: Arc::new(silent), heard }],
+            ..FleetSnapshot::nothing(Vec::new())
         };
         let of = r#"kind="ExampleCluster",name="shop",namespace="n""#;
         let mut wanted: Vec<String> = ["Available", "PilotsCurrent", "Ready", "Stalled"]
@@ -275,7 +275,11 @@ mod tests {
             let status = if number >= CLUSTERS { ready("False") } else { ready("True") };
             cluster(&format!("c{number:04}"), &json!({}), &status)
         });
-        let seen = Seen { leads: true, clusters: clusters.collect(), ..Seen::nothing(Vec::new()) };
+        let seen = FleetSnapshot {
+            leads: true,
+            clusters: clusters.collect(),
+            ..FleetSnapshot::nothing(Vec::new())
+        };
         let told = scraped(&seen);
         assert!(told.contains(&"navigator_clusters_left_out 50".to_owned()));
         let ready = told.iter().filter(|line| line.contains("condition=\"Ready\""));

@@ -28,10 +28,10 @@ pub(crate) fn says_unheard(reason: &str) -> bool {
 
 /// Shared by the watch of Pilots, which notes reports, and the readers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard(Arc<Mutex<State>>);
+pub(crate) struct HeartbeatTracker(Arc<Mutex<HeartbeatState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct HeartbeatState {
     /// Last reports by uid of the Pilot.
     pilots: HashMap<String, LastReport>,
     /// When the API last failed to answer: no pilot could be heard until then.
@@ -56,7 +56,7 @@ const FRESH: Duration = Duration::from_secs(60);
 /// What is known of one pilot at a moment; by default that it has just been observed for the first
 /// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hearing {
+pub(crate) struct HeartbeatAge {
     /// How long ago the pilot reported last.
     pub(crate) ago: Duration,
     /// The pilot reported while this controller watched.
@@ -65,7 +65,7 @@ pub(crate) struct Hearing {
     pub(crate) returned: Duration,
 }
 
-impl Hearing {
+impl HeartbeatAge {
     /// A pilot that reports all the time, of a node that became ready long ago.
     #[cfg(test)]
     pub(crate) const STEADY: Self =
@@ -81,7 +81,7 @@ impl Hearing {
     }
 }
 
-impl Heard {
+impl HeartbeatTracker {
     /// Notes a Pilot that the watch delivered.
     pub(crate) fn note(&self, pilot: &Pilot, now: Instant) {
         let ready = pilot.status.conditions.iter().find(|found| found.type_ == "Ready");
@@ -118,9 +118,9 @@ impl Heard {
     }
 
     /// What is known of a pilot, by uid of its Pilot.
-    pub(crate) fn of(&self, pilot: &str, now: Instant) -> Hearing {
+    pub(crate) fn of(&self, pilot: &str, now: Instant) -> HeartbeatAge {
         let state = self.state();
-        let hearing = |last: &LastReport| Hearing {
+        let hearing = |last: &LastReport| HeartbeatAge {
             ago: now.duration_since(last.at),
             heard: last.moved,
             returned: last.returned.map_or(Duration::MAX, |at| now.duration_since(at)),
@@ -152,7 +152,7 @@ impl Heard {
         self.state().pilots.retain(|uid, _| alive.contains(uid.as_str()));
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, HeartbeatState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn silence_counts_from_the_last_report_seen_to_change_whatever_its_clock_says() {
-        let heard = Heard::default();
+        let heard = HeartbeatTracker::default();
         let silence = |pilot: &Pilot| {
             heard.note(pilot, Instant::now());
             heard.silence(pilot, Instant::now())
@@ -207,7 +207,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_is_silent_while_the_api_is_away_nor_right_after() {
-        let heard = Heard::default();
+        let heard = HeartbeatTracker::default();
         heard.note(&beating(0), Instant::now());
         tokio::time::advance(10 * MINUTE).await;
         heard.api_is_away(Instant::now());
@@ -218,7 +218,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_returns_when_it_is_seen_to_become_ready() {
-        let heard = Heard::default();
+        let heard = HeartbeatTracker::default();
         let hearing = |pilot: &Pilot| {
             heard.note(pilot, Instant::now());
             heard.of("u", Instant::now())

@@ -27,7 +27,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{
-    context::{Context, Error, MANAGER},
+    context::{ControllerContext, Error, MANAGER},
     status::seconds,
 };
 use crate::{error::chain, runtime::Shutdown};
@@ -39,9 +39,9 @@ const DATABASES_STOPPED: &str = "NavigatorDatabasesStopped";
 
 /// Namespaces in which pods of ours were seen to end.
 #[derive(Default)]
-struct Ending(BTreeSet<String>);
+struct TerminatingNamespaces(BTreeSet<String>);
 
-impl Ending {
+impl TerminatingNamespaces {
     /// Namespaces whose last pod of ours has gone since it was seen to end.
     fn emptied(&mut self, pods: &[Arc<Pod>]) -> Vec<String> {
         let mut inhabited = HashSet::new();
@@ -65,8 +65,8 @@ impl Ending {
 }
 
 /// Checks the pods every second until shutdown.
-pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
-    let mut ending = Ending::default();
+pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) {
+    let mut ending = TerminatingNamespaces::default();
     loop {
         tokio::select! {
             () = sleep(CHECK_EVERY) => {}
@@ -86,7 +86,7 @@ pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
 }
 
 /// Writes the condition, if the namespace is being deleted.
-pub(super) async fn report_emptied(ctx: &Context, name: &str) -> Result<(), Error> {
+pub(super) async fn report_emptied(ctx: &ControllerContext, name: &str) -> Result<(), Error> {
     let api: Api<Namespace> = Api::all(ctx.writer.clone());
     let failed = |verb| move |error| Error::request(verb, "Namespace", name, error);
     let Some(namespace) = api.get_opt(name).await.map_err(failed("get"))? else { return Ok(()) };
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_namespace_is_told_once_when_its_last_ending_pod_is_gone() {
-        let mut ending = Ending::default();
+        let mut ending = TerminatingNamespaces::default();
         let none: Vec<String> = Vec::new();
         assert_eq!(ending.emptied(&[pod("a", true), pod("a", false), pod("b", false)]), none);
         assert_eq!(ending.emptied(&[pod("a", true), pod("b", false)]), none);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_told_is_told_again() {
-        let mut ending = Ending::default();
+        let mut ending = TerminatingNamespaces::default();
         ending.emptied(&[pod("a", true)]);
         for name in ending.emptied(&[]) {
             ending.again(name);

@@ -1,7 +1,8 @@
 //! What there is of a cluster, as facts that the plan can reason about.
 //!
-//! Owns the reading of StatefulSets, Pods, Pilots and claims. [`Objects`] are gathered from the
-//! caches, or fresh from the server before a step; turning them into [`Observed`] is pure.
+//! Owns the reading of StatefulSets, Pods, Pilots and claims. [`ClusterObjects`] are gathered from
+//! the caches, or fresh from the server before a step; turning them into [`ObservedCluster`] is
+//! pure.
 
 mod installer;
 #[cfg(test)]
@@ -18,10 +19,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-pub(crate) use self::installer::{Installer, Installing, installer_name};
+pub(crate) use self::installer::{InstallState, InstallerContainer, installer_name};
 use super::{
-    desired::{Desired, Existing, ManagedDatabase, Reports, Stalled},
-    heard::{Hearing, says_unheard},
+    desired::{DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause},
+    heard::{HeartbeatAge, says_unheard},
     token::renewed_by,
 };
 use crate::api::{
@@ -34,7 +35,7 @@ pub(crate) const PHASE_OWNER: &str = "navigator.jetstack.io/phase-owner";
 
 /// The objects of one cluster.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Objects {
+pub(crate) struct ClusterObjects {
     pub(crate) sets: Vec<Arc<StatefulSet>>,
     pub(crate) pods: Vec<Arc<Pod>>,
     pub(crate) pilots: Vec<Arc<Pilot>>,
@@ -45,13 +46,13 @@ pub(crate) struct Objects {
 
 /// Everything that the plan and the status need to know.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Observed {
+pub(crate) struct ObservedCluster {
     /// Wanted pools in the order of the spec, then pools that are no longer wanted.
     pub(crate) pools: Vec<ObservedPool>,
     /// An object with a name that the cluster needs has another owner, or is of another store.
-    pub(crate) stalled: Option<Stalled>,
+    pub(crate) stalled: Option<StallCause>,
     /// The server's refusal of the last write, or why nothing could be written.
-    pub(crate) refused: Option<Stalled>,
+    pub(crate) refused: Option<StallCause>,
     /// The pilot that holds the cluster's LeaderLease.
     pub(crate) leader: Option<String>,
 }
@@ -60,13 +61,13 @@ pub(crate) struct Observed {
 pub(crate) struct ObservedPool {
     pub(crate) name: String,
     pub(crate) set_name: String,
-    pub(crate) set: Option<Set>,
+    pub(crate) set: Option<ObservedStatefulSet>,
     /// By ordinal. Every ordinal that has a pod, a Pilot or a claim.
     pub(crate) members: BTreeMap<u32, Member>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Set {
+pub(crate) struct ObservedStatefulSet {
     pub(crate) replicas: u32,
     pub(crate) resource_version: String,
     pub(crate) object: Option<Arc<StatefulSet>>,
@@ -97,15 +98,15 @@ pub(crate) struct PodFacts {
     /// template.
     pub(crate) template: Option<String>,
     /// Containers that brought pilots into the pod; the first is the init container.
-    pub(crate) installers: Vec<Installer>,
+    pub(crate) installers: Vec<InstallerContainer>,
     /// Why the pod does not get ready without help.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<PodFailure>,
     /// The pod's token may be of an earlier ServiceAccount, until then.
     pub(crate) token_renewed_by: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct PodFailure {
     /// Reason for the cluster's conditions.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
@@ -129,8 +130,8 @@ pub(crate) struct PilotFacts {
     /// The node has a state that matters.
     pub(crate) keeps_data: bool,
     pub(crate) ready: bool,
-    /// When the pilot was heard, which no object says; see [`Observed::hear`].
-    pub(crate) hearing: Hearing,
+    /// When the pilot was heard, which no object says; see [`ObservedCluster::hear`].
+    pub(crate) hearing: HeartbeatAge,
     /// The node is, or was, a member of the database cluster.
     pub(crate) identity: bool,
     /// The pod whose pilot reported last.
@@ -195,10 +196,10 @@ pub(crate) struct ClaimFacts {
     pub(crate) holds_data: bool,
 }
 
-impl Observed {
+impl ObservedCluster {
     /// The facts on which the specs of Pilots depend.
-    pub(crate) fn existing(&self) -> Vec<Existing> {
-        let one = |pool: &ObservedPool| Existing {
+    pub(crate) fn existing(&self) -> Vec<ExistingPool> {
+        let one = |pool: &ObservedPool| ExistingPool {
             pool: pool.name.clone(),
             staying: pool.staying(),
             eligible: pool.eligible(),
@@ -207,7 +208,7 @@ impl Observed {
     }
 
     /// Adds what was heard of each pilot, by the uid of its Pilot.
-    pub(crate) fn hear(&mut self, heard: impl Fn(&str) -> Hearing) {
+    pub(crate) fn hear(&mut self, heard: impl Fn(&str) -> HeartbeatAge) {
         for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
             if let Some(pilot) = &mut member.pilot {
                 pilot.hearing = heard(&pilot.uid);
@@ -390,7 +391,11 @@ impl ObservedPool {
 }
 
 /// Turns objects into facts.
-pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> Observed {
+pub(crate) fn observe(
+    desired: &DesiredCluster,
+    objects: &ClusterObjects,
+    now: Timestamp,
+) -> ObservedCluster {
     let mut pools: Vec<ObservedPool> = desired
         .pools
         .iter()
@@ -419,7 +424,7 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
             pools.len() - 1
         });
         let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-        pools[index].set = Some(Set {
+        pools[index].set = Some(ObservedStatefulSet {
             replicas: u32::try_from(replicas).unwrap_or_default(),
             resource_version: set.metadata.resource_version.clone().unwrap_or_default(),
             object: Some(Arc::clone(set)),
@@ -448,7 +453,7 @@ pub(crate) fn observe(desired: &Desired, objects: &Objects, now: Timestamp) -> O
         let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
         member.claim = Some(claim_facts(claim));
     }
-    Observed { pools, stalled, ..Observed::default() }
+    ObservedCluster { pools, stalled, ..ObservedCluster::default() }
 }
 
 /// Clears the missed deadline of a pod whose node moves data, or is kept down by a person: such a
@@ -482,13 +487,13 @@ pub(crate) fn made_for(meta: &ObjectMeta) -> Option<&str> {
 }
 
 /// Was the object made for this cluster?
-pub(crate) fn owned(meta: &ObjectMeta, desired: &Desired) -> bool {
+pub(crate) fn owned(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
     made_for(meta) == Some(desired.uid.as_str())
 }
 
 /// Was the object made for an earlier cluster of this name? There is one cluster of a name at a
 /// time, so the earlier one is gone.
-pub(crate) fn former(meta: &ObjectMeta, desired: &Desired) -> bool {
+pub(crate) fn former(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
     let labels = meta.labels.as_ref();
     let has = |key, value| labels.and_then(|all| all.get(key)).is_some_and(|found| found == value);
     let marked = meta.annotations.as_ref().is_some_and(|a| a.contains_key(annotation::CLUSTER_UID));
@@ -509,7 +514,7 @@ pub(crate) fn is_cluster(owner: &OwnerReference) -> bool {
 }
 
 /// Why an object with a name that the cluster needs cannot be used, and what a person can do.
-pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stalled {
+pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -> StallCause {
     let name = meta.name.as_deref().unwrap_or_default();
     let cluster = desired.database.names.kind;
     if former(meta, desired) {
@@ -519,31 +524,31 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stall
              left alone: {}",
             ways(kind, name, desired)
         );
-        return Stalled { reason: "ForeignObject", message };
+        return StallCause { reason: "ForeignObject", message };
     }
     match controller(meta) {
-        Some(owner) if owner.kind == cluster && owner.name == desired.name => Stalled {
+        Some(owner) if owner.kind == cluster && owner.name == desired.name => StallCause {
             reason: "ForeignObject",
             message: format!(
                 "{kind} {name:?} belongs to an earlier {cluster} of this name; waiting for it to go"
             ),
         },
-        Some(owner) if is_cluster(owner) => Stalled {
+        Some(owner) if is_cluster(owner) => StallCause {
             reason: "NameConflict",
             message: format!("{kind} {name:?} belongs to {} {:?}", owner.kind, owner.name),
         },
-        Some(owner) => Stalled {
+        Some(owner) => StallCause {
             reason: "ForeignObject",
             message: format!("{kind} {name:?} belongs to {} {:?}", owner.kind, owner.name),
         },
-        None if made_for(meta).is_some() => Stalled {
+        None if made_for(meta).is_some() => StallCause {
             reason: "NameConflict",
             message: format!(
                 "{kind} {name:?} was made for another cluster (uid {})",
                 made_for(meta).unwrap_or_default()
             ),
         },
-        None => Stalled {
+        None => StallCause {
             reason: "ForeignObject",
             message: format!(
                 "{kind} {name:?} exists and bears no mark of Navigator's: {}",
@@ -554,7 +559,7 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &Desired) -> Stall
 }
 
 /// What a person can do about an object with a name that the cluster needs.
-fn ways(kind: &str, name: &str, desired: &Desired) -> String {
+fn ways(kind: &str, name: &str, desired: &DesiredCluster) -> String {
     let kind = kind.to_lowercase();
     let (namespace, uid, key) = (&desired.namespace, &desired.uid, annotation::CLUSTER_UID);
     format!(
@@ -565,9 +570,9 @@ fn ways(kind: &str, name: &str, desired: &Desired) -> String {
 }
 
 /// Does an object of ours carry the mark of another store than the one we talk to?
-pub(crate) fn other_store(meta: &ObjectMeta, store_id: &str) -> Option<Stalled> {
+pub(crate) fn other_store(meta: &ObjectMeta, store_id: &str) -> Option<StallCause> {
     let marked = meta.annotations.as_ref()?.get(annotation::STORE_ID)?;
-    (marked != store_id).then(|| Stalled {
+    (marked != store_id).then(|| StallCause {
         reason: "StoreMismatch",
         message: format!(
             "{:?} was made for store {marked:?}, this is store {store_id:?}; nothing is changed",
@@ -580,7 +585,7 @@ fn label(meta: &ObjectMeta, key: &str) -> String {
     meta.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default()
 }
 
-fn pod_facts(pod: &Pod, desired: &Desired, now: Timestamp) -> PodFacts {
+fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
     let status = pod.status.clone().unwrap_or_default();
     let ready = status.conditions.iter().flatten().find(|c| c.type_ == "Ready");
     let is_ready = ready.is_some_and(|condition| condition.status == "True");
@@ -627,7 +632,7 @@ fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
 
 /// Is the data volume a part of the pod? The volumes of the pod decide, not the cluster's spec:
 /// persistence that is added later does not reach a pod that is there.
-fn holds_data(pod: &Pod, desired: &Desired) -> bool {
+fn holds_data(pod: &Pod, desired: &DesiredCluster) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     let data = volumes.into_iter().flatten().find(|v| v.name == desired.database.names.data_volume);
     data.is_some_and(|volume| volume.empty_dir.is_some() || volume.ephemeral.is_some())
@@ -645,7 +650,7 @@ const WAITING: &[(&str, &str)] = &[
     ("RunContainerError", "NodesNotReady"),
 ];
 
-fn trouble(pod: &Pod, desired: &Desired, now: Timestamp) -> Option<Trouble> {
+fn trouble(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> Option<PodFailure> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let status = pod.status.as_ref()?;
     let condition = |type_: &str| {
@@ -662,7 +667,7 @@ fn trouble(pod: &Pod, desired: &Desired, now: Timestamp) -> Option<Trouble> {
         if let Some((_, reason)) = WAITING.iter().find(|(listed, _)| *listed == waits_for) {
             let message = waiting.message.as_deref().unwrap_or_default();
             let message = format!("{name}: container {}: {waits_for}: {message}", container.name);
-            return Some(Trouble { reason, message, lasts: lasts(since("Ready"), now) });
+            return Some(PodFailure { reason, message, lasts: lasts(since("Ready"), now) });
         }
     }
     if let Some(unschedulable) =
@@ -670,10 +675,10 @@ fn trouble(pod: &Pod, desired: &Desired, now: Timestamp) -> Option<Trouble> {
     {
         let message = unschedulable.message.as_deref().unwrap_or_default();
         let (message, lasts) = (format!("{name}: {message}"), lasts(since("PodScheduled"), now));
-        return Some(Trouble { reason: "Unschedulable", message, lasts });
+        return Some(PodFailure { reason: "Unschedulable", message, lasts });
     }
     let since = since("Ready")?;
-    (age(since, now) > desired.strategy.progress_deadline).then(|| Trouble {
+    (age(since, now) > desired.strategy.progress_deadline).then(|| PodFailure {
         reason: "ProgressDeadlineExceeded",
         message: format!("{name} has not been ready since {since}"),
         lasts: true,
@@ -714,7 +719,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         eligible: (database.eligible)(spec),
         keeps_data: (database.keeps_data)(spec),
         ready: ready.is_some_and(|condition| condition.status == "True"),
-        hearing: Hearing::default(),
+        hearing: HeartbeatAge::default(),
         identity: status.identity.is_some(),
         instance: status.instance.as_ref().and_then(|instance| instance.uid.clone()),
         answered: answered(status, reports),
@@ -766,7 +771,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
 /// Has the database ever answered its pilot? These fields come from the database, and the pilot
 /// keeps them over restarts of both. A node that never was a member has no data, so its answers do
 /// not count.
-fn answered(status: &PilotStatus, reports: Reports) -> bool {
+fn answered(status: &PilotStatus, reports: NodeReport) -> bool {
     if reports.outsider && status.identity.is_none() {
         return false;
     }

@@ -17,9 +17,9 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{
-    context::{Context, Error, MANAGER},
+    context::{ControllerContext, Error, MANAGER},
     observe::{is_cluster, made_for, owners_but_ours},
-    stores::Kept,
+    stores::ManagedObject,
 };
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation},
@@ -30,8 +30,8 @@ use crate::{
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// Checks everything of ours every ten seconds until shutdown.
-pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
-    let mut alone = Alone::default();
+pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) {
+    let mut alone = OrphanReports::default();
     loop {
         match give_up(&ctx).await {
             Ok(()) => {}
@@ -39,7 +39,7 @@ pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
             Err(error) => warn!(error = %chain(&error), "Failed to take owner references away"),
         }
         for set in alone.found(without_cluster(&ctx)) {
-            let Clusterless { namespace, name, kind, cluster, uid } = set;
+            let OrphanStatefulSet { namespace, name, kind, cluster, uid } = set;
             warn!(
                 namespace,
                 name,
@@ -59,12 +59,12 @@ pub(crate) async fn watch_over(ctx: Arc<Context>, shutdown: Shutdown) {
 /// Takes clusters away from the owners of all objects in Kubernetes; the annotation with the
 /// cluster's uid takes their place. Waits until the cluster has its finalizer: without either,
 /// deleting the cluster would leave its objects behind.
-pub(crate) async fn give_up(ctx: &Context) -> Result<(), Error> {
+pub(crate) async fn give_up(ctx: &ControllerContext) -> Result<(), Error> {
     if ctx.settings.owner_references {
         return Ok(());
     }
     let mut first = None;
-    for Kept { resource, meta } in ctx.stores.kept() {
+    for ManagedObject { resource, meta } in ctx.stores.kept() {
         let owned = meta.owner_references.iter().flatten().any(is_cluster);
         let unready = || cluster(ctx, &meta).is_some_and(|cluster| !has_finalizer(&cluster));
         if !owned || meta.deletion_timestamp.is_some() || unready() {
@@ -82,7 +82,11 @@ pub(crate) async fn give_up(ctx: &Context) -> Result<(), Error> {
     first.map_or(Ok(()), Err)
 }
 
-async fn rewrite(ctx: &Context, resource: &ApiResource, meta: &ObjectMeta) -> Result<(), Error> {
+async fn rewrite(
+    ctx: &ControllerContext,
+    resource: &ApiResource,
+    meta: &ObjectMeta,
+) -> Result<(), Error> {
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     let (kind, name) = (&resource.kind, meta.name.as_deref().unwrap_or_default());
     let patch = json!({"metadata": {
@@ -102,7 +106,7 @@ async fn rewrite(ctx: &Context, resource: &ApiResource, meta: &ObjectMeta) -> Re
 
 /// A StatefulSet that was made for a cluster that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Clusterless {
+pub(crate) struct OrphanStatefulSet {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) kind: &'static str,
@@ -111,13 +115,13 @@ pub(crate) struct Clusterless {
 }
 
 /// StatefulSets without their cluster, as the caches know them.
-pub(crate) fn without_cluster(ctx: &Context) -> BTreeSet<Clusterless> {
+pub(crate) fn without_cluster(ctx: &ControllerContext) -> BTreeSet<OrphanStatefulSet> {
     let mut found = BTreeSet::new();
     for set in ctx.stores.sets.state() {
         let meta = &set.metadata;
         let (Some(key), Some(uid)) = (ctx.stores.key_of(meta), made_for(meta)) else { continue };
         if cluster(ctx, meta).is_none() {
-            found.insert(Clusterless {
+            found.insert(OrphanStatefulSet {
                 namespace: key.namespace,
                 name: meta.name.clone().unwrap_or_default(),
                 kind: key.kind,
@@ -130,7 +134,7 @@ pub(crate) fn without_cluster(ctx: &Context) -> BTreeSet<Clusterless> {
 }
 
 /// The cluster that an object was made for, if it is there.
-fn cluster(ctx: &Context, meta: &ObjectMeta) -> Option<Arc<DynamicObject>> {
+fn cluster(ctx: &ControllerContext, meta: &ObjectMeta) -> Option<Arc<DynamicObject>> {
     let (key, uid) = (ctx.stores.key_of(meta)?, made_for(meta)?);
     let database = ctx.stores.databases().find(|known| known.names.kind == key.kind)?;
     let cluster = ctx.stores.cluster(database, &key.namespace, &key.name)?;
@@ -144,14 +148,14 @@ fn has_finalizer(cluster: &DynamicObject) -> bool {
 /// StatefulSets without a cluster that were reported. Each is reported once, after two looks have
 /// seen it, so that a cache that is behind another one reports nothing.
 #[derive(Default)]
-struct Alone {
-    seen: BTreeSet<Clusterless>,
-    told: BTreeSet<Clusterless>,
+struct OrphanReports {
+    seen: BTreeSet<OrphanStatefulSet>,
+    told: BTreeSet<OrphanStatefulSet>,
 }
 
-impl Alone {
+impl OrphanReports {
     /// The StatefulSets to report now.
-    fn found(&mut self, now: BTreeSet<Clusterless>) -> Vec<Clusterless> {
+    fn found(&mut self, now: BTreeSet<OrphanStatefulSet>) -> Vec<OrphanStatefulSet> {
         let lasting: BTreeSet<_> = now.intersection(&self.seen).cloned().collect();
         let fresh = lasting.difference(&self.told).cloned().collect();
         self.told = lasting;
@@ -166,14 +170,15 @@ mod tests {
 
     #[test]
     fn a_set_without_a_cluster_is_told_once_and_only_when_it_stays_so() {
-        let one = Clusterless {
+        let one = OrphanStatefulSet {
             namespace: "default".into(),
             name: "ex-shop-a".into(),
             kind: "ExampleCluster",
             cluster: "shop".into(),
             uid: "u".into(),
         };
-        let (mut alone, is, none) = (Alone::default(), BTreeSet::from([one.clone()]), Vec::new());
+        let (mut alone, is, none) =
+            (OrphanReports::default(), BTreeSet::from([one.clone()]), Vec::new());
         assert_eq!(alone.found(is.clone()), none, "a cache may be behind another");
         assert_eq!(alone.found(is.clone()), std::slice::from_ref(&one));
         assert_eq!(alone.found(is.clone()), none, "it was told");

@@ -1,8 +1,8 @@
 //! The status page: clusters, nodes, operations and what holds them up, on one screen.
 //!
-//! Owns the two paths and who may read them. All data come from a [`Source`], so the page sends no
-//! request to another server and can change nothing. It is one file that loads nothing from
-//! elsewhere; what it shows is `/status.json`, which `status` makes.
+//! Owns the two paths and who may read them. All data come from a [`SnapshotSource`], so the page
+//! sends no request to another server and can change nothing. It is one file that loads nothing
+//! from elsewhere; what it shows is `/status.json`, which `status` makes.
 
 mod status;
 
@@ -26,12 +26,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::seen::{Seen, Source};
-use crate::runtime::admin::Peer;
+use super::seen::{FleetSnapshot, SnapshotSource};
+use crate::runtime::admin::PeerAddress;
 
 /// Who may read the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Readers {
+pub enum PageAccess {
     /// Clients that connect from this machine or from within the pod. In Kubernetes, these are
     /// users who may forward a port of the pod.
     #[default]
@@ -41,7 +41,7 @@ pub enum Readers {
     Nobody,
 }
 
-impl FromStr for Readers {
+impl FromStr for PageAccess {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -60,8 +60,8 @@ const PAGE: &str = include_str!("page/page.html");
 const RECENT: Duration = Duration::from_secs(1);
 
 /// `/` and `/status.json`.
-pub fn router(source: Source, readers: Readers) -> Router {
-    let answers = Arc::new(Answers { source, last: Mutex::new(None) });
+pub fn router(source: SnapshotSource, readers: PageAccess) -> Router {
+    let answers = Arc::new(ResponseCache { source, last: Mutex::new(None) });
     Router::new()
         .route("/", get(async || html()))
         .route("/status.json", get(json))
@@ -70,16 +70,16 @@ pub fn router(source: Source, readers: Readers) -> Router {
 }
 
 /// What `/status.json` says of all that was seen.
-pub fn json_of(seen: &Seen) -> Vec<u8> {
+pub fn json_of(seen: &FleetSnapshot) -> Vec<u8> {
     serde_json::to_vec(&status::status(seen)).expect("keys are texts, and nothing of it can fail")
 }
 
-struct Answers {
-    source: Source,
+struct ResponseCache {
+    source: SnapshotSource,
     last: Mutex<Option<(Instant, Bytes)>>,
 }
 
-async fn json(State(answers): State<Arc<Answers>>) -> Response {
+async fn json(State(answers): State<Arc<ResponseCache>>) -> Response {
     let body = {
         let mut last = answers.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
@@ -135,12 +135,12 @@ fn policy() -> String {
     )
 }
 
-async fn admit(State(readers): State<Readers>, request: Request, next: Next) -> Response {
+async fn admit(State(readers): State<PageAccess>, request: Request, next: Next) -> Response {
     let refusal = match readers {
-        Readers::All => None,
-        Readers::Nobody => Some((StatusCode::NOT_FOUND, "the status page is turned off\n")),
-        Readers::Local if is_local(&request) => None,
-        Readers::Local => Some((
+        PageAccess::All => None,
+        PageAccess::Nobody => Some((StatusCode::NOT_FOUND, "the status page is turned off\n")),
+        PageAccess::Local if is_local(&request) => None,
+        PageAccess::Local => Some((
             StatusCode::FORBIDDEN,
             "the status page answers whoever connects from this machine or pod: forward the port, \
              and ask for localhost\n",
@@ -155,9 +155,9 @@ async fn admit(State(readers): State<Readers>, request: Request, next: Next) -> 
 /// Does the request come from this machine, and name it as host? Any other name may be an
 /// attacker's that resolves to this machine.
 fn is_local(request: &Request) -> bool {
-    let peer = request.extensions().get::<Peer>();
+    let peer = request.extensions().get::<PeerAddress>();
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    peer.is_some_and(|Peer(address)| address.to_canonical().is_loopback())
+    peer.is_some_and(|PeerAddress(address)| address.to_canonical().is_loopback())
         && host.is_some_and(means_local)
 }
 
@@ -176,12 +176,12 @@ mod tests {
 
     use super::*;
 
-    async fn code(readers: Readers, peer: Option<&str>, host: &str, path: &str) -> u16 {
-        let router = router(Arc::new(|| Seen::nothing(Vec::new())), readers);
+    async fn code(readers: PageAccess, peer: Option<&str>, host: &str, path: &str) -> u16 {
+        let router = router(Arc::new(|| FleetSnapshot::nothing(Vec::new())), readers);
         let mut request =
             Request::get(path).header(header::HOST, host).body(Body::empty()).unwrap();
         request.extensions_mut().extend(
-            peer.map(|peer| Peer(peer.parse().unwrap()))
+            peer.map(|peer| PeerAddress(peer.parse().unwrap()))
                 .map(|peer| {
                     let mut extensions = http::Extensions::new();
                     extensions.insert(peer);
@@ -207,10 +207,14 @@ mod tests {
                 (Some("127.0.0.1"), "", 403),
                 (None, "localhost", 403),
             ] {
-                assert_eq!(code(Readers::Local, peer, host, path).await, wanted, "{peer:?} {host}");
+                assert_eq!(
+                    code(PageAccess::Local, peer, host, path).await,
+                    wanted,
+                    "{peer:?} {host}"
+                );
             }
-            assert_eq!(code(Readers::All, Some("10.0.0.7"), "x", path).await, 200);
-            assert_eq!(code(Readers::Nobody, Some("127.0.0.1"), "localhost", path).await, 404);
+            assert_eq!(code(PageAccess::All, Some("10.0.0.7"), "x", path).await, 200);
+            assert_eq!(code(PageAccess::Nobody, Some("127.0.0.1"), "localhost", path).await, 404);
         }
     }
 
@@ -218,12 +222,12 @@ mod tests {
     async fn many_who_ask_cost_one_look() {
         let looks = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counted = Arc::clone(&looks);
-        let source: Source = Arc::new(move || {
+        let source: SnapshotSource = Arc::new(move || {
             counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Seen::nothing(Vec::new())
+            FleetSnapshot::nothing(Vec::new())
         });
         tokio::time::pause();
-        let router = router(source, Readers::All);
+        let router = router(source, PageAccess::All);
         let ask = async || {
             let request = Request::get("/status.json").body(Body::empty()).unwrap();
             assert_eq!(router.clone().oneshot(request).await.unwrap().status(), 200);

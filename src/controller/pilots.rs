@@ -19,9 +19,9 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::{
-    context::{Context, Error, MANAGER},
+    context::{ControllerContext, Error, MANAGER},
     desired::ManagedDatabase,
-    events::Notice,
+    events::EventNotice,
     heard::{SILENT, TURNED_AWAY},
     observe::condition,
     resources::pilot_resource,
@@ -39,7 +39,11 @@ const SILENT_AFTER: Duration = Duration::from_secs(90);
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// Checks all Pilots every ten seconds until shutdown.
-pub(crate) async fn watch_over(ctx: Arc<Context>, gc_after: Duration, shutdown: Shutdown) {
+pub(crate) async fn watch_over(
+    ctx: Arc<ControllerContext>,
+    gc_after: Duration,
+    shutdown: Shutdown,
+) {
     loop {
         tokio::select! {
             () = sleep(CHECK_EVERY) => {}
@@ -50,7 +54,7 @@ pub(crate) async fn watch_over(ctx: Arc<Context>, gc_after: Duration, shutdown: 
 }
 
 /// Checks all Pilots once.
-pub(super) async fn check_all(ctx: &Context, gc_after: Duration) {
+pub(super) async fn check_all(ctx: &ControllerContext, gc_after: Duration) {
     let pilots = ctx.stores.pilots.state();
     ctx.heard.forget_all_but(&pilots);
     for pilot in pilots {
@@ -77,17 +81,17 @@ pub(super) async fn check_all(ctx: &Context, gc_after: Duration) {
 }
 
 /// Was the node asked to stop or to leave, and is its pod gone, so that no pilot reports?
-fn rests(ctx: &Context, pilot: &Pilot) -> bool {
+fn rests(ctx: &ControllerContext, pilot: &Pilot) -> bool {
     let away = matches!(pilot.spec.phase, Some(PilotIntent::Stopped | PilotIntent::Decommissioned));
     let in_pod = pilot.status.instance.as_ref().is_some_and(|at| at.runtime == "Kubernetes");
     away && in_pod && !has_pod(ctx, pilot)
 }
 
-fn has_pod(ctx: &Context, pilot: &Pilot) -> bool {
+fn has_pod(ctx: &ControllerContext, pilot: &Pilot) -> bool {
     pod(ctx, pilot).is_some()
 }
 
-fn pod(ctx: &Context, pilot: &Pilot) -> Option<Arc<Pod>> {
+fn pod(ctx: &ControllerContext, pilot: &Pilot) -> Option<Arc<Pod>> {
     let (namespace, name) = place(pilot);
     ctx.stores.pods.get(&ObjectRef::new(name).within(namespace))
 }
@@ -99,14 +103,14 @@ fn place(pilot: &Pilot) -> (&str, &str) {
 
 /// Why a pilot is not heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Silence {
+enum SilenceCause {
     Unexplained,
     /// The token is of an earlier ServiceAccount; kubelet has renewed it by this time.
     DeadToken(Timestamp),
 }
 
-impl Silence {
-    fn of(ctx: &Context, pilot: &Pilot, now: Timestamp) -> Self {
+impl SilenceCause {
+    fn of(ctx: &ControllerContext, pilot: &Pilot, now: Timestamp) -> Self {
         let dead = || {
             let reference = pilot.spec.cluster_ref.as_ref()?;
             let database = of_kind(ctx, &reference.kind)?;
@@ -143,7 +147,7 @@ fn unmarked(pilot: &Pilot, reason: &str) -> bool {
 }
 
 /// The status of a Pilot whose pilot is silent: its last report, with another Ready and phase.
-fn silenced(pilot: &Pilot, silence: Silence, now: Timestamp) -> serde_json::Value {
+fn silenced(pilot: &Pilot, silence: SilenceCause, now: Timestamp) -> serde_json::Value {
     let mut conditions = pilot.status.conditions.clone();
     let last = pilot.status.last_heartbeat_time.as_ref().map(|time| time.0.to_string());
     let ready = Condition {
@@ -164,9 +168,9 @@ fn silenced(pilot: &Pilot, silence: Silence, now: Timestamp) -> serde_json::Valu
 }
 
 /// Marks a Pilot as silent, with the reason, unless it is marked so already.
-async fn mark(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
+async fn mark(ctx: &ControllerContext, pilot: &Pilot) -> Result<(), Error> {
     let now = Timestamp::now();
-    let silence = Silence::of(ctx, pilot, now);
+    let silence = SilenceCause::of(ctx, pilot, now);
     let known = [SILENT, TURNED_AWAY].iter().any(|reason| !unmarked(pilot, reason));
     if !unmarked(pilot, silence.reason()) || (known && !has_old_pod(ctx, pilot, now)) {
         return Ok(());
@@ -175,7 +179,7 @@ async fn mark(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
 }
 
 /// Has the pod been there for so long that its pilot should have reported?
-fn has_old_pod(ctx: &Context, pilot: &Pilot, now: Timestamp) -> bool {
+fn has_old_pod(ctx: &ControllerContext, pilot: &Pilot, now: Timestamp) -> bool {
     let made = pod(ctx, pilot).and_then(|pod| pod.metadata.creation_timestamp.clone());
     made.is_some_and(|made| {
         Duration::try_from(now.duration_since(made.0)).is_ok_and(|age| age >= SILENT_AFTER)
@@ -183,9 +187,9 @@ fn has_old_pod(ctx: &Context, pilot: &Pilot, now: Timestamp) -> bool {
 }
 
 async fn mark_as(
-    ctx: &Context,
+    ctx: &ControllerContext,
     pilot: &Pilot,
-    silence: Silence,
+    silence: SilenceCause,
     now: Timestamp,
 ) -> Result<(), Error> {
     let meta = &pilot.metadata;
@@ -210,13 +214,13 @@ async fn mark_as(
         ..ObjectReference::default()
     };
     let note = format!("no heartbeat for 90 s{}", silence.explanation());
-    let notice = Notice::warning(silence.reason(), note);
+    let notice = EventNotice::warning(silence.reason(), note);
     ctx.events.publish_about(&regarding, &notice).await;
     Ok(())
 }
 
 /// Is the Pilot wanted by no cluster, and without a pod, as far as the caches know?
-fn abandoned(ctx: &Context, pilot: &Pilot) -> bool {
+fn abandoned(ctx: &ControllerContext, pilot: &Pilot) -> bool {
     if has_pod(ctx, pilot) {
         return false;
     }
@@ -227,13 +231,13 @@ fn abandoned(ctx: &Context, pilot: &Pilot) -> bool {
 }
 
 /// The database whose clusters are of this kind.
-fn of_kind(ctx: &Context, kind: &str) -> Option<&'static ManagedDatabase> {
+fn of_kind(ctx: &ControllerContext, kind: &str) -> Option<&'static ManagedDatabase> {
     ctx.stores.databases().find(|database| database.names.kind == kind)
 }
 
 /// Asks the server whether a Pilot is abandoned. A cache that misses an object proves nothing: its
 /// watch may lag behind, or may not cover the object.
-async fn is_abandoned(ctx: &Context, pilot: &Pilot) -> Result<bool, Error> {
+async fn is_abandoned(ctx: &ControllerContext, pilot: &Pilot) -> Result<bool, Error> {
     let (namespace, name) = place(pilot);
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), namespace);
     let pod =
@@ -251,7 +255,7 @@ async fn is_abandoned(ctx: &Context, pilot: &Pilot) -> Result<bool, Error> {
 
 /// Does the cluster want a node of this name, or its data? A cluster that cannot be read may.
 fn wants(
-    ctx: &Context,
+    ctx: &ControllerContext,
     database: &ManagedDatabase,
     cluster: &DynamicObject,
     pilot: &Pilot,
@@ -269,7 +273,7 @@ fn wants(
     })
 }
 
-async fn collect(ctx: &Context, pilot: &Pilot) -> Result<(), Error> {
+async fn collect(ctx: &ControllerContext, pilot: &Pilot) -> Result<(), Error> {
     if !is_abandoned(ctx, pilot).await? {
         return Ok(());
     }
@@ -315,7 +319,7 @@ mod tests {
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
         };
         pilot.status.conditions = vec![started.clone()];
-        let status = silenced(&pilot, Silence::Unexplained, Timestamp::UNIX_EPOCH);
+        let status = silenced(&pilot, SilenceCause::Unexplained, Timestamp::UNIX_EPOCH);
         pilot.status.conditions = serde_json::from_value(status["conditions"].clone()).unwrap();
         assert_eq!(pilot.status.conditions[1], started);
         assert_eq!(status["phase"], "Unknown");

@@ -2,7 +2,7 @@
 //!
 //! Owns the order of things: first what is broken, then what was begun, and only while every
 //! node serves something new: cleanup, roll, growth, shrinking, newer pilots. Reads nothing but
-//! [`Observed`] and [`Desired`]; writes nothing.
+//! [`ObservedCluster`] and [`DesiredCluster`]; writes nothing.
 //!
 //! Invariants, held by the random walks in the tests:
 //! - a node is stopped, decommissioned or added only while every other node serves;
@@ -12,8 +12,8 @@
 use std::borrow::Cow;
 
 use super::{
-    desired::{Desired, Pool},
-    observe::{Member, Observed, ObservedPool, PilotFacts},
+    desired::{DesiredCluster, DesiredPool},
+    observe::{Member, ObservedCluster, ObservedPool, PilotFacts},
 };
 use crate::api::v1beta1::PilotIntent;
 
@@ -24,7 +24,7 @@ mod roll;
 #[cfg(test)]
 pub(super) mod tests;
 
-pub(crate) use deliver::{Next, Pilots, pilots};
+pub(crate) use deliver::{PilotRollout, RolloutState, pilots};
 pub(crate) use drain::{DrainHold, drain_hold, nodes};
 pub(crate) use renewal::{turned_away, waits_for_renewal};
 pub(crate) use roll::{outdated, without_restart};
@@ -83,7 +83,7 @@ impl OperationType {
 
 /// One change of a cluster. Each is safe to repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PlannedStep {
     /// Raise the replicas of a pool; Pilots of the new nodes are made first.
     Raise { pool: String, to: u32 },
     /// Give a broken node the newest spec and a new pod.
@@ -118,7 +118,7 @@ pub(crate) enum Step {
     Deliver { pilot: String, pod: String, container: String, image: String },
 }
 
-impl Step {
+impl PlannedStep {
     /// Name of the step in `status.operation.steps`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -159,7 +159,7 @@ impl Step {
 
 /// A rule that holds a step up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct StepBlocker {
     pub(crate) predicate: Cow<'static, str>,
     /// `step/pilot`
     pub(crate) step: String,
@@ -172,20 +172,20 @@ pub(crate) struct Block {
 pub(crate) struct Plan {
     /// What is under way; `None` when the cluster is as desired, or nothing may be done.
     pub(crate) operation: Option<OperationType>,
-    pub(crate) step: Option<Step>,
+    pub(crate) step: Option<PlannedStep>,
     /// Step and pilot that is waited for, when there is nothing to do but wait.
-    pub(crate) waiting: Option<Waiting>,
-    pub(crate) blocked: Vec<Block>,
+    pub(crate) waiting: Option<AwaitedStep>,
+    pub(crate) blocked: Vec<StepBlocker>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct AwaitedStep {
     pub(crate) step: &'static str,
     pub(crate) pilot: String,
     pub(crate) message: String,
 }
 
-impl Waiting {
+impl AwaitedStep {
     /// Does the step wait to begin, rather than to end?
     pub(crate) fn is_ahead_of_its_step(&self) -> bool {
         self.step == "RecreatePod"
@@ -194,7 +194,7 @@ impl Waiting {
 
 #[expect(clippy::unnecessary_wraps, reason = "each stage of the plan may find nothing to do")]
 impl Plan {
-    fn act(operation: OperationType, step: Step) -> Option<Self> {
+    fn act(operation: OperationType, step: PlannedStep) -> Option<Self> {
         Some(Self { operation: Some(operation), step: Some(step), ..Self::default() })
     }
 
@@ -204,17 +204,20 @@ impl Plan {
         pilot: &str,
         message: String,
     ) -> Option<Self> {
-        let waiting = Waiting { step, pilot: pilot.to_owned(), message };
+        let waiting = AwaitedStep { step, pilot: pilot.to_owned(), message };
         Some(Self { operation: operation.into(), waiting: Some(waiting), ..Self::default() })
     }
 
-    fn blocked(operation: impl Into<Option<OperationType>>, blocked: Vec<Block>) -> Option<Self> {
+    fn blocked(
+        operation: impl Into<Option<OperationType>>,
+        blocked: Vec<StepBlocker>,
+    ) -> Option<Self> {
         Some(Self { operation: operation.into(), blocked, ..Self::default() })
     }
 }
 
 /// Returns what to do next. The caller does it, and asks again.
-pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Plan {
+pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan {
     if desired.deleted || desired.paused || desired.stalled.is_some() || observed.stalled.is_some()
     {
         return Plan::default();
@@ -234,7 +237,7 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Plan {
 }
 
 /// Stops every database, then removes the pods of pools that keep their data on claims.
-fn stop(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn stop(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let running =
         || observed.pools.iter().flat_map(|pool| pool.members.values()).filter(|m| m.pod.is_some());
     let leaving = running().find(|member| {
@@ -251,7 +254,7 @@ fn stop(desired: &Desired, observed: &Observed) -> Option<Plan> {
         .map(|member| member.name.clone())
         .collect();
     if !ask.is_empty() {
-        return Plan::act(OperationType::Stop, Step::Stop { pilots: ask });
+        return Plan::act(OperationType::Stop, PlannedStep::Stop { pilots: ask });
     }
     let stops = |member: &&Member| {
         let answered = member.pilot.as_ref().is_some_and(|p| p.stopped || p.decommissioned);
@@ -268,12 +271,14 @@ fn stop(desired: &Desired, observed: &Observed) -> Option<Plan> {
         .filter(|pool| desired.pool(&pool.name).is_some())
         .filter(|pool| !pool.members.values().any(Member::dies_with_pod))
         .find(|pool| pool.replicas() > 0)
-        .and_then(|pool| Plan::act(OperationType::Stop, Step::Empty { pool: pool.name.clone() }))
+        .and_then(|pool| {
+            Plan::act(OperationType::Stop, PlannedStep::Empty { pool: pool.name.clone() })
+        })
 }
 
 /// Lets stopped databases run again and brings back nodes that have data: all at once, because
 /// pilots order themselves, and a quorum may need several.
-fn resume(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn resume(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
     let asked = || members().filter(|member| member.intends(&PilotIntent::Stopped));
     // A restart in place goes on only when the database has stopped.
@@ -291,20 +296,20 @@ fn resume(desired: &Desired, observed: &Observed) -> Option<Plan> {
     if !stopped.is_empty() {
         let operation = under_way(desired).filter(|begun| *begun == OperationType::Configure);
         let operation = operation.unwrap_or(OperationType::Start);
-        return Plan::act(operation, Step::Start { pilots: stopped });
+        return Plan::act(operation, PlannedStep::Start { pilots: stopped });
     }
     let pool = observed
         .pools
         .iter()
         .find(|pool| pool.set.is_some() && pool.returning() > pool.replicas())?;
-    let step = Step::Raise { pool: pool.name.clone(), to: pool.returning() };
+    let step = PlannedStep::Raise { pool: pool.name.clone(), to: pool.returning() };
     Plan::act(OperationType::Start, step)
 }
 
 /// Gives a broken node the newest spec, without waiting for other nodes. If only its database
 /// cannot run, the pilot takes the spec without a new pod. A node that a person keeps down is left
 /// alone, and a node that moves data is not broken.
-fn replace(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn replace(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     for (pool, wanted) in wanted(desired, observed) {
         for (_, member) in pool.running() {
             let Some(member) = member else { continue };
@@ -321,12 +326,12 @@ fn replace(desired: &Desired, observed: &Observed) -> Option<Plan> {
             }
             let pilot = member.name.clone();
             let step = if pod.trouble.is_none() && roll::fits(member, wanted) {
-                Step::Configure { pilot }
+                PlannedStep::Configure { pilot }
             } else if roll::lost_with_pod(desired, member).is_some() {
                 // `settle` reports this, where it waits for the node.
                 continue;
             } else {
-                Step::Replace { pilot, pod: pod.uid.clone() }
+                PlannedStep::Replace { pilot, pod: pod.uid.clone() }
             };
             return Plan::act(OperationType::Replace, step);
         }
@@ -335,14 +340,14 @@ fn replace(desired: &Desired, observed: &Observed) -> Option<Plan> {
 }
 
 /// Goes on with a decommission that was begun, or takes it back.
-fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn decommission(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     for pool in &observed.pools {
         let replicas = pool.replicas();
         let wanted = desired.pool(&pool.name).map_or(0, |pool| pool.replicas);
         for (ordinal, member) in pool.running() {
             let Some(member) = member else { continue };
             let last = ordinal + 1 == replicas;
-            let remove = || Step::Remove {
+            let remove = || PlannedStep::Remove {
                 pool: pool.name.clone(),
                 pilot: member.name.clone(),
                 to: ordinal,
@@ -367,7 +372,7 @@ fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
             }
             let irreversible = member.pilot.as_ref().is_some_and(|pilot| pilot.irreversible);
             if ordinal < wanted && !irreversible {
-                let step = Step::Keep { pilot: member.name.clone() };
+                let step = PlannedStep::Keep { pilot: member.name.clone() };
                 return Plan::act(OperationType::ScaleUp, step);
             }
             if member.turned_away().is_some() {
@@ -383,14 +388,14 @@ fn decommission(desired: &Desired, observed: &Observed) -> Option<Plan> {
 
 /// Did the database of a node never serve, so that the node may go as it is? Only once another node
 /// is a member: until then, all others may wait for this node to found the cluster.
-fn given_up(member: &Member, observed: &Observed) -> bool {
+fn given_up(member: &Member, observed: &ObservedCluster) -> bool {
     let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
     let founded = members.any(|other| other.has_identity() && !other.decommissioned());
     founded && member.never_served()
 }
 
 /// Removes what is left of nodes that are gone.
-fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn clean_up(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     for pool in &observed.pools {
         let wanted = desired.pool(&pool.name);
         for (ordinal, member) in pool.members.range(pool.replicas()..) {
@@ -404,19 +409,20 @@ fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
             }
             let pilot_name = member.name.clone();
             // The retention rule is gone with a pool that left the spec, so its claims are kept.
-            let delete = wanted.is_some_and(Pool::delete_claim_when_scaled);
+            let delete = wanted.is_some_and(DesiredPool::delete_claim_when_scaled);
             let step = match &member.claim {
                 Some(claim) if delete && pilot.decommissioned && !claim.terminating => {
                     let (claim, uid) = (claim.name.clone(), claim.uid.clone());
-                    Step::DeleteClaim { pilot: pilot_name, claim, uid }
+                    PlannedStep::DeleteClaim { pilot: pilot_name, claim, uid }
                 }
-                _ => Step::DeletePilot { pilot: pilot_name, uid: pilot.uid.clone() },
+                _ => PlannedStep::DeletePilot { pilot: pilot_name, uid: pilot.uid.clone() },
             };
             return Plan::act(OperationType::ScaleDown, step);
         }
         let empty = pool.members.values().all(|member| member.pod.is_none());
         if wanted.is_none() && pool.set.is_some() && pool.replicas() == 0 && empty {
-            let step = Step::DeletePool { pool: pool.name.clone(), set: pool.set_name.clone() };
+            let step =
+                PlannedStep::DeletePool { pool: pool.name.clone(), set: pool.set_name.clone() };
             return Plan::act(OperationType::ScaleDown, step);
         }
     }
@@ -424,7 +430,7 @@ fn clean_up(desired: &Desired, observed: &Observed) -> Option<Plan> {
 }
 
 /// Waits until every node serves: nothing new is begun before.
-fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn settle(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let operation = under_way(desired);
     for pool in &observed.pools {
         for (ordinal, member) in pool.running() {
@@ -439,7 +445,7 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
             if let Some(phase) = member.held() {
                 return Plan::blocked(
                     operation,
-                    vec![Block {
+                    vec![StepBlocker {
                         predicate: "PhaseHeld".into(),
                         step: format!("WaitHealthy/{}", member.name),
                         message: format!("{} is kept {phase} by somebody else", member.name),
@@ -473,7 +479,7 @@ fn settle(desired: &Desired, observed: &Observed) -> Option<Plan> {
 }
 
 /// Why a broken node does not get the newest spec.
-fn kept(desired: &Desired, member: &Member, wanted: &Pool) -> Option<Block> {
+fn kept(desired: &DesiredCluster, member: &Member, wanted: &DesiredPool) -> Option<StepBlocker> {
     let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
     let trouble = member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some());
     let broken = (failed || trouble) && roll::differs(member, wanted);
@@ -482,7 +488,7 @@ fn kept(desired: &Desired, member: &Member, wanted: &Pool) -> Option<Block> {
 }
 
 /// Every node serves: begins the next change, if one is wanted.
-fn change(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn change(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let rolled = roll::roll(desired, observed);
     if let Some(plan) = &rolled
         && (plan.step.is_some()
@@ -503,14 +509,18 @@ fn change(desired: &Desired, observed: &Observed) -> Option<Plan> {
 }
 
 /// Why no node joins or leaves yet: nodes of several versions would stream to each other.
-fn mixed(desired: &Desired, observed: &Observed, step: &Step) -> Option<Block> {
+fn mixed(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    step: &PlannedStep,
+) -> Option<StepBlocker> {
     let mut members = observed.pools.iter().flat_map(ObservedPool::running);
     let (member, version) = members.find_map(|(_, member)| {
         let version = member?.pilot.as_ref()?.spec.version.as_ref()?;
         (*version != desired.version).then_some((member?, version))
     })?;
     let node = step.pilot().map(|pilot| format!("/{pilot}")).unwrap_or_default();
-    Some(Block {
+    Some(StepBlocker {
         predicate: roll::VERSION_SETTLED.into(),
         step: format!("{}{node}", step.name()),
         message: format!("{} is of {version}, and {} is wanted", member.name, desired.version),
@@ -518,18 +528,18 @@ fn mixed(desired: &Desired, observed: &Observed, step: &Step) -> Option<Block> {
     })
 }
 
-fn grow(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn grow(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     // Masters come first, because no other node serves without one; then the order of the spec.
     let (pool, _) = wanted(desired, observed)
         .filter(|(pool, wanted)| pool.set.is_some() && pool.replicas() < wanted.replicas)
         .min_by_key(|(_, wanted)| !wanted.eligible)?;
-    let step = Step::Raise { pool: pool.name.clone(), to: pool.replicas() + 1 };
+    let step = PlannedStep::Raise { pool: pool.name.clone(), to: pool.replicas() + 1 };
     let bootstrap = under_way(desired) == Some(OperationType::Bootstrap);
     let operation = if bootstrap { OperationType::Bootstrap } else { OperationType::ScaleUp };
     Plan::act(operation, step)
 }
 
-fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
+fn shrink(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let surplus = |pool: &&ObservedPool| {
         pool.replicas() > desired.pool(&pool.name).map_or(0, |wanted| wanted.replicas)
     };
@@ -552,7 +562,7 @@ fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
     if let Some((predicate, message)) = last {
         return Plan::blocked(
             OperationType::ScaleDown,
-            vec![Block {
+            vec![StepBlocker {
                 predicate: predicate.into(),
                 step: format!("DrainPilot/{}", member.name),
                 message,
@@ -561,14 +571,17 @@ fn shrink(desired: &Desired, observed: &Observed) -> Option<Plan> {
         );
     }
     owed(desired, observed, member).or_else(|| {
-        Plan::act(OperationType::ScaleDown, Step::Decommission { pilot: member.name.clone() })
+        Plan::act(
+            OperationType::ScaleDown,
+            PlannedStep::Decommission { pilot: member.name.clone() },
+        )
     })
 }
 
 /// What other nodes must clean up before a node leaves. They get ranges back from it, and may still
 /// hold rows of those ranges from before they gave them away. Rows that were deleted since would
 /// come back.
-fn owed(desired: &Desired, observed: &Observed, leaving: &Member) -> Option<Plan> {
+fn owed(desired: &DesiredCluster, observed: &ObservedCluster, leaving: &Member) -> Option<Plan> {
     if desired.strategy.skips(roll::CLEANUP_PENDING) {
         return None;
     }
@@ -582,7 +595,7 @@ fn owed(desired: &Desired, observed: &Observed, leaving: &Member) -> Option<Plan
     if let Some((other, cleanup)) = owes {
         return Plan::blocked(
             OperationType::ScaleDown,
-            vec![Block {
+            vec![StepBlocker {
                 predicate: roll::CLEANUP_PENDING.into(),
                 step: format!("DrainPilot/{}", leaving.name),
                 message: format!("{}: {}", other.name, cleanup.message),
@@ -606,15 +619,15 @@ fn owed(desired: &Desired, observed: &Observed, leaving: &Member) -> Option<Plan
 
 /// Pools that are wanted, in the order of the spec, with what is wanted of them.
 fn wanted<'a>(
-    desired: &'a Desired,
-    observed: &'a Observed,
-) -> impl Iterator<Item = (&'a ObservedPool, &'a Pool)> {
+    desired: &'a DesiredCluster,
+    observed: &'a ObservedCluster,
+) -> impl Iterator<Item = (&'a ObservedPool, &'a DesiredPool)> {
     observed.pools.iter().filter_map(|pool| Some((pool, desired.pool(&pool.name)?)))
 }
 
 /// The operation under which nodes are waited for: one that was begun goes on until every node
 /// serves. `None` when nothing was begun: then nodes are away for reasons of their own.
-fn under_way(desired: &Desired) -> Option<OperationType> {
+fn under_way(desired: &DesiredCluster) -> Option<OperationType> {
     let initialized = super::observe::condition(&desired.status.conditions, "Initialized")
         .is_some_and(|condition| condition.status == "True");
     if !initialized {

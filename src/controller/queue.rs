@@ -17,15 +17,15 @@ use tokio::{
 
 /// A cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key {
+pub(crate) struct ClusterKey {
     pub(crate) kind: &'static str,
     pub(crate) namespace: String,
     pub(crate) name: String,
 }
 
-impl State {
+impl QueueState {
     /// How long this cluster waits after one more failure.
-    fn pause(&mut self, key: &Key, first: Duration) -> Duration {
+    fn pause(&mut self, key: &ClusterKey, first: Duration) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         let pause = first.saturating_mul(1 << (*failures).min(10)).min(BACKOFF_MAX);
         *failures += 1;
@@ -34,7 +34,7 @@ impl State {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ClusterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
@@ -50,25 +50,25 @@ const BACKOFF_MAX: Duration = Duration::from_secs(60);
 const PATIENT: u32 = 3;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queue(Arc<Inner>);
+pub(crate) struct WorkQueue(Arc<QueueInner>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    state: Mutex<State>,
+struct QueueInner {
+    state: Mutex<QueueState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    due: BTreeMap<Key, Instant>,
+struct QueueState {
+    due: BTreeMap<ClusterKey, Instant>,
     /// Clusters that are being reconciled, and since when.
-    running: BTreeMap<Key, Instant>,
-    failures: BTreeMap<Key, u32>,
+    running: BTreeMap<ClusterKey, Instant>,
+    failures: BTreeMap<ClusterKey, u32>,
 }
 
 /// What a reconcile came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ReconcileOutcome {
     /// Nothing more to do until something changes.
     Settled,
     /// Reconcile again after this time at the latest.
@@ -82,13 +82,13 @@ pub(crate) enum Outcome {
     Gone,
 }
 
-impl Queue {
+impl WorkQueue {
     /// The cluster is due now.
-    pub(crate) fn add(&self, key: Key) {
+    pub(crate) fn add(&self, key: ClusterKey) {
         self.add_at(key, Instant::now());
     }
 
-    fn add_at(&self, key: Key, at: Instant) {
+    fn add_at(&self, key: ClusterKey, at: Instant) {
         self.with(|state| {
             let due = state.due.entry(key).or_insert(at);
             *due = at.min(*due);
@@ -97,8 +97,8 @@ impl Queue {
     }
 
     /// Waits for the next cluster that is due and that no worker reconciles. Cancel-safe. Every key
-    /// that is taken is given back with [`Queue::done`].
-    pub(crate) async fn take(&self) -> Key {
+    /// that is taken is given back with [`WorkQueue::done`].
+    pub(crate) async fn take(&self) -> ClusterKey {
         loop {
             // Registered before the queue is read, so that no change in between is missed.
             let changed = self.0.changed.notified();
@@ -129,21 +129,21 @@ impl Queue {
     }
 
     /// Gives a cluster back, and says when it is due again.
-    pub(crate) fn done(&self, key: Key, outcome: Outcome) {
+    pub(crate) fn done(&self, key: ClusterKey, outcome: ReconcileOutcome) {
         let now = Instant::now();
         self.with(|state| {
             state.running.remove(&key);
             let again = match outcome {
-                Outcome::Settled | Outcome::Gone => {
+                ReconcileOutcome::Settled | ReconcileOutcome::Gone => {
                     state.failures.remove(&key);
                     None
                 }
-                Outcome::Again(after) => {
+                ReconcileOutcome::Again(after) => {
                     state.failures.remove(&key);
                     Some(after)
                 }
-                Outcome::Failed => Some(state.pause(&key, BACKOFF_FIRST)),
-                Outcome::Conflict => Some(state.pause(&key, CONFLICT_FIRST)),
+                ReconcileOutcome::Failed => Some(state.pause(&key, BACKOFF_FIRST)),
+                ReconcileOutcome::Conflict => Some(state.pause(&key, CONFLICT_FIRST)),
             };
             let failures = state.failures.get(&key).copied().unwrap_or_default();
             if let Some(after) = again {
@@ -152,8 +152,8 @@ impl Queue {
                 // After a failure, an event that came meanwhile waits for the backoff too. A
                 // conflict is often over with the next event.
                 let waits = match outcome {
-                    Outcome::Failed => true,
-                    Outcome::Conflict => failures > PATIENT,
+                    ReconcileOutcome::Failed => true,
+                    ReconcileOutcome::Conflict => failures > PATIENT,
                     _ => false,
                 };
                 *due = if waits { at } else { at.min(*due) };
@@ -163,7 +163,7 @@ impl Queue {
     }
 
     /// How many reconciles in a row failed.
-    pub(crate) fn failures(&self, key: &Key) -> u32 {
+    pub(crate) fn failures(&self, key: &ClusterKey) -> u32 {
         self.with(|state| state.failures.get(key).copied().unwrap_or_default())
     }
 
@@ -174,14 +174,14 @@ impl Queue {
     }
 
     /// The reconcile that lasts longest, and since when.
-    pub(crate) fn longest(&self) -> Option<(Key, Instant)> {
+    pub(crate) fn longest(&self) -> Option<(ClusterKey, Instant)> {
         self.with(|state| {
             let (key, since) = state.running.iter().min_by_key(|(_, since)| **since)?;
             Some((key.clone(), *since))
         })
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut QueueState) -> T) -> T {
         f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -190,13 +190,13 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Key {
-        Key { kind: "ExampleCluster", namespace: "default".into(), name: name.into() }
+    fn key(name: &str) -> ClusterKey {
+        ClusterKey { kind: "ExampleCluster", namespace: "default".into(), name: name.into() }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_cluster_is_looked_at_once_however_often_it_is_added() {
-        let queue = Queue::default();
+        let queue = WorkQueue::default();
         queue.add(key("a"));
         queue.add(key("a"));
         assert_eq!(queue.take().await, key("a"));
@@ -205,20 +205,20 @@ mod tests {
         queue.add(key("a"));
         let second = tokio::time::timeout(Duration::from_secs(1), queue.take()).await;
         assert!(second.is_err(), "{second:?}");
-        queue.done(key("a"), Outcome::Settled);
+        queue.done(key("a"), ReconcileOutcome::Settled);
         assert_eq!(queue.take().await, key("a"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_wait_longer_each_time_and_success_forgets_them() {
-        let queue = Queue::default();
+        let queue = WorkQueue::default();
         queue.add(key("a"));
         let mut pauses = Vec::new();
         for _ in 0..10 {
             let before = Instant::now();
             let taken = queue.take().await;
             pauses.push(before.elapsed().as_millis());
-            queue.done(taken, Outcome::Failed);
+            queue.done(taken, ReconcileOutcome::Failed);
         }
         // The first is due at once; tokio's clock ticks in milliseconds.
         assert_eq!(pauses[0], 0);
@@ -226,10 +226,10 @@ mod tests {
         assert!(pauses[..8].windows(2).all(|pair| pair[1] >= pair[0]), "{pauses:?}");
         assert!((60_000..=72_001).contains(&pauses[9]), "{pauses:?}");
         let taken = queue.take().await;
-        queue.done(taken, Outcome::Settled);
+        queue.done(taken, ReconcileOutcome::Settled);
         queue.add(key("a"));
         let taken = queue.take().await;
-        queue.done(taken, Outcome::Failed);
+        queue.done(taken, ReconcileOutcome::Failed);
         let before = Instant::now();
         queue.take().await;
         assert!(before.elapsed() <= Duration::from_millis(601));

@@ -18,17 +18,17 @@ use tracing::info;
 
 use self::{
     budget::keep_budget,
-    confirm::{Confirmed, confirm},
+    confirm::{ConfirmedStep, confirm},
     failure::note,
     report::{first_sight, write_status},
 };
 use super::{
-    context::{Context, Error},
-    desired::{Desired, ManagedDatabase},
+    context::{ControllerContext, Error},
+    desired::{DesiredCluster, ManagedDatabase},
     ensure, events, execute,
-    observe::Observed,
+    observe::ObservedCluster,
     plan::{OperationType, Plan, drain_hold, plan},
-    queue::{Key, Outcome},
+    queue::{ClusterKey, ReconcileOutcome},
     status::status,
 };
 
@@ -41,13 +41,13 @@ const WHILE_FOREIGN: Duration = Duration::from_secs(30);
 /// Reconciles one cluster and says when to do it again, with the value of the metric's label.
 /// `failures`: how many times in a row it failed before.
 pub(crate) async fn reconcile(
-    ctx: &Context,
+    ctx: &ControllerContext,
     database: &'static ManagedDatabase,
-    key: &Key,
+    key: &ClusterKey,
     cluster: Option<Arc<DynamicObject>>,
     failures: u32,
-) -> (Outcome, &'static str) {
-    let Some(cluster) = cluster else { return (Outcome::Gone, "gone") };
+) -> (ReconcileOutcome, &'static str) {
+    let Some(cluster) = cluster else { return (ReconcileOutcome::Gone, "gone") };
     let desired = match read(ctx, database, &cluster) {
         Ok(desired) => desired,
         Err(error) => return failure::unreadable(key, &error),
@@ -60,10 +60,10 @@ pub(crate) async fn reconcile(
 
 /// The steps, a line each.
 async fn steps(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
-) -> Result<Outcome, Error> {
+    desired: &DesiredCluster,
+) -> Result<ReconcileOutcome, Error> {
     let now = Timestamp::now();
     if desired.deleted {
         return teardown::tear_down(ctx, cluster, desired).await;
@@ -89,10 +89,10 @@ async fn steps(
 
 /// The cluster object in shared terms.
 fn read(
-    ctx: &Context,
+    ctx: &ControllerContext,
     database: &'static ManagedDatabase,
     cluster: &DynamicObject,
-) -> Result<Desired, Error> {
+) -> Result<DesiredCluster, Error> {
     (database.desired)(cluster, &ctx.settings).map_err(|source| Error::Unreadable {
         kind: database.names.kind,
         name: cluster.metadata.name.clone().unwrap_or_default(),
@@ -101,7 +101,11 @@ fn read(
 }
 
 /// Makes every object that the cluster needs, unless nothing may be changed.
-async fn ensure(ctx: &Context, desired: &Desired, observed: &mut Observed) -> Result<(), Error> {
+async fn ensure(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &mut ObservedCluster,
+) -> Result<(), Error> {
     if desired.paused || desired.stalled.is_some() || observed.stalled.is_some() {
         return Ok(());
     }
@@ -115,8 +119,10 @@ async fn ensure(ctx: &Context, desired: &Desired, observed: &mut Observed) -> Re
 }
 
 /// Carries out the step on which caches and server agree, if there is one.
-async fn execute(ctx: &Context, confirmed: Option<Confirmed>) -> Result<(), Error> {
-    let Some(Confirmed { operation, step, desired, observed }) = confirmed else { return Ok(()) };
+async fn execute(ctx: &ControllerContext, confirmed: Option<ConfirmedStep>) -> Result<(), Error> {
+    let Some(ConfirmedStep { operation, step, desired, observed }) = confirmed else {
+        return Ok(());
+    };
     execute::execute(ctx, &desired, &observed, &step).await?;
     info!(
         namespace = desired.namespace,
@@ -133,20 +139,20 @@ async fn execute(ctx: &Context, confirmed: Option<Confirmed>) -> Result<(), Erro
 }
 
 /// When to reconcile again.
-fn next(plan: &Plan, observed: &Observed, desired: &Desired) -> Outcome {
+fn next(plan: &Plan, observed: &ObservedCluster, desired: &DesiredCluster) -> ReconcileOutcome {
     let reports_are_due =
         || drain_hold(desired, observed, plan).is_some_and(|hold| hold.ends_by_reports());
     if observed.refused.is_some() {
-        Outcome::Failed
+        ReconcileOutcome::Failed
     } else if observed.stalled.is_some() {
-        Outcome::Again(WHILE_FOREIGN)
+        ReconcileOutcome::Again(WHILE_FOREIGN)
     } else if plan.step.is_some() {
-        Outcome::Again(AFTER_A_STEP)
+        ReconcileOutcome::Again(AFTER_A_STEP)
     } else if desired.paused || desired.stalled.is_some() {
-        Outcome::Settled
+        ReconcileOutcome::Settled
     } else if plan.operation.is_some() || plan.waiting.is_some() || reports_are_due() {
-        Outcome::Again(WHILE_WAITING)
+        ReconcileOutcome::Again(WHILE_WAITING)
     } else {
-        Outcome::Settled
+        ReconcileOutcome::Settled
     }
 }

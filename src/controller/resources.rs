@@ -1,8 +1,8 @@
 //! What a cluster needs of Kubernetes, one kind a file: pure.
 //!
 //! Owns names, labels, annotations and shapes (a public contract, `docs/api`). Which objects are
-//! wanted follows from [`Desired`] alone; how many nodes a pool has at the moment, and what of
-//! a StatefulSet cannot be changed, is taken from [`Observed`].
+//! wanted follows from [`DesiredCluster`] alone; how many nodes a pool has at the moment, and what
+//! of a StatefulSet cannot be changed, is taken from [`ObservedCluster`].
 
 mod budget;
 mod claim;
@@ -21,8 +21,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    desired::{Desired, Pool, Settings, hash},
-    observe::{Observed, ObservedPool},
+    desired::{DesiredCluster, DesiredPool, ObjectSettings, hash},
+    observe::{ObservedCluster, ObservedPool},
 };
 use crate::api::names::{annotation, label};
 
@@ -33,17 +33,17 @@ pub(crate) use stateful_set::stateful_set;
 
 /// An object that we want.
 #[derive(Clone, Debug)]
-pub(crate) enum Resource {
+pub(crate) enum DesiredObject {
     /// The plan sets the size of a StatefulSet, and some of its fields cannot be changed. So it is
     /// compared with the observed set, and written over that version alone.
-    StatefulSet(Prepared),
+    StatefulSet(PreparedObject),
     /// Any other object is compared with the caches, and overwritten whenever it differs.
-    Other(Prepared),
+    Other(PreparedObject),
 }
 
 /// An object in the form in which it is applied.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedObject {
     pub(crate) resource: ApiResource,
     pub(crate) name: String,
     pub(crate) body: Value,
@@ -52,25 +52,25 @@ pub(crate) struct Prepared {
 /// Labels, annotations or a selector.
 type Labels = BTreeMap<String, String>;
 
-impl From<Resource> for Prepared {
-    fn from(resource: Resource) -> Self {
+impl From<DesiredObject> for PreparedObject {
+    fn from(resource: DesiredObject) -> Self {
         match resource {
-            Resource::StatefulSet(prepared) | Resource::Other(prepared) => prepared,
+            DesiredObject::StatefulSet(prepared) | DesiredObject::Other(prepared) => prepared,
         }
     }
 }
 
-impl Resource {
+impl DesiredObject {
     fn other<K>(object: &K) -> Self
     where
         K: kube::Resource<DynamicType = ()> + Serialize,
     {
         let hash = hash(object);
-        Self::Other(Prepared::new::<K>(json!(object), &hash))
+        Self::Other(PreparedObject::new::<K>(json!(object), &hash))
     }
 }
 
-impl Prepared {
+impl PreparedObject {
     /// `hash` says what the body was made from. It goes into the annotation config-hash.
     fn new<K>(mut body: Value, hash: &str) -> Self
     where
@@ -88,10 +88,10 @@ impl Prepared {
 
 /// All objects but Pilots and the budget, in the order in which they are made.
 pub(crate) fn resources(
-    desired: &Desired,
-    observed: &Observed,
-    settings: &Settings,
-) -> Vec<Resource> {
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    settings: &ObjectSettings,
+) -> Vec<DesiredObject> {
     let mut resources = services::services(desired, settings);
     resources.extend(identity::identity(desired, settings));
     for pool in &desired.pools {
@@ -101,7 +101,7 @@ pub(crate) fn resources(
     for pool in &desired.pools {
         let found = observed.pools.iter().find(|found| found.name == pool.name);
         let set = stateful_set(desired, settings, pool, found, found.map_or(0, replicas));
-        resources.push(Resource::StatefulSet(set));
+        resources.push(DesiredObject::StatefulSet(set));
     }
     resources
 }
@@ -113,8 +113,8 @@ fn replicas(found: &ObservedPool) -> u32 {
 
 /// Metadata with the marks of cluster and store, which every object bears.
 fn metadata(
-    desired: &Desired,
-    settings: &Settings,
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
     name: &str,
     labels: Labels,
     mut annotations: Labels,
@@ -132,7 +132,7 @@ fn metadata(
 }
 
 /// Labels of everything that belongs to a cluster.
-pub(crate) fn cluster_labels(desired: &Desired) -> Labels {
+pub(crate) fn cluster_labels(desired: &DesiredCluster) -> Labels {
     let database = desired.database;
     let own = [
         (database.names.cluster_label, desired.name.as_str()),
@@ -146,7 +146,7 @@ pub(crate) fn cluster_labels(desired: &Desired) -> Labels {
     all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-pub(crate) fn pool_labels(desired: &Desired, pool: &Pool) -> Labels {
+pub(crate) fn pool_labels(desired: &DesiredCluster, pool: &DesiredPool) -> Labels {
     let mut labels = cluster_labels(desired);
     labels.insert(desired.database.names.pool_label.to_owned(), pool.name.clone());
     labels.extend(pool.labels.iter().cloned());
@@ -154,7 +154,7 @@ pub(crate) fn pool_labels(desired: &Desired, pool: &Pool) -> Labels {
 }
 
 /// Selectors use the cluster and pool labels only.
-fn selector(desired: &Desired, pool: Option<&Pool>) -> Labels {
+fn selector(desired: &DesiredCluster, pool: Option<&DesiredPool>) -> Labels {
     let database = desired.database;
     let mut selector =
         Labels::from([(database.names.cluster_label.to_owned(), desired.name.clone())]);

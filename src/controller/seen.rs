@@ -9,57 +9,59 @@ use kube::api::DynamicObject;
 use tokio::time::Instant;
 
 use super::{
-    heard::{Heard, says_unheard},
+    heard::{HeartbeatTracker, says_unheard},
     observe::condition,
-    stores::Stores,
+    stores::ObjectCaches,
 };
 use crate::api::v1beta1::{ClusterStatus, Pilot};
 
 /// A snapshot of all clusters and Pilots.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct FleetSnapshot {
     pub now: Timestamp,
     /// Whether this controller leads, or waits for the lease.
     pub leads: bool,
     /// Readiness checks that are missing while the caches are not filled.
     pub waiting_for: Vec<String>,
-    pub clusters: Vec<SeenCluster>,
-    pub pilots: Vec<SeenPilot>,
+    pub clusters: Vec<CachedCluster>,
+    pub pilots: Vec<CachedPilot>,
 }
 
 /// A cluster of some kind.
 #[derive(Clone, Debug)]
-pub struct SeenCluster {
+pub struct CachedCluster {
     pub kind: String,
     pub object: Arc<DynamicObject>,
 }
 
 /// A Pilot, and how long ago it was heard by our own clock.
 #[derive(Clone, Debug)]
-pub struct SeenPilot {
+pub struct CachedPilot {
     pub pilot: Arc<Pilot>,
     pub heard: Duration,
 }
 
-/// Makes a [`Seen`]. Called for a request to the status page or for metrics; must not wait.
-pub type Source = Arc<dyn Fn() -> Seen + Send + Sync>;
+/// Makes a [`FleetSnapshot`]. Called for a request to the status page or for metrics; must not
+/// wait.
+pub type SnapshotSource = Arc<dyn Fn() -> FleetSnapshot + Send + Sync>;
 
-impl Seen {
+impl FleetSnapshot {
     /// The snapshot before the caches are filled.
     pub fn nothing(waiting_for: Vec<String>) -> Self {
         let now = Timestamp::now();
         Self { now, leads: false, waiting_for, clusters: Vec::new(), pilots: Vec::new() }
     }
 
-    pub(super) fn through(stores: &Stores, heard: &Heard, leads: bool) -> Self {
+    pub(super) fn through(stores: &ObjectCaches, heard: &HeartbeatTracker, leads: bool) -> Self {
         let now = Instant::now();
         let seen = |pilot: Arc<Pilot>| {
             let uid = pilot.metadata.uid.as_deref().unwrap_or_default();
-            SeenPilot { heard: heard.of(uid, now).ago, pilot }
+            CachedPilot { heard: heard.of(uid, now).ago, pilot }
         };
-        let clusters = stores
-            .all_clusters()
-            .map(|(database, object)| SeenCluster { kind: database.names.kind.to_owned(), object });
+        let clusters = stores.all_clusters().map(|(database, object)| CachedCluster {
+            kind: database.names.kind.to_owned(),
+            object,
+        });
         Self {
             leads,
             clusters: clusters.collect(),
@@ -69,7 +71,7 @@ impl Seen {
     }
 }
 
-impl SeenCluster {
+impl CachedCluster {
     pub(super) fn namespace(&self) -> &str {
         self.object.metadata.namespace.as_deref().unwrap_or_default()
     }
@@ -95,7 +97,7 @@ impl SeenCluster {
     }
 }
 
-impl SeenPilot {
+impl CachedPilot {
     /// Has the leader marked the Pilot as silent? Only the leader knows when no pilot could be
     /// heard.
     pub(super) fn is_silent(&self) -> bool {

@@ -14,10 +14,10 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use k8s_openapi::{apimachinery::pkg::api::resource::Quantity, jiff::Timestamp};
 
 use super::{
-    desired::{Desired, Stalled},
-    observe::{Member, Observed, ObservedPool},
+    desired::{DesiredCluster, StallCause},
+    observe::{Member, ObservedCluster, ObservedPool},
     plan::{
-        DrainHold, OperationType, Pilots, Plan, drain_hold, outdated, pilots, turned_away,
+        DrainHold, OperationType, PilotRollout, Plan, drain_hold, outdated, pilots, turned_away,
         waits_for_renewal,
     },
 };
@@ -31,7 +31,7 @@ pub(crate) use operation::seconds;
 
 /// How many nodes there are, and in what state.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct NodeCounts {
     wanted: u32,
     existing: u32,
     serving: u32,
@@ -39,15 +39,15 @@ struct Counts {
 }
 
 /// Everything that conditions are made of.
-struct Facts<'a> {
-    desired: &'a Desired,
+struct ConditionInputs<'a> {
+    desired: &'a DesiredCluster,
     plan: &'a Plan,
-    counts: Counts,
-    pilots: Pilots,
+    counts: NodeCounts,
+    pilots: PilotRollout,
     health: Option<Health>,
     /// The first node that serves and has no room left, with what its pilot says.
     full: Option<String>,
-    stalled: Option<Stalled>,
+    stalled: Option<StallCause>,
     /// No node is known to serve, and the pilots of some that may are not heard.
     unheard: bool,
     /// The nodes whose pilots the API turns away, and until when.
@@ -59,8 +59,8 @@ struct Facts<'a> {
 
 /// The status to write; equal to the last one when nothing changed.
 pub(crate) fn status(
-    desired: &Desired,
-    observed: &Observed,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
     plan: &Plan,
     now: Timestamp,
 ) -> ClusterStatus {
@@ -80,7 +80,7 @@ pub(crate) fn status(
     let health_of = health.clone();
     let unheard =
         counts.serving == 0 && observed.pools.iter().flat_map(existing).any(Member::unheard);
-    let facts = Facts {
+    let facts = ConditionInputs {
         desired,
         plan,
         counts,
@@ -123,7 +123,7 @@ pub(crate) fn status(
 }
 
 /// The status of a cluster that is being deleted: its last status, and what the deletion waits for.
-pub(crate) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> ClusterStatus {
+pub(crate) fn deleting(desired: &DesiredCluster, waits_for: &str, now: Timestamp) -> ClusterStatus {
     let mut conditions = desired.status.conditions.clone();
     conditions
         .retain(|known| !["Ready", "Stalled", "Reconciling", "Drainable"].contains(&&*known.type_));
@@ -146,10 +146,10 @@ fn existing(pool: &ObservedPool) -> impl Iterator<Item = &Member> {
     pool.members.values().filter(|member| member.pod.is_some())
 }
 
-fn count(desired: &Desired, observed: &Observed) -> Counts {
-    let mut counts = Counts {
+fn count(desired: &DesiredCluster, observed: &ObservedCluster) -> NodeCounts {
+    let mut counts = NodeCounts {
         wanted: desired.pools.iter().map(|pool| pool.replicas).sum(),
-        ..Counts::default()
+        ..NodeCounts::default()
     };
     for pool in &observed.pools {
         let wanted = desired.pool(&pool.name);
@@ -162,7 +162,7 @@ fn count(desired: &Desired, observed: &Observed) -> Counts {
     counts
 }
 
-fn pool_status(desired: &Desired, pool: &ObservedPool) -> NodePoolStatus {
+fn pool_status(desired: &DesiredCluster, pool: &ObservedPool) -> NodePoolStatus {
     let wanted = desired.pool(&pool.name);
     let count = |is: &dyn Fn(&Member) -> bool| existing(pool).filter(|member| is(member)).count();
     let database = desired.database;
@@ -185,7 +185,7 @@ fn pool_status(desired: &Desired, pool: &ObservedPool) -> NodePoolStatus {
     }
 }
 
-fn storage(desired: &Desired, pool: &ObservedPool) -> Option<StorageStatus> {
+fn storage(desired: &DesiredCluster, pool: &ObservedPool) -> Option<StorageStatus> {
     let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
     let smallest = claims
         .filter_map(|claim| claim.capacity.clone())
@@ -198,7 +198,7 @@ fn storage(desired: &Desired, pool: &ObservedPool) -> Option<StorageStatus> {
     (status != StorageStatus::default()).then_some(status)
 }
 
-fn versions(observed: &Observed) -> Vec<VersionCount> {
+fn versions(observed: &ObservedCluster) -> Vec<VersionCount> {
     let mut counts: BTreeMap<String, i32> = BTreeMap::new();
     for member in observed.pools.iter().flat_map(existing) {
         if let Some(version) = member.pilot.as_ref().and_then(|pilot| pilot.version.clone()) {
@@ -223,7 +223,7 @@ fn by_version(a: &str, b: &str) -> Ordering {
     parts(a).cmp(&parts(b))
 }
 
-fn cluster_id(desired: &Desired, observed: &Observed) -> Option<String> {
+fn cluster_id(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<String> {
     if desired.database.id_is_uid {
         return Some(desired.uid.clone());
     }
@@ -233,7 +233,11 @@ fn cluster_id(desired: &Desired, observed: &Observed) -> Option<String> {
 
 /// The worst health that serving nodes report; Yellow at best while a wanted node does not serve or
 /// has no room left. Unknown while pilots alone are silent.
-fn health(desired: &Desired, observed: &Observed, counts: Counts) -> Option<Health> {
+fn health(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    counts: NodeCounts,
+) -> Option<Health> {
     let members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
     let seen = members.filter_map(|member| member.pilot.as_ref()?.health.clone());
     let rank = |health: &Health| match health {
@@ -255,7 +259,7 @@ fn health(desired: &Desired, observed: &Observed, counts: Counts) -> Option<Heal
 }
 
 /// The first node that serves and whose volume is full, with what its pilot says.
-fn full(observed: &Observed) -> Option<String> {
+fn full(observed: &ObservedCluster) -> Option<String> {
     let mut members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
     members.find_map(|member| {
         let why = member.pilot.as_ref()?.full.as_ref()?;
@@ -263,30 +267,30 @@ fn full(observed: &Observed) -> Option<String> {
     })
 }
 
-fn initialized(desired: &Desired) -> bool {
+fn initialized(desired: &DesiredCluster) -> bool {
     super::observe::condition(&desired.status.conditions, "Initialized")
         .is_some_and(|condition| condition.status == "True")
 }
 
 /// A pod that does not get ready without help, or a configuration that a pilot rejects. A
 /// database that crashes is not among them: it may recover, and its step has a deadline.
-fn trouble(observed: &Observed) -> Option<Stalled> {
+fn trouble(observed: &ObservedCluster) -> Option<StallCause> {
     let members = || observed.pools.iter().flat_map(existing);
     let mut troubles = members().filter_map(|member| member.pod.as_ref()?.trouble.clone());
     if let Some(trouble) =
         troubles.find(|trouble| trouble.lasts && trouble.reason != "NodesNotReady")
     {
-        return Some(Stalled { reason: trouble.reason, message: trouble.message });
+        return Some(StallCause { reason: trouble.reason, message: trouble.message });
     }
     members().find_map(|member| {
         let why = member.pilot.as_ref()?.validated.as_ref()?.as_ref().err()?;
-        Some(Stalled { reason: "ConfigRejected", message: format!("{}: {why}", member.name) })
+        Some(StallCause { reason: "ConfigRejected", message: format!("{}: {why}", member.name) })
     })
 }
 
 /// A summary for people.
-fn phase(facts: &Facts<'_>) -> &'static str {
-    let Facts { desired, plan, counts, stalled, .. } = facts;
+fn phase(facts: &ConditionInputs<'_>) -> &'static str {
+    let ConditionInputs { desired, plan, counts, stalled, .. } = facts;
     if desired.deleted {
         return "Deleting";
     }

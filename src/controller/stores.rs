@@ -37,10 +37,10 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    desired::{Desired, ManagedDatabase},
-    heard::Heard,
-    observe::Objects,
-    queue::{Key, Queue},
+    desired::{DesiredCluster, ManagedDatabase},
+    heard::HeartbeatTracker,
+    observe::ClusterObjects,
+    queue::{ClusterKey, WorkQueue},
 };
 use crate::{
     api::v1beta1::{LeaderLease, Pilot},
@@ -49,7 +49,7 @@ use crate::{
 };
 
 #[derive(Clone)]
-pub(crate) struct Stores {
+pub(crate) struct ObjectCaches {
     /// Clusters of each database.
     clusters: Vec<(&'static ManagedDatabase, Store<DynamicObject>)>,
     pub(crate) pilots: Store<Pilot>,
@@ -63,34 +63,34 @@ pub(crate) struct Stores {
 
 /// An object of Kubernetes that was made for a cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ManagedObject {
     pub(crate) resource: ApiResource,
     pub(crate) meta: ObjectMeta,
 }
 
 /// What every watch needs.
 #[derive(Clone)]
-struct Watches {
+struct WatchFactory {
     databases: Arc<[&'static ManagedDatabase]>,
     runtime: Runtime,
     client: Client,
     namespace: Option<String>,
-    queue: Queue,
+    queue: WorkQueue,
 }
 
-impl Stores {
+impl ObjectCaches {
     /// Begins to watch. Readiness waits for every cache to be filled once.
     pub(crate) fn start(
         databases: &[&'static ManagedDatabase],
         runtime: &Runtime,
         client: Client,
         namespace: Option<String>,
-        queue: Queue,
-        heard: &Heard,
+        queue: WorkQueue,
+        heard: &HeartbeatTracker,
     ) -> Self {
         let known: Arc<[&'static ManagedDatabase]> = databases.into();
         let watches =
-            Watches { databases: known, runtime: runtime.clone(), client, namespace, queue };
+            WatchFactory { databases: known, runtime: runtime.clone(), client, namespace, queue };
         let ours = || watcher::Config::default().labels("app.kubernetes.io/managed-by=navigator");
         let all = watcher::Config::default;
         Self {
@@ -161,9 +161,9 @@ impl Stores {
     }
 
     /// Objects of a cluster, as the caches know them.
-    pub(crate) fn objects(&self, desired: &Desired) -> Objects {
+    pub(crate) fn objects(&self, desired: &DesiredCluster) -> ClusterObjects {
         let ours = |meta: &ObjectMeta| belongs(meta, desired);
-        Objects {
+        ClusterObjects {
             sets: self.sets.state_filter(|set| ours(&set.metadata)),
             pods: self.pods.state_filter(|pod| ours(&pod.metadata)),
             pilots: self.pilots.state_filter(|pilot| ours(&pilot.metadata)),
@@ -185,7 +185,7 @@ impl Stores {
     }
 
     /// The pilot that leads the others of a cluster, as its LeaderLease names it.
-    pub(crate) fn leader(&self, desired: &Desired) -> Option<String> {
+    pub(crate) fn leader(&self, desired: &DesiredCluster) -> Option<String> {
         let name = (desired.database.names.leader_lease)(&desired.name);
         let lease = self.leases.get(&ObjectRef::new(&name).within(&desired.namespace))?;
         let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
@@ -194,13 +194,13 @@ impl Stores {
     }
 
     /// Every object of Kubernetes' kinds that was made for a cluster, but pods and claims.
-    pub(crate) fn kept(&self) -> Vec<Kept> {
-        let sets = self.sets.state().into_iter().map(|set| Kept {
+    pub(crate) fn kept(&self) -> Vec<ManagedObject> {
+        let sets = self.sets.state().into_iter().map(|set| ManagedObject {
             resource: ApiResource::erase::<StatefulSet>(&()),
             meta: set.metadata.clone(),
         });
         let others = self.others.iter().flat_map(|(resource, store)| {
-            let kept = |object: Arc<DynamicObject>| Kept {
+            let kept = |object: Arc<DynamicObject>| ManagedObject {
                 resource: resource.clone(),
                 meta: object.metadata.clone(),
             };
@@ -210,7 +210,7 @@ impl Stores {
     }
 
     /// The cluster that an object names by its label.
-    pub(crate) fn key_of(&self, meta: &ObjectMeta) -> Option<Key> {
+    pub(crate) fn key_of(&self, meta: &ObjectMeta) -> Option<ClusterKey> {
         let databases: Vec<_> = self.databases().collect();
         of_meta(&databases, meta)
     }
@@ -219,7 +219,7 @@ impl Stores {
     pub(crate) fn others(
         &self,
         resource: &ApiResource,
-        desired: &Desired,
+        desired: &DesiredCluster,
     ) -> Vec<Arc<DynamicObject>> {
         let found = self.others.iter().find(|(known, _)| known == resource);
         found.map_or_else(Vec::new, |(_, store)| {
@@ -240,7 +240,7 @@ impl Stores {
 }
 
 #[cfg(test)]
-impl Stores {
+impl ObjectCaches {
     /// Caches that hold those of these objects that the watches would deliver.
     pub(crate) fn holding(databases: &[&'static ManagedDatabase], objects: &[Value]) -> Self {
         fn filled<K>(objects: &[Value], mut writer: Writer<K>, kind: &str, all: bool) -> Store<K>
@@ -289,14 +289,14 @@ impl Stores {
 }
 
 /// Does an object belong to the cluster by its label?
-fn belongs(meta: &ObjectMeta, desired: &Desired) -> bool {
+fn belongs(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
     let labels = meta.labels.as_ref();
     meta.namespace.as_deref() == Some(desired.namespace.as_str())
         && labels.and_then(|l| l.get(desired.database.names.cluster_label)) == Some(&desired.name)
 }
 
 /// The cluster of an object, by its label.
-fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<Key> {
+fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<ClusterKey> {
     let labels = meta.labels.as_ref()?;
     databases
         .iter()
@@ -306,12 +306,12 @@ fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<
 fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(
     databases: &[&'static ManagedDatabase],
     object: &K,
-) -> Option<Key> {
+) -> Option<ClusterKey> {
     of_meta(databases, object.metadata())
 }
 
 /// The label of a Pilot can be taken off, and then its cluster must hear of it.
-fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<Key> {
+fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<ClusterKey> {
     of_meta(databases, &pilot.metadata).or_else(|| {
         let cluster = pilot.spec.cluster_ref.as_ref()?;
         let database = databases.iter().find(|database| database.names.kind == cluster.kind)?;
@@ -320,7 +320,7 @@ fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<Key
 }
 
 /// Pilots make their lease without labels; its owner is the cluster.
-fn of_lease(databases: &[&'static ManagedDatabase], lease: &LeaderLease) -> Option<Key> {
+fn of_lease(databases: &[&'static ManagedDatabase], lease: &LeaderLease) -> Option<ClusterKey> {
     let owners = lease.metadata.owner_references.as_ref()?;
     databases.iter().find_map(|database| {
         let owner = owners.iter().find(|owner| owner.kind == database.names.kind)?;
@@ -333,8 +333,8 @@ fn lease_print(lease: &LeaderLease) -> u64 {
     digest((&lease.metadata.uid, &lease.spec.holder_identity))
 }
 
-fn key(database: &ManagedDatabase, meta: &ObjectMeta, name: String) -> Option<Key> {
-    Some(Key { kind: database.names.kind, namespace: meta.namespace.clone()?, name })
+fn key(database: &ManagedDatabase, meta: &ObjectMeta, name: String) -> Option<ClusterKey> {
+    Some(ClusterKey { kind: database.names.kind, namespace: meta.namespace.clone()?, name })
 }
 
 fn digest(parts: impl Hash) -> u64 {
@@ -385,12 +385,12 @@ pub(crate) fn fingerprint(databases: &[&'static ManagedDatabase], pilot: &Pilot)
     digest((&meta.uid, deleted, &meta.labels, &meta.annotations, spec, status.to_string()))
 }
 
-impl Watches {
+impl WatchFactory {
     fn typed<K>(
         &self,
         task: &'static str,
         config: watcher::Config,
-        key: fn(&[&'static ManagedDatabase], &K) -> Option<Key>,
+        key: fn(&[&'static ManagedDatabase], &K) -> Option<ClusterKey>,
         print: fn(&K) -> u64,
     ) -> Store<K>
     where
@@ -435,7 +435,7 @@ impl Watches {
     }
 
     /// Every change of a Pilot is noted in `heard`, also where it makes no cluster due.
-    fn pilots(&self, config: watcher::Config, heard: &Heard) -> Store<Pilot> {
+    fn pilots(&self, config: watcher::Config, heard: &HeartbeatTracker) -> Store<Pilot> {
         let api = match &self.namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
@@ -480,7 +480,7 @@ impl Watches {
         api: Api<K>,
         config: watcher::Config,
         writer: Writer<K>,
-        key: impl Fn(&K) -> Option<Key> + Send + 'static,
+        key: impl Fn(&K) -> Option<ClusterKey> + Send + 'static,
         print: impl Fn(&K) -> u64 + Send + 'static,
         failed: impl Fn() + Send + 'static,
     ) where
@@ -503,11 +503,11 @@ async fn pump<K>(
     api: Api<K>,
     config: watcher::Config,
     mut writer: Writer<K>,
-    queue: Queue,
-    key: impl Fn(&K) -> Option<Key> + Send,
+    queue: WorkQueue,
+    key: impl Fn(&K) -> Option<ClusterKey> + Send,
     print: impl Fn(&K) -> u64 + Send,
     failed: impl Fn() + Send,
-    ready: readiness::Handle,
+    ready: readiness::ReadinessHandle,
     shutdown: Shutdown,
 ) where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,

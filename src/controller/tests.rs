@@ -21,10 +21,10 @@ use self::{
     api::{Fault, id},
     harness::{Harness, cluster_id},
 };
-use super::{context::Context, pilots::check_all, queue::Outcome};
+use super::{context::ControllerContext, pilots::check_all, queue::ReconcileOutcome};
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation},
-    runtime::leader::Claim,
+    runtime::leader::LeaderClaim,
 };
 
 /// All objects of a cluster but Pilots, pods and claims.
@@ -48,7 +48,7 @@ async fn a_new_cluster_gets_every_object_once_and_then_nothing_is_written() {
 
     let writes = harness.writes();
     for _ in 0..3 {
-        assert_eq!(harness.reconcile().await, Some((Outcome::Settled, "ok")));
+        assert_eq!(harness.reconcile().await, Some((ReconcileOutcome::Settled, "ok")));
     }
     assert_eq!(harness.writes(), writes, "an idle cluster is not written");
 }
@@ -56,7 +56,7 @@ async fn a_new_cluster_gets_every_object_once_and_then_nothing_is_written() {
 #[tokio::test(start_paused = true)]
 async fn only_a_namespace_that_is_being_deleted_is_told_that_its_pods_are_gone() {
     let harness = Harness::new(1);
-    let leads = || watch::channel(Claim::unshared()).1;
+    let leads = || watch::channel(LeaderClaim::unshared()).1;
     let written = || {
         let conditions = &harness.object("namespaces", "default")["status"]["conditions"];
         conditions.as_array().into_iter().flatten().any(|c| c["status"] == "True")
@@ -68,7 +68,7 @@ async fn only_a_namespace_that_is_being_deleted_is_told_that_its_pods_are_gone()
         namespace["metadata"]["finalizers"] = json!(["kubernetes"]);
         namespace["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     });
-    let deposed = watch::channel(Claim::Lost).1;
+    let deposed = watch::channel(LeaderClaim::Lost).1;
     assert!(
         super::namespaces::report_emptied(&harness.context(&[], deposed), "default").await.is_err()
     );
@@ -309,7 +309,7 @@ async fn nothing_is_made_in_a_namespace_that_is_being_deleted() {
     harness.api.server().objects.get_mut(&id("namespaces", "default")).unwrap()["metadata"]["deletionTimestamp"] =
         json!("2026-01-01T00:00:00Z");
     let writes = harness.writes();
-    assert_eq!(harness.reconcile().await, Some((Outcome::Settled, "terminating")));
+    assert_eq!(harness.reconcile().await, Some((ReconcileOutcome::Settled, "terminating")));
     assert_eq!(harness.writes(), writes, "it does not even try");
     assert_eq!(harness.api.server().objects.len(), objects);
 }
@@ -351,12 +351,12 @@ async fn a_finalizer_that_the_cache_has_not_seen_survives_the_teardown() {
 #[tokio::test(start_paused = true)]
 async fn a_process_that_does_not_lead_writes_nothing() {
     let until = Instant::now();
-    let expired = Claim::Held { until, transition: 3 };
-    for claim in [Claim::Waiting, Claim::Lost, expired] {
+    let expired = LeaderClaim::Held { until, transition: 3 };
+    for claim in [LeaderClaim::Waiting, LeaderClaim::Lost, expired] {
         let harness = Harness::new(2);
         assert_eq!(
             harness.reconcile_as(&harness.caches(), claim).await,
-            Some((Outcome::Failed, "fenced")),
+            Some((ReconcileOutcome::Failed, "fenced")),
             "{claim:?}"
         );
         // The claim writes nothing either where there would be much to do, or at the deletion.
@@ -682,7 +682,7 @@ async fn a_restart_replaces_pods_and_not_while_the_configuration_is_bad() {
 }
 
 /// What one check of all Pilots writes, by a leader that has heard none of them for so long.
-async fn writes_after(harness: &Harness, ctx: &Context, silence: u64) -> Vec<String> {
+async fn writes_after(harness: &Harness, ctx: &ControllerContext, silence: u64) -> Vec<String> {
     let before = harness.writes();
     tokio::time::advance(Duration::from_secs(silence)).await;
     check_all(ctx, Duration::from_secs(3600)).await;
@@ -767,7 +767,7 @@ async fn a_pilot_is_collected_only_when_the_server_itself_knows_nobody_who_wants
     let mut caches = harness.caches();
     caches.retain(|object| object["kind"] != "ExampleCluster");
     let until = Instant::now() + Duration::from_secs(36_000);
-    let (_lead, claim) = watch::channel(Claim::Held { until, transition: 0 });
+    let (_lead, claim) = watch::channel(LeaderClaim::Held { until, transition: 0 });
     let blind = harness.context(&caches, claim);
     assert_eq!(writes_after(&harness, &blind, 3600).await, [""; 0], "its cache lacks the cluster");
     harness.api.server().objects.remove(&cluster_id());

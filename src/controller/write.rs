@@ -10,19 +10,19 @@ use kube::api::{
 use serde_json::{Value, json};
 
 use super::{
-    context::{Context, Error, MANAGER},
-    desired::Desired,
-    resources::{Prepared, pilot_resource},
+    context::{ControllerContext, Error, MANAGER},
+    desired::DesiredCluster,
+    resources::{PreparedObject, pilot_resource},
 };
 
 /// Server-side apply. `version` makes it a compare-and-swap.
 pub(crate) async fn change(
-    ctx: &Context,
-    desired: &Desired,
-    object: &Prepared,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    object: &PreparedObject,
     version: Option<String>,
 ) -> Result<(), Error> {
-    let Prepared { resource, name, body } = object;
+    let PreparedObject { resource, name, body } = object;
     let mut body = body.clone();
     if let Some(version) = version {
         body["metadata"]["resourceVersion"] = json!(version);
@@ -38,12 +38,12 @@ pub(crate) async fn change(
 /// Makes an object that is not there. The object has no hash yet: [`change`] finishes it. A create
 /// that the server carries out late meets the object, and changes nothing.
 pub(crate) async fn create(
-    ctx: &Context,
-    desired: &Desired,
-    object: &Prepared,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    object: &PreparedObject,
     body: &Value,
 ) -> Result<ObjectMeta, Error> {
-    let Prepared { resource, name, .. } = object;
+    let PreparedObject { resource, name, .. } = object;
     let body = serde_json::from_value(body.clone()).expect("it has metadata and string keys");
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let made = ctx.write(resource, &desired.namespace)?.create(&params, &body).await;
@@ -56,12 +56,12 @@ pub(crate) async fn create(
 /// client own fields by update, which no later apply gives up: a field that is wanted no more would
 /// stay.
 pub(crate) async fn disown(
-    ctx: &Context,
-    desired: &Desired,
-    object: &Prepared,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    object: &PreparedObject,
     meta: &ObjectMeta,
 ) -> Result<ObjectMeta, Error> {
-    let Prepared { resource, name, .. } = object;
+    let PreparedObject { resource, name, .. } = object;
     let ObjectMeta { uid, resource_version, .. } = meta;
     let patch = json!({"metadata": {
         "uid": uid, "resourceVersion": resource_version, "managedFields": [{}],
@@ -75,8 +75,8 @@ pub(crate) async fn disown(
 
 /// Merge patch of our own fields, as a compare-and-swap.
 pub(crate) async fn patch_pilot(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     name: &str,
     version: &str,
     mut patch: Value,
@@ -92,8 +92,8 @@ pub(crate) async fn patch_pilot(
 
 /// Deletes the object that was read. An object that is gone already is no error.
 pub(crate) async fn delete(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     resource: &ApiResource,
     name: &str,
     preconditions: Preconditions,

@@ -11,10 +11,10 @@ use super::{
 use crate::{
     api::names::{self, annotation, label},
     controller::{
-        Desired, Settings,
+        DesiredCluster, ObjectSettings,
         cluster::of,
-        observe::{Observed, ObservedPool},
-        resources::{Resource, disruption_budget, pilot_body, pod, resources, stateful_set},
+        observe::{ObservedCluster, ObservedPool},
+        resources::{DesiredObject, disruption_budget, pilot_body, pod, resources, stateful_set},
     },
 };
 
@@ -81,30 +81,30 @@ spec:
   - {name: front, replicas: 2, roles: [coordinating], persistence: {enabled: false}}
 "#;
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ObjectSettings {
+    ObjectSettings {
         pilot_image: "quay.io/jetstack/navigator:v0.2.0".into(),
         store_id: "0b9b6f9c".into(),
         owner_references: false,
     }
 }
 
-fn shop() -> Desired {
+fn shop() -> DesiredCluster {
     of(&serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap(), &settings())
 }
 
-fn logs() -> Desired {
+fn logs() -> DesiredCluster {
     of(&serde_yaml::from_str::<ElasticsearchCluster>(LOGS).unwrap(), &settings())
 }
 
-fn everything(desired: &Desired) -> Vec<Value> {
-    let observed = Observed::default();
+fn everything(desired: &DesiredCluster) -> Vec<Value> {
+    let observed = ObservedCluster::default();
     let budget = disruption_budget(desired, &observed, &settings(), None);
     let mut bodies: Vec<Value> = resources(desired, &observed, &settings())
         .into_iter()
         .chain([budget])
         .map(|resource| {
-            let (Resource::StatefulSet(object) | Resource::Other(object)) = resource;
+            let (DesiredObject::StatefulSet(object) | DesiredObject::Other(object)) = resource;
             object.body
         })
         .collect();
@@ -125,7 +125,7 @@ fn an_elasticsearch_cluster_becomes_exactly_these_objects() {
     compare(&logs(), "elasticsearch.yaml");
 }
 
-fn compare(desired: &Desired, golden: &str) {
+fn compare(desired: &DesiredCluster, golden: &str) {
     let mut text = String::new();
     for body in everything(desired) {
         text.push_str("---\n");
@@ -151,7 +151,7 @@ fn every_object_is_marked_found_by_the_watch_and_no_collectors() {
     }
 }
 
-fn every_object_is_marked(desired: &Desired, label: &str) {
+fn every_object_is_marked(desired: &DesiredCluster, label: &str) {
     for body in everything(desired) {
         let meta = &body["metadata"];
         let what = format!("{} {}", body["kind"], meta["name"]);
@@ -168,12 +168,13 @@ fn every_object_is_marked(desired: &Desired, label: &str) {
 
 #[test]
 fn an_upgrade_of_ours_changes_pod_templates_but_not_what_pods_are_compared_by() {
-    let newer = Settings { pilot_image: "quay.io/jetstack/navigator:v0.3.0".into(), ..settings() };
+    let newer =
+        ObjectSettings { pilot_image: "quay.io/jetstack/navigator:v0.3.0".into(), ..settings() };
     let cluster = serde_yaml::from_str::<CassandraCluster>(SHOP).unwrap();
     let (before, after) = (of(&cluster, &settings()), of(&cluster, &newer));
     assert_eq!(before.pools[0].pod_hash, after.pools[0].pod_hash);
     assert_eq!(before.pools[0].config_hash(), after.pools[0].config_hash());
-    let template = |desired: &Desired| pod::template(desired, &desired.pools[0], true);
+    let template = |desired: &DesiredCluster| pod::template(desired, &desired.pools[0], true);
     assert_ne!(template(&before), template(&after));
 }
 
@@ -202,7 +203,7 @@ fn replicas_do_not_count_in_the_hash_of_a_stateful_set() {
 }
 
 /// Grace period of the first pool's pods, and what their pilot is told of it.
-fn grace(desired: &Desired) -> (Value, Value) {
+fn grace(desired: &DesiredCluster) -> (Value, Value) {
     let template = pod::template(desired, &desired.pools[0], true);
     let containers = template["spec"]["containers"].as_array().unwrap();
     let container = containers.iter().find(|c| c["name"] == "cassandra").unwrap();

@@ -2,7 +2,7 @@
 
 /// Why a process ended, for `status.lastTermination`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub struct ExitExplanation {
     /// One word for machines.
     pub reason: &'static str,
     /// What happened and what to do, for people.

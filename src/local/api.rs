@@ -29,24 +29,27 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tracing::{error, info};
 
-pub use self::identity::Identity;
-use self::{access::Rules, identity::Issuer, namespaces::Namespaces, pki::Pki, tokens::Tokens};
+pub use self::identity::ClientIdentity;
+use self::{
+    access::RbacAuthorizer, identity::CredentialIssuer, namespaces::NamespaceAdmission, pki::Pki,
+    tokens::TokenAuthority,
+};
 use crate::{
     api::{names, scheme::Scheme},
     apiserver::{
-        admission::{Admit, Plugins, pilot_status::PilotStatus},
-        authn::{Authenticator, Trust},
+        admission::{AdmissionChain, AdmissionPlugin, pilot_status::PilotStatusRestriction},
+        authn::{Authenticator, ClusterTrust},
         authz::Authorizer,
-        capacity::Bounds,
-        certs::Serving,
-        filters::{Chain, Deadlines, Installed, Limits},
+        capacity::CapacityBounds,
+        certs::ServingCertificate,
+        filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
         handlers::{self, AppState},
-        identity::Guard,
+        identity::StoreGuard,
         metrics::Metrics,
         serve,
         storage::{
             Storage,
-            embedded::{self, Embedded},
+            embedded::{self, EmbeddedStore},
         },
     },
     runtime::{Runtime, Shutdown},
@@ -77,27 +80,27 @@ pub enum Error {
     #[error("the certificates in {path:?} cannot be used")]
     Pki { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("failed to open the store")]
-    Store(#[from] embedded::OpenError),
+    Store(#[from] embedded::StoreOpenError),
     #[error("failed to write the first objects")]
     Bootstrap(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// A running API server. It serves until the runtime's shutdown.
 #[derive(Clone)]
-pub struct Server {
+pub struct ApiServer {
     address: SocketAddr,
-    issuer: Arc<Issuer>,
+    issuer: Arc<CredentialIssuer>,
     admin: Client,
     controller: Client,
 }
 
-impl std::fmt::Debug for Server {
+impl std::fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("ApiServer").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-impl Server {
+impl ApiServer {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -114,7 +117,7 @@ impl Server {
 
     /// A kubeconfig with the credentials of one identity. A pod's is good for as long as the pod
     /// exists, any other for as long as the folder is kept.
-    pub fn kubeconfig(&self, who: &Identity) -> String {
+    pub fn kubeconfig(&self, who: &ClientIdentity) -> String {
         self.issuer.kubeconfig(who)
     }
 }
@@ -123,24 +126,29 @@ impl Server {
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Result<Server, Error> {
+pub async fn start(
+    config: Config,
+    scheme: &'static Scheme,
+    rt: &Runtime,
+) -> Result<ApiServer, Error> {
     let scheme = scheme.with(kinds::all(scheme.schemas()));
     let (listener, address) = listen(&config).await?;
     let pki = Pki::open(&config.dir.join("pki"), address.ip())?;
-    let history = embedded::History::default();
+    let history = embedded::HistoryLimits::default();
     let store: Arc<dyn Storage> =
-        Arc::new(Embedded::open(&config.dir.join("store"), history).await?);
+        Arc::new(EmbeddedStore::open(&config.dir.join("store"), history).await?);
 
     let metrics = Arc::new(Metrics::new());
-    let serving = Arc::new(Serving::new(Arc::clone(&metrics)));
+    let serving = Arc::new(ServingCertificate::new(Arc::clone(&metrics)));
     let (certificate, key) = (&pki.server.certificate, &pki.server.key);
     serving.swap(certificate.as_bytes(), key.as_bytes()).map_err(|source| pki.unusable(source))?;
-    let trust = Trust::of_clients(&pki.ca.certificate).map_err(|source| pki.unusable(source))?;
-    let tokens = Tokens::new(&pki.token_key, Arc::clone(&store));
-    let issuer = Arc::new(Issuer::new(address, &pki, tokens.clone()));
+    let trust =
+        ClusterTrust::of_clients(&pki.ca.certificate).map_err(|source| pki.unusable(source))?;
+    let tokens = TokenAuthority::new(&pki.token_key, Arc::clone(&store));
+    let issuer = Arc::new(CredentialIssuer::new(address, &pki, tokens.clone()));
     let client = async |who| issuer.client(who).await.map_err(|source| pki.unusable(source));
     let (admin, controller) =
-        (client(&Identity::Admin).await?, client(&Identity::Controller).await?);
+        (client(&ClientIdentity::Admin).await?, client(&ClientIdentity::Controller).await?);
     bootstrap::write(&store).await.map_err(Error::Bootstrap)?;
     metrics.know(scheme);
     metrics.register(rt.metrics());
@@ -148,33 +156,34 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
     // From here on nothing fails, so nothing that was started is left behind.
 
     let closing = rt.shutdown();
-    let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![
-        Arc::new(Namespaces::new(Arc::clone(&store))),
-        Arc::new(PilotStatus::new(names::NAMESPACE)),
+    let admission: Arc<dyn AdmissionPlugin> = Arc::new(AdmissionChain::new(vec![
+        Arc::new(NamespaceAdmission::new(Arc::clone(&store))),
+        Arc::new(PilotStatusRestriction::new(names::NAMESPACE)),
     ]));
-    let stored = (&store, Bounds::own());
-    let state = AppState::start(scheme, stored, &admission, Guard::open(), &metrics, rt, &closing);
+    let stored = (&store, CapacityBounds::own());
+    let state =
+        AppState::start(scheme, stored, &admission, StoreGuard::open(), &metrics, rt, &closing);
     let router = protobuf::before(scale::before(handlers::router(state)));
-    let installed = Installed {
+    let installed = InstalledServices {
         authenticator: Authenticator::new(
             tokio::sync::watch::channel(Arc::new(trust)).1,
             Arc::new(tokens),
             Arc::clone(&metrics),
         ),
         authorizer: Arc::new(Authorizer::new(
-            Arc::new(Rules::new(Arc::clone(&store))),
+            Arc::new(RbacAuthorizer::new(Arc::clone(&store))),
             Arc::clone(&metrics),
         )),
         router: logs::before(router, config.dir.join("logs"), Arc::clone(&store), closing.clone()),
     };
-    let (limits, deadlines) = (Limits::default(), Deadlines::default());
+    let (limits, deadlines) = (InflightLimits::default(), RequestTimeouts::default());
     let readiness = rt.readiness().clone();
     let drain = Shutdown::new();
-    let chain = Chain::new(limits, deadlines, None, Arc::clone(&metrics), readiness, drain)
+    let chain = FilterChain::new(limits, deadlines, None, Arc::clone(&metrics), readiness, drain)
         .instead_of_upgrades(instead::instead);
     chain.install(installed);
 
-    let tls = serve::server_config(serving, &serve::Spoken::default());
+    let tls = serve::server_config(serving, &serve::SecureServingOptions::default());
     let tasks = rt.tasks().clone();
     rt.tasks().spawn("listener", async move {
         serve::serve(listener, tls, Arc::new(chain), metrics, &tasks, closing, DRAIN).await;
@@ -188,7 +197,7 @@ pub async fn start(config: Config, scheme: &'static Scheme, rt: &Runtime) -> Res
     });
     rt.tasks().spawn("event-expiry", events::expire(store, rt.shutdown()));
     info!(%address, "Serving the API");
-    Ok(Server { address, issuer, admin, controller })
+    Ok(ApiServer { address, issuer, admin, controller })
 }
 
 /// Opens the port first. Before that only the folder is made, which remembers the port.

@@ -1,7 +1,7 @@
 //! The one process behind a local installation: API server, controller and node.
 //!
 //! Invariant: databases outlive the daemon, however it ends, unless it was asked to stop them
-//! ([`Folder::stop_mark`]).
+//! ([`StateFolder::stop_mark`]).
 
 use std::{
     ffi::OsString,
@@ -17,16 +17,16 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{
-    api::{self, Identity},
-    folder::{Folder, write_own},
-    homes::Homes,
+    api::{self, ClientIdentity},
+    folder::{StateFolder, write_own},
+    homes::DatabaseHomes,
     logs,
-    node::{self, Node},
+    node::{self, NodeAgent},
 };
 use crate::{
     api::names,
     controller,
-    database::{Databases, controllers, scheme},
+    database::{DatabaseList, controllers, scheme},
     runtime::{Runtime, Shutdown},
 };
 
@@ -35,11 +35,11 @@ const ENDING: Duration = Duration::from_secs(5);
 
 /// Settings of the daemon.
 pub struct Config {
-    pub folder: Folder,
+    pub folder: StateFolder,
     /// Where the API is served; port 0 takes the port of the last start.
     pub address: SocketAddr,
-    pub databases: Databases,
-    pub homes: Homes,
+    pub databases: DatabaseList,
+    pub homes: DatabaseHomes,
     /// This program.
     pub program: PathBuf,
     /// Name of this machine.
@@ -77,7 +77,7 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     let again = |source| Error::Write { path: folder.path().to_owned(), source };
     folder.create().map_err(again)?;
     let path = folder.kubeconfig();
-    let text = server.kubeconfig(&Identity::Admin);
+    let text = server.kubeconfig(&ClientIdentity::Admin);
     write_own(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
     let page = beside(server.address()).map_err(again)?;
     let path = folder.page();
@@ -102,7 +102,7 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
         java,
         credentials,
     };
-    let node = Node::start(settings, server.admin_client(), &rt).map_err(Error::Node)?;
+    let node = NodeAgent::start(settings, server.admin_client(), &rt).map_err(Error::Node)?;
 
     // The controller ends first: it must not act upon databases that are being stopped.
     let acting = Runtime::new();
@@ -140,10 +140,10 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
 }
 
 /// The identity of a pod's pilot at the API.
-fn identity(pod: &Pod) -> Identity {
+fn identity(pod: &Pod) -> ClientIdentity {
     let meta = &pod.metadata;
     let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
-    Identity::Pod {
+    ClientIdentity::Pod {
         namespace: meta.namespace.clone().unwrap_or_default(),
         service_account: account.unwrap_or_else(|| "default".to_owned()),
         pod_name: meta.name.clone().unwrap_or_default(),
@@ -172,7 +172,7 @@ fn controller_settings(page: SocketAddr) -> controller::Config {
         owner_references: false,
         pilot_gc_after: Duration::from_secs(3600),
         admin: page,
-        page: controller::page::Readers::Local,
+        page: controller::page::PageAccess::Local,
         identity: names::CONTROLLER.to_owned(),
     }
 }

@@ -17,15 +17,15 @@ const OWN: u32 = 0o600;
 
 /// The folder, and the names of what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folder(PathBuf);
+pub struct StateFolder(PathBuf);
 
 /// Held by the one daemon of a folder for as long as it lives.
 #[derive(Debug)]
-pub struct Lock {
+pub struct DaemonLock {
     file: File,
 }
 
-impl Drop for Lock {
+impl Drop for DaemonLock {
     /// Unlocks by hand: a child between fork and exec shares the open file and would keep the lock.
     fn drop(&mut self) {
         // A failure does no harm: the lock ends with the file, too.
@@ -33,7 +33,7 @@ impl Drop for Lock {
     }
 }
 
-impl Folder {
+impl StateFolder {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
@@ -128,7 +128,7 @@ impl Folder {
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when there is one already.
-    pub fn lock(&self) -> io::Result<Lock> {
+    pub fn lock(&self) -> io::Result<DaemonLock> {
         let file = File::options()
             .read(true)
             .write(true)
@@ -137,7 +137,7 @@ impl Folder {
             .mode(OWN)
             .open(self.0.join("lock"))?;
         fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_WRLCK)))?;
-        let mut held = Lock { file };
+        let mut held = DaemonLock { file };
         held.file.set_len(0)?;
         held.file.rewind()?;
         write!(held.file, "{}", std::process::id())?;
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_folder_has_one_daemon_and_says_which() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path().join("local"));
+        let folder = StateFolder::new(place.path().join("local"));
         assert_eq!(folder.daemon().unwrap(), None);
         folder.create().unwrap();
         let held = folder.lock().unwrap();
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn who_looks_for_a_daemon_is_in_no_ones_way() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path().join("local"));
+        let folder = StateFolder::new(place.path().join("local"));
         folder.create().unwrap();
         let ends = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

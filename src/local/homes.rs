@@ -7,13 +7,13 @@ use std::{
 };
 
 use crate::{
-    local::folder::{Folder, read_if_there, write_own},
+    local::folder::{StateFolder, read_if_there, write_own},
     pilot::database::DrivenDatabase,
 };
 
 /// A distribution.
 #[derive(Clone, Debug)]
-pub struct Home {
+pub struct DatabaseHome {
     pub database: &'static DrivenDatabase,
     pub version: String,
     pub path: PathBuf,
@@ -22,12 +22,12 @@ pub struct Home {
 /// Why there is no such distribution: one line that also says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Missing(pub String);
+pub struct HomeError(pub String);
 
 /// Where distributions are looked for. Each question looks again: a user may have named or fetched
 /// a new one meanwhile.
 #[derive(Clone, Debug)]
-pub struct Homes {
+pub struct DatabaseHomes {
     databases: Vec<&'static DrivenDatabase>,
     /// The file of the distributions that `--home` named, a line each.
     named: PathBuf,
@@ -37,12 +37,12 @@ pub struct Homes {
     places: Vec<PathBuf>,
 }
 
-impl Homes {
+impl DatabaseHomes {
     /// `told` are values of [`DrivenDatabase::home_variable`] by the database's name, `place` is
     /// a folder of distributions beside the installation's own.
     pub fn new(
         databases: Vec<&'static DrivenDatabase>,
-        folder: &Folder,
+        folder: &StateFolder,
         told: Vec<(&'static str, PathBuf)>,
         place: Option<PathBuf>,
     ) -> Self {
@@ -54,21 +54,21 @@ impl Homes {
     ///
     /// # Errors
     /// When it names no database of ours, or there is none of it.
-    pub fn parse(&self, word: &str) -> Result<Home, Missing> {
+    pub fn parse(&self, word: &str) -> Result<DatabaseHome, HomeError> {
         let names = || self.databases.iter().map(|database| database.names.word);
         let Some((name, path)) = word.split_once('=') else {
             let text = format!("{word:?} is not NAME=DIR, with one of {}", join(names()));
-            return Err(Missing(text));
+            return Err(HomeError(text));
         };
         let Some(database) = self.databases.iter().find(|database| database.names.word == name)
         else {
-            return Err(Missing(format!("{name:?} is not one of {}", join(names()))));
+            return Err(HomeError(format!("{name:?} is not one of {}", join(names()))));
         };
         let path = std::path::absolute(path)
-            .map_err(|error| Missing(format!("{path:?} is no folder: {error}")))?;
+            .map_err(|error| HomeError(format!("{path:?} is no folder: {error}")))?;
         home(database, &path).ok_or_else(|| {
             let (title, path) = (database.names.title, path.display());
-            Missing(format!(
+            HomeError(format!(
                 "{path} holds no {title}: give the folder of an unpacked distribution, with bin and lib"
             ))
         })
@@ -78,10 +78,10 @@ impl Homes {
     ///
     /// # Errors
     /// When the list cannot be read or written.
-    pub fn remember(&self, homes: &[Home]) -> io::Result<()> {
+    pub fn remember(&self, homes: &[DatabaseHome]) -> io::Result<()> {
         let mut text = read_if_there(&self.named)?.unwrap_or_default();
         let mut changed = false;
-        for Home { database, path, version: _ } in homes {
+        for DatabaseHome { database, path, version: _ } in homes {
             let line = format!("{}={}", database.names.word, path.display());
             if !text.lines().any(|known| known == line) {
                 text.push_str(&line);
@@ -93,7 +93,7 @@ impl Homes {
     }
 
     /// Every distribution of a database, those that `--home` named first.
-    pub fn all(&self, database: &'static DrivenDatabase) -> Vec<Home> {
+    pub fn all(&self, database: &'static DrivenDatabase) -> Vec<DatabaseHome> {
         let named = fs::read_to_string(&self.named).unwrap_or_default();
         let named: Vec<PathBuf> = named
             .lines()
@@ -118,7 +118,11 @@ impl Homes {
     ///
     /// # Errors
     /// When there is none: the message says which there are, and what to do.
-    pub fn find(&self, database: &'static DrivenDatabase, version: &str) -> Result<Home, Missing> {
+    pub fn find(
+        &self,
+        database: &'static DrivenDatabase,
+        version: &str,
+    ) -> Result<DatabaseHome, HomeError> {
         let all = self.all(database);
         if let Some(found) = all.iter().find(|home| home.version == version) {
             return Ok(found.clone());
@@ -132,16 +136,16 @@ impl Homes {
                 format!(", only {}", all.collect::<Vec<_>>().join(", "))
             }
         };
-        Err(Missing(format!(
+        Err(HomeError(format!(
             "there is no {title} {version} on this host{there}: unpack one and name it, navigator \
              local up --home {name}=DIR"
         )))
     }
 }
 
-fn home(database: &'static DrivenDatabase, path: &Path) -> Option<Home> {
+fn home(database: &'static DrivenDatabase, path: &Path) -> Option<DatabaseHome> {
     let version = (database.installed)(path)?;
-    Some(Home { database, version, path: path.to_owned() })
+    Some(DatabaseHome { database, version, path: path.to_owned() })
 }
 
 fn join(names: impl Iterator<Item = &'static str>) -> String {

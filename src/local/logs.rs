@@ -19,11 +19,11 @@ use nix::{
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::folder::Folder;
+use super::folder::StateFolder;
 use crate::runtime::Shutdown;
 
 /// What the kubelet keeps of a container: 5 files of 10 MiB.
-pub const LIMIT: Limit = Limit { kept: 50 << 20, more: 10 << 20 };
+pub const LIMIT: LogRetention = LogRetention { kept: 50 << 20, more: 10 << 20 };
 /// The kubelet looks as often.
 const EVERY: Duration = Duration::from_secs(10);
 /// Holes are made of whole blocks, whatever the file system's are.
@@ -31,14 +31,14 @@ const BLOCK: u64 = 64 << 10;
 
 /// How much of a file is kept, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit {
+pub struct LogRetention {
     pub kept: u64,
     /// How far a file may grow beyond `kept` before it is cut.
     pub more: u64,
 }
 
 /// Looks after every file of an installation until shutdown.
-pub(super) async fn keep(folder: Folder, shutdown: Shutdown) {
+pub(super) async fn keep(folder: StateFolder, shutdown: Shutdown) {
     loop {
         for path in folder.all_logs() {
             if let Err(error) = trim(&path, LIMIT)
@@ -58,7 +58,7 @@ pub(super) async fn keep(folder: Folder, shutdown: Shutdown) {
 ///
 /// # Errors
 /// When it cannot be opened or cut.
-pub fn trim(path: &Path, limit: Limit) -> io::Result<()> {
+pub fn trim(path: &Path, limit: LogRetention) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     let size = file.metadata()?.len();
     let Some(first) = data(&file, 0)? else { return Ok(()) };
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_long_file_loses_its_beginning_and_nobody_a_line() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path());
+        let folder = StateFolder::new(place.path());
         folder.create().unwrap();
         std::fs::create_dir_all(folder.logs("default", "a-0")).unwrap();
         let path = folder.log("default", "a-0", "database", false);
@@ -124,7 +124,7 @@ mod tests {
 
         let mut writer = File::options().create(true).append(true).open(&path).unwrap();
         assert_eq!(folder.all_logs(), [folder.daemon_log(), path.clone()]);
-        let limit = Limit { kept: 4 * BLOCK, more: 2 * BLOCK };
+        let limit = LogRetention { kept: 4 * BLOCK, more: 2 * BLOCK };
         let mut reader = File::open(&path).unwrap();
         let mut written = 0;
         let mut line = |writer: &mut File| {

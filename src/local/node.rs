@@ -34,14 +34,15 @@ use tokio::time::sleep;
 use tracing::info;
 
 use self::{
-    addresses::Addresses, claims::Claims, garbage::Garbage, pods::Pods, sets::Sets, watch::Bell,
+    addresses::PodAddresses, claims::ClaimController, garbage::GarbageCollector, pods::PodWorkers,
+    sets::StatefulSetController, watch::ChangeNotifier,
 };
-pub use self::{machine::memory, pod::Record, process::start_time};
+pub use self::{machine::memory, pod::PodRecord, process::start_time};
 use crate::{
     error::chain,
-    local::{folder::Folder, homes::Homes},
+    local::{folder::StateFolder, homes::DatabaseHomes},
     pilot::database::DrivenDatabase,
-    runtime::{Runtime, Shutdown, Tasks, deadline::bounded, events::Events},
+    runtime::{Runtime, Shutdown, TaskGroup, deadline::bounded, events::EventPublisher},
 };
 
 /// The node's field manager.
@@ -51,39 +52,39 @@ const REQUEST: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Makes the kubeconfig of a pod's own identity.
-pub type Credentials = Arc<dyn Fn(&Pod) -> Result<String, String> + Send + Sync>;
+pub type KubeconfigProvider = Arc<dyn Fn(&Pod) -> Result<String, String> + Send + Sync>;
 
 /// Settings of the node.
 pub struct Config {
-    pub folder: Folder,
+    pub folder: StateFolder,
     /// This program; pods get copies of it.
     pub program: PathBuf,
     pub databases: Vec<&'static DrivenDatabase>,
-    pub homes: Homes,
+    pub homes: DatabaseHomes,
     /// Name of the machine.
     pub machine: String,
     /// Variables that every process gets.
     pub environment: Vec<(OsString, OsString)>,
     /// Where the Java of the search path is installed.
     pub java: Option<PathBuf>,
-    pub credentials: Credentials,
+    pub credentials: KubeconfigProvider,
 }
 
 /// What all parts of the node work with.
-struct Host {
-    folder: Folder,
+struct NodeContext {
+    folder: StateFolder,
     program: PathBuf,
     /// Which build of the program this is.
     installation: String,
     databases: Vec<&'static DrivenDatabase>,
-    homes: Homes,
+    homes: DatabaseHomes,
     machine: String,
     environment: Vec<(OsString, OsString)>,
     java: Option<PathBuf>,
-    credentials: Credentials,
-    addresses: Addresses,
+    credentials: KubeconfigProvider,
+    addresses: PodAddresses,
     client: Client,
-    events: Events,
+    events: EventPublisher,
     root: bool,
     /// Once triggered, processes are stopped; the next daemon starts them again.
     stopping: Shutdown,
@@ -92,12 +93,12 @@ struct Host {
 }
 
 /// A node that runs.
-pub struct Node {
+pub struct NodeAgent {
     stopping: Shutdown,
-    workers: Tasks,
+    workers: TaskGroup,
 }
 
-impl Node {
+impl NodeAgent {
     /// Begins to carry out what the API says.
     ///
     /// # Errors
@@ -107,12 +108,12 @@ impl Node {
             config;
         let client = bounded(client, REQUEST);
         let stopping = Shutdown::new();
-        let workers = Tasks::new(rt.shutdown());
+        let workers = TaskGroup::new(rt.shutdown());
         let about = fs::metadata(&program)?;
-        let host = Arc::new(Host {
+        let host = Arc::new(NodeContext {
             installation: format!("{}-{}.{}", about.size(), about.mtime(), about.mtime_nsec()),
-            addresses: Addresses::open(folder.addresses())?,
-            events: Events::new(client.clone(), MANAGER, machine.clone()),
+            addresses: PodAddresses::open(folder.addresses())?,
+            events: EventPublisher::new(client.clone(), MANAGER, machine.clone()),
             root: nix::unistd::geteuid().is_root(),
             stopping: stopping.clone(),
             shutdown: rt.shutdown(),
@@ -126,7 +127,8 @@ impl Node {
             java,
             credentials,
         });
-        let (of_sets, of_pods, of_claims) = (Bell::default(), Bell::default(), Bell::default());
+        let (of_sets, of_pods, of_claims) =
+            (ChangeNotifier::default(), ChangeNotifier::default(), ChangeNotifier::default());
         let all = |client: &Client| Api::all(client.clone());
         let pods =
             watch::watch(rt, "watch-pods", all(&client), (), &[&of_sets, &of_pods, &of_claims]);
@@ -144,9 +146,10 @@ impl Node {
             (),
             &[&of_claims],
         );
-        let pods_of = Pods { host, store: pods.clone(), bell: of_pods, tasks: workers.clone() };
+        let pods_of =
+            PodWorkers { host, store: pods.clone(), bell: of_pods, tasks: workers.clone() };
         rt.tasks().spawn_vital("pods", pods_of.run(rt.shutdown()));
-        let sets = Sets {
+        let sets = StatefulSetController {
             client: client.clone(),
             store: sets,
             pods: pods.clone(),
@@ -155,7 +158,7 @@ impl Node {
             stopping: stopping.clone(),
         };
         rt.tasks().spawn_vital("sets", sets.run(rt.shutdown()));
-        let claims = Claims {
+        let claims = ClaimController {
             client: client.clone(),
             folder: folder.clone(),
             store: claims,
@@ -179,7 +182,7 @@ async fn collect(client: Client, rt: Runtime) {
     let shutdown = rt.shutdown();
     let mut last = String::new();
     loop {
-        match Garbage::start(client.clone(), &rt).await {
+        match GarbageCollector::start(client.clone(), &rt).await {
             Ok(garbage) => return garbage.run(shutdown).await,
             Err(error) => {
                 let text = chain(&error).to_string();

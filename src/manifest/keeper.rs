@@ -20,14 +20,14 @@ const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 
 /// What holds the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kept {
+pub(super) enum ProtectedStore {
     Claim,
     Definition,
 }
 
 /// The policy and its binding. They come after what they keep: `kubectl delete -f` goes through the
 /// manifest in the order of `kubectl apply`, and must be refused before the policy is gone.
-pub(super) fn objects(namespace: &str, kept: Kept) -> [Value; 2] {
+pub(super) fn objects(namespace: &str, kept: ProtectedStore) -> [Value; 2] {
     let (claim, says_yes) = (names::APISERVER, annotation::DELETE_STORE);
     let definition = stored_object::definition_name();
     let allowed = |object: &str| {
@@ -45,11 +45,11 @@ pub(super) fn objects(namespace: &str, kept: Kept) -> [Value; 2] {
         "request.resource.resource == 'namespaces' && oldObject.metadata.name == '{namespace}'"
     );
     let is_kept = match kept {
-        Kept::Claim => format!(
+        ProtectedStore::Claim => format!(
             "request.resource.resource == 'persistentvolumeclaims' && oldObject.metadata.name == \
              '{claim}' && request.namespace == '{namespace}'"
         ),
-        Kept::Definition => format!(
+        ProtectedStore::Definition => format!(
             "request.resource.resource == 'customresourcedefinitions' && oldObject.metadata.name \
              == '{definition}'"
         ),
@@ -64,8 +64,8 @@ pub(super) fn objects(namespace: &str, kept: Kept) -> [Value; 2] {
         })
     };
     let rules = match kept {
-        Kept::Claim => vec![deletion("", &["namespaces", "persistentvolumeclaims"])],
-        Kept::Definition => vec![
+        ProtectedStore::Claim => vec![deletion("", &["namespaces", "persistentvolumeclaims"])],
+        ProtectedStore::Definition => vec![
             deletion("", &["namespaces"]),
             deletion("apiextensions.k8s.io", &["customresourcedefinitions"]),
         ],

@@ -29,19 +29,19 @@ pub struct DrivenDatabase {
     /// Do files of the database lie in this data directory?
     pub has_data: fn(&Path) -> bool,
     /// The condition about the programs that run before the database, where there are any.
-    pub preparation: Option<Preparation>,
+    pub preparation: Option<PreparationCondition>,
     /// Conditions of this database alone, which its driver may tell in
-    /// [`Observation::conditions`](crate::pilot::driver::Observation).
+    /// [`NodeObservation::conditions`](crate::pilot::driver::NodeObservation).
     pub conditions: &'static [&'static str],
     /// Gauges that its driver may tell in
-    /// [`Observation::gauges`](crate::pilot::driver::Observation).
-    pub gauges: &'static [Gauge],
+    /// [`NodeObservation::gauges`](crate::pilot::driver::NodeObservation).
+    pub gauges: &'static [DatabaseGauge],
     /// Files that `navigator install` puts beside the program, for the driver to use.
-    pub agents: &'static [Agent],
+    pub agents: &'static [AgentFile],
     /// Which version lies in this folder; `None` where it is no installation of this database.
     pub installed: fn(&Path) -> Option<String>,
     /// Where the Java of a database on the JVM is.
-    pub java: Option<Java>,
+    pub java: Option<JavaLocation>,
     /// Makes the driver from its configuration folder, its data directory and the volume that holds
     /// it.
     pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>,
@@ -49,14 +49,14 @@ pub struct DrivenDatabase {
 
 /// A figure of the database; `navigator_` stands before its name on the wire.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct DatabaseGauge {
     pub name: &'static str,
     pub help: &'static str,
 }
 
 /// Where the vendor's launcher looks for Java, before the search path.
 #[derive(Debug)]
-pub struct Java {
+pub struct JavaLocation {
     /// Variables that name an installation of Java, the first that is set counts.
     pub variables: &'static [&'static str],
     /// Where the Java that comes with the database lies, below the database's own folder.
@@ -64,12 +64,12 @@ pub struct Java {
 }
 
 /// A file that comes with the program.
-pub struct Agent {
+pub struct AgentFile {
     pub name: &'static str,
     pub bytes: &'static [u8],
 }
 
-impl std::fmt::Debug for Agent {
+impl std::fmt::Debug for AgentFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.name, self.bytes.len())
     }
@@ -77,7 +77,7 @@ impl std::fmt::Debug for Agent {
 
 /// The condition that tells how [`Driver::prepare`] went, and its reasons.
 #[derive(Debug)]
-pub struct Preparation {
+pub struct PreparationCondition {
     pub condition: &'static str,
     pub current: &'static str,
     pub failed: &'static str,

@@ -9,20 +9,20 @@ use tokio::sync::watch;
 
 use crate::{
     api::{
-        pilot_part::Parts,
+        pilot_part::PilotParts,
         v1beta1::{Decommission, Endpoint, Health, Pilot},
     },
-    engine::ending::Ending,
+    engine::ending::ExitExplanation,
     pilot::{
-        heard::NotHeard,
-        process::supervisor::{Command, Output},
+        heard::UnansweredQuery,
+        process::supervisor::{ChildCommand, OutputMode},
     },
-    runtime::leader::Claim,
+    runtime::leader::LeaderClaim,
 };
 
 /// What a database cannot do without; 0 asks for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct KernelNeeds {
     pub open_files: u64,
     pub processes: u64,
     /// `vm.max_map_count`
@@ -34,16 +34,16 @@ pub struct Needs {
 /// Permission to change what belongs to the whole database cluster. It may end at any moment:
 /// ask ahead of every change.
 #[derive(Clone, Debug)]
-pub struct Lead(watch::Receiver<Claim>);
+pub struct LeaderPermit(watch::Receiver<LeaderClaim>);
 
-impl Lead {
-    pub fn new(claim: watch::Receiver<Claim>) -> Self {
+impl LeaderPermit {
+    pub fn new(claim: watch::Receiver<LeaderClaim>) -> Self {
         Self(claim)
     }
 
     /// The permission of a node without peers: it holds for good.
     pub fn alone() -> Self {
-        Self(watch::channel(Claim::unshared()).1)
+        Self(watch::channel(LeaderClaim::unshared()).1)
     }
 
     pub fn holds(&self) -> bool {
@@ -53,7 +53,7 @@ impl Lead {
 
 /// Everything that a database needs to prepare and run its node.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct DatabaseNode {
     /// The Pilot as last seen; its spec is the intent.
     pub pilot: Pilot,
     /// Pilots of the same cluster, without this one.
@@ -99,7 +99,7 @@ pub struct ProcessSpec {
 }
 
 /// The process writes to the container's output; the pilot chooses its user.
-impl From<&ProcessSpec> for Command {
+impl From<&ProcessSpec> for ChildCommand {
     fn from(process: &ProcessSpec) -> Self {
         let ProcessSpec { program, args, env, working_directory, config_hash: _ } = process;
         Self {
@@ -109,14 +109,14 @@ impl From<&ProcessSpec> for Command {
             working_directory: working_directory.clone(),
             user: None,
             input: None,
-            output: Output::Tee,
+            output: OutputMode::Tee,
         }
     }
 }
 
 /// A program that must end well before the database starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preparation {
+pub struct PreparationProgram {
     /// What the program does, for people: `install plugin analysis-icu`.
     pub what: String,
     pub program: ProcessSpec,
@@ -140,13 +140,13 @@ pub const JOIN_FAILED: &str = "JoinFailed";
 
 /// A database's answer to the question how it is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observation {
+pub struct NodeObservation {
     /// The database answers at all: liveness, never dependent on other nodes.
     pub alive: bool,
     /// The node joined and serves clients: readiness.
     pub serving: bool,
     /// `None` where all nodes are alike, and as long as the role is not known.
-    pub role: Option<Role>,
+    pub role: Option<ReplicationRole>,
     /// How far a node is that does not serve, as the reason of the Ready condition: `Starting`,
     /// `Joining`, `Leaving`.
     pub reason: Option<&'static str>,
@@ -163,15 +163,15 @@ pub struct Observation {
     pub blockers: Vec<(&'static str, String)>,
     /// Questions that the database left open. While there are any, blockers that it named before
     /// stay.
-    pub not_heard: Vec<NotHeard>,
+    pub not_heard: Vec<UnansweredQuery>,
     /// Conditions that no other database has, out of
     /// [`DrivenDatabase::conditions`](crate::pilot::database::DrivenDatabase).
-    pub conditions: Vec<OwnCondition>,
+    pub conditions: Vec<DatabaseCondition>,
     pub endpoints: Vec<Endpoint>,
     /// Gauges for `/metrics`, name without prefix → value.
     pub gauges: BTreeMap<&'static str, f64>,
     /// What only this database reports.
-    pub detail: Parts,
+    pub detail: PilotParts,
     /// What of all this the pilot could not write to the volume, or read there again: a trouble of
     /// the pilot, which says nothing about the database.
     pub unsaved: Option<String>,
@@ -179,7 +179,7 @@ pub struct Observation {
 
 /// A condition of one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnCondition {
+pub struct DatabaseCondition {
     pub type_: &'static str,
     /// `None`: the condition's status is Unknown.
     pub status: Option<bool>,
@@ -222,7 +222,7 @@ impl StopPlan {
 
 /// How a process that does not answer is asked to print what it is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dump {
+pub struct DumpSignal {
     pub signal: i32,
     /// Children of this name are asked, too: the process may be a launcher. Helpers of another
     /// name might die of the signal.
@@ -231,14 +231,14 @@ pub struct Dump {
 
 /// A node's part among the nodes with the same data, in a database whose nodes are not all alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ReplicationRole {
     /// The node takes the writes.
     Primary,
     /// The node follows a primary.
     Replica,
 }
 
-impl Role {
+impl ReplicationRole {
     pub const ALL: [Self; 2] = [Self::Primary, Self::Replica];
 
     /// For people, and as the label of a metric.
@@ -274,7 +274,7 @@ pub enum Error {
     Evasive,
     /// The database lives, and left one question open.
     #[error("the database does not say what is asked of it")]
-    NotHeard(#[source] NotHeard),
+    NotHeard(#[source] UnansweredQuery),
     #[error("database does not answer")]
     Unreachable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("database answered {0}")]
@@ -284,8 +284,8 @@ pub enum Error {
     TooLate(String),
 }
 
-impl From<NotHeard> for Error {
-    fn from(open: NotHeard) -> Self {
+impl From<UnansweredQuery> for Error {
+    fn from(open: UnansweredQuery) -> Self {
         Self::NotHeard(open)
     }
 }
@@ -314,42 +314,46 @@ pub trait Driver: Send + Sync + 'static {
     /// Reads what an earlier pilot left on the volume. Called once and first.
     fn recall(&self) {}
     /// What the kernel's limits must allow the node.
-    fn needs(&self, _node: &Node) -> Needs {
-        Needs::default()
+    fn needs(&self, _node: &DatabaseNode) -> KernelNeeds {
+        KernelNeeds::default()
     }
     /// Checks beyond those that every database needs. Empty means the database may start.
-    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>>;
+    fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>>;
     /// Programs to run to their end, in order, after [`Driver::configure`] and before the
     /// database: installing and removing plugins. One that fails keeps the database stopped.
     /// No such program runs while this is called.
-    fn prepare<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
+    fn prepare<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<Vec<PreparationProgram>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
     /// Called when the program of this index has ended, before the next one is started.
     fn prepared(
         &self,
-        _node: &Node,
+        _node: &DatabaseNode,
         _index: usize,
         _outcome: Result<(), &str>,
     ) -> Result<(), Error> {
         Ok(())
     }
     /// Writes into the report how far the preparation is.
-    fn report_preparation(&self, _detail: &mut Parts) {}
+    fn report_preparation(&self, _detail: &mut PilotParts) {}
     /// Renders and validates the wanted configuration as [`Driver::configure`] would, and writes
     /// nothing: the database may be running with another one.
-    fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
+    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>>;
     /// Writes a complete configuration and says what to start.
-    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>>;
+    fn configure<'a>(&'a self, node: &'a DatabaseNode)
+    -> BoxFuture<'a, Result<ProcessSpec, Error>>;
     /// Brings a running database up to date with what needs no restart: the addresses of its
     /// peers. Called when the node's own Pilot or a peer changed.
-    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
+    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>>;
     /// Asks the database how it is, without starting a process. What of the answer cannot be
-    /// written to the volume is told in [`Observation::unsaved`], and the answer stands. Questions
-    /// that the database left open are told in [`Observation::not_heard`]; where the rest means
-    /// nothing without them, the call fails with [`Error::NotHeard`]. Then the last report stands,
-    /// and the node shall not be stopped.
-    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>>;
+    /// written to the volume is told in [`NodeObservation::unsaved`], and the answer stands.
+    /// Questions that the database left open are told in [`NodeObservation::not_heard`]; where the
+    /// rest means nothing without them, the call fails with [`Error::NotHeard`]. Then the last
+    /// report stands, and the node shall not be stopped.
+    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>>;
     /// A second opinion about a database that did not say how it is: does it answer in another way?
     /// The pilot waits two seconds for this.
     fn lives(&self) -> BoxFuture<'_, bool> {
@@ -358,11 +362,14 @@ pub trait Driver: Send + Sync + 'static {
     /// Begins or continues to move all data away; says how far that is.
     fn decommission<'a>(
         &'a self,
-        node: &'a Node,
+        node: &'a DatabaseNode,
     ) -> BoxFuture<'a, Result<DecommissionState, Error>>;
     /// Takes a decommission back. [`Error::TooLate`] where that is no longer possible: then the
     /// node leaves, and [`Driver::decommission`] follows it to its end.
-    fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>>;
+    fn cancel_decommission<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<(), Error>>;
     /// Does this Pilot ask for work that [`Driver::upkeep`] has to do? Called every few seconds.
     fn wants_upkeep(&self, _pilot: &Pilot) -> bool {
         false
@@ -371,7 +378,7 @@ pub trait Driver: Send + Sync + 'static {
     /// the node's turn: `node.peers` are what the API says now. Returns when the work is done,
     /// failed, or must wait; the pilot calls it again as long as [`Driver::wants_upkeep`]. Dropped
     /// when the process ends.
-    fn upkeep<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn upkeep<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
     /// Is there anything for [`Driver::lead_duties`] to do, ever?
@@ -384,14 +391,14 @@ pub trait Driver: Send + Sync + 'static {
     /// decide by what is there, so that it does not matter what an earlier leader had done.
     fn lead_duties<'a>(
         &'a self,
-        _node: &'a Node,
-        _lead: &'a Lead,
+        _node: &'a DatabaseNode,
+        _lead: &'a LeaderPermit,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
     /// Tells the other nodes that this one stops and is to come back, ahead of [`Driver::flush`]
     /// and within its time. A restart that was not announced costs work and no data.
-    fn announce_restart<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn announce_restart<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
     /// Flushes and stops serving, ahead of the first signal of [`Driver::stop_plan`], where the
@@ -400,17 +407,17 @@ pub trait Driver: Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
     /// Takes out of the report what is true of a running process only, as no process runs any more.
-    fn forget_process(&self, _detail: &mut Parts) {}
+    fn forget_process(&self, _detail: &mut PilotParts) {}
     fn stop_plan(&self) -> StopPlan {
         StopPlan::DEFAULT
     }
     /// `None`: no signal makes the process print that, and an unexpected signal may end it.
-    fn dump(&self) -> Option<Dump> {
+    fn dump(&self) -> Option<DumpSignal> {
         None
     }
     /// What it means that the process ended by itself, going by its exit code (128 plus the
     /// signal's number where a signal ended it) and the last lines of its log. `None`: nothing
     /// that the database is known for. Pure: whether an ending that says `left` is believed, and
     /// remembered, is the caller's to decide.
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending>;
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation>;
 }

@@ -1,27 +1,28 @@
 //! A database's answer to a question, or the fact that it was not heard.
 //!
-//! Owns the rule that a missing answer is not an empty one. [`Heard`] has no default and turns into
-//! no other value by itself: code that needs the answer fails without it ([`Heard::or_fail`]), or
-//! the report tells what was not heard ([`Heard::or_note`]), and then every earlier blocker stays.
+//! Owns the rule that a missing answer is not an empty one. [`QueryAnswer`] has no default and
+//! turns into no other value by itself: code that needs the answer fails without it
+//! ([`QueryAnswer::or_fail`]), or the report tells what was not heard ([`QueryAnswer::or_note`]),
+//! and then every earlier blocker stays.
 
 /// An answer that was understood, or why there is none.
 #[must_use = "what was not heard is not nothing"]
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard<T> {
+pub enum QueryAnswer<T> {
     Said(T),
-    Not(NotHeard),
+    Not(UnansweredQuery),
 }
 
 /// A question that was left open, and why: no answer in time, a refusal, or an answer that is not
 /// understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{question}: {why}")]
-pub struct NotHeard {
+pub struct UnansweredQuery {
     question: String,
     why: String,
 }
 
-impl NotHeard {
+impl UnansweredQuery {
     /// `question` as people would ask it, without its query: `/_cluster/health`.
     pub fn new(question: &str, why: impl Into<String>) -> Self {
         let question = question.split('?').next().unwrap_or_default().to_owned();
@@ -29,28 +30,28 @@ impl NotHeard {
     }
 }
 
-impl<T> Heard<T> {
-    pub fn as_ref(&self) -> Heard<&T> {
+impl<T> QueryAnswer<T> {
+    pub fn as_ref(&self) -> QueryAnswer<&T> {
         match self {
-            Self::Said(said) => Heard::Said(said),
-            Self::Not(why) => Heard::Not(why.clone()),
+            Self::Said(said) => QueryAnswer::Said(said),
+            Self::Not(why) => QueryAnswer::Not(why.clone()),
         }
     }
 
-    pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Heard<U> {
-        self.and_then(|said| Heard::Said(then(said)))
+    pub fn map<U>(self, then: impl FnOnce(T) -> U) -> QueryAnswer<U> {
+        self.and_then(|said| QueryAnswer::Said(then(said)))
     }
 
     /// For a check of the answer, which may find that the database was not heard after all.
-    pub fn and_then<U>(self, then: impl FnOnce(T) -> Heard<U>) -> Heard<U> {
+    pub fn and_then<U>(self, then: impl FnOnce(T) -> QueryAnswer<U>) -> QueryAnswer<U> {
         match self {
             Self::Said(said) => then(said),
-            Self::Not(why) => Heard::Not(why),
+            Self::Not(why) => QueryAnswer::Not(why),
         }
     }
 
     /// For a caller that cannot go on without the answer.
-    pub fn or_fail(self) -> Result<T, NotHeard> {
+    pub fn or_fail(self) -> Result<T, UnansweredQuery> {
         match self {
             Self::Said(said) => Ok(said),
             Self::Not(why) => Err(why),
@@ -58,7 +59,7 @@ impl<T> Heard<T> {
     }
 
     /// For a report, which then tells of the open question.
-    pub fn or_note(self, open: &mut Vec<NotHeard>) -> Option<T> {
+    pub fn or_note(self, open: &mut Vec<UnansweredQuery>) -> Option<T> {
         match self {
             Self::Said(said) => Some(said),
             Self::Not(why) => {

@@ -14,7 +14,7 @@ use hyper_util::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::heard::{Heard, NotHeard};
+use super::heard::{QueryAnswer, UnansweredQuery};
 use crate::error::chain;
 
 /// Largest answer that is read: shard tables of big clusters come to a few MiB.
@@ -31,22 +31,22 @@ pub enum Error {
 
 /// An answer. The body is `Null` when it is empty, and a string when it is no JSON.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: StatusCode,
     pub body: Value,
 }
 
-impl Answer {
-    /// What this answer says to `question`; see [`Client::hear`].
-    pub fn heard<T: DeserializeOwned>(self, question: &str) -> Heard<T> {
-        let not = |why: String| Heard::Not(NotHeard::new(question, why));
+impl HttpAnswer {
+    /// What this answer says to `question`; see [`HttpClient::hear`].
+    pub fn heard<T: DeserializeOwned>(self, question: &str) -> QueryAnswer<T> {
+        let not = |why: String| QueryAnswer::Not(UnansweredQuery::new(question, why));
         let Self { status, body } = self;
         if !status.is_success() {
             let reason = body["error"]["reason"].as_str().map(|reason| format!(": {reason}"));
             return not(format!("answered {status}{}", reason.unwrap_or_default()));
         }
         match T::deserialize(body) {
-            Ok(said) => Heard::Said(said),
+            Ok(said) => QueryAnswer::Said(said),
             Err(error) => not(format!("answered what is not understood: {error}")),
         }
     }
@@ -54,14 +54,14 @@ impl Answer {
 
 /// A client for one server.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct HttpClient {
     inner: Legacy<HttpConnector, Full<Bytes>>,
     /// `http://127.0.0.1:8778`
     base: String,
     authorization: Option<HeaderValue>,
 }
 
-impl Client {
+impl HttpClient {
     pub fn new(base: String, authorization: Option<HeaderValue>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(Duration::from_secs(2)));
@@ -79,7 +79,7 @@ impl Client {
         path: &str,
         body: Option<&Value>,
         timeout: Duration,
-    ) -> Result<Answer, Error> {
+    ) -> Result<HttpAnswer, Error> {
         let uri = format!("{}{path}", self.base);
         tokio::time::timeout(timeout, self.exchange(method, &uri, body))
             .await
@@ -88,10 +88,10 @@ impl Client {
 
     /// Sends a GET. An answer that is no success, or that lacks a field which `T` cannot do
     /// without, counts as not heard.
-    pub async fn hear<T: DeserializeOwned>(&self, path: &str, timeout: Duration) -> Heard<T> {
+    pub async fn hear<T: DeserializeOwned>(&self, path: &str, timeout: Duration) -> QueryAnswer<T> {
         match self.send(Method::GET, path, None, timeout).await {
             Ok(answer) => answer.heard(path),
-            Err(error) => Heard::Not(NotHeard::new(path, chain(&error).to_string())),
+            Err(error) => QueryAnswer::Not(UnansweredQuery::new(path, chain(&error).to_string())),
         }
     }
 
@@ -100,7 +100,7 @@ impl Client {
         method: Method,
         uri: &str,
         body: Option<&Value>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<HttpAnswer, Error> {
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
             uri: uri.to_owned(),
             source,
@@ -127,6 +127,6 @@ impl Client {
             serde_json::from_slice(&bytes)
                 .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()))
         };
-        Ok(Answer { status, body })
+        Ok(HttpAnswer { status, body })
     }
 }

@@ -13,12 +13,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use self::archive::Archive;
+use self::archive::TarArchive;
 use super::{
     error::{Error, said},
-    find::{Found, Session, Wanted, name_of},
+    find::{ClusterName, ClusterObject, PluginSession, name_of},
     status,
-    text::Style,
+    text::OutputStyle,
 };
 use crate::{
     api::{GROUP, names, printer::text},
@@ -27,9 +27,9 @@ use crate::{
 
 /// What goes into a report.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ReportSettings {
     /// One cluster; all of the namespace when absent.
-    pub cluster: Option<Wanted>,
+    pub cluster: Option<ClusterName>,
     /// Namespace of Navigator itself.
     pub install: String,
     /// Last lines of each log.
@@ -42,13 +42,13 @@ pub struct Settings {
 const LOG_BYTES: i64 = 2 << 20;
 
 /// An archive and what could not be put into it.
-pub struct Bundle {
-    pub archive: Archive,
+pub struct ReportBundle {
+    pub archive: TarArchive,
     pub problems: Vec<String>,
 }
 
 /// A collection whose objects go into the report.
-struct Collection {
+struct ReportedResource {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
@@ -60,12 +60,12 @@ const fn collection(
     version: &'static str,
     kind: &'static str,
     plural: &'static str,
-) -> Collection {
-    Collection { group, version, kind, plural }
+) -> ReportedResource {
+    ReportedResource { group, version, kind, plural }
 }
 
 /// Objects that belong to clusters; of pods and claims, those of their nodes.
-const OF_CLUSTERS: &[Collection] = &[
+const OF_CLUSTERS: &[ReportedResource] = &[
     collection("apps", "v1", "StatefulSet", "statefulsets"),
     collection("", "v1", "Pod", "pods"),
     collection("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
@@ -74,28 +74,32 @@ const OF_CLUSTERS: &[Collection] = &[
 ];
 
 /// Objects that belong to the install.
-const OF_INSTALL: &[Collection] =
+const OF_INSTALL: &[ReportedResource] =
     &[collection("apps", "v1", "Deployment", "deployments"), collection("", "v1", "Pod", "pods")];
 
 /// The label by which the manifest marks Navigator's own objects.
 const LABEL: &str = "/metadata/labels/app.kubernetes.io~1name";
 const OURS: &str = "navigator";
 
-const API_SERVICES: Collection =
+const API_SERVICES: ReportedResource =
     collection("apiregistration.k8s.io", "v1", "APIService", "apiservices");
 
-impl Session {
+impl PluginSession {
     /// Gathers the report. Fails only where the clusters cannot be read.
-    pub async fn bundle(&self, settings: &Settings, folder: &str) -> Result<Bundle, Error> {
+    pub async fn bundle(
+        &self,
+        settings: &ReportSettings,
+        folder: &str,
+    ) -> Result<ReportBundle, Error> {
         let found = match &settings.cluster {
             Some(wanted) => vec![self.cluster(wanted).await?],
             None => self.all(Some(&self.namespace)).await?,
         };
-        let mut gathering = Gathering {
+        let mut gathering = ReportBuilder {
             session: self,
             settings,
-            bundle: Bundle {
-                archive: Archive::new(folder, self.now.as_second()),
+            bundle: ReportBundle {
+                archive: TarArchive::new(folder, self.now.as_second()),
                 problems: Vec::new(),
             },
         };
@@ -114,13 +118,13 @@ impl Session {
     }
 }
 
-struct Gathering<'a> {
-    session: &'a Session,
-    settings: &'a Settings,
-    bundle: Bundle,
+struct ReportBuilder<'a> {
+    session: &'a PluginSession,
+    settings: &'a ReportSettings,
+    bundle: ReportBundle,
 }
 
-impl Gathering<'_> {
+impl ReportBuilder<'_> {
     fn problem(&mut self, what: &str, why: &str) {
         self.bundle.problems.push(redact::text(&format!("{what}: {why}")));
     }
@@ -147,11 +151,13 @@ impl Gathering<'_> {
     }
 
     /// Adds the cluster, its Pilots and its screen. Returns the names of its pods.
-    async fn cluster(&mut self, found: &Found) -> Vec<String> {
+    async fn cluster(&mut self, found: &ClusterObject) -> Vec<String> {
         let place = format!("clusters/{}-{}", found.kind.singular(), found.name());
         self.put(&format!("{place}/cluster.yaml"), &found.object);
-        let wanted =
-            Wanted { kind: Some(found.kind.singular().to_owned()), name: found.name().to_owned() };
+        let wanted = ClusterName {
+            kind: Some(found.kind.singular().to_owned()),
+            name: found.name().to_owned(),
+        };
         let picture = match self.session.picture(&wanted).await {
             Ok(picture) => picture,
             Err(error) => {
@@ -159,13 +165,13 @@ impl Gathering<'_> {
                 return Vec::new();
             }
         };
-        let style = Style { colour: false, width: None };
+        let style = OutputStyle { colour: false, width: None };
         let screen = picture.screen(self.session.now, true, style);
         let screen = redact::text(&screen);
         self.bundle.archive.add(&format!("{place}/status.txt"), screen.as_bytes());
         self.put(&format!("{place}/pilots.yaml"), &json!(picture.pilots));
         let told = status::told(&picture.events, usize::MAX);
-        let line = |told: &status::Told| {
+        let line = |told: &status::EventSummary| {
             let type_ = if told.warning { "Warning" } else { "Normal" };
             format!(
                 "{} {type_} {} {} x{}: {}\n",
@@ -178,7 +184,11 @@ impl Gathering<'_> {
         picture.pilots.iter().map(|pilot| name_of(pilot).to_owned()).collect()
     }
 
-    async fn list(&self, namespace: Option<&str>, of: &Collection) -> Result<Vec<Value>, String> {
+    async fn list(
+        &self,
+        namespace: Option<&str>,
+        of: &ReportedResource,
+    ) -> Result<Vec<Value>, String> {
         let api_version = match of.group {
             "" => of.version.to_owned(),
             group => format!("{group}/{}", of.version),
@@ -199,7 +209,7 @@ impl Gathering<'_> {
         Ok(list.items.iter().map(|object| json!(object)).collect())
     }
 
-    async fn collections(&mut self, found: &[Found], pods: &[String]) {
+    async fn collections(&mut self, found: &[ClusterObject], pods: &[String]) {
         let namespace = self.session.namespace.clone();
         for of in OF_CLUSTERS {
             match self.list(Some(&namespace), of).await {
@@ -273,8 +283,8 @@ impl Gathering<'_> {
         }
     }
 
-    fn finish(&mut self, found: &[Found]) {
-        let clusters: Vec<String> = found.iter().map(Found::reference).collect();
+    fn finish(&mut self, found: &[ClusterObject]) {
+        let clusters: Vec<String> = found.iter().map(ClusterObject::reference).collect();
         let problems = self.bundle.problems.join("\n");
         let text = format!(
             "Report of `kubectl navigator report`, v{}, {}.\nNamespace {}: {}.\n\n\
@@ -294,7 +304,7 @@ impl Gathering<'_> {
 }
 
 /// Does an object belong to one of these clusters, or to one of these nodes?
-fn belongs(object: &Value, found: &[Found], pods: &[String]) -> bool {
+fn belongs(object: &Value, found: &[ClusterObject], pods: &[String]) -> bool {
     let uids: Vec<&str> = found.iter().map(|one| text(&one.object, "/metadata/uid")).collect();
     is_made_for(object, &uids) || is_of_node(object, pods)
 }
@@ -316,7 +326,7 @@ fn is_of_node(object: &Value, pods: &[String]) -> bool {
 }
 
 /// Folder and file name of a report, without `.tar.gz`.
-pub fn default_name(session: &Session, cluster: Option<&Wanted>) -> String {
+pub fn default_name(session: &PluginSession, cluster: Option<&ClusterName>) -> String {
     let what = cluster.map_or(session.namespace.as_str(), |wanted| wanted.name.as_str());
     let time = session.now.strftime("%Y%m%dT%H%M%SZ");
     format!("navigator-report-{what}-{time}")

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     error::Error,
-    find::{Found, Session, Wanted, name_of, node},
+    find::{ClusterName, ClusterObject, PluginSession, name_of, node},
 };
 use crate::api::{
     GROUP,
@@ -23,7 +23,7 @@ const MANAGER: &str = "kubectl-navigator";
 
 /// What a change did.
 #[derive(Clone, Debug)]
-pub struct Changed {
+pub struct ChangeResult {
     /// `examplecluster.navigator.jetstack.io/demo`.
     pub reference: String,
     /// The object as it is now, or would be.
@@ -35,14 +35,14 @@ pub struct Changed {
 }
 
 /// A change in the form in which it is sent.
-enum Patch {
+enum PatchBody {
     Merge(Value),
     Json(Value),
 }
 
 /// A change of a cluster's spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ClusterChange {
     /// One ordered restart of all nodes.
     Restart,
     Paused(bool),
@@ -55,28 +55,28 @@ pub enum Change {
     },
 }
 
-impl Session {
+impl PluginSession {
     /// Changes a cluster, or lets the server say what the change would do.
     pub async fn change(
         &self,
-        found: &Found,
-        change: &Change,
+        found: &ClusterObject,
+        change: &ClusterChange,
         dry_run: bool,
-    ) -> Result<Changed, Error> {
+    ) -> Result<ChangeResult, Error> {
         let patch = match change {
-            Change::Restart => {
+            ClusterChange::Restart => {
                 merge(&json!({"restartedAt": self.now.strftime("%FT%TZ").to_string()}))
             }
-            Change::Paused(paused) => merge(&json!({"paused": paused})),
-            Change::Stopped(stopped) => merge(&json!({"stopped": stopped})),
-            Change::Version(version) => merge(&json!({"version": version})),
-            Change::Replicas { pool, replicas } => scale(found, pool, *replicas)?,
+            ClusterChange::Paused(paused) => merge(&json!({"paused": paused})),
+            ClusterChange::Stopped(stopped) => merge(&json!({"stopped": stopped})),
+            ClusterChange::Version(version) => merge(&json!({"version": version})),
+            ClusterChange::Replicas { pool, replicas } => scale(found, pool, *replicas)?,
         };
         let resource = Self::resource(found.kind);
         let path = DynamicObject::url_path(&resource, Some(found.namespace()));
         let (object, warnings) = self.patch(path, found.name(), &patch, dry_run).await?;
         let changed = differs(&found.object, &object);
-        Ok(Changed { reference: found.reference(), object, warnings, changed })
+        Ok(ChangeResult { reference: found.reference(), object, warnings, changed })
     }
 
     /// Writes the intent for one node into its Pilot.
@@ -85,14 +85,14 @@ impl Session {
         pilot: &Pilot,
         intent: &PilotIntent,
         dry_run: bool,
-    ) -> Result<Changed, Error> {
+    ) -> Result<ChangeResult, Error> {
         let namespace = pilot.metadata.namespace.as_deref();
         let path = <Pilot as Resource>::url_path(&(), namespace);
         let patch = merge(&json!({"phase": intent.as_str()}));
         let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
         let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
         let changed = differs(&json!(pilot), &object);
-        Ok(Changed { reference, object, warnings, changed })
+        Ok(ChangeResult { reference, object, warnings, changed })
     }
 
     /// Asks these nodes, one after the other, to remove rows that are other nodes' now (cleanup).
@@ -103,25 +103,29 @@ impl Session {
         &self,
         pilots: &[&Pilot],
         dry_run: bool,
-    ) -> Result<Vec<Changed>, Error> {
+    ) -> Result<Vec<ChangeResult>, Error> {
         let mut pilots = pilots.to_vec();
         pilots.sort_by_key(|pilot| name_of(pilot));
         let request = self.now.strftime("%FT%TZ").to_string();
         let patch =
-            Patch::Merge(json!({"metadata": {"annotations": {annotation::CLEANUP: request}}}));
+            PatchBody::Merge(json!({"metadata": {"annotations": {annotation::CLEANUP: request}}}));
         let mut all = Vec::new();
         for pilot in pilots {
             let namespace = pilot.metadata.namespace.as_deref();
             let path = <Pilot as Resource>::url_path(&(), namespace);
             let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
             let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
-            all.push(Changed { reference, object, warnings, changed: true });
+            all.push(ChangeResult { reference, object, warnings, changed: true });
         }
         Ok(all)
     }
 
     /// The node that the user named, and its cluster.
-    pub async fn member(&self, wanted: &Wanted, name: &str) -> Result<(Found, Pilot), Error> {
+    pub async fn member(
+        &self,
+        wanted: &ClusterName,
+        name: &str,
+    ) -> Result<(ClusterObject, Pilot), Error> {
         let found = self.cluster(wanted).await?;
         let pilots = self.pilots(&found).await?;
         let pilot = node(found.name(), &pilots, name)?.clone();
@@ -133,13 +137,13 @@ impl Session {
         &self,
         path: String,
         name: &str,
-        patch: &Patch,
+        patch: &PatchBody,
         dry_run: bool,
     ) -> Result<(Value, Vec<String>), Error> {
         let dry = if dry_run { "&dryRun=All" } else { "" };
         let (form, body) = match patch {
-            Patch::Merge(body) => ("application/merge-patch+json", body),
-            Patch::Json(body) => ("application/json-patch+json", body),
+            PatchBody::Merge(body) => ("application/merge-patch+json", body),
+            PatchBody::Json(body) => ("application/json-patch+json", body),
         };
         let request = Request::patch(format!("{path}/{name}?fieldManager={MANAGER}{dry}"))
             .header(http::header::CONTENT_TYPE, form)
@@ -164,12 +168,12 @@ impl Session {
     }
 }
 
-fn merge(spec: &Value) -> Patch {
-    Patch::Merge(json!({ "spec": spec }))
+fn merge(spec: &Value) -> PatchBody {
+    PatchBody::Merge(json!({ "spec": spec }))
 }
 
 /// A JSON patch finds a pool by its index only, so it tests the name before it changes the pool.
-fn scale(found: &Found, pool: &str, replicas: u32) -> Result<Patch, Error> {
+fn scale(found: &ClusterObject, pool: &str, replicas: u32) -> Result<PatchBody, Error> {
     let pools = found.pools();
     let Some(at) = pools.iter().position(|(name, _)| *name == pool) else {
         return Err(Error::NoPool {
@@ -183,7 +187,7 @@ fn scale(found: &Found, pool: &str, replicas: u32) -> Result<Patch, Error> {
         {"op": "test", "path": format!("{path}/name"), "value": pool},
         {"op": "add", "path": format!("{path}/replicas"), "value": replicas},
     ]);
-    Ok(Patch::Json(patch))
+    Ok(PatchBody::Json(patch))
 }
 
 /// Did the patch change anything? A dry run keeps the resource version, so specs count as well.

@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 
 use super::{
     error::said,
-    find::Session,
-    text::{Screen, Style, Table, Tone, cell},
+    find::PluginSession,
+    text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::{
     api::{
         GROUP,
-        kind::{Kind, Version},
+        kind::{ServedKind, ServedVersion},
         names,
         printer::text,
     },
@@ -47,7 +47,7 @@ fn image(deployment: &Deployment) -> Option<String> {
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CheckOutcome {
     Good,
     /// The check passed, and something is worth a look.
     Odd,
@@ -57,7 +57,7 @@ pub enum Outcome {
     Unknown,
 }
 
-impl Outcome {
+impl CheckOutcome {
     fn word(self) -> &'static str {
         match self {
             Self::Good => "ok",
@@ -79,31 +79,35 @@ impl Outcome {
 
 /// One line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckResult {
     pub name: String,
-    pub outcome: Outcome,
+    pub outcome: CheckOutcome,
     /// What was found, and what to do where the check failed.
     pub message: String,
 }
 
-fn checked(name: impl Into<String>, outcome: Outcome, message: impl Into<String>) -> Checked {
-    Checked { name: name.into(), outcome, message: message.into() }
+fn checked(
+    name: impl Into<String>,
+    outcome: CheckOutcome,
+    message: impl Into<String>,
+) -> CheckResult {
+    CheckResult { name: name.into(), outcome, message: message.into() }
 }
 
 /// What a request that failed means for a check.
-fn failed(name: &str, error: &kube::Error) -> Checked {
+fn failed(name: &str, error: &kube::Error) -> CheckResult {
     let forbidden = matches!(error, kube::Error::Api(status) if status.code == 403);
-    let outcome = if forbidden { Outcome::Unknown } else { Outcome::Bad };
+    let outcome = if forbidden { CheckOutcome::Unknown } else { CheckOutcome::Bad };
     checked(name, outcome, said(error))
 }
 
 /// Did no check fail?
-pub fn is_good(all: &[Checked]) -> bool {
-    all.iter().all(|one| one.outcome != Outcome::Bad)
+pub fn is_good(all: &[CheckResult]) -> bool {
+    all.iter().all(|one| one.outcome != CheckOutcome::Bad)
 }
 
-pub fn table(all: &[Checked], style: Style) -> String {
-    let mut table = Table::new(&[("RESULT", 0), ("CHECK", 0), ("FOUND", 0)]);
+pub fn table(all: &[CheckResult], style: OutputStyle) -> String {
+    let mut table = TextTable::new(&[("RESULT", 0), ("CHECK", 0), ("FOUND", 0)]);
     for one in all {
         table.push(vec![
             cell(one.outcome.word(), one.outcome.tone()),
@@ -116,31 +120,31 @@ pub fn table(all: &[Checked], style: Style) -> String {
     screen.finish()
 }
 
-pub fn json(all: &[Checked]) -> Value {
-    let one = |one: &Checked| json!({"name": one.name, "result": one.outcome.word(), "message": one.message});
+pub fn json(all: &[CheckResult]) -> Value {
+    let one = |one: &CheckResult| json!({"name": one.name, "result": one.outcome.word(), "message": one.message});
     json!({"checks": all.iter().map(one).collect::<Vec<_>>()})
 }
 
-impl Session {
+impl PluginSession {
     /// Looks at an install in this namespace. Later checks are left out where an earlier one says
     /// that they cannot pass.
-    pub async fn check(&self, install: &str) -> Vec<Checked> {
+    pub async fn check(&self, install: &str) -> Vec<CheckResult> {
         let mut all = Vec::new();
         match self.client.apiserver_version().await {
-            Ok(info) => all.push(checked("Kubernetes", Outcome::Good, info.git_version)),
+            Ok(info) => all.push(checked("Kubernetes", CheckOutcome::Good, info.git_version)),
             Err(error) => return vec![failed("Kubernetes", &error)],
         }
         let mut served = true;
-        for version in Version::ALL {
+        for version in ServedVersion::ALL {
             let one = self.api_service(version).await;
-            served &= one.outcome != Outcome::Bad;
+            served &= one.outcome != CheckOutcome::Bad;
             all.push(one);
         }
         if !served && self.serves_itself().await {
             let message =
                 "serves Navigator's kinds by itself, with no install, as `navigator local`";
             all.truncate(1);
-            return all.into_iter().chain([checked("API", Outcome::Good, message)]).collect();
+            return all.into_iter().chain([checked("API", CheckOutcome::Good, message)]).collect();
         }
         for (name, component) in COMPONENTS {
             all.push(self.deployment(install, name, component).await);
@@ -163,7 +167,7 @@ impl Session {
         has(GROUP) && !has(REGISTRATION)
     }
 
-    async fn api_service(&self, version: Version) -> Checked {
+    async fn api_service(&self, version: ServedVersion) -> CheckResult {
         let name = format!("APIService {version}");
         let resource = ApiResource {
             group: REGISTRATION.to_owned(),
@@ -178,7 +182,7 @@ impl Session {
             Ok(None) => {
                 let way = "is not there; `kubectl navigator install generate | kubectl apply \
                            --server-side -f -` installs Navigator";
-                return checked(name, Outcome::Bad, way);
+                return checked(name, CheckOutcome::Bad, way);
             }
             Err(error) => return failed(&name, &error),
         };
@@ -189,25 +193,25 @@ impl Session {
             Some(one) if text(one, "/status") == "True" => {}
             Some(one) => {
                 let why = format!("{}: {}", text(one, "/reason"), text(one, "/message"));
-                return checked(name, Outcome::Bad, why);
+                return checked(name, CheckOutcome::Bad, why);
             }
-            None => return checked(name, Outcome::Bad, "nobody says that it is available"),
+            None => return checked(name, CheckOutcome::Bad, "nobody says that it is available"),
         }
         if service.pointer("/spec/insecureSkipTLSVerify") == Some(&json!(true)) {
             let way = "is available, and kube-apiserver does not verify whom it asks: take \
                        insecureSkipTLSVerify out of it";
-            return checked(name, Outcome::Odd, way);
+            return checked(name, CheckOutcome::Odd, way);
         }
-        checked(name, Outcome::Good, "is available")
+        checked(name, CheckOutcome::Good, "is available")
     }
 
-    async fn deployment(&self, install: &str, name: &str, component: &str) -> Checked {
+    async fn deployment(&self, install: &str, name: &str, component: &str) -> CheckResult {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), install);
         let deployment = match api.get_opt(name).await {
             Ok(Some(deployment)) => deployment,
             Ok(None) => {
                 let message = format!("there is no Deployment {name} in namespace {install}");
-                return checked(component, Outcome::Bad, message);
+                return checked(component, CheckOutcome::Bad, message);
             }
             Err(error) => return failed(component, &error),
         };
@@ -216,12 +220,12 @@ impl Session {
         let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or(0);
         let message = format!("{ready} of {wanted} ready, {image}");
         if ready == 0 {
-            return checked(component, Outcome::Bad, message);
+            return checked(component, CheckOutcome::Bad, message);
         }
         match skew(&image) {
-            Some(skew) => checked(component, Outcome::Odd, format!("{message}: {skew}")),
-            None if ready < wanted => checked(component, Outcome::Odd, message),
-            None => checked(component, Outcome::Good, message),
+            Some(skew) => checked(component, CheckOutcome::Odd, format!("{message}: {skew}")),
+            None if ready < wanted => checked(component, CheckOutcome::Odd, message),
+            None => checked(component, CheckOutcome::Good, message),
         }
     }
 
@@ -238,9 +242,9 @@ impl Session {
         images
     }
 
-    async fn kinds_served(&self) -> Checked {
+    async fn kinds_served(&self) -> CheckResult {
         const NAME: &str = "kinds";
-        let version = format!("{GROUP}/{}", Version::ALL[0]);
+        let version = format!("{GROUP}/{}", ServedVersion::ALL[0]);
         let list = match self.client.list_api_group_resources(&version).await {
             Ok(list) => list,
             Err(error) => return failed(NAME, &error),
@@ -250,16 +254,16 @@ impl Session {
         let missing: Vec<&str> =
             known.iter().copied().filter(|kind| !served.contains(kind)).collect();
         if missing.is_empty() {
-            checked(NAME, Outcome::Good, known.join(", "))
+            checked(NAME, CheckOutcome::Good, known.join(", "))
         } else {
             let message = format!("{} not served: the API server is older?", missing.join(", "));
-            checked(NAME, Outcome::Odd, message)
+            checked(NAME, CheckOutcome::Odd, message)
         }
     }
 
     /// What the user may do in the namespace.
-    async fn own_rights(&self) -> Vec<Checked> {
-        let plurals: Vec<&str> = self.scheme.clusters().map(Kind::plural).collect();
+    async fn own_rights(&self) -> Vec<CheckResult> {
+        let plurals: Vec<&str> = self.scheme.clusters().map(ServedKind::plural).collect();
         let mut all = Vec::new();
         for (name, verbs, pilots) in [
             ("you may look", &["get", "list", "watch"][..], &["get", "list", "watch"][..]),
@@ -284,7 +288,7 @@ impl Session {
                 Some(failure) => failure,
                 None if refused.is_empty() => {
                     let message = format!("in namespace {}", self.namespace);
-                    checked(name, Outcome::Good, message)
+                    checked(name, CheckOutcome::Good, message)
                 }
                 None => {
                     let message = format!(
@@ -292,7 +296,7 @@ impl Session {
                         self.namespace,
                         refused.join(", ")
                     );
-                    checked(name, Outcome::Odd, message)
+                    checked(name, CheckOutcome::Odd, message)
                 }
             });
         }
@@ -320,9 +324,9 @@ impl Session {
 
     /// Does the controller have the rights that the manifest gives it? One question for each verb
     /// of each rule.
-    async fn controller_rights(&self, install: &str) -> Checked {
+    async fn controller_rights(&self, install: &str) -> CheckResult {
         const NAME: &str = "rights of the controller";
-        let plurals: Vec<&str> = self.scheme.clusters().map(Kind::plural).collect();
+        let plurals: Vec<&str> = self.scheme.clusters().map(ServedKind::plural).collect();
         let user = format!("system:serviceaccount:{install}:{}", names::CONTROLLER);
         let mut refused = Vec::new();
         let everywhere = rbac::controller_rules(&plurals);
@@ -353,14 +357,14 @@ impl Session {
         }
         if refused.is_empty() {
             let message = format!("as the manifest gives them, in namespace {}", self.namespace);
-            return checked(NAME, Outcome::Good, message);
+            return checked(NAME, CheckOutcome::Good, message);
         }
         let message = format!("{user} may not {}: apply the manifest again", refused.join(", "));
-        checked(NAME, Outcome::Bad, message)
+        checked(NAME, CheckOutcome::Bad, message)
     }
 
     /// kube-apiserver calls no webhook for a group that another server serves.
-    async fn webhooks(&self) -> Checked {
+    async fn webhooks(&self) -> CheckResult {
         const NAME: &str = "webhooks";
         let mut ours = Vec::new();
         for (kind, plural) in [
@@ -392,16 +396,16 @@ impl Session {
             );
         }
         if ours.is_empty() {
-            return checked(NAME, Outcome::Good, "none is meant for our kinds");
+            return checked(NAME, CheckOutcome::Good, "none is meant for our kinds");
         }
         let message = format!(
             "{} name our group; Kubernetes calls none for kinds of an aggregated API server",
             ours.join(", ")
         );
-        checked(NAME, Outcome::Odd, message)
+        checked(NAME, CheckOutcome::Odd, message)
     }
 
-    async fn storage_class(&self) -> Checked {
+    async fn storage_class(&self) -> CheckResult {
         const NAME: &str = "storage class";
         const DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
         let api: Api<StorageClass> = Api::all(self.client.clone());
@@ -417,10 +421,10 @@ impl Session {
                 .is_some_and(|all| all.get(DEFAULT).is_some_and(|value| value == "true"))
         });
         match default.and_then(|class| class.metadata.name.clone()) {
-            Some(name) => checked(NAME, Outcome::Good, format!("{name} is the default")),
+            Some(name) => checked(NAME, CheckOutcome::Good, format!("{name} is the default")),
             None => checked(
                 NAME,
-                Outcome::Odd,
+                CheckOutcome::Odd,
                 "none is the default: name one in persistence.storageClass of each node pool",
             ),
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{ShownDatabase, error::Error};
 use crate::api::{
     GROUP,
-    kind::Kind,
+    kind::ServedKind,
     printer,
     scheme::Scheme,
     v1beta1::{self, ClusterStatus, Pilot},
@@ -21,7 +21,7 @@ use crate::api::{
 
 /// What one command works with: the API's client, the known databases, a namespace and the time.
 #[derive(Clone)]
-pub struct Session {
+pub struct PluginSession {
     pub client: Client,
     pub scheme: &'static Scheme,
     pub databases: Vec<&'static ShownDatabase>,
@@ -31,13 +31,13 @@ pub struct Session {
 
 /// A cluster that was found.
 #[derive(Clone)]
-pub struct Found {
-    pub kind: &'static dyn Kind,
+pub struct ClusterObject {
+    pub kind: &'static dyn ServedKind,
     /// The object as the server shows it.
     pub object: Value,
 }
 
-impl Found {
+impl ClusterObject {
     pub fn name(&self) -> &str {
         printer::text(&self.object, "/metadata/name")
     }
@@ -75,12 +75,12 @@ impl Found {
 
 /// A cluster as it was typed: `demo`, or `KIND/demo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ClusterName {
     pub kind: Option<String>,
     pub name: String,
 }
 
-impl std::str::FromStr for Wanted {
+impl std::str::FromStr for ClusterName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -96,13 +96,13 @@ impl std::str::FromStr for Wanted {
     }
 }
 
-impl Session {
+impl PluginSession {
     /// The database whose clusters are of this kind.
-    pub fn database(&self, kind: &dyn Kind) -> Option<&'static ShownDatabase> {
+    pub fn database(&self, kind: &dyn ServedKind) -> Option<&'static ShownDatabase> {
         self.databases.iter().copied().find(|database| database.names.kind == kind.kind())
     }
 
-    pub fn resource(kind: &dyn Kind) -> ApiResource {
+    pub fn resource(kind: &dyn ServedKind) -> ApiResource {
         ApiResource {
             group: GROUP.to_owned(),
             version: v1beta1::VERSION.to_owned(),
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    fn clusters(&self, kind: &dyn Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+    fn clusters(&self, kind: &dyn ServedKind, namespace: Option<&str>) -> Api<DynamicObject> {
         let resource = Self::resource(kind);
         match namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
@@ -121,12 +121,12 @@ impl Session {
     }
 
     /// Kinds that a word names, as kubectl understands it: singular, plural or short name.
-    fn kinds(&self, word: Option<&str>) -> Result<Vec<&'static dyn Kind>, Error> {
+    fn kinds(&self, word: Option<&str>) -> Result<Vec<&'static dyn ServedKind>, Error> {
         let all: Vec<_> = self.scheme.clusters().collect();
         let Some(word) = word else { return Ok(all) };
         let lower = word.to_lowercase();
         let lower = lower.strip_suffix(&format!(".{GROUP}")).unwrap_or(&lower);
-        let is = |kind: &&dyn Kind| {
+        let is = |kind: &&dyn ServedKind| {
             [kind.singular(), kind.plural()].contains(&lower) || kind.short_names().contains(&lower)
         };
         match all.iter().copied().find(is) {
@@ -139,15 +139,15 @@ impl Session {
     }
 
     /// The one cluster that the user named.
-    pub async fn cluster(&self, wanted: &Wanted) -> Result<Found, Error> {
+    pub async fn cluster(&self, wanted: &ClusterName) -> Result<ClusterObject, Error> {
         let kinds = self.kinds(wanted.kind.as_deref())?;
         let (mut found, mut failed, mut absent) = (Vec::new(), None, false);
         for kind in kinds {
             match self.clusters(kind, Some(&self.namespace)).get(&wanted.name).await {
-                Ok(object) => found.push(Found { kind, object: value(&object) }),
+                Ok(object) => found.push(ClusterObject { kind, object: value(&object) }),
                 Err(error) => match missing(&error) {
-                    Some(Missing::Object) => absent = true,
-                    Some(Missing::Group) => {}
+                    Some(NotFoundReason::Object) => absent = true,
+                    Some(NotFoundReason::Group) => {}
                     None => failed = Some(error),
                 },
             }
@@ -156,7 +156,8 @@ impl Session {
             (Some(one), None) if found.is_empty() => Ok(one),
             (Some(one), None) => {
                 found.push(one);
-                let say = |found: &Found| format!("{}/{}", found.kind.singular(), wanted.name);
+                let say =
+                    |found: &ClusterObject| format!("{}/{}", found.kind.singular(), wanted.name);
                 let known = found.iter().map(say).collect();
                 Err(Error::Ambiguous { name: wanted.name.clone(), known })
             }
@@ -171,17 +172,19 @@ impl Session {
     }
 
     /// Every cluster of a namespace, or of all; by namespace and name.
-    pub async fn all(&self, namespace: Option<&str>) -> Result<Vec<Found>, Error> {
+    pub async fn all(&self, namespace: Option<&str>) -> Result<Vec<ClusterObject>, Error> {
         let mut found = Vec::new();
         for kind in self.scheme.clusters() {
             let list = self.clusters(kind, namespace).list(&ListParams::default()).await;
             let list = list.map_err(|error| match missing(&error) {
-                Some(Missing::Group) => Error::NotInstalled,
+                Some(NotFoundReason::Group) => Error::NotInstalled,
                 _ => Error::Server(error),
             })?;
-            found.extend(list.items.iter().map(|object| Found { kind, object: value(object) }));
+            found.extend(
+                list.items.iter().map(|object| ClusterObject { kind, object: value(object) }),
+            );
         }
-        let place = |found: &Found| (found.namespace().to_owned(), found.name().to_owned());
+        let place = |found: &ClusterObject| (found.namespace().to_owned(), found.name().to_owned());
         found.sort_by_key(place);
         Ok(found)
     }
@@ -191,7 +194,7 @@ impl Session {
     }
 
     /// The Pilots of a cluster, in the order of its pools and of their numbers.
-    pub async fn pilots(&self, found: &Found) -> Result<Vec<Pilot>, Error> {
+    pub async fn pilots(&self, found: &ClusterObject) -> Result<Vec<Pilot>, Error> {
         let fields = format!(
             "spec.clusterRef.kind={},spec.clusterRef.name={}",
             found.kind.kind(),
@@ -241,19 +244,19 @@ pub fn node<'a>(cluster: &str, pilots: &'a [Pilot], wanted: &str) -> Result<&'a 
 }
 
 /// What is missing, according to a 404.
-enum Missing {
+enum NotFoundReason {
     Object,
     /// The API group: no server serves it.
     Group,
 }
 
-fn missing(error: &kube::Error) -> Option<Missing> {
+fn missing(error: &kube::Error) -> Option<NotFoundReason> {
     let kube::Error::Api(status) = error else { return None };
     if status.code != 404 {
         return None;
     }
     let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
-    Some(if named { Missing::Object } else { Missing::Group })
+    Some(if named { NotFoundReason::Object } else { NotFoundReason::Group })
 }
 
 fn value(object: &DynamicObject) -> Value {
@@ -285,9 +288,9 @@ mod tests {
 
     #[test]
     fn a_cluster_is_a_name_with_or_without_a_kind() {
-        let parsed = |text: &str| text.parse::<Wanted>();
-        assert_eq!(parsed("demo").unwrap(), Wanted { kind: None, name: "demo".to_owned() });
-        let both = Wanted { kind: Some("cc".to_owned()), name: "demo".to_owned() };
+        let parsed = |text: &str| text.parse::<ClusterName>();
+        assert_eq!(parsed("demo").unwrap(), ClusterName { kind: None, name: "demo".to_owned() });
+        let both = ClusterName { kind: Some("cc".to_owned()), name: "demo".to_owned() };
         assert_eq!(parsed("cc/demo").unwrap(), both);
         for wrong in ["", "/", "a/", "/a", "a/b/c"] {
             assert!(parsed(wrong).is_err(), "{wrong}");

@@ -9,7 +9,7 @@ use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{Api, api::LogParams};
 use tokio::{sync::mpsc, time::sleep};
 
-use super::find::{Found, Session, name_of};
+use super::find::{ClusterObject, PluginSession, name_of};
 use crate::{api::v1beta1::Pilot, error::chain};
 
 /// Lines that wait to be printed: a burst of a second from a few nodes.
@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(2);
 
 /// What is read of a log.
 #[derive(Clone, Debug, Default)]
-pub struct Extent {
+pub struct LogOptions {
     pub follow: bool,
     /// The last lines only, so many.
     pub tail: Option<i64>,
@@ -30,7 +30,7 @@ pub struct Extent {
 
 /// What comes of reading logs.
 #[derive(Debug)]
-pub enum Said {
+pub enum LogOutput {
     /// A line of this node's log, without its end.
     Line { node: String, line: String },
     /// A node's log cannot be read, or cannot be read any more.
@@ -43,20 +43,20 @@ pub fn short_name<'a>(cluster: &str, node: &'a str) -> &'a str {
     node.split_once(&middle).map_or(node, |(_, rest)| rest)
 }
 
-impl Session {
+impl PluginSession {
     /// A receiver of what these nodes log, and a future that reads their logs side by side. The
     /// future ends when all logs have ended; with `follow`, when the receiver is dropped.
     pub fn logs(
         &self,
-        found: &Found,
+        found: &ClusterObject,
         pilots: &[Pilot],
-        extent: &Extent,
-    ) -> (mpsc::Receiver<Said>, impl Future<Output = ()>) {
+        extent: &LogOptions,
+    ) -> (mpsc::Receiver<LogOutput>, impl Future<Output = ()>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let container = self.database(found.kind).map(|database| database.names.container);
         let readers: Vec<_> = pilots
             .iter()
-            .map(|pilot| Reader {
+            .map(|pilot| LogReader {
                 pods: Api::namespaced(self.client.clone(), found.namespace()),
                 container: container.map(str::to_owned),
                 node: name_of(pilot).to_owned(),
@@ -64,19 +64,19 @@ impl Session {
                 sender: sender.clone(),
             })
             .collect();
-        (receiver, join_all(readers.into_iter().map(Reader::run)).map(drop))
+        (receiver, join_all(readers.into_iter().map(LogReader::run)).map(drop))
     }
 }
 
-struct Reader {
+struct LogReader {
     pods: Api<Pod>,
     container: Option<String>,
     node: String,
-    extent: Extent,
-    sender: mpsc::Sender<Said>,
+    extent: LogOptions,
+    sender: mpsc::Sender<LogOutput>,
 }
 
-impl Reader {
+impl LogReader {
     async fn run(self) {
         let mut params = LogParams {
             container: self.container.clone(),
@@ -99,7 +99,7 @@ impl Reader {
             if let Some(why) = why {
                 // Failures to find a pod that restarts are told once.
                 if !std::mem::replace(&mut told, true) {
-                    let trouble = Said::Trouble { node: self.node.clone(), why };
+                    let trouble = LogOutput::Trouble { node: self.node.clone(), why };
                     drop(self.sender.send(trouble).await);
                 }
                 if !self.extent.follow {
@@ -124,7 +124,7 @@ impl Reader {
         let stream = stream.map_err(|error| super::error::said(&error))?;
         let mut lines = stream.lines();
         while let Some(line) = lines.try_next().await.map_err(|error| chain(&error).to_string())? {
-            let line = Said::Line { node: self.node.clone(), line };
+            let line = LogOutput::Line { node: self.node.clone(), line };
             if self.sender.send(line).await.is_err() {
                 break;
             }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{
     Predicate, ShownDatabase,
-    find::{Found, name_of},
-    text::{Screen, Style, Table, Tone, cell},
+    find::{ClusterObject, name_of},
+    text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::api::{
     printer::human_duration,
@@ -72,7 +72,7 @@ const SILENT_AFTER: i64 = 60;
 
 /// How a cluster's `spec.updateStrategy.skipPredicates` can skip a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skip {
+pub enum SkipPolicy {
     /// By its name, or by `*`.
     Yes,
     ByName,
@@ -80,7 +80,7 @@ pub enum Skip {
     Never,
 }
 
-impl Skip {
+impl SkipPolicy {
     pub fn of(name: &str) -> Self {
         match name {
             // Each is a user's own word in a spec, or to skip it would change nothing.
@@ -112,7 +112,7 @@ pub fn all<'a>(databases: &[&'a ShownDatabase]) -> Vec<(Option<&'a str>, Predica
 
 /// A predicate that holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HoldingPredicate {
     pub name: String,
     /// The node that may not stop.
     pub node: Option<String>,
@@ -124,7 +124,7 @@ pub struct Held {
 
 /// What speaks against stopping a node of this cluster now, as its pilots judge it and as its
 /// controller last said.
-pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
+pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<HoldingPredicate> {
     let skips: BTreeSet<&str> = found
         .object
         .pointer("/spec/updateStrategy/skipPredicates")
@@ -133,19 +133,20 @@ pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let skipped = |name: &str| match Skip::of(name) {
-        Skip::Yes | Skip::ByStar => skips.contains(name) || skips.contains("*"),
-        Skip::ByName => skips.contains(name),
-        Skip::Never => false,
+    let skipped = |name: &str| match SkipPolicy::of(name) {
+        SkipPolicy::Yes | SkipPolicy::ByStar => skips.contains(name) || skips.contains("*"),
+        SkipPolicy::ByName => skips.contains(name),
+        SkipPolicy::Never => false,
     };
     let stopped = found.object.pointer("/spec/stopped").and_then(Value::as_bool) == Some(true);
-    let held = |name: &str, node: Option<&str>, since: Option<Time>, message: String| Held {
-        skipped: skipped(name),
-        name: name.to_owned(),
-        node: node.map(str::to_owned),
-        since,
-        message,
-    };
+    let held =
+        |name: &str, node: Option<&str>, since: Option<Time>, message: String| HoldingPredicate {
+            skipped: skipped(name),
+            name: name.to_owned(),
+            node: node.map(str::to_owned),
+            since,
+            message,
+        };
     let mut all = Vec::new();
     for pilot in pilots {
         let node = Some(name_of(pilot));
@@ -206,7 +207,7 @@ pub fn holding(found: &Found, pilots: &[Pilot], now: Timestamp) -> Vec<Held> {
 
 /// Is the node of a pool whose data lie on volumes, and outlive its pod? `false` for a pool that
 /// left the spec.
-fn keeps_data_on_volume(found: &Found, pilot: &Pilot) -> bool {
+fn keeps_data_on_volume(found: &ClusterObject, pilot: &Pilot) -> bool {
     let pools = found.object.pointer("/spec/nodePools").and_then(Value::as_array);
     let is_of = |pool: &&Value| pool["name"].as_str() == pilot.spec.node_pool.as_deref();
     let pool = pools.into_iter().flatten().find(is_of);
@@ -222,14 +223,14 @@ pub(super) fn ago(time: &Time, now: Timestamp) -> i64 {
 }
 
 /// The list as a table.
-pub fn list(databases: &[&ShownDatabase], style: Style) -> String {
+pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
     let mut table =
-        Table::new(&[("PREDICATE", 0), ("OF", 0), ("SKIP", 1), ("A STEP WAITS WHILE", 0)]);
+        TextTable::new(&[("PREDICATE", 0), ("OF", 0), ("SKIP", 1), ("A STEP WAITS WHILE", 0)]);
     for (kind, predicate) in all(databases) {
         table.push(vec![
             cell(predicate.name, Tone::Title),
             kind.unwrap_or("all").into(),
-            Skip::of(predicate.name).word().into(),
+            SkipPolicy::of(predicate.name).word().into(),
             predicate.sentence.into(),
         ]);
     }
@@ -243,7 +244,7 @@ pub fn list_json(databases: &[&ShownDatabase]) -> Value {
         json!({
             "name": predicate.name,
             "kind": kind,
-            "skip": Skip::of(predicate.name).word(),
+            "skip": SkipPolicy::of(predicate.name).word(),
             "message": predicate.sentence,
         })
     };
@@ -252,7 +253,12 @@ pub fn list_json(databases: &[&ShownDatabase]) -> Value {
 
 /// Predicates that hold, as a table, or one sentence where none does; and whether a machine may be
 /// drained.
-pub fn held_table(found: &Found, held: &[Held], now: Timestamp, style: Style) -> String {
+pub fn held_table(
+    found: &ClusterObject,
+    held: &[HoldingPredicate],
+    now: Timestamp,
+    style: OutputStyle,
+) -> String {
     let mut screen = Screen::new(style);
     if held.is_empty() {
         screen.line(&[cell("No predicate holds: every node may stop now.", Tone::Good)]);
@@ -271,14 +277,14 @@ pub fn held_table(found: &Found, held: &[Held], now: Timestamp, style: Style) ->
 }
 
 /// The controller's last word on evictions.
-fn drainable(found: &Found) -> Option<Condition> {
+fn drainable(found: &ClusterObject) -> Option<Condition> {
     let conditions = found.status().conditions;
     conditions.into_iter().find(|condition| condition.type_ == "Drainable")
 }
 
-fn held_rows(held: &[Held], now: Timestamp) -> Table {
+fn held_rows(held: &[HoldingPredicate], now: Timestamp) -> TextTable {
     let mut table =
-        Table::new(&[("PREDICATE", 0), ("NODE", 0), ("FOR", 1), ("SKIPPED", 2), ("WHY", 0)]);
+        TextTable::new(&[("PREDICATE", 0), ("NODE", 0), ("FOR", 1), ("SKIPPED", 2), ("WHY", 0)]);
     for one in held {
         let tone = if one.skipped { Tone::Faint } else { Tone::Care };
         table.push(vec![
@@ -296,8 +302,8 @@ fn held_rows(held: &[Held], now: Timestamp) -> Table {
     table
 }
 
-pub fn held_json(found: &Found, held: &[Held]) -> Value {
-    let one = |held: &Held| {
+pub fn held_json(found: &ClusterObject, held: &[HoldingPredicate]) -> Value {
+    let one = |held: &HoldingPredicate| {
         json!({
             "name": held.name,
             "node": held.node,

@@ -7,37 +7,37 @@ mod screen;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
-pub use self::events::{Told, told};
+pub use self::events::{EventSummary, told};
 use super::{
     ShownDatabase,
     error::Error,
-    find::{Found, Session, Wanted, name_of},
-    text::Style,
+    find::{ClusterName, ClusterObject, PluginSession, name_of},
+    text::OutputStyle,
 };
 use crate::api::v1beta1::Pilot;
 
 /// What is read of one cluster.
 #[derive(Clone)]
-pub struct Picture {
-    pub found: Found,
+pub struct ClusterSnapshot {
+    pub found: ClusterObject,
     pub database: Option<&'static ShownDatabase>,
     pub pilots: Vec<Pilot>,
     /// Events about the cluster and its nodes.
     pub events: Vec<Event>,
 }
 
-impl Session {
+impl PluginSession {
     /// Reads all that the screen of one cluster shows.
-    pub async fn picture(&self, wanted: &Wanted) -> Result<Picture, Error> {
+    pub async fn picture(&self, wanted: &ClusterName) -> Result<ClusterSnapshot, Error> {
         let found = self.cluster(wanted).await?;
         let pilots = self.pilots(&found).await?;
         let events = self.events(&found, &pilots).await?;
-        Ok(Picture { database: self.database(found.kind), found, pilots, events })
+        Ok(ClusterSnapshot { database: self.database(found.kind), found, pilots, events })
     }
 
     /// Events about a cluster and its nodes. None where the person may not read
     /// events: the screen is worth having without them.
-    async fn events(&self, found: &Found, pilots: &[Pilot]) -> Result<Vec<Event>, Error> {
+    async fn events(&self, found: &ClusterObject, pilots: &[Pilot]) -> Result<Vec<Event>, Error> {
         let nodes: Vec<&str> = pilots.iter().map(name_of).collect();
         let all = match events::read(&self.client, found.namespace()).await {
             Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
@@ -51,13 +51,18 @@ impl Session {
     }
 }
 
-impl Picture {
+impl ClusterSnapshot {
     pub fn is_ready(&self) -> bool {
         self.found.is_ready()
     }
 
     /// The screen. `wide` shows more of everything.
-    pub fn screen(&self, now: k8s_openapi::jiff::Timestamp, wide: bool, style: Style) -> String {
+    pub fn screen(
+        &self,
+        now: k8s_openapi::jiff::Timestamp,
+        wide: bool,
+        style: OutputStyle,
+    ) -> String {
         screen::draw(self, now, wide, style)
     }
 
@@ -69,17 +74,17 @@ impl Picture {
 
 /// Several clusters, a row each, as `kubectl get` shows one kind of them.
 pub fn list(
-    found: &[Found],
+    found: &[ClusterObject],
     now: k8s_openapi::jiff::Timestamp,
     namespaces: bool,
     wide: bool,
-    style: Style,
+    style: OutputStyle,
 ) -> String {
     screen::list(found, now, namespaces, wide, style)
 }
 
 /// Several clusters as JSON for programs.
-pub fn list_json(found: &[Found]) -> Value {
+pub fn list_json(found: &[ClusterObject]) -> Value {
     let items: Vec<&Value> = found.iter().map(|found| &found.object).collect();
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }

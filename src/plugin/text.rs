@@ -5,7 +5,7 @@
 
 /// What the output of an answer can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Style {
+pub struct OutputStyle {
     pub colour: bool,
     /// Characters of a line; lines are not broken when absent.
     pub width: Option<usize>,
@@ -39,16 +39,16 @@ impl Tone {
 
 /// A text and its tone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
+pub struct StyledText {
     pub text: String,
     pub tone: Tone,
 }
 
-pub fn cell(text: impl Into<String>, tone: Tone) -> Cell {
-    Cell { text: text.into(), tone }
+pub fn cell(text: impl Into<String>, tone: Tone) -> StyledText {
+    StyledText { text: text.into(), tone }
 }
 
-impl<T: Into<String>> From<T> for Cell {
+impl<T: Into<String>> From<T> for StyledText {
     fn from(text: T) -> Self {
         Self { text: text.into(), tone: Tone::Plain }
     }
@@ -57,9 +57,9 @@ impl<T: Into<String>> From<T> for Cell {
 /// Rows below a head. A table that is too wide for its line loses columns by their rank, the
 /// highest first; columns of rank 0 stay.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct TextTable {
     columns: Vec<(&'static str, u8)>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<StyledText>>,
 }
 
 /// Spaces between two columns, as kubectl has them.
@@ -67,13 +67,13 @@ const GAP: usize = 3;
 /// Least width of the last column; other columns are left out before it gets narrower.
 const LAST: usize = 36;
 
-impl Table {
+impl TextTable {
     pub fn new(columns: &[(&'static str, u8)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// `row` has one cell for each column.
-    pub fn push(&mut self, row: Vec<Cell>) {
+    pub fn push(&mut self, row: Vec<StyledText>) {
         self.rows.push(row);
     }
 
@@ -102,12 +102,12 @@ fn retained<T>(list: Vec<T>, kept: impl Fn(usize) -> bool) -> Vec<T> {
 /// An answer that is being put together.
 #[derive(Debug)]
 pub struct Screen {
-    style: Style,
+    style: OutputStyle,
     text: String,
 }
 
 impl Screen {
-    pub fn new(style: Style) -> Self {
+    pub fn new(style: OutputStyle) -> Self {
         Self { style, text: String::new() }
     }
 
@@ -120,7 +120,7 @@ impl Screen {
     }
 
     /// One line of several parts.
-    pub fn line(&mut self, parts: &[Cell]) {
+    pub fn line(&mut self, parts: &[StyledText]) {
         for part in parts {
             self.put(&clean(&part.text), part.tone);
         }
@@ -139,9 +139,9 @@ impl Screen {
         }
     }
 
-    pub fn table(&mut self, indent: usize, table: &Table) {
-        let Table { columns, rows } = table;
-        let rows: Vec<Vec<Cell>> = rows
+    pub fn table(&mut self, indent: usize, table: &TextTable) {
+        let TextTable { columns, rows } = table;
+        let rows: Vec<Vec<StyledText>> = rows
             .iter()
             .map(|row| row.iter().map(|one| cell(clean(one.text.trim_end()), one.tone)).collect())
             .collect();
@@ -163,12 +163,13 @@ impl Screen {
                 _ => break,
             }
         }
-        let head: Vec<Cell> = columns.iter().map(|(name, _)| cell(*name, Tone::Faint)).collect();
+        let head: Vec<StyledText> =
+            columns.iter().map(|(name, _)| cell(*name, Tone::Faint)).collect();
         for row in std::iter::once(&head).chain(&rows) {
             self.text.extend(std::iter::repeat_n(' ', indent));
             let mut column = indent;
             for (place, at) in shown.iter().enumerate() {
-                let Cell { text, tone } = &row[*at];
+                let StyledText { text, tone } = &row[*at];
                 if place + 1 == shown.len() {
                     self.last(text, *tone, column);
                     break;
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     fn drawn(width: usize, draw: impl Fn(&mut Screen)) -> String {
-        let mut screen = Screen::new(Style { colour: false, width: Some(width) });
+        let mut screen = Screen::new(OutputStyle { colour: false, width: Some(width) });
         draw(&mut screen);
         screen.finish()
     }
@@ -264,10 +265,10 @@ mod tests {
     #[test]
     fn nothing_that_a_terminal_obeys_is_shown() {
         let hostile = "a\u{1b}[2Jb\r\nc\u{202e}d\u{9b}e\t";
-        let mut screen = Screen::new(Style { colour: true, width: None });
+        let mut screen = Screen::new(OutputStyle { colour: true, width: None });
         screen.line(&[hostile.into()]);
         screen.paragraph(0, hostile, Tone::Plain);
-        let mut table = Table::new(&[("A", 0), ("B", 0)]);
+        let mut table = TextTable::new(&[("A", 0), ("B", 0)]);
         table.push(vec![hostile.into(), hostile.into()]);
         screen.table(0, &table);
         let text = screen.finish();
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_table_gives_up_columns_by_rank_and_wraps_its_last() {
-        let mut table = Table::new(&[("NAME", 0), ("MACHINE", 2), ("NOTE", 1), ("MESSAGE", 0)]);
+        let mut table = TextTable::new(&[("NAME", 0), ("MACHINE", 2), ("NOTE", 1), ("MESSAGE", 0)]);
         let message = "one two three four five six seven eight nine ten";
         table.push(vec!["demo".into(), "worker-1".into(), "n".into(), message.into()]);
         assert_eq!(
@@ -333,7 +334,7 @@ mod tests {
     fn colours_are_only_where_they_are_wanted() {
         let line = [cell("up", Tone::Good)];
         assert_eq!(drawn(80, |screen| screen.line(&line)), "up\n");
-        let mut screen = Screen::new(Style { colour: true, width: None });
+        let mut screen = Screen::new(OutputStyle { colour: true, width: None });
         screen.line(&line);
         assert_eq!(screen.finish(), "\u{1b}[32mup\u{1b}[0m\n");
     }

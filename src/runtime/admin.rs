@@ -29,28 +29,28 @@ use tower::Layer;
 use super::{Readiness, Shutdown};
 
 /// Says what is stuck in this process, if anything is: then only a restart helps.
-pub type Stuck = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+pub type StuckCheck = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 #[derive(Clone)]
-struct Admin {
-    stuck: Stuck,
+struct AdminState {
+    stuck: StuckCheck,
     readiness: Readiness,
     metrics: Registry,
 }
 
 /// Routes that answer from memory only.
-pub fn router(stuck: Stuck, readiness: Readiness, metrics: Registry) -> Router {
+pub fn router(stuck: StuckCheck, readiness: Readiness, metrics: Registry) -> Router {
     Router::new()
         .route("/livez", get(live))
         .route("/healthz", get(ready))
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
-        .with_state(Admin { stuck, readiness, metrics })
+        .with_state(AdminState { stuck, readiness, metrics })
 }
 
 /// The client's address; an extension of every request that [`serve`] hands on.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer(pub IpAddr);
+pub struct PeerAddress(pub IpAddr);
 
 /// Connections at a time: those of the kubelet, Prometheus and a few people.
 const CALLERS: usize = 32;
@@ -87,7 +87,7 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
                     oldest.abort();
                 }
                 number += 1;
-                let peer = Extension(Peer(from.ip()));
+                let peer = Extension(PeerAddress(from.ip()));
                 let service = TowerToHyperService::new(peer.layer(router.clone()));
                 let call = http.serve_connection(TokioIo::new(stream), service);
                 let (call, handle) = abortable(timeout(LIMIT, call));
@@ -105,14 +105,14 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
     }
 }
 
-async fn live(State(admin): State<Admin>) -> impl IntoResponse {
+async fn live(State(admin): State<AdminState>) -> impl IntoResponse {
     match (admin.stuck)() {
         None => (StatusCode::OK, "ok".to_owned()),
         Some(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("stuck: {what}\n")),
     }
 }
 
-async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
+async fn ready(State(admin): State<AdminState>) -> impl IntoResponse {
     let waiting = admin.readiness.waiting_for();
     if waiting.is_empty() {
         (StatusCode::OK, "ok".to_owned())
@@ -121,7 +121,7 @@ async fn ready(State(admin): State<Admin>) -> impl IntoResponse {
     }
 }
 
-async fn scrape(State(admin): State<Admin>) -> impl IntoResponse {
+async fn scrape(State(admin): State<AdminState>) -> impl IntoResponse {
     let content_type = [(axum::http::header::CONTENT_TYPE, prometheus::TEXT_FORMAT)];
     (content_type, text(&admin.metrics))
 }
@@ -186,7 +186,7 @@ mod tests {
         for (stuck, code) in [(None, 200), (Some("the look at x".to_owned()), 503)] {
             let readiness = Readiness::new();
             let _waits = readiness.add("api");
-            let stuck: Stuck = Arc::new(move || stuck.clone());
+            let stuck: StuckCheck = Arc::new(move || stuck.clone());
             let router = router(stuck, readiness, Registry::new());
             let ask = |path| {
                 let request = Request::get(path).body(axum::body::Body::empty()).unwrap();

@@ -5,7 +5,7 @@ use prometheus::{core::Collector, proto::MetricType};
 
 /// A metric, as a scraper sees it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Described {
+pub struct MetricDescription {
     pub name: String,
     pub type_: &'static str,
     pub labels: Vec<String>,
@@ -13,11 +13,11 @@ pub struct Described {
 }
 
 /// The metrics of these collectors, in their order.
-pub fn described(collectors: &[Box<dyn Collector>]) -> Vec<Described> {
+pub fn described(collectors: &[Box<dyn Collector>]) -> Vec<MetricDescription> {
     collectors.iter().flat_map(|collector| of(collector.as_ref())).collect()
 }
 
-fn of(collector: &dyn Collector) -> Vec<Described> {
+fn of(collector: &dyn Collector) -> Vec<MetricDescription> {
     let families = collector.collect();
     let type_of = |name: &str| {
         let family = families.iter().find(|family| family.name() == name);
@@ -29,7 +29,7 @@ fn of(collector: &dyn Collector) -> Vec<Described> {
             Some(MetricType::UNTYPED) | None => "untyped",
         }
     };
-    let described = |desc: &prometheus::core::Desc| Described {
+    let described = |desc: &prometheus::core::Desc| MetricDescription {
         name: desc.fq_name.clone(),
         type_: type_of(&desc.fq_name),
         labels: desc.variable_labels.clone(),

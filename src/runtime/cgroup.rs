@@ -14,12 +14,12 @@ const NO_LIMIT: u64 = 1 << 60;
 
 /// Memory limit of this process in bytes; `None` when there is none.
 pub fn memory_limit() -> Option<u64> {
-    Memory::of(Path::new("/sys/fs/cgroup"), &own()).limit()
+    MemoryCgroups::of(Path::new("/sys/fs/cgroup"), &own()).limit()
 }
 
 /// Processes of this cgroup that the kernel killed for want of memory, so far.
 pub fn oom_kills() -> u64 {
-    Memory::of(Path::new("/sys/fs/cgroup"), &own()).oom_kills()
+    MemoryCgroups::of(Path::new("/sys/fs/cgroup"), &own()).oom_kills()
 }
 
 fn own() -> String {
@@ -27,12 +27,12 @@ fn own() -> String {
 }
 
 /// The folders that account for this process's memory, its own first, then those above it.
-struct Memory {
+struct MemoryCgroups {
     v2: Vec<PathBuf>,
     v1: Vec<PathBuf>,
 }
 
-impl Memory {
+impl MemoryCgroups {
     /// `own` is the text of `/proc/self/cgroup`.
     fn of(root: &Path, own: &str) -> Self {
         let path = |is: fn(&str) -> bool| {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     fn seen(root: &Path, own: &str) -> (Option<u64>, u64) {
-        let memory = Memory::of(root, own);
+        let memory = MemoryCgroups::of(root, own);
         (memory.limit(), memory.oom_kills())
     }
 

@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an event is to tell people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct EventNotice {
     pub warning: bool,
     pub reason: &'static str,
     /// What was done; tells two changes with one reason apart, which are no repeats of each other.
@@ -46,7 +46,7 @@ pub struct Notice {
     pub note: String,
 }
 
-impl Notice {
+impl EventNotice {
     pub fn normal(reason: &'static str, note: impl Into<String>) -> Self {
         Self { warning: false, reason, action: reason, note: note.into() }
     }
@@ -58,17 +58,17 @@ impl Notice {
 
 /// Writes events in the name of one component.
 #[derive(Clone)]
-pub struct Events {
+pub struct EventPublisher {
     client: Client,
     reporter: Reporter,
-    recorders: Arc<Mutex<Recorders>>,
+    recorders: Arc<Mutex<NoteRecorders>>,
 }
 
 /// A recorder for each note, with the time of its last use. One of kube's recorders takes all
 /// events of a reason for repeats of the first and counts them under its note, so notes share none.
-type Recorders = HashMap<String, (Instant, Recorder)>;
+type NoteRecorders = HashMap<String, (Instant, Recorder)>;
 
-impl Events {
+impl EventPublisher {
     pub fn new(client: Client, component: &str, instance: String) -> Self {
         let reporter = Reporter { controller: component.to_owned(), instance: Some(instance) };
         Self { client, reporter, recorders: Arc::default() }
@@ -85,7 +85,7 @@ impl Events {
     }
 
     /// Publishes a notice about an object. A notice that is lost is no reason to stop working.
-    pub async fn publish(&self, regarding: &ObjectReference, notice: &Notice) -> bool {
+    pub async fn publish(&self, regarding: &ObjectReference, notice: &EventNotice) -> bool {
         let note: String = notice.note.chars().take(NOTE_MAX).collect();
         let recorder = self.recorder(&note);
         let event = Event {
@@ -105,16 +105,16 @@ impl Events {
 
 /// Takes notices without waiting; a notice that does not fit is dropped and counted.
 #[derive(Clone)]
-pub struct Queue {
-    sender: mpsc::Sender<(ObjectReference, Notice)>,
+pub struct EventQueue {
+    sender: mpsc::Sender<(ObjectReference, EventNotice)>,
     dropped: IntCounter,
 }
 
-impl Queue {
+impl EventQueue {
     /// The queue, and the task that publishes its notices until shutdown, and then those left in
     /// it.
     pub fn new(
-        events: Events,
+        events: EventPublisher,
         dropped: IntCounter,
         shutdown: Shutdown,
     ) -> (Self, impl Future<Output = ()> + Send) {
@@ -123,7 +123,7 @@ impl Queue {
         (Self { sender, dropped }, work)
     }
 
-    pub fn tell(&self, regarding: &ObjectReference, notice: Notice) {
+    pub fn tell(&self, regarding: &ObjectReference, notice: EventNotice) {
         if self.sender.try_send((regarding.clone(), notice)).is_err() {
             self.dropped.inc();
         }
@@ -131,8 +131,8 @@ impl Queue {
 }
 
 async fn publish_all(
-    events: Events,
-    mut queue: mpsc::Receiver<(ObjectReference, Notice)>,
+    events: EventPublisher,
+    mut queue: mpsc::Receiver<(ObjectReference, EventNotice)>,
     dropped: IntCounter,
     shutdown: Shutdown,
 ) {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     impl Server {
-        fn events(&self) -> Events {
+        fn events(&self) -> EventPublisher {
             let server = self.clone();
             let service = tower::service_fn(move |request: Request<Body>| {
                 let server = server.clone();
@@ -188,7 +188,7 @@ mod tests {
                     Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
                 }
             });
-            Events::new(Client::new(service, "default"), "generic-pilot", "p".to_owned())
+            EventPublisher::new(Client::new(service, "default"), "generic-pilot", "p".to_owned())
         }
     }
 
@@ -201,9 +201,9 @@ mod tests {
         let server = Server::default();
         let dropped = IntCounter::new("dropped", "x").unwrap();
         let shutdown = Shutdown::new();
-        let (queue, work) = Queue::new(server.events(), dropped.clone(), shutdown.clone());
+        let (queue, work) = EventQueue::new(server.events(), dropped.clone(), shutdown.clone());
         for note in ["one", "two", "one", "two"] {
-            queue.tell(&regarding(), Notice::warning("ProcessExited", note));
+            queue.tell(&regarding(), EventNotice::warning("ProcessExited", note));
         }
         shutdown.trigger();
         work.await;
@@ -226,18 +226,18 @@ mod tests {
         *server.away.lock().unwrap() = true;
         let dropped = IntCounter::new("dropped", "x").unwrap();
         let shutdown = Shutdown::new();
-        let (queue, work) = Queue::new(server.events(), dropped.clone(), shutdown.clone());
+        let (queue, work) = EventQueue::new(server.events(), dropped.clone(), shutdown.clone());
         for _ in 0..100 {
-            queue.tell(&regarding(), Notice::normal("Fenced", ""));
+            queue.tell(&regarding(), EventNotice::normal("Fenced", ""));
         }
         let full = u64::try_from(100 - QUEUE).unwrap();
         assert_eq!(dropped.get(), full);
-        let tasks = super::super::Tasks::new(shutdown.clone());
+        let tasks = super::super::TaskGroup::new(shutdown.clone());
         tasks.spawn("events", work);
         tokio::time::sleep(PATIENCE * u32::try_from(QUEUE + 1).unwrap()).await;
         assert_eq!(dropped.get(), 100);
         *server.away.lock().unwrap() = false;
-        queue.tell(&regarding(), Notice::normal("Unfenced", ""));
+        queue.tell(&regarding(), EventNotice::normal("Unfenced", ""));
         shutdown.trigger();
         tasks.join().await;
         assert_eq!(dropped.get(), 100);

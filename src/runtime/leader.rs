@@ -1,8 +1,8 @@
 //! Leader election over a lease: at most one process acts.
 //!
-//! Owns one lease: takes it when it is free or expired, renews it, publishes the [`Claim`], and
-//! releases it when told to. Which object carries the lease is a [`Store`]'s affair, who may hold
-//! it is `core`'s, and what a leader does is the caller's.
+//! Owns one lease: takes it when it is free or expired, renews it, publishes the [`LeaderClaim`],
+//! and releases it when told to. Which object carries the lease is a [`LeaseStore`]'s affair, who
+//! may hold it is `core`'s, and what a leader does is the caller's.
 //!
 //! Invariant: a claim is `Held` only while the lease was renewed less than `renew_deadline`
 //! ago by this process's own clock. A process that was paused, or cut off, fences itself before
@@ -21,23 +21,23 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use self::core::{Candidate, Move};
+use self::core::{LeaseCandidate, LeaseMove};
 pub use self::{
-    core::Record,
-    fence::{Deposed, ended, fenced},
+    core::LeaseRecord,
+    fence::{DeposedError, ended, fenced},
     lease::KubernetesLease,
 };
 use super::Shutdown;
 use crate::error::chain;
 
 /// An object that carries a lease.
-pub trait Store: Send + Sync {
+pub trait LeaseStore: Send + Sync {
     type Object: Send;
 
     /// For the log.
     fn name(&self) -> &str;
     fn read(&self) -> impl Future<Output = kube::Result<Option<Self::Object>>> + Send;
-    fn record(object: &Self::Object) -> Record;
+    fn record(object: &Self::Object) -> LeaseRecord;
     /// The resource version: every write changes it.
     fn version(object: &Self::Object) -> String;
     /// Puts `record` into the object that was read, or fails with 409 when the stored object has
@@ -45,13 +45,13 @@ pub trait Store: Send + Sync {
     fn swap(
         &self,
         read: Option<Self::Object>,
-        record: Record,
+        record: LeaseRecord,
     ) -> impl Future<Output = kube::Result<()>> + Send;
 }
 
 /// How a lease is fought for.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ElectionConfig {
     /// Who we are; unique among the candidates at any one time.
     pub identity: String,
     /// How long others wait before they take an abandoned lease.
@@ -62,7 +62,7 @@ pub struct Config {
     pub retry_period: Duration,
 }
 
-impl Config {
+impl ElectionConfig {
     /// Upstream's 15, 10 and 2 seconds.
     pub fn new(identity: String) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Config {
 
 /// What this process may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum LeaderClaim {
     /// Another candidate leads, or none yet.
     Waiting,
     /// We lead, until this moment at least; `transition` numbers the reign.
@@ -85,7 +85,7 @@ pub enum Claim {
     Lost,
 }
 
-impl Claim {
+impl LeaderClaim {
     /// May this process act now?
     pub fn is_held(self) -> bool {
         matches!(self, Self::Held { until, .. } if Instant::now() < until)
@@ -99,35 +99,35 @@ impl Claim {
 }
 
 /// One process as a candidate for the lease.
-pub struct Elector<S> {
+pub struct LeaderElector<S> {
     store: S,
-    config: Config,
-    candidate: Candidate,
+    config: ElectionConfig,
+    candidate: LeaseCandidate,
 }
 
 #[derive(Clone, Copy)]
-struct Reign {
+struct LeaderTerm {
     /// When the lease was asked for, ahead of the write that made or renewed the claim.
     since: Instant,
     transition: i32,
 }
 
-enum Attempt {
-    Held(Reign),
+enum LeaseAttempt {
+    Held(LeaderTerm),
     HeldByOther { until: Instant },
 }
 
-impl<S: Store> Elector<S> {
-    pub fn new(store: S, config: Config) -> Self {
-        let candidate = Candidate::new(config.identity.clone(), config.lease_duration);
+impl<S: LeaseStore> LeaderElector<S> {
+    pub fn new(store: S, config: ElectionConfig) -> Self {
+        let candidate = LeaseCandidate::new(config.identity.clone(), config.lease_duration);
         Self { store, config, candidate }
     }
 
     /// Fights for the lease until the claim is lost or `shutdown` is triggered; then, if this
     /// process still leads, releases the lease. Trigger `shutdown` after the last write of the
     /// reign. A caller that may lead again after a loss calls this again.
-    pub async fn run(&mut self, claim: &watch::Sender<Claim>, shutdown: Shutdown) {
-        claim.send_replace(Claim::Waiting);
+    pub async fn run(&mut self, claim: &watch::Sender<LeaderClaim>, shutdown: Shutdown) {
+        claim.send_replace(LeaderClaim::Waiting);
         // Both loops may be dropped at any await: the lease is only ever changed by one request
         // that carries the resource version, and `lead` renews what `acquire` took.
         let reign = tokio::select! {
@@ -145,7 +145,7 @@ impl<S: Store> Elector<S> {
             () = self.lead(reign, claim) => true,
             () = shutdown.triggered() => false,
         };
-        claim.send_replace(Claim::Lost);
+        claim.send_replace(LeaderClaim::Lost);
         if lost {
             warn!(lease = self.store.name(), "Lost the leadership");
         } else {
@@ -153,13 +153,13 @@ impl<S: Store> Elector<S> {
         }
     }
 
-    async fn acquire(&mut self) -> Reign {
+    async fn acquire(&mut self) -> LeaderTerm {
         let mut last_error = String::new();
         let mut failures = 0;
         loop {
             let pause = match timeout(self.config.renew_deadline, self.attempt()).await {
-                Ok(Ok(Attempt::Held(reign))) => return reign,
-                Ok(Ok(Attempt::HeldByOther { until })) => {
+                Ok(Ok(LeaseAttempt::Held(reign))) => return reign,
+                Ok(Ok(LeaseAttempt::HeldByOther { until })) => {
                     last_error.clear();
                     failures = 0;
                     // The next attempt comes soon after the expiry at the latest; the jitter keeps
@@ -197,10 +197,10 @@ impl<S: Store> Elector<S> {
     }
 
     /// Renews until that fails for the whole renew deadline.
-    async fn lead(&mut self, mut reign: Reign, claim: &watch::Sender<Claim>) {
+    async fn lead(&mut self, mut reign: LeaderTerm, claim: &watch::Sender<LeaderClaim>) {
         loop {
             let until = reign.since + self.config.renew_deadline;
-            claim.send_replace(Claim::Held { until, transition: reign.transition });
+            claim.send_replace(LeaderClaim::Held { until, transition: reign.transition });
             sleep(jittered(self.config.retry_period)).await;
             loop {
                 let renewed = tokio::select! {
@@ -210,7 +210,7 @@ impl<S: Store> Elector<S> {
                     () = sleep_until(until) => return,
                 };
                 match renewed {
-                    Ok(Ok(Attempt::Held(renewed))) => {
+                    Ok(Ok(LeaseAttempt::Held(renewed))) => {
                         // The lease was taken anew after a pause: another candidate may have led in
                         // between.
                         if renewed.transition != reign.transition {
@@ -219,7 +219,7 @@ impl<S: Store> Elector<S> {
                         reign = renewed;
                         break;
                     }
-                    Ok(Ok(Attempt::HeldByOther { .. })) => return,
+                    Ok(Ok(LeaseAttempt::HeldByOther { .. })) => return,
                     Ok(Err(error)) => debug!(error = %chain(&error), "Failed to renew the lease"),
                     Err(_) => debug!("Renewing the lease took too long"),
                 }
@@ -232,7 +232,7 @@ impl<S: Store> Elector<S> {
     }
 
     /// One look at the lease, and one write if it is ours or free.
-    async fn attempt(&mut self) -> kube::Result<Attempt> {
+    async fn attempt(&mut self) -> kube::Result<LeaseAttempt> {
         let since = Instant::now();
         let read = self.store.read().await?;
         let seen = read.as_ref().map(|object| (S::record(object), S::version(object)));
@@ -240,11 +240,11 @@ impl<S: Store> Elector<S> {
         // A lease's age counts from the answer: the record may have been written long after the
         // request was sent.
         let record = match self.candidate.consider(seen, Instant::now(), Timestamp::now()) {
-            Move::Wait(until) => return Ok(Attempt::HeldByOther { until }),
-            Move::Write(record) => record,
+            LeaseMove::Wait(until) => return Ok(LeaseAttempt::HeldByOther { until }),
+            LeaseMove::Write(record) => record,
         };
         self.store.swap(read, record).await?;
-        Ok(Attempt::Held(Reign { since, transition: self.candidate.transition() }))
+        Ok(LeaseAttempt::Held(LeaderTerm { since, transition: self.candidate.transition() }))
     }
 
     /// Empties the holder, so that the next candidate need not wait for the expiry.

@@ -20,16 +20,16 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use self::{json::Json, queue::Queue};
+use self::{json::JsonFormat, queue::LogQueue};
 pub use self::{
     json::{RecordHead, mark, now},
-    plain::{Plain, Record},
-    turns::{Stream, turn},
+    plain::{LineRecord, PlainLog},
+    turns::{StandardStream, turn},
 };
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// Text on a terminal, JSON elsewhere.
     #[default]
     Auto,
@@ -37,7 +37,7 @@ pub enum Format {
     Json,
 }
 
-impl Format {
+impl LogFormat {
     /// Is it JSON, here and now?
     pub fn is_json(self) -> bool {
         match self {
@@ -48,7 +48,7 @@ impl Format {
     }
 }
 
-impl std::str::FromStr for Format {
+impl std::str::FromStr for LogFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -66,19 +66,19 @@ impl std::str::FromStr for Format {
 ///
 /// # Errors
 /// When `filter` cannot be parsed.
-pub fn init(filter: &str, format: Format) -> Result<(), String> {
+pub fn init(filter: &str, format: LogFormat) -> Result<(), String> {
     init_with(filter, format, stderr)
 }
 
-static QUEUE: OnceLock<Queue> = OnceLock::new();
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 /// Installs the subscriber of a process that must never wait for the reader of its log: lines are
 /// written by a thread, and dropped when too many wait. Panics are logged like anything else.
 ///
 /// # Errors
 /// Those of [`init`], and when the thread cannot be started.
-pub fn init_queued(filter: &str, format: Format) -> Result<(), String> {
-    let queue = Queue::begin(InTurn).map_err(|error| format!("a thread: {error}"))?;
+pub fn init_queued(filter: &str, format: LogFormat) -> Result<(), String> {
+    let queue = LogQueue::begin(StderrWriter).map_err(|error| format!("a thread: {error}"))?;
     let queue = QUEUE.get_or_init(|| queue);
     init_with(filter, format, BoxMakeWriter::new(queue.clone()))?;
     std::panic::set_hook(Box::new(|panic| error!(%panic, "Panicked")));
@@ -86,11 +86,11 @@ pub fn init_queued(filter: &str, format: Format) -> Result<(), String> {
 }
 
 /// Standard error, a whole line at once.
-struct InTurn;
+struct StderrWriter;
 
-impl Write for InTurn {
+impl Write for StderrWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let _turn = turn(Stream::Stderr);
+        let _turn = turn(StandardStream::Stderr);
         stderr().write_all(line).map(|()| line.len())
     }
 
@@ -112,7 +112,7 @@ pub fn dropped() -> IntCounter {
     queue::dropped().clone()
 }
 
-fn init_with<W>(filter: &str, format: Format, writer: W) -> Result<(), String>
+fn init_with<W>(filter: &str, format: LogFormat, writer: W) -> Result<(), String>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -123,7 +123,7 @@ where
     let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_target(true);
     // A second call, as in tests, leaves the first subscriber in place.
     let installed = if format.is_json() {
-        registry.with(layer.json().event_format(Json)).try_init()
+        registry.with(layer.json().event_format(JsonFormat)).try_init()
     } else {
         registry.with(layer.with_ansi(stderr().is_terminal())).try_init()
     };

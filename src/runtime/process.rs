@@ -13,14 +13,14 @@ use prometheus::{
 };
 
 /// The process's figures, read on each scrape. A figure that cannot be read stays 0.
-pub(crate) struct Process {
+pub(crate) struct ProcessMetrics {
     descriptions: Vec<Desc>,
     /// Clock ticks of a second, and bytes of a page.
     ticks: f64,
     page: f64,
 }
 
-struct Series {
+struct ProcessSeries {
     cpu: Counter,
     resident: Gauge,
     virtual_: Gauge,
@@ -29,9 +29,9 @@ struct Series {
     most: Gauge,
 }
 
-impl Process {
+impl ProcessMetrics {
     pub(crate) fn new() -> Self {
-        let series = Series::new();
+        let series = ProcessSeries::new();
         let collectors = series.collectors();
         let descriptions = collectors.iter().flat_map(|collector| collector.desc());
         let descriptions = descriptions.cloned().collect();
@@ -42,7 +42,7 @@ impl Process {
         }
     }
 
-    fn read(&self, series: &Series) -> Option<()> {
+    fn read(&self, series: &ProcessSeries) -> Option<()> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         // The process's name, in parentheses, may hold anything. The first field behind it is
         // number 3.
@@ -68,7 +68,7 @@ fn system(variable: SysconfVar) -> f64 {
     value.map_or(1.0, f64::from)
 }
 
-impl Series {
+impl ProcessSeries {
     fn new() -> Self {
         let gauge = |name: &str, help: &str| {
             Gauge::with_opts(Opts::new(name, help)).expect("the metric's name is valid")
@@ -93,13 +93,13 @@ impl Series {
     }
 }
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn desc(&self) -> Vec<&Desc> {
         self.descriptions.iter().collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let series = Series::new();
+        let series = ProcessSeries::new();
         let _incomplete = self.read(&series).is_none();
         series.collectors().iter().flat_map(|collector| collector.collect()).collect()
     }
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn a_process_knows_what_it_takes() {
-        let series = Series::new();
-        Process::new().read(&series).unwrap();
+        let series = ProcessSeries::new();
+        ProcessMetrics::new().read(&series).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let age = now - series.start.get();
         assert!((-2.0..86400.0).contains(&age), "{age}");
@@ -125,8 +125,8 @@ mod tests {
         let mut sum = 0_u64;
         let later = loop {
             sum = (0..1_000_000).fold(sum, |sum, number| std::hint::black_box(sum ^ number));
-            let series = Series::new();
-            Process::new().read(&series).unwrap();
+            let series = ProcessSeries::new();
+            ProcessMetrics::new().read(&series).unwrap();
             if series.cpu.get() > begun {
                 break series.cpu.get();
             }

@@ -12,7 +12,7 @@ pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, usize>>>);
 /// Holds readiness back until it is dropped.
 #[derive(Debug)]
 #[must_use = "readiness is held back only while this lives"]
-pub struct Handle {
+pub struct ReadinessHandle {
     name: &'static str,
     readiness: Readiness,
 }
@@ -23,9 +23,9 @@ impl Readiness {
     }
 
     /// Readiness waits for the returned handle to be dropped.
-    pub fn add(&self, name: &'static str) -> Handle {
+    pub fn add(&self, name: &'static str) -> ReadinessHandle {
         *self.lock().entry(name).or_default() += 1;
-        Handle { name, readiness: self.clone() }
+        ReadinessHandle { name, readiness: self.clone() }
     }
 
     /// Names of what is still waited for; empty means ready.
@@ -38,7 +38,7 @@ impl Readiness {
     }
 }
 
-impl Drop for Handle {
+impl Drop for ReadinessHandle {
     fn drop(&mut self) {
         let mut waiting = self.readiness.lock();
         if let Some(count) = waiting.get_mut(self.name) {

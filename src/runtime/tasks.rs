@@ -8,10 +8,10 @@ use tracing::{Instrument, error, info_span};
 
 use super::Shutdown;
 
-/// Spawns tasks. Shutdown begins when a task panics, except in [`Tasks::enduring`] ones, or when a
-/// [`Tasks::spawn_vital`] one ends early.
+/// Spawns tasks. Shutdown begins when a task panics, except in [`TaskGroup::enduring`] ones, or
+/// when a [`TaskGroup::spawn_vital`] one ends early.
 #[derive(Clone, Debug)]
-pub struct Tasks {
+pub struct TaskGroup {
     tracker: TaskTracker,
     shutdown: Shutdown,
     panics: Arc<watch::Sender<u32>>,
@@ -19,14 +19,14 @@ pub struct Tasks {
     fragile: bool,
 }
 
-impl Tasks {
+impl TaskGroup {
     pub fn new(shutdown: Shutdown) -> Self {
         let tracker = TaskTracker::new();
         Self { tracker, shutdown, panics: Arc::default(), fragile: true }
     }
 
     /// For a role that handles a panic itself: the other tasks go on meanwhile, and
-    /// [`Tasks::panics`] tells of it.
+    /// [`TaskGroup::panics`] tells of it.
     pub fn enduring(shutdown: Shutdown) -> Self {
         Self { fragile: false, ..Self::new(shutdown) }
     }
@@ -97,7 +97,7 @@ mod tests {
     #[tokio::test]
     async fn a_panicking_task_starts_shutdown() {
         let shutdown = Shutdown::new();
-        let tasks = Tasks::new(shutdown.clone());
+        let tasks = TaskGroup::new(shutdown.clone());
         tasks.spawn("bad", async { panic!("on purpose") });
         shutdown.triggered().await;
         tasks.join().await;
@@ -107,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn an_enduring_owner_hears_of_a_panic_and_the_other_tasks_go_on() {
         let shutdown = Shutdown::new();
-        let tasks = Tasks::enduring(shutdown.clone());
+        let tasks = TaskGroup::enduring(shutdown.clone());
         tasks.spawn("bad", async { panic!("on purpose") });
         tasks.panics().wait_for(|count| *count == 1).await.unwrap();
         assert!(tasks.panicked() && !shutdown.is_triggered());
@@ -116,11 +116,11 @@ mod tests {
     #[tokio::test]
     async fn only_a_vital_task_ends_the_process_by_ending() {
         let shutdown = Shutdown::new();
-        let tasks = Tasks::new(shutdown.clone());
+        let tasks = TaskGroup::new(shutdown.clone());
         tasks.spawn("done", async {});
         tasks.join().await;
         assert!(!shutdown.is_triggered());
-        let tasks = Tasks::new(shutdown.clone());
+        let tasks = TaskGroup::new(shutdown.clone());
         tasks.spawn_vital("vital", async {});
         shutdown.triggered().await;
         assert!(!tasks.panicked());

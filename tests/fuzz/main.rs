@@ -19,8 +19,8 @@ use std::{
 
 use navigator::{
     api::{
-        decode::{self, Document},
-        kind::{Kind, Part, Version},
+        decode::{self, ParsedBody},
+        kind::{ObjectPart, ServedKind, ServedVersion},
         scheme::Scheme,
     },
     database, databases,
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     println!("fuzz: {} manifests, {seconds} s, seed {seed}", corpus.len());
     let mut outcome = ExitCode::SUCCESS;
     for (name, version) in
-        [("decode_v1alpha1", Version::V1alpha1), ("decode_v1beta1", Version::V1beta1)]
+        [("decode_v1alpha1", ServedVersion::V1alpha1), ("decode_v1beta1", ServedVersion::V1beta1)]
     {
         let budget = Duration::from_secs(seconds) / 2;
         match run(version, &corpus, seed, budget) {
@@ -95,7 +95,12 @@ struct Tally {
     understood: u64,
 }
 
-fn run(version: Version, corpus: &[Value], seed: u64, budget: Duration) -> Result<Tally, String> {
+fn run(
+    version: ServedVersion,
+    corpus: &[Value],
+    seed: u64,
+    budget: Duration,
+) -> Result<Tally, String> {
     let start = Instant::now();
     let mut tally = Tally { cases: 0, understood: 0 };
     // Once: it lives as long as the program.
@@ -119,19 +124,19 @@ fn run(version: Version, corpus: &[Value], seed: u64, budget: Duration) -> Resul
 }
 
 /// Was the body understood? An error when writing and reading then changes it.
-fn judge(scheme: &Scheme, version: Version, body: &[u8], yaml: bool) -> Result<bool, String> {
+fn judge(scheme: &Scheme, version: ServedVersion, body: &[u8], yaml: bool) -> Result<bool, String> {
     let parsed = if yaml { decode::yaml(body) } else { decode::json(body) };
     let Ok(document) = parsed else { return Ok(false) };
     let served = || scheme.kinds().iter().filter(|kind| kind.versions().contains(&version));
     let Some(kind) = served().find(|kind| kind.kind() == document.value["kind"]) else {
         return Ok(false);
     };
-    let kind: &dyn Kind = *kind;
+    let kind: &dyn ServedKind = *kind;
     let Ok(decoded) = kind.decode(version, document.clone(), None) else { return Ok(false) };
     let hub = decoded.hub;
     drop(kind.validate_create(version, &hub));
-    drop(kind.validate_update(version, Part::Main, &hub, &hub));
-    drop(kind.validate_update(version, Part::Status, &hub, &hub));
+    drop(kind.validate_update(version, ObjectPart::Main, &hub, &hub));
+    drop(kind.validate_update(version, ObjectPart::Status, &hub, &hub));
     drop(kind.cells(&hub, 0));
     let stored =
         kind.decode_stored(hub.clone()).map_err(|error| format!("is not read back: {error:?}"))?;
@@ -140,7 +145,7 @@ fn judge(scheme: &Scheme, version: Version, body: &[u8], yaml: bool) -> Result<b
     }
     let shown = kind.encode(version, &hub);
     let again = kind
-        .decode(version, Document::from(shown.clone()), None)
+        .decode(version, ParsedBody::from(shown.clone()), None)
         .map_err(|error| format!("shown as\n{shown}\nand refused: {error:?}"))?;
     if again.hub != hub {
         return Err(format!("decoded as\n{hub}\nshown as\n{shown}\nread again as\n{}", again.hub));

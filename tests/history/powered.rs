@@ -7,22 +7,22 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use navigator::{
     apiserver::{
         admission::{
-            Admit, Plugins,
-            namespace::{NamespaceLifecycle, Namespaces},
-            pilot_status::PilotStatus,
+            AdmissionChain, AdmissionPlugin,
+            namespace::{NamespaceLifecycle, NamespaceLister},
+            pilot_status::PilotStatusRestriction,
         },
-        authn::{self, Authenticator, TokenReviews},
-        authz::{AccessReviews, Authorizer},
-        capacity::Bounds,
-        certs::Serving,
-        filters::{Chain, Deadlines, Installed, Limits},
+        authn::{self, Authenticator, CachingTokenReviewer},
+        authz::{Authorizer, CachingAccessReviewer},
+        capacity::CapacityBounds,
+        certs::ServingCertificate,
+        filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
         handlers::{self, AppState},
         identity,
         metrics::Metrics,
         serve,
         storage::{
             Revision, Storage,
-            embedded::{Embedded, History},
+            embedded::{EmbeddedStore, HistoryLimits},
         },
     },
     database, databases,
@@ -43,7 +43,8 @@ pub(crate) async fn serve(arguments: &[String]) {
         PathBuf::from(values.next().unwrap())
     };
     let disk = value("--store-path=");
-    let store = Embedded::on(Power::at(&disk, SYNC).unwrap(), History::default()).unwrap();
+    let store =
+        EmbeddedStore::on(Power::at(&disk, SYNC).unwrap(), HistoryLimits::default()).unwrap();
     let store: Arc<dyn Storage> = Arc::new(store);
 
     let (rt, closing) = (Runtime::new(), Shutdown::new());
@@ -56,9 +57,9 @@ pub(crate) async fn serve(arguments: &[String]) {
     let client = kube::Client::try_from(config.await.unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let chain = Arc::new(Chain::new(
-        Limits::default(),
-        Deadlines::default(),
+    let chain = Arc::new(FilterChain::new(
+        InflightLimits::default(),
+        RequestTimeouts::default(),
         None,
         Arc::clone(&metrics),
         rt.readiness().clone(),
@@ -67,15 +68,15 @@ pub(crate) async fn serve(arguments: &[String]) {
     let trust = authn::load(&client, &rt).await.unwrap();
     let mut guard = identity::start(Arc::clone(&store), scheme, &client, NAMESPACE, &rt);
     guard.until_decided().await;
-    let admission: Arc<dyn Admit> = Arc::new(Plugins::new(vec![
-        Arc::new(NamespaceLifecycle::new(Arc::new(Namespaces::start(&client, &rt)))),
-        Arc::new(PilotStatus::new(NAMESPACE)),
+    let admission: Arc<dyn AdmissionPlugin> = Arc::new(AdmissionChain::new(vec![
+        Arc::new(NamespaceLifecycle::new(Arc::new(NamespaceLister::start(&client, &rt)))),
+        Arc::new(PilotStatusRestriction::new(NAMESPACE)),
     ]));
-    let tokens = Arc::new(TokenReviews::new(client.clone(), Arc::clone(&metrics)));
-    let reviews = Arc::new(AccessReviews::new(client, Arc::clone(&metrics)));
-    let stored = (&store, Bounds::own());
+    let tokens = Arc::new(CachingTokenReviewer::new(client.clone(), Arc::clone(&metrics)));
+    let reviews = Arc::new(CachingAccessReviewer::new(client, Arc::clone(&metrics)));
+    let stored = (&store, CapacityBounds::own());
     let state = AppState::start(scheme, stored, &admission, guard, &metrics, &rt, &closing);
-    chain.install(Installed {
+    chain.install(InstalledServices {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
         authorizer: Arc::new(Authorizer::new(reviews, Arc::clone(&metrics))),
         router: handlers::router(state),
@@ -83,8 +84,8 @@ pub(crate) async fn serve(arguments: &[String]) {
     drop(starting);
     eprintln!("{}", serde_json::json!({"address": address.to_string()}));
     let tls = serve::server_config(
-        Arc::new(Serving::new(Arc::clone(&metrics))),
-        &serve::Spoken::default(),
+        Arc::new(ServingCertificate::new(Arc::clone(&metrics))),
+        &serve::SecureServingOptions::default(),
     );
     let tasks = rt.tasks().clone();
     let serving = serve::serve(listener, tls, chain, metrics, &tasks, closing, Duration::ZERO);

@@ -10,7 +10,7 @@ use std::{
 use http::Method;
 use navigator::apiserver::storage::{
     Revision, Storage,
-    etcd::{Config, Etcd},
+    etcd::{Config, EtcdStore},
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -187,7 +187,7 @@ impl Servers {
         };
         let endpoints = vec![etcd.lock().unwrap().url().to_owned()];
         let config = Config { endpoints, prefix: "/probe".to_owned(), tls: None };
-        let etcd = Etcd::connect(&config).await.unwrap();
+        let etcd = EtcdStore::connect(&config).await.unwrap();
         let begun = Instant::now();
         while let Err(error) = etcd.compact(Revision(revision)).await {
             if begun.elapsed() > START {

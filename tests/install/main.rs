@@ -16,7 +16,7 @@ use std::{
 
 use navigator::{
     database, databases,
-    manifest::{self, Settings, Store},
+    manifest::{self, InstallSettings, InstallStore},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ fn tidy(value: &mut Value) {
     }
 }
 
-fn manifest(settings: &Settings) -> Objects {
+fn manifest(settings: &InstallSettings) -> Objects {
     by_name(manifest::objects(settings, database::scheme(databases::ALL)))
 }
 
@@ -128,10 +128,10 @@ fn helm(values: &Value) -> Objects {
     parsed(&rendered(values).unwrap())
 }
 
-fn etcd(servers: &[&str], secret: Option<&str>) -> Settings {
+fn etcd(servers: &[&str], secret: Option<&str>) -> InstallSettings {
     let servers = servers.iter().map(|&server| server.to_owned()).collect();
     let secret = secret.map(str::to_owned);
-    Settings { store: Store::Etcd { servers, secret }, ..Settings::default() }
+    InstallSettings { store: InstallStore::Etcd { servers, secret }, ..InstallSettings::default() }
 }
 
 const PLAIN: [&str; 2] = ["http://etcd-0:2379", "http://etcd-1:2379"];
@@ -139,7 +139,7 @@ const TLS: [&str; 2] = ["https://etcd-0:2379", "https://etcd-1:2379"];
 
 #[test]
 fn manifest_chart_and_kustomize_install_the_same() {
-    let printed = manifest(&Settings::default());
+    let printed = manifest(&InstallSettings::default());
     let applied = parsed(&fs::read_to_string(root("deploy/navigator.yaml")).unwrap());
     assert_same(&applied, &printed);
     assert_same(&kustomize("deploy/kustomize/base"), &printed);
@@ -176,12 +176,13 @@ fn they_do_with_etcd_too() {
 
 #[test]
 fn they_do_with_the_kubernetes_api_too() {
-    let settings = Settings { store: Store::Kubernetes, ..Settings::default() };
+    let settings =
+        InstallSettings { store: InstallStore::Kubernetes, ..InstallSettings::default() };
     let values = json!({"store": {"type": "kubernetes"}});
     let printed = manifest(&settings);
     assert_same(&kustomize("tests/install/kustomize/kubernetes"), &printed);
     assert_same(&helm(&values), &without_namespace(printed));
-    let printed = manifest(&Settings { namespace: "databases".into(), ..settings });
+    let printed = manifest(&InstallSettings { namespace: "databases".into(), ..settings });
     let rendered = parsed(&rendered_in("databases", &values).unwrap());
     assert_same(&rendered, &without_namespace(printed));
 }
@@ -189,13 +190,14 @@ fn they_do_with_the_kubernetes_api_too() {
 #[test]
 fn they_do_for_a_single_namespace_and_in_another_one() {
     let watch_namespace = Some("shop".to_owned());
-    let printed = manifest(&Settings { watch_namespace, ..Settings::default() });
+    let printed = manifest(&InstallSettings { watch_namespace, ..InstallSettings::default() });
     let mut built = kustomize("tests/install/kustomize/single-namespace");
     built.retain(|name, _| !name.starts_with("ConfigMap "));
     assert_same(&built, &printed);
     assert_same(&helm(&json!({"watchNamespace": "shop"})), &without_namespace(printed));
 
-    let printed = manifest(&Settings { namespace: "databases".into(), ..Settings::default() });
+    let printed =
+        manifest(&InstallSettings { namespace: "databases".into(), ..InstallSettings::default() });
     let rendered = parsed(&rendered_in("databases", &json!({})).unwrap());
     assert_same(&rendered, &without_namespace(printed));
 }

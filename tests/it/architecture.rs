@@ -1,6 +1,7 @@
 //! Draws the arrows of ARCHITECTURE.md: which module may import which.
 
 mod circles;
+mod names;
 
 use std::{fs, path::Path};
 

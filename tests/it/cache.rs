@@ -15,11 +15,14 @@ use bytes::Bytes;
 use futures::future::{join, join_all};
 use navigator::{
     apiserver::{
-        cache::{Cache, Cached, Error, Event, EventType, Form, Listing, Range, Watcher},
-        capacity::Bounds,
-        storage::{Error as StoreError, Key, PageRequest, Prefix, Revision, Storage},
+        cache::{
+            Cache, CacheEvent, CacheListing, CacheWatcher, CachedObject, Error, EventType,
+            KeyRange, ObjectForm,
+        },
+        capacity::CapacityBounds,
+        storage::{Error as StoreError, Key, KeyPrefix, PageRequest, Revision, Storage},
     },
-    runtime::{Readiness, Shutdown, Tasks},
+    runtime::{Readiness, Shutdown, TaskGroup},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -32,8 +35,8 @@ use crate::storage::{Scratch, connect, etcd_server, kube_apiserver};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-fn pilots() -> Prefix {
-    Prefix::resource("group", "pilots").unwrap()
+fn pilots() -> KeyPrefix {
+    KeyPrefix::resource("group", "pilots").unwrap()
 }
 
 fn key(namespace: &str, name: &str) -> Key {
@@ -48,7 +51,7 @@ fn object(name: &str, value: u64) -> Bytes {
 struct Running {
     cache: Arc<Cache>,
     shutdown: Shutdown,
-    tasks: Tasks,
+    tasks: TaskGroup,
 }
 
 impl Drop for Running {
@@ -65,9 +68,9 @@ fn stopped(store: Arc<dyn Storage>) -> Arc<Cache> {
     Cache::new(store, pilots(), Box::new(decode), turns())
 }
 
-fn decode(bytes: &[u8]) -> Result<Form, String> {
+fn decode(bytes: &[u8]) -> Result<ObjectForm, String> {
     let object = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    Form::new(&object, None, Vec::new(), true)
+    ObjectForm::new(&object, None, Vec::new(), true)
 }
 
 impl Running {
@@ -87,19 +90,19 @@ impl Running {
 
     fn with(cache: Arc<Cache>) -> Self {
         let shutdown = Shutdown::new();
-        let tasks = Tasks::new(shutdown.clone());
+        let tasks = TaskGroup::new(shutdown.clone());
         let ready = Readiness::new().add("cache");
         tasks.spawn("cache", Arc::clone(&cache).run(shutdown.clone(), ready));
         Self { cache, shutdown, tasks }
     }
 }
 
-async fn line(watcher: &mut Watcher) -> String {
+async fn line(watcher: &mut CacheWatcher) -> String {
     let event = timeout(DEADLINE, watcher.next()).await.expect("an event comes in time");
     describe(&event.expect("the watch goes on"))
 }
 
-async fn end(watcher: &mut Watcher) -> Error {
+async fn end(watcher: &mut CacheWatcher) -> Error {
     loop {
         if let Err(error) = timeout(DEADLINE, watcher.next()).await.expect("it ends in time") {
             return error;
@@ -107,16 +110,16 @@ async fn end(watcher: &mut Watcher) -> Error {
     }
 }
 
-fn describe(event: &Event) -> String {
+fn describe(event: &CacheEvent) -> String {
     let text = |hub: &Value| format!("{}={}", hub["metadata"]["name"], hub["value"]);
     let object = event.object();
     assert_eq!(object.tree()["metadata"]["resourceVersion"], object.revision.to_string());
     let text = match event {
-        Event::Put { object, previous: None } => format!("added {}", text(&object.tree())),
-        Event::Put { object, previous: Some(previous) } => {
+        CacheEvent::Put { object, previous: None } => format!("added {}", text(&object.tree())),
+        CacheEvent::Put { object, previous: Some(previous) } => {
             format!("modified {} {}", text(&object.tree()), previous.tree()["value"])
         }
-        Event::Deleted { object, .. } => format!("deleted {}", text(&object.tree())),
+        CacheEvent::Deleted { object, .. } => format!("deleted {}", text(&object.tree())),
     };
     text.replace('"', "")
 }
@@ -134,7 +137,7 @@ async fn nothing_is_answered_before_the_first_list() {
     assert!(matches!(cache.list(&pilots(), None).await, Err(Error::NotReady)));
     assert!(matches!(cache.get(&key("ns", "a"), None).await, Err(Error::NotReady)));
     assert!(matches!(
-        cache.watch(Range::Under(pilots()), Revision(1)).await.err(),
+        cache.watch(KeyRange::Under(pilots()), Revision(1)).await.err(),
         Some(Error::NotReady)
     ));
 }
@@ -146,7 +149,7 @@ async fn readiness_waits_for_the_first_list() {
     store.fail_lists(true);
     let (cache, readiness, shutdown) = (stopped(store.clone()), Readiness::new(), Shutdown::new());
     let ready = readiness.add("cache");
-    let tasks = Tasks::new(shutdown.clone());
+    let tasks = TaskGroup::new(shutdown.clone());
     tasks.spawn("cache", Arc::clone(&cache).run(shutdown.clone(), ready));
     store.until_a_list_failed().await;
     assert_eq!(readiness.waiting_for(), ["cache"]);
@@ -175,7 +178,7 @@ async fn a_list_shows_what_was_there_before_in_the_order_of_keys() {
         ["group/pilots/a-b/w", "group/pilots/a/y", "group/pilots/a/z", "group/pilots/b/x"];
     assert_eq!(keys, expected);
     assert_eq!(listing.revision, last);
-    let of_a = Prefix::namespace("group", "pilots", "a").unwrap();
+    let of_a = KeyPrefix::namespace("group", "pilots", "a").unwrap();
     let listing = running.cache.list(&of_a, None).await.unwrap();
     assert_eq!(listing.objects.len(), 2);
 }
@@ -282,7 +285,7 @@ async fn a_consistent_read_does_not_wait_for_a_write_of_its_own_on_kubernetes() 
 async fn events_in_order(store: Arc<dyn Storage>) {
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.catch_up().await.unwrap();
-    let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
+    let mut watcher = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
     let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     let updated = store.update(&key("ns", "a"), created, object("a", 2)).await.unwrap();
     let deleted = store.delete(&key("ns", "a"), updated).await.unwrap();
@@ -291,7 +294,7 @@ async fn events_in_order(store: Arc<dyn Storage>) {
     for expected in lines {
         assert_eq!(line(&mut watcher).await, expected);
     }
-    let mut later = running.cache.watch(Range::Under(pilots()), updated).await.unwrap();
+    let mut later = running.cache.watch(KeyRange::Under(pilots()), updated).await.unwrap();
     let event = later.next().await.unwrap();
     assert_eq!((describe(&event).as_str(), event.object().revision), ("deleted a=2", deleted));
 }
@@ -317,9 +320,9 @@ async fn a_watcher_sees_every_change_in_order_on_kubernetes() {
 async fn a_watcher_sees_its_own_namespace_only() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
-    let range = Prefix::namespace("group", "pilots", "a").unwrap();
+    let range = KeyPrefix::namespace("group", "pilots", "a").unwrap();
     let mut watcher =
-        running.cache.watch(Range::Under(range), running.cache.revision()).await.unwrap();
+        running.cache.watch(KeyRange::Under(range), running.cache.revision()).await.unwrap();
     store.create(&key("a2", "x"), object("x", 1)).await.unwrap();
     store.create(&key("a", "y"), object("y", 1)).await.unwrap();
     assert_eq!(line(&mut watcher).await, "added y=1");
@@ -329,9 +332,9 @@ async fn a_watcher_sees_its_own_namespace_only() {
 async fn many_changes_of_other_namespaces_hold_up_no_watcher() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
-    let range = Prefix::namespace("group", "pilots", "a").unwrap();
+    let range = KeyPrefix::namespace("group", "pilots", "a").unwrap();
     let mut watcher =
-        running.cache.watch(Range::Under(range), running.cache.revision()).await.unwrap();
+        running.cache.watch(KeyRange::Under(range), running.cache.revision()).await.unwrap();
     let others: Vec<_> = (0..1_000).map(|n| key("b", &format!("k{n}"))).collect();
     for created in join_all(others.iter().map(|key| store.create(key, object("k", 1)))).await {
         created.unwrap();
@@ -348,7 +351,7 @@ async fn watchers_of_concurrent_writers_see_one_history() {
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.revision();
     let read = join_all((0..10).map(|_| async {
-        let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
+        let mut watcher = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
         let mut seen = Vec::new();
         while seen.len() < 400 {
             let event = timeout(DEADLINE, watcher.next()).await.unwrap().unwrap();
@@ -388,7 +391,7 @@ async fn goes_on_after_a_restart(store: Arc<dyn Storage>) {
         shown >= last,
         "it is ready with {shown:?}, and does not show {last:?}, which there was"
     );
-    let mut watcher = after.cache.watch(Range::Under(pilots()), seen).await.unwrap();
+    let mut watcher = after.cache.watch(KeyRange::Under(pilots()), seen).await.unwrap();
     for expected in ["modified kept=2 1", "deleted gone=1"] {
         assert_eq!(line(&mut watcher).await, expected);
     }
@@ -422,8 +425,8 @@ async fn a_cache_answers_before_it_knows_what_happened_before() {
     faulty.hold_watches(true);
     let running = Running::over(faulty.clone()).await;
     assert_eq!(running.cache.list(&pilots(), None).await.unwrap().objects.len(), 1);
-    running.cache.watch(Range::Under(pilots()), second).await.unwrap();
-    let mut earlier = pin!(running.cache.watch(Range::Under(pilots()), first));
+    running.cache.watch(KeyRange::Under(pilots()), second).await.unwrap();
+    let mut earlier = pin!(running.cache.watch(KeyRange::Under(pilots()), first));
     let early = timeout(Duration::from_millis(100), &mut earlier).await;
     assert!(early.is_err(), "nobody can know yet what it has to show");
     faulty.hold_watches(false);
@@ -447,7 +450,7 @@ async fn the_past_is_asked_for_until_the_store_tells_it() {
     faulty.hold_watches(false);
     faulty.until_a_list_failed().await;
     faulty.fail_lists(false);
-    let mut watcher = running.cache.watch(Range::Under(pilots()), first).await.unwrap();
+    let mut watcher = running.cache.watch(KeyRange::Under(pilots()), first).await.unwrap();
     assert_eq!(line(&mut watcher).await, "modified a=2 1");
 }
 
@@ -461,9 +464,9 @@ async fn what_the_store_forgot_before_it_was_asked_is_too_old() {
     let running = Running::over(faulty.clone()).await;
     store.compact(second).await.unwrap();
     faulty.hold_watches(false);
-    let watch = running.cache.watch(Range::Under(pilots()), first).await.err();
+    let watch = running.cache.watch(KeyRange::Under(pilots()), first).await.err();
     assert!(matches!(watch, Some(Error::TooOld { oldest, .. }) if oldest == second), "{watch:?}");
-    running.cache.watch(Range::Under(pilots()), second).await.unwrap();
+    running.cache.watch(KeyRange::Under(pilots()), second).await.unwrap();
 }
 
 /// A cache learns as much of the past as its window can hold beside later events.
@@ -477,11 +480,11 @@ async fn a_restarted_cache_remembers_no_more_than_another() {
         written.push(store.create(&key("ns", &format!("k{n}")), large.clone()).await.unwrap());
     }
     let running = Running::over(Arc::clone(&store)).await;
-    let range = || Range::Under(pilots());
+    let range = || KeyRange::Under(pilots());
     let watch = running.cache.watch(range(), written[0]).await.err();
     let Some(Error::TooOld { oldest, .. }) = watch else { panic!("{watch:?}") };
     let known = written.iter().filter(|revision| **revision > oldest).count();
-    let most = Bounds::own().window / (32 * 1024);
+    let most = CapacityBounds::own().window / (32 * 1024);
     assert!((most * 3 / 4..most).contains(&known), "{known} changes of 32 KiB, of {most}");
     let mut watcher = running.cache.watch(range(), oldest).await.unwrap();
     for revision in &written[640 - known..] {
@@ -497,7 +500,7 @@ async fn a_watch_from_before_what_the_store_remembers_is_too_old() {
     let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     store.compact(created).await.unwrap();
     let running = Running::over(store).await;
-    let watch = running.cache.watch(Range::Under(pilots()), before).await.err();
+    let watch = running.cache.watch(KeyRange::Under(pilots()), before).await.err();
     assert!(matches!(watch, Some(Error::TooOld { asked, .. }) if asked == before), "{watch:?}");
 }
 
@@ -506,7 +509,7 @@ async fn a_watcher_that_falls_out_of_the_window_is_ended() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.revision();
-    let mut idle = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
+    let mut idle = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
     // The window is bounded by what it holds, 16 MiB at most: 20 do not fit.
     let large = json!({"metadata": {"name": "k"}, "value": "x".repeat(32 * 1024)}).to_string();
     let keys: Vec<_> = (0..640).map(|n| key("ns", &format!("k{n}"))).collect();
@@ -527,7 +530,7 @@ async fn a_bookmark_moves_on_when_other_resources_are_written() {
     let (store, _directory) = embedded().await;
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.revision();
-    let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
+    let mut watcher = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
     assert_eq!(watcher.bookmark(), start);
     let other = Key::new("group", "other", "ns", "a").unwrap();
     let written = store.create(&other, object("a", 1)).await.unwrap();
@@ -574,8 +577,8 @@ async fn a_page_decodes_nothing_that_the_cache_holds() {
 }
 
 /// Names and values of a page, then a `+` for each object that follows, as far as it was counted.
-fn page_text(page: &Listing) -> String {
-    let text = |object: &Arc<Cached>| format!("{}={}", object.name(), object.tree()["value"]);
+fn page_text(page: &CacheListing) -> String {
+    let text = |object: &Arc<CachedObject>| format!("{}={}", object.name(), object.tree()["value"]);
     let shown: Vec<_> = page.objects.iter().map(text).collect();
     format!("{} {}{}", page.revision, shown.join(" "), "+".repeat(page.remaining))
 }
@@ -611,7 +614,7 @@ async fn pages_of_the_past_are_those_of_the_store_and_do_not_ask_it() {
     }
     running.cache.wait_until(*moments.last().unwrap()).await.unwrap();
     faulty.fail_lists(true);
-    for range in [pilots(), Prefix::namespace("group", "pilots", "ns").unwrap()] {
+    for range in [pilots(), KeyPrefix::namespace("group", "pilots", "ns").unwrap()] {
         for at in moments.iter().step_by(7).copied() {
             for limit in [None, Some(1), Some(3), Some(14)] {
                 let mut request =
@@ -668,7 +671,7 @@ async fn a_line_of_a_watch_is_made_once() {
     let created = store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     let updated = store.update(&key("ns", "a"), created, object("a", 2)).await.unwrap();
     store.delete(&key("ns", "a"), updated).await.unwrap();
-    let range = Range::Under(pilots());
+    let range = KeyRange::Under(pilots());
     let mut watchers = Vec::new();
     for _ in 0..2 {
         watchers.push(running.cache.watch(range.clone(), Revision(created.0 - 1)).await.unwrap());
@@ -706,12 +709,12 @@ async fn an_object_that_cannot_be_read_fails_lists_rather_than_missing_in_them()
     assert!(unreadable(running.cache.get(&key("ns", "bad"), None).await.err()));
     assert!(unreadable(running.cache.page(&pilots(), PageRequest::default()).await.err()));
     // Lists of other namespaces still work.
-    let other = Prefix::namespace("group", "pilots", "other").unwrap();
+    let other = KeyPrefix::namespace("group", "pilots", "other").unwrap();
     assert_eq!(running.cache.list(&other, None).await.unwrap().objects.len(), 1);
     let deleted = store.delete(&key("ns", "bad"), bad).await.unwrap();
     assert_eq!(running.cache.list(&pilots(), Some(deleted)).await.unwrap().objects.len(), 1);
     // A watcher is ended by an object that becomes unreadable, after what came before it.
-    let mut watcher = running.cache.watch(Range::Under(pilots()), deleted).await.unwrap();
+    let mut watcher = running.cache.watch(KeyRange::Under(pilots()), deleted).await.unwrap();
     store.create(&key("ns", "a"), object("a", 1)).await.unwrap();
     let bad = store.create(&key("ns", "bad"), Bytes::from("[]")).await.unwrap();
     assert_eq!(line(&mut watcher).await, "added a=1");
@@ -726,7 +729,7 @@ async fn watchers_do_not_notice_an_outage_of_the_store() {
     let faulty = Faulty::new(Arc::clone(&store));
     let running = Running::over(faulty.clone()).await;
     let start = running.cache.revision();
-    let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
+    let mut watcher = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
     let unavailable = || StoreError::Unavailable { source: "on purpose".into() };
     faulty.end_watches(unavailable);
     let mut revision = store.create(&key("ns", "a"), object("a", 0)).await.unwrap();
@@ -750,7 +753,7 @@ async fn watchers_are_ended_when_the_store_forgot_where_they_were() {
         let faulty = Faulty::new(Arc::clone(&store));
         let running = Running::over(faulty.clone()).await;
         let start = running.cache.revision();
-        let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
+        let mut watcher = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
         faulty.end_watches(error);
         let error = end(&mut watcher).await;
         assert!(matches!(error, Error::TooOld { .. }), "{error:?}");
@@ -775,7 +778,7 @@ async fn a_cache_survives_the_restart_of_its_etcd() {
     let store: Arc<dyn Storage> = Arc::new(connect(server.url(), "restart").await);
     let running = Running::over(Arc::clone(&store)).await;
     let start = running.cache.catch_up().await.unwrap();
-    let mut watcher = running.cache.watch(Range::Under(pilots()), start).await.unwrap();
+    let mut watcher = running.cache.watch(KeyRange::Under(pilots()), start).await.unwrap();
     let id = store.id().await.unwrap();
     for round in 0..3 {
         store.create(&key("ns", &format!("k{round}")), object("k", round)).await.unwrap();
@@ -805,7 +808,7 @@ async fn the_window_counts_what_objects_were_before() {
         json!({"metadata": {"name": "k"}, "value": "x".repeat(512 * 1024)}).to_string(),
     );
     let mut made = Vec::new();
-    let objects = 2 * Bounds::own().window / large.len();
+    let objects = 2 * CapacityBounds::own().window / large.len();
     for n in 0..objects {
         let key = key("ns", &format!("k{n}"));
         made.push((store.create(&key, large.clone()).await.unwrap(), key));
@@ -817,6 +820,6 @@ async fn the_window_counts_what_objects_were_before() {
         written = store.update(&key, revision, object("k", 1)).await.unwrap();
     }
     running.cache.wait_until(written).await.unwrap();
-    let watch = running.cache.watch(Range::Under(pilots()), start).await.err();
+    let watch = running.cache.watch(KeyRange::Under(pilots()), start).await.err();
     assert!(matches!(watch, Some(Error::TooOld { .. })), "{watch:?}");
 }

@@ -11,18 +11,18 @@ mod values;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use navigator::manifest::{self, Settings, Store};
+use navigator::manifest::{self, InstallSettings, InstallStore};
 use serde_json::Value;
 
 use crate::{golden, scheme};
 
 /// Objects of an install with these settings.
-fn objects(settings: &Settings) -> Vec<Value> {
+fn objects(settings: &InstallSettings) -> Vec<Value> {
     manifest::objects(settings, scheme())
 }
 
-fn etcd(servers: &str, secret: Option<&str>) -> Store {
-    Store::Etcd { servers: vec![servers.to_owned()], secret: secret.map(str::to_owned) }
+fn etcd(servers: &str, secret: Option<&str>) -> InstallStore {
+    InstallStore::Etcd { servers: vec![servers.to_owned()], secret: secret.map(str::to_owned) }
 }
 
 fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {

@@ -10,7 +10,9 @@ use std::{
 };
 
 use clap::{Arg, ArgAction, Command};
-use navigator::{apiserver, cli, controller, databases, pilot, runtime::catalogue::Described};
+use navigator::{
+    apiserver, cli, controller, databases, pilot, runtime::catalogue::MetricDescription,
+};
 use serde_json::Value;
 
 use crate::{golden, scheme};
@@ -21,14 +23,14 @@ fn file(path: &str) -> String {
 }
 
 /// What each role tells, under the title that the reference has for it.
-pub(crate) fn catalogue() -> Vec<(String, Vec<Described>)> {
+pub(crate) fn catalogue() -> Vec<(String, Vec<MetricDescription>)> {
     let mut roles = vec![
         ("API server".to_owned(), apiserver::metrics_catalogue(scheme())),
         ("Controller".to_owned(), controller::metrics_catalogue()),
         ("Pilot".to_owned(), pilot::node::metrics::catalogue()),
     ];
     for database in databases::ALL {
-        let gauges = database.pilot.gauges.iter().map(|gauge| Described {
+        let gauges = database.pilot.gauges.iter().map(|gauge| MetricDescription {
             name: format!("navigator_{}", gauge.name),
             type_: "gauge",
             labels: Vec::new(),
@@ -50,7 +52,7 @@ fn the_reference_of_metrics_has_all_of_them() {
             .to_owned();
     for (role, metrics) in catalogue() {
         write!(page, "\n## {role}\n\n| metric | type | labels | |\n|---|---|---|---|\n").unwrap();
-        for Described { name, type_, labels, help } in metrics {
+        for MetricDescription { name, type_, labels, help } in metrics {
             let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
             writeln!(page, "| `{name}` | {type_} | {} | {help} |", labels.join(", ")).unwrap();
         }

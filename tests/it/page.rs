@@ -9,8 +9,8 @@ use http_body_util::BodyExt;
 use navigator::{
     api::v1beta1::Pilot,
     controller::{
-        Seen, SeenCluster, SeenPilot,
-        page::{self, Readers},
+        CachedCluster, CachedPilot, FleetSnapshot,
+        page::{self, PageAccess},
     },
 };
 use serde::Deserialize;
@@ -24,7 +24,7 @@ fn now() -> jiff::Timestamp {
 }
 
 /// What `tests/data/page/NAME.yaml` holds, as a controller that leads sees it.
-fn seen(name: &str) -> Seen {
+fn seen(name: &str) -> FleetSnapshot {
     let path = format!("tests/data/page/{name}.yaml");
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let documents = serde_yaml::Deserializer::from_str(&text);
@@ -32,28 +32,28 @@ fn seen(name: &str) -> Seen {
     holding(objects.filter(Value::is_object).collect())
 }
 
-fn holding(objects: Vec<Value>) -> Seen {
-    let mut seen = Seen { now: now(), leads: true, ..Seen::nothing(Vec::new()) };
+fn holding(objects: Vec<Value>) -> FleetSnapshot {
+    let mut seen = FleetSnapshot { now: now(), leads: true, ..FleetSnapshot::nothing(Vec::new()) };
     for object in objects {
         if object["kind"] != "Pilot" {
             let kind = object["kind"].as_str().unwrap().to_owned();
             let object = Arc::new(serde_json::from_value(object).unwrap());
-            seen.clusters.push(SeenCluster { kind, object });
+            seen.clusters.push(CachedCluster { kind, object });
             continue;
         }
         let pilot: Pilot = serde_json::from_value(object).unwrap();
         let beat = pilot.status.last_heartbeat_time.as_ref().map_or(now(), |time| time.0);
         let heard = Duration::try_from(now().duration_since(beat)).unwrap();
-        seen.pilots.push(SeenPilot { pilot: Arc::new(pilot), heard });
+        seen.pilots.push(CachedPilot { pilot: Arc::new(pilot), heard });
     }
     seen
 }
 
-fn told(seen: &Seen) -> Value {
+fn told(seen: &FleetSnapshot) -> Value {
     serde_json::from_slice(&page::json_of(seen)).unwrap()
 }
 
-fn check(name: &str, seen: &Seen) -> Value {
+fn check(name: &str, seen: &FleetSnapshot) -> Value {
     let mut told = told(seen);
     assert_eq!(told["version"], env!("CARGO_PKG_VERSION"));
     told["version"] = json!("1.2.3");
@@ -138,13 +138,16 @@ fn a_good_day_an_empty_one_and_one_that_has_not_begun() {
     });
     check("fine", &fine);
     check("empty", &holding(Vec::new()));
-    let begun = Seen { now: now(), ..Seen::nothing(vec!["api".into(), "watch-pods".into()]) };
+    let begun = FleetSnapshot {
+        now: now(),
+        ..FleetSnapshot::nothing(vec!["api".into(), "watch-pods".into()])
+    };
     check("waiting", &begun);
 }
 
 #[tokio::test]
 async fn answers_carry_what_keeps_browsers_from_doing_more_with_them() {
-    let router = page::router(Arc::new(|| seen("everyday")), Readers::All);
+    let router = page::router(Arc::new(|| seen("everyday")), PageAccess::All);
     let mut shown = String::new();
     for path in ["/", "/status.json"] {
         let request = Request::get(path).body(Body::empty()).unwrap();

@@ -18,14 +18,14 @@ mod replaced;
 use std::{path::PathBuf, time::Duration};
 
 use navigator::apiserver::storage::{
-    embedded::{Embedded, History},
-    etcd::{Config, Etcd},
+    embedded::{EmbeddedStore, HistoryLimits},
+    etcd::{Config, EtcdStore},
 };
 use tokio::time::{Instant, sleep};
 
 /// An embedded store in a directory of its own.
 pub(crate) struct Scratch {
-    pub(crate) store: Embedded,
+    pub(crate) store: EmbeddedStore,
     pub(crate) directory: tempfile::TempDir,
 }
 
@@ -41,19 +41,19 @@ impl Scratch {
     }
 }
 
-pub(crate) async fn open_at(path: &std::path::Path) -> Embedded {
+pub(crate) async fn open_at(path: &std::path::Path) -> EmbeddedStore {
     open(path).await
 }
 
-async fn open(path: &std::path::Path) -> Embedded {
-    Embedded::open(path, History::default()).await.unwrap()
+async fn open(path: &std::path::Path) -> EmbeddedStore {
+    EmbeddedStore::open(path, HistoryLimits::default()).await.unwrap()
 }
 
 /// Connects, and opens the store once etcd answers.
-pub(crate) async fn connect(url: &str, prefix: &str) -> Etcd {
+pub(crate) async fn connect(url: &str, prefix: &str) -> EtcdStore {
     let endpoints = vec![url.to_owned()];
     let config = Config { endpoints, prefix: format!("/test/{prefix}"), tls: None };
-    let store = Etcd::connect(&config).await.unwrap();
+    let store = EtcdStore::connect(&config).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = store.establish().await {
         assert!(Instant::now() < deadline, "etcd does not answer: {error:?}");

@@ -33,20 +33,20 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use navigator::{
     apiserver::{
-        admission::{Admit, Attributes},
+        admission::{AdmissionAttributes, AdmissionPlugin},
         authn::User,
-        authz::{Authorizer, Decision, ReviewAccess},
-        capacity::Bounds,
-        delegate::CallError,
+        authz::{AccessReviewer, AuthorizationDecision, Authorizer},
+        capacity::CapacityBounds,
+        delegate::ReviewCallError,
         filters::Warnings,
         handlers::{AppState, router},
-        identity::{Guard, Verdict},
+        identity::{StoreGuard, StoreVerdict},
         metrics::Metrics,
         request_info::RequestInfo,
         status::ApiError,
         storage::{
             Storage,
-            embedded::{Embedded, History},
+            embedded::{EmbeddedStore, HistoryLimits},
         },
     },
     runtime::{Runtime, Shutdown},
@@ -65,8 +65,8 @@ const ALPHA: &str = "/apis/navigator.jetstack.io/v1alpha1";
 #[derive(Default)]
 struct Gatekeeper(Mutex<Option<ApiError>>);
 
-impl Admit for Gatekeeper {
-    fn admit<'a>(&'a self, _: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+impl AdmissionPlugin for Gatekeeper {
+    fn admit<'a>(&'a self, _: AdmissionAttributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
         let verdict = self.0.lock().unwrap().clone();
         Box::pin(async move { verdict.map_or(Ok(()), Err) })
     }
@@ -76,15 +76,18 @@ impl Admit for Gatekeeper {
 #[derive(Default)]
 struct Rules(Mutex<Option<&'static str>>);
 
-impl ReviewAccess for Rules {
+impl AccessReviewer for Rules {
     fn review<'a>(
         &'a self,
         _: &'a User,
         request: &'a RequestInfo,
-    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+    ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>> {
         let forbidden = *self.0.lock().unwrap() == Some(request.verb().as_str());
-        let decision =
-            if forbidden { Decision::Deny(String::new()) } else { Decision::Allow(String::new()) };
+        let decision = if forbidden {
+            AuthorizationDecision::Deny(String::new())
+        } else {
+            AuthorizationDecision::Allow(String::new())
+        };
         Box::pin(async move { Ok(decision) })
     }
 }
@@ -94,7 +97,7 @@ struct Server {
     router: Router,
     rt: Runtime,
     closing: Shutdown,
-    verdict: watch::Sender<Verdict>,
+    verdict: watch::Sender<StoreVerdict>,
     gatekeeper: Arc<Gatekeeper>,
     store: Arc<dyn Storage>,
     _folder: Option<tempfile::TempDir>,
@@ -147,14 +150,16 @@ impl Server {
     /// A server whose caches are filled.
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = Embedded::open(&folder.path().join("store"), History::default()).await;
+        let store =
+            EmbeddedStore::open(&folder.path().join("store"), HistoryLimits::default()).await;
         Self::over(Arc::new(store.unwrap()), Some(folder)).await
     }
 
     /// A server with other bounds of what may be stored.
-    async fn bounded(bounds: Bounds) -> Self {
+    async fn bounded(bounds: CapacityBounds) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = Embedded::open(&folder.path().join("store"), History::default()).await;
+        let store =
+            EmbeddedStore::open(&folder.path().join("store"), HistoryLimits::default()).await;
         Self::begin_within(bounds, Arc::new(store.unwrap()), Some(folder)).filled().await
     }
 
@@ -182,20 +187,20 @@ impl Server {
     }
 
     fn begin(store: Arc<dyn Storage>, folder: Option<tempfile::TempDir>) -> Self {
-        Self::begin_within(Bounds::own(), store, folder)
+        Self::begin_within(CapacityBounds::own(), store, folder)
     }
 
     fn begin_within(
-        bounds: Bounds,
+        bounds: CapacityBounds,
         store: Arc<dyn Storage>,
         folder: Option<tempfile::TempDir>,
     ) -> Self {
         let rt = Runtime::new();
         let closing = Shutdown::new();
-        let (verdict, verdicts) = watch::channel(Verdict::Ours);
+        let (verdict, verdicts) = watch::channel(StoreVerdict::Ours);
         let gatekeeper = Arc::new(Gatekeeper::default());
-        let admission: Arc<dyn Admit> = Arc::clone(&gatekeeper) as _;
-        let guard = Guard::following(verdicts);
+        let admission: Arc<dyn AdmissionPlugin> = Arc::clone(&gatekeeper) as _;
+        let guard = StoreGuard::following(verdicts);
         let metrics = Metrics::new();
         metrics.register(rt.metrics());
         let stored = (&store, bounds);

@@ -9,12 +9,12 @@ use std::{
 use futures::future::BoxFuture;
 use navigator::{
     api::database_names::DatabaseNames,
-    engine::ending::Ending,
+    engine::ending::ExitExplanation,
     pilot::{
         database::DrivenDatabase,
         driver::{
-            DecommissionState, Driver, Error, FailedCheck, Node, Observation, ProcessSpec, Role,
-            StopPlan,
+            DatabaseNode, DecommissionState, Driver, Error, FailedCheck, NodeObservation,
+            ProcessSpec, ReplicationRole, StopPlan,
         },
     },
 };
@@ -85,15 +85,18 @@ struct Plain {
 }
 
 impl Driver for Plain {
-    fn preflight<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
+    fn preflight<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
         Box::pin(async { Vec::new() })
     }
 
-    fn validate<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn validate<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn configure<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+    fn configure<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
         let [notes, say] = ["notes", "say"].map(|name| self.place.join(name).display().to_string());
         Box::pin(async {
             Ok(ProcessSpec {
@@ -104,29 +107,32 @@ impl Driver for Plain {
         })
     }
 
-    fn refresh<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn refresh<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
+    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>> {
         Box::pin(async {
             if self.place.join("mute").exists() {
                 return Err(Error::Unreachable { source: "it is mute".into() });
             }
             let begun = self.place.join("notes").exists();
-            let role = Some(Role::Replica);
-            Ok(Observation { alive: begun, serving: begun, role, ..Observation::default() })
+            let role = Some(ReplicationRole::Replica);
+            Ok(NodeObservation { alive: begun, serving: begun, role, ..NodeObservation::default() })
         })
     }
 
     fn decommission<'a>(
         &'a self,
-        _node: &'a Node,
+        _node: &'a DatabaseNode,
     ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
         Box::pin(async { Ok(DecommissionState::Refused("it is the only one".to_owned())) })
     }
 
-    fn cancel_decommission<'a>(&'a self, _node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn cancel_decommission<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -134,7 +140,7 @@ impl Driver for Plain {
         STOP
     }
 
-    fn explain_exit(&self, _code: i32, _log_tail: &[String]) -> Option<Ending> {
+    fn explain_exit(&self, _code: i32, _log_tail: &[String]) -> Option<ExitExplanation> {
         None
     }
 }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use navigator::runtime::log::{Plain, Record};
+use navigator::runtime::log::{LineRecord, PlainLog};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -152,7 +152,7 @@ impl Seat {
     /// UTF-8 was replaced in them.
     pub(crate) fn written(&self, stream: &str) -> String {
         let text = fs::read_to_string(self.log()).unwrap();
-        let records = text.lines().filter_map(Record::parse);
+        let records = text.lines().filter_map(LineRecord::parse);
         let records = records.filter(|record| record.stream == stream);
         records.map(|one| one.record + if one.partial { "" } else { "\n" }).collect()
     }
@@ -269,7 +269,7 @@ pub(crate) async fn until_gone(pid: i32, deadline: Duration) {
 }
 
 fn read(log: &Path) -> String {
-    let mut plain = Plain::default();
+    let mut plain = PlainLog::default();
     plain.add(&fs::read(log).unwrap_or_default()) + &plain.end()
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use navigator::runtime::catalogue::Described;
+use navigator::runtime::catalogue::MetricDescription;
 
 /// Every sample of a page of metrics, as name and names of labels.
 fn samples(page: &str) -> BTreeMap<String, BTreeSet<String>> {
@@ -24,7 +24,7 @@ fn samples(page: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 /// Holds a page to its description: no sample goes by another name or has other labels.
 #[track_caller]
-pub(crate) fn assert_described(page: &str, described: &[Described]) {
+pub(crate) fn assert_described(page: &str, described: &[MetricDescription]) {
     let samples = samples(page);
     // A controller that waits for the lead serves four samples.
     assert!(samples.len() > 3, "{page}");

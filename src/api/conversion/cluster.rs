@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ImageSurplus, PersistenceSurplus, Scheduling, keep, lift_image, lift_persistence,
+    ImageSurplus, PersistenceSurplus, PodScheduling, keep, lift_image, lift_persistence,
     lift_pod_template, project_image, project_persistence, project_pod_template,
 };
 use crate::api::{
@@ -22,7 +22,7 @@ use crate::api::{
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", bound = "")]
 #[schemars(rename = "{K}Surplus", bound = "K: ClusterKind")]
-pub struct Surplus<K: ClusterKind> {
+pub struct ClusterSurplus<K: ClusterKind> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     image: Option<ImageSurplus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,9 @@ pub struct PoolSurplus {
 }
 
 /// The object as v1alpha1 shows it, and what v1alpha1 cannot say.
-pub fn project<K: ClusterKind>(hub: v1beta1::Cluster<K>) -> (v1alpha1::Cluster<K>, Surplus<K>) {
+pub fn project<K: ClusterKind>(
+    hub: v1beta1::Cluster<K>,
+) -> (v1alpha1::Cluster<K>, ClusterSurplus<K>) {
     let v1beta1::Cluster { metadata, spec, status } = hub;
     let v1beta1::ClusterSpec {
         version,
@@ -112,7 +114,7 @@ pub fn project<K: ClusterKind>(hub: v1beta1::Cluster<K>) -> (v1alpha1::Cluster<K
         },
         status,
     };
-    let surplus = Surplus {
+    let surplus = ClusterSurplus {
         image: image_surplus,
         pilot_image: pilot_image_surplus,
         stopped,
@@ -132,7 +134,7 @@ pub fn project<K: ClusterKind>(hub: v1beta1::Cluster<K>) -> (v1alpha1::Cluster<K
 /// The hub object of an older one and what belongs beside it. Edits of the older form win.
 pub fn lift<K: ClusterKind>(
     older: v1alpha1::Cluster<K>,
-    surplus: Surplus<K>,
+    surplus: ClusterSurplus<K>,
 ) -> v1beta1::Cluster<K> {
     let v1alpha1::Cluster { metadata, spec, status } = older;
     let v1alpha1::ClusterSpec {
@@ -144,7 +146,7 @@ pub fn lift<K: ClusterKind>(
         own,
         node_pools,
     } = spec;
-    let Surplus {
+    let ClusterSurplus {
         image: image_surplus,
         pilot_image: pilot_image_surplus,
         stopped,
@@ -204,7 +206,7 @@ fn project_pool<K: ClusterKind>(
         own,
     } = pool;
     let (persistence, persistence_surplus) = project_persistence(persistence);
-    let Scheduling { node_selector, scheduler_name, rest } = project_pod_template(pod_template);
+    let PodScheduling { node_selector, scheduler_name, rest } = project_pod_template(pod_template);
     let older = v1alpha1::NodePool {
         name,
         replicas,
@@ -255,7 +257,7 @@ fn lift_pool<K: ClusterKind>(
         restarted_at,
         config,
         jvm,
-        pod_template: lift_pod_template(Scheduling { node_selector, scheduler_name, rest }),
+        pod_template: lift_pod_template(PodScheduling { node_selector, scheduler_name, rest }),
         own: K::Older::lift_pool(own),
     }
 }

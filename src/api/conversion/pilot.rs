@@ -1,5 +1,5 @@
 //! Pilot between the hub and v1alpha1. The parts that are one database's own go through its
-//! [`Part`].
+//! [`ErasedPilotPart`].
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::{
-    pilot_part::{Part, Parts},
+    pilot_part::{ErasedPilotPart, PilotParts},
     v1alpha1,
     v1beta1::{self, ClusterRef, Config, Jvm, PilotIntent, PilotSettings},
 };
@@ -18,7 +18,7 @@ use crate::api::{
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "PilotSurplus")]
-pub struct Surplus {
+pub struct PilotSurplus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cluster_ref: Option<ClusterRef>,
     /// Here only while there is no part of a database, where v1alpha1 has it.
@@ -55,8 +55,8 @@ pub struct Surplus {
 /// When a part is not of its type.
 pub fn project(
     hub: v1beta1::Pilot,
-    databases: &[&Part],
-) -> Result<(v1alpha1::Pilot, Surplus), serde_json::Error> {
+    databases: &[&ErasedPilotPart],
+) -> Result<(v1alpha1::Pilot, PilotSurplus), serde_json::Error> {
     let v1beta1::Pilot { metadata, spec, status } = hub;
     let v1beta1::PilotSpec {
         cluster_ref,
@@ -71,7 +71,7 @@ pub fn project(
         jvm,
         mut parts,
     } = spec;
-    let mut older_parts = Parts::default();
+    let mut older_parts = PilotParts::default();
     let mut surplus_parts = BTreeMap::new();
     for database in databases {
         let Some(part) = parts.take(database.word) else { continue };
@@ -88,7 +88,7 @@ pub fn project(
         },
         status,
     };
-    let surplus = Surplus {
+    let surplus = PilotSurplus {
         cluster_ref,
         node_pool: node_pool.filter(|_| !in_part),
         phase: phase
@@ -111,12 +111,12 @@ pub fn project(
 /// When a part is not of its type.
 pub fn lift(
     older: v1alpha1::Pilot,
-    surplus: Surplus,
-    databases: &[&Part],
+    surplus: PilotSurplus,
+    databases: &[&ErasedPilotPart],
 ) -> Result<v1beta1::Pilot, serde_json::Error> {
     let v1alpha1::Pilot { metadata, spec, status } = older;
     let v1alpha1::PilotSpec { decommission, parts: mut older_parts } = spec;
-    let Surplus {
+    let PilotSurplus {
         cluster_ref,
         node_pool,
         phase,
@@ -130,7 +130,7 @@ pub fn lift(
         parts: mut surplus_parts,
     } = surplus;
     let mut node_pool = node_pool.filter(|_| older_parts.is_empty());
-    let mut parts = Parts::default();
+    let mut parts = PilotParts::default();
     for database in databases {
         let Some(part) = older_parts.take(database.word) else { continue };
         let (spec, name) = (database.lift)(part, surplus_parts.remove(database.word))?;

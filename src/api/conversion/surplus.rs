@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::{
     decode,
-    field::{FieldError, Path, Problem},
+    field::{FieldError, FieldErrorKind, FieldPath},
     names::annotation,
     schema::compiled::Schema,
     strict,
@@ -40,8 +40,8 @@ where
         return Ok(S::default());
     };
     let invalid = |detail: String| {
-        let path = Path::new("metadata.annotations").key(annotation::SURPLUS);
-        FieldError::new(&path, Problem::Invalid(Value::String(text.clone())), detail)
+        let path = FieldPath::new("metadata.annotations").key(annotation::SURPLUS);
+        FieldError::new(&path, FieldErrorKind::Invalid(Value::String(text.clone())), detail)
     };
     let mut document = decode::json(text.as_bytes()).map_err(|error| invalid(error.to_string()))?;
     strict::canonicalise(schema, &mut document);

@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::{COMPONENTS, info, paths};
 use crate::api::{
-    kind::{Kind, Version},
+    kind::{ServedKind, ServedVersion},
     scheme::Scheme,
 };
 
 /// The document served at `/openapi/v3/api/v1` or `/openapi/v3/apis/<group>/<version>`.
-pub fn v3(scheme: &Scheme, group: &str, version: Version) -> Value {
+pub fn v3(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
     for kind in scheme.served(group, version) {
@@ -43,13 +43,13 @@ fn word(group: &str) -> &str {
     }
 }
 
-fn path(kind: &dyn Kind, version: Version) -> String {
+fn path(kind: &dyn ServedKind, version: ServedVersion) -> String {
     let prefix = if kind.group().is_empty() { "api" } else { "apis" };
     let namespace = if kind.is_namespaced() { "/namespaces/{namespace}" } else { "" };
     format!("/{prefix}/{}{namespace}/{}/{{name}}", kind.api_version(version), kind.plural())
 }
 
-fn item(kind: &dyn Kind, gvk: &Value, schema: &str) -> Value {
+fn item(kind: &dyn ServedKind, gvk: &Value, schema: &str) -> Value {
     let reference = json!({"schema": {"$ref": format!("{COMPONENTS}{schema}")}});
     let answer = json!({"200": {"description": "OK", "content": {"application/json": reference}}});
     // Without strategic merge patches kubectl uses what it knows of the types by itself.

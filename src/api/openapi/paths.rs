@@ -4,26 +4,26 @@
 use super::{META, definition};
 use crate::api::{
     GROUP,
-    kind::{Kind, Version},
+    kind::{ServedKind, ServedVersion},
     scheme::Scheme,
 };
 
 /// A path and what can be done to it.
-pub(super) struct Route {
+pub(super) struct PathItem {
     pub(super) path: String,
-    pub(super) parameters: Vec<Parameter>,
-    pub(super) operations: Vec<Operation>,
+    pub(super) parameters: Vec<ApiParameter>,
+    pub(super) operations: Vec<ApiOperation>,
 }
 
 /// A verb on a path.
-pub(super) struct Operation {
+pub(super) struct ApiOperation {
     pub(super) method: &'static str,
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) description: String,
     /// Kubernetes' word for the verb, and the kind; absent on discovery.
-    pub(super) acts_on: Option<(&'static str, &'static str, Version)>,
-    pub(super) parameters: Vec<Parameter>,
+    pub(super) acts_on: Option<(&'static str, &'static str, ServedVersion)>,
+    pub(super) parameters: Vec<ApiParameter>,
     pub(super) body: Option<String>,
     pub(super) body_required: bool,
     pub(super) consumes: &'static [&'static str],
@@ -34,7 +34,7 @@ pub(super) struct Operation {
 }
 
 #[derive(Clone)]
-pub(super) struct Parameter {
+pub(super) struct ApiParameter {
     pub(super) name: &'static str,
     pub(super) type_: &'static str,
     pub(super) in_path: bool,
@@ -56,30 +56,30 @@ const CREATED: &[(&str, &str)] = &[("200", "OK"), ("201", "Created"), ("202", "A
 const WRITTEN: &[(&str, &str)] = &[("200", "OK"), ("201", "Created")];
 const DELETED: &[(&str, &str)] = &[("200", "OK"), ("202", "Accepted")];
 
-const fn query(name: &'static str, type_: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, type_, in_path: false, description }
+const fn query(name: &'static str, type_: &'static str, description: &'static str) -> ApiParameter {
+    ApiParameter { name, type_, in_path: false, description }
 }
 
-pub(super) const DRY_RUN: Parameter = query(
+pub(super) const DRY_RUN: ApiParameter = query(
     "dryRun",
     "string",
     "When present, indicates that modifications should not be persisted. Valid values are: All: \
      all stages are processed, nothing is stored.",
 );
-pub(super) const FIELD_MANAGER: Parameter = query(
+pub(super) const FIELD_MANAGER: ApiParameter = query(
     "fieldManager",
     "string",
     "Name associated with the actor or entity that is making these changes, at most 128 characters.",
 );
-pub(super) const FIELD_VALIDATION: Parameter = query(
+pub(super) const FIELD_VALIDATION: ApiParameter = query(
     "fieldValidation",
     "string",
     "How unknown and duplicate fields are handled: Ignore drops them, Warn (default) drops them \
      with a Warning header for each, Strict fails the request and names all of them.",
 );
-pub(super) const FORCE: Parameter =
+pub(super) const FORCE: ApiParameter =
     query("force", "boolean", "Force takes over fields that others own. Only for apply patches.");
-const LIST: &[Parameter] = &[
+const LIST: &[ApiParameter] = &[
     query("allowWatchBookmarks", "boolean", "Ask for watch events of type BOOKMARK."),
     query("continue", "string", "Token of the previous page, when retrieving further pages."),
     query(
@@ -107,7 +107,7 @@ const LIST: &[Parameter] = &[
     query("timeoutSeconds", "integer", "Ends the call after this many seconds."),
     query("watch", "boolean", "Stream changes as add, update and delete events."),
 ];
-const DELETE: &[Parameter] = &[
+const DELETE: &[ApiParameter] = &[
     DRY_RUN,
     query(
         "gracePeriodSeconds",
@@ -121,18 +121,22 @@ const DELETE: &[Parameter] = &[
         "What becomes of dependents: Orphan, Background or Foreground.",
     ),
 ];
-const PRETTY: Parameter = query("pretty", "string", "If 'true', the output is indented.");
-pub(super) const NAMESPACE: Parameter = Parameter {
+const PRETTY: ApiParameter = query("pretty", "string", "If 'true', the output is indented.");
+pub(super) const NAMESPACE: ApiParameter = ApiParameter {
     name: "namespace",
     type_: "string",
     in_path: true,
     description: "object name and auth scope, such as for teams and projects",
 };
-pub(super) const NAME: Parameter =
-    Parameter { name: "name", type_: "string", in_path: true, description: "name of the object" };
+pub(super) const NAME: ApiParameter = ApiParameter {
+    name: "name",
+    type_: "string",
+    in_path: true,
+    description: "name of the object",
+};
 
 /// Every path of `version`, and its discovery.
-pub(super) fn routes(scheme: &Scheme, version: Version) -> Vec<Route> {
+pub(super) fn routes(scheme: &Scheme, version: ServedVersion) -> Vec<PathItem> {
     let mut routes = vec![discovery(version)];
     for kind in scheme.served(GROUP, version) {
         routes.extend(kind_routes(version, kind));
@@ -140,8 +144,8 @@ pub(super) fn routes(scheme: &Scheme, version: Version) -> Vec<Route> {
     routes
 }
 
-fn discovery(version: Version) -> Route {
-    let operation = Operation {
+fn discovery(version: ServedVersion) -> PathItem {
+    let operation = ApiOperation {
         method: "get",
         id: format!("getNavigatorJetstackIo{}APIResources", capital(version.as_str())),
         tag: tag(version),
@@ -155,38 +159,38 @@ fn discovery(version: Version) -> Route {
         codes: READ,
         answer: format!("{META}APIResourceList"),
     };
-    Route {
+    PathItem {
         path: format!("/apis/{GROUP}/{version}/"),
         parameters: Vec::new(),
         operations: vec![operation],
     }
 }
 
-fn kind_routes(version: Version, kind: &dyn Kind) -> Vec<Route> {
+fn kind_routes(version: ServedVersion, kind: &dyn ServedKind) -> Vec<PathItem> {
     let base = format!("/apis/{GROUP}/{version}");
     let plural = kind.plural();
-    let make = Make { version, kind };
-    let list = |id: &str| Operation {
+    let make = OperationBuilder { version, kind };
+    let list = |id: &str| ApiOperation {
         produces: LIST_TYPES,
         parameters: LIST.to_vec(),
         answer: format!("{}List", definition(version, kind)),
         ..make.operation("get", "list", id, "list or watch objects of kind")
     };
     let mut routes = vec![
-        Route {
+        PathItem {
             path: format!("{base}/{plural}"),
             parameters: vec![PRETTY],
-            operations: vec![Operation {
+            operations: vec![ApiOperation {
                 id: format!("{}ForAllNamespaces", make.id("list", "", "")),
                 ..list("")
             }],
         },
-        Route {
+        PathItem {
             path: format!("{base}/namespaces/{{namespace}}/{plural}"),
             parameters: vec![NAMESPACE, PRETTY],
             operations: vec![
                 list(&make.id("list", "Namespaced", "")),
-                Operation {
+                ApiOperation {
                     body: Some(make.object()),
                     body_required: true,
                     parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
@@ -198,7 +202,7 @@ fn kind_routes(version: Version, kind: &dyn Kind) -> Vec<Route> {
                         "create a",
                     )
                 },
-                Operation {
+                ApiOperation {
                     body: Some(format!("{META}DeleteOptions")),
                     parameters: LIST
                         .iter()
@@ -218,13 +222,13 @@ fn kind_routes(version: Version, kind: &dyn Kind) -> Vec<Route> {
                 },
             ],
         },
-        Route {
+        PathItem {
             path: format!("{base}/namespaces/{{namespace}}/{plural}/{{name}}"),
             parameters: vec![NAME, NAMESPACE, PRETTY],
             operations: make.object_operations(""),
         },
     ];
-    let delete = Operation {
+    let delete = ApiOperation {
         body: Some(format!("{META}DeleteOptions")),
         parameters: DELETE.to_vec(),
         codes: DELETED,
@@ -233,7 +237,7 @@ fn kind_routes(version: Version, kind: &dyn Kind) -> Vec<Route> {
     };
     routes[2].operations.push(delete);
     if kind.has_status() {
-        routes.push(Route {
+        routes.push(PathItem {
             path: format!("{base}/namespaces/{{namespace}}/{plural}/{{name}}/status"),
             parameters: vec![NAME, NAMESPACE, PRETTY],
             operations: make.object_operations("Status"),
@@ -243,12 +247,12 @@ fn kind_routes(version: Version, kind: &dyn Kind) -> Vec<Route> {
 }
 
 /// Makes the operations of one kind.
-struct Make<'a> {
-    version: Version,
-    kind: &'a dyn Kind,
+struct OperationBuilder<'a> {
+    version: ServedVersion,
+    kind: &'a dyn ServedKind,
 }
 
-impl Make<'_> {
+impl OperationBuilder<'_> {
     fn object(&self) -> String {
         definition(self.version, self.kind)
     }
@@ -265,8 +269,8 @@ impl Make<'_> {
         action: &'static str,
         id: &str,
         description: &str,
-    ) -> Operation {
-        Operation {
+    ) -> ApiOperation {
+        ApiOperation {
             method,
             id: id.into(),
             tag: tag(self.version),
@@ -283,12 +287,12 @@ impl Make<'_> {
     }
 
     /// Get, put and patch of an object or of its status.
-    fn object_operations(&self, suffix: &str) -> Vec<Operation> {
+    fn object_operations(&self, suffix: &str) -> Vec<ApiOperation> {
         let part = if suffix.is_empty() { "" } else { "status of " };
         let id = |verb: &str| self.id(verb, "Namespaced", suffix);
         vec![
             self.operation("get", "get", &id("read"), &format!("read {part}the specified")),
-            Operation {
+            ApiOperation {
                 body: Some(self.object()),
                 body_required: true,
                 parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
@@ -300,7 +304,7 @@ impl Make<'_> {
                     &format!("replace {part}the specified"),
                 )
             },
-            Operation {
+            ApiOperation {
                 body: Some(format!("{META}Patch")),
                 body_required: true,
                 parameters: vec![DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
@@ -317,7 +321,7 @@ impl Make<'_> {
     }
 }
 
-fn tag(version: Version) -> String {
+fn tag(version: ServedVersion) -> String {
     format!("navigatorJetstackIo_{version}")
 }
 

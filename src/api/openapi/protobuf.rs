@@ -10,7 +10,7 @@ use crate::api::wire::{bytes, double, varint};
 
 /// What stands in a field.
 #[derive(Clone, Copy)]
-enum Form {
+enum FieldType {
     Text,
     Texts,
     Flag,
@@ -19,11 +19,11 @@ enum Form {
     /// Anything, as YAML in a message of its own. JSON is YAML.
     Any,
     Anys,
-    Message(&'static Message),
-    Messages(&'static Message),
+    Message(&'static MessageDescriptor),
+    Messages(&'static MessageDescriptor),
     /// The message, or a reference to one.
-    Or(&'static Message),
-    Ors(&'static Message),
+    Or(&'static MessageDescriptor),
+    Ors(&'static MessageDescriptor),
     /// The schema of all items.
     Items,
     /// A schema, or whether there may be more.
@@ -32,30 +32,33 @@ enum Form {
     Default,
 }
 
-use Form::{
+use FieldType::{
     Additional, Any, Anys, Default, Flag, Integer, Items, Message as One, Messages, Number, Or,
     Ors, Text, Texts,
 };
 
 /// A message: its fields by the document's names.
-struct Message {
-    fields: &'static [(&'static str, u32, Form)],
+struct MessageDescriptor {
+    fields: &'static [(&'static str, u32, FieldType)],
     /// Number and form of the fields whose names are free, as in a map.
-    named: Option<(u32, Form)>,
+    named: Option<(u32, FieldType)>,
     /// Number of the field for extensions, whose names begin with `x-`.
     extensions: u32,
 }
 
 /// A map, whose names are free.
-const fn map(form: Form) -> Message {
-    Message { fields: &[], named: Some((1, form)), extensions: 0 }
+const fn map(form: FieldType) -> MessageDescriptor {
+    MessageDescriptor { fields: &[], named: Some((1, form)), extensions: 0 }
 }
 
-const fn fields(fields: &'static [(&'static str, u32, Form)], extensions: u32) -> Message {
-    Message { fields, named: None, extensions }
+const fn fields(
+    fields: &'static [(&'static str, u32, FieldType)],
+    extensions: u32,
+) -> MessageDescriptor {
+    MessageDescriptor { fields, named: None, extensions }
 }
 
-static DOCUMENT: Message = fields(
+static DOCUMENT: MessageDescriptor = fields(
     &[
         ("openapi", 1, Text),
         ("info", 2, One(&INFO)),
@@ -65,10 +68,10 @@ static DOCUMENT: Message = fields(
     ],
     9,
 );
-static INFO: Message =
+static INFO: MessageDescriptor =
     fields(&[("title", 1, Text), ("description", 2, Text), ("version", 6, Text)], 7);
-static PATHS: Message = Message { extensions: 2, ..map(One(&PATH)) };
-static PATH: Message = fields(
+static PATHS: MessageDescriptor = MessageDescriptor { extensions: 2, ..map(One(&PATH)) };
+static PATH: MessageDescriptor = fields(
     &[
         ("summary", 2, Text),
         ("description", 3, Text),
@@ -83,7 +86,7 @@ static PATH: Message = fields(
     ],
     14,
 );
-static OPERATION: Message = fields(
+static OPERATION: MessageDescriptor = fields(
     &[
         ("tags", 1, Texts),
         ("summary", 2, Text),
@@ -97,7 +100,7 @@ static OPERATION: Message = fields(
     ],
     13,
 );
-static PARAMETER: Message = fields(
+static PARAMETER: MessageDescriptor = fields(
     &[
         ("name", 1, Text),
         ("in", 2, Text),
@@ -107,27 +110,28 @@ static PARAMETER: Message = fields(
     ],
     14,
 );
-static BODY: Message =
+static BODY: MessageDescriptor =
     fields(&[("description", 1, Text), ("content", 2, One(&CONTENT)), ("required", 3, Flag)], 4);
-static CONTENT: Message = map(One(&MEDIA_TYPE));
-static MEDIA_TYPE: Message = fields(&[("schema", 1, Or(&SCHEMA))], 5);
-static RESPONSES: Message = Message {
+static CONTENT: MessageDescriptor = map(One(&MEDIA_TYPE));
+static MEDIA_TYPE: MessageDescriptor = fields(&[("schema", 1, Or(&SCHEMA))], 5);
+static RESPONSES: MessageDescriptor = MessageDescriptor {
     fields: &[("default", 1, Or(&RESPONSE))],
     named: Some((2, Or(&RESPONSE))),
     extensions: 3,
 };
-static RESPONSE: Message = fields(&[("description", 1, Text), ("content", 3, One(&CONTENT))], 5);
-static COMPONENTS: Message =
+static RESPONSE: MessageDescriptor =
+    fields(&[("description", 1, Text), ("content", 3, One(&CONTENT))], 5);
+static COMPONENTS: MessageDescriptor =
     fields(&[("schemas", 1, One(&SCHEMAS)), ("securitySchemes", 7, One(&SECURITY_SCHEMES))], 10);
-static SCHEMAS: Message = map(Or(&SCHEMA));
-static SECURITY_SCHEMES: Message = map(Or(&SECURITY_SCHEME));
-static SECURITY_SCHEME: Message =
+static SCHEMAS: MessageDescriptor = map(Or(&SCHEMA));
+static SECURITY_SCHEMES: MessageDescriptor = map(Or(&SECURITY_SCHEME));
+static SECURITY_SCHEME: MessageDescriptor =
     fields(&[("type", 1, Text), ("description", 2, Text), ("name", 3, Text), ("in", 4, Text)], 9);
-static SECURITY: Message = map(One(&SCOPES));
+static SECURITY: MessageDescriptor = map(One(&SCOPES));
 /// Scopes are a list in the document, and a message with one field in protobuf.
-static SCOPES: Message = fields(&[("", 1, Texts)], 0);
-static REFERENCE: Message = fields(&[("$ref", 1, Text)], 0);
-static SCHEMA: Message = fields(
+static SCOPES: MessageDescriptor = fields(&[("", 1, Texts)], 0);
+static REFERENCE: MessageDescriptor = fields(&[("$ref", 1, Text)], 0);
+static SCHEMA: MessageDescriptor = fields(
     &[
         ("nullable", 1, Flag),
         ("title", 9, Text),
@@ -167,7 +171,7 @@ pub fn v3(document: &Value) -> Vec<u8> {
     message(&DOCUMENT, document)
 }
 
-fn message(form: &Message, value: &Value) -> Vec<u8> {
+fn message(form: &MessageDescriptor, value: &Value) -> Vec<u8> {
     let given = match value {
         Value::Object(given) => given,
         // `SCOPES` alone stands for a list.
@@ -198,7 +202,7 @@ fn message(form: &Message, value: &Value) -> Vec<u8> {
 }
 
 /// A name and its value, as each map repeats them.
-fn entry(name: &str, form: Form, value: &Value) -> Vec<u8> {
+fn entry(name: &str, form: FieldType, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     bytes(&mut out, 1, name.as_bytes());
     field(&mut out, 2, form, value);
@@ -206,7 +210,7 @@ fn entry(name: &str, form: Form, value: &Value) -> Vec<u8> {
 }
 
 /// Writes the message as field 1, or a reference as field 2.
-fn or_reference(form: &Message, value: &Value) -> Vec<u8> {
+fn or_reference(form: &MessageDescriptor, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     if value.get("$ref").is_some() {
         bytes(&mut out, 2, &message(&REFERENCE, value));
@@ -222,7 +226,7 @@ fn yaml(value: &Value) -> Vec<u8> {
     out
 }
 
-fn field(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
+fn field(out: &mut Vec<u8>, number: u32, form: FieldType, value: &Value) {
     let list = value.as_array().map_or(&[][..], Vec::as_slice);
     match form {
         // Empty, false and zero values are left out: a reader takes an absent field for them.

@@ -5,32 +5,32 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    element::Element,
+    element::PathElement,
     items::element_of,
-    problem::{Found, Problems},
-    set::Set,
+    problem::{MismatchCollector, SchemaMismatches},
+    set::PathSet,
     validate::{NO_FORM, scalar_problem},
     value::same,
 };
-use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
+use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
 /// Paths that differ between two objects. A path is in one set only, unless a list has its item
 /// several times.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Comparison {
-    pub removed: Set,
-    pub modified: Set,
-    pub added: Set,
+pub struct ObjectComparison {
+    pub removed: PathSet,
+    pub modified: PathSet,
+    pub added: PathSet,
 }
 
-impl Comparison {
+impl ObjectComparison {
     pub fn is_same(&self) -> bool {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
     /// The comparison without these paths and all below them.
     #[must_use]
-    pub fn without(self, paths: &Set) -> Self {
+    pub fn without(self, paths: &PathSet) -> Self {
         if paths.is_empty() {
             return self;
         }
@@ -43,31 +43,35 @@ impl Comparison {
 }
 
 /// How the second object differs from the first.
-pub fn compare(schema: &Schema, old: &Value, new: &Value) -> Result<Comparison, Problems> {
-    Ok(Walk { schema }.pair(Some(schema.root()), Some(old), Some(new))?.below)
+pub fn compare(
+    schema: &Schema,
+    old: &Value,
+    new: &Value,
+) -> Result<ObjectComparison, SchemaMismatches> {
+    Ok(ComparingWalker { schema }.pair(Some(schema.root()), Some(old), Some(new))?.below)
 }
 
 /// What differs at a path and below it.
 #[derive(Default)]
-struct Differs {
+struct PathComparison {
     removed: bool,
     modified: bool,
     added: bool,
-    below: Comparison,
+    below: ObjectComparison,
 }
 
-impl Differs {
+impl PathComparison {
     fn leaf(old: Option<&Value>, new: Option<&Value>) -> Self {
         let modified = old.zip(new).is_some_and(|(old, new)| !same(old, new));
-        Self { modified, ..Self::presence(old, new, Comparison::default()) }
+        Self { modified, ..Self::presence(old, new, ObjectComparison::default()) }
     }
 
-    fn presence(old: Option<&Value>, new: Option<&Value>, below: Comparison) -> Self {
+    fn presence(old: Option<&Value>, new: Option<&Value>, below: ObjectComparison) -> Self {
         Self { removed: new.is_none(), added: old.is_none(), modified: false, below }
     }
 
-    fn add_to(self, element: &Element, all: &mut Comparison) {
-        let Comparison { removed, modified, added } = self.below;
+    fn add_to(self, element: &PathElement, all: &mut ObjectComparison) {
+        let ObjectComparison { removed, modified, added } = self.below;
         all.removed.add(element.clone(), self.removed, removed);
         all.modified.add(element.clone(), self.modified, modified);
         all.added.add(element.clone(), self.added, added);
@@ -78,7 +82,7 @@ impl Differs {
             removed: self.removed || other.removed,
             modified: self.modified || other.modified,
             added: self.added || other.added,
-            below: Comparison {
+            below: ObjectComparison {
                 removed: self.below.removed.union(&other.below.removed),
                 modified: self.below.modified.union(&other.below.modified),
                 added: self.below.added.union(&other.below.added),
@@ -87,19 +91,19 @@ impl Differs {
     }
 }
 
-struct Walk<'a> {
+struct ComparingWalker<'a> {
     schema: &'a Schema,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ComparingWalker<'a> {
     fn pair(
         &self,
-        type_: Option<Type>,
+        type_: Option<TypeRef>,
         old: Option<&Value>,
         new: Option<&Value>,
-    ) -> Result<Differs, Problems> {
-        let by_old = self.schema.form(type_, old).ok_or_else(|| Problems::new(NO_FORM))?;
-        let by_new = self.schema.form(type_, new).ok_or_else(|| Problems::new(NO_FORM))?;
+    ) -> Result<PathComparison, SchemaMismatches> {
+        let by_old = self.schema.form(type_, old).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
+        let by_new = self.schema.form(type_, new).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
         match (old, new) {
             (_, None) => self.form(by_old, old, new),
             (None, _) => self.form(by_new, old, new),
@@ -111,48 +115,50 @@ impl<'a> Walk<'a> {
 
     fn form(
         &self,
-        form: Form<'a>,
+        form: SchemaForm<'a>,
         old: Option<&Value>,
         new: Option<&Value>,
-    ) -> Result<Differs, Problems> {
+    ) -> Result<PathComparison, SchemaMismatches> {
         match form {
-            Form::Scalar(scalar) => {
+            SchemaForm::Scalar(scalar) => {
                 match (scalar_problem(scalar, old), scalar_problem(scalar, new)) {
-                    (Some(old), Some(new)) => Err(Problems::new(format!("old: {old}, new: {new}"))),
-                    _ => Ok(Differs::leaf(old, new)),
+                    (Some(old), Some(new)) => {
+                        Err(SchemaMismatches::new(format!("old: {old}, new: {new}")))
+                    }
+                    _ => Ok(PathComparison::leaf(old, new)),
                 }
             }
-            Form::List(list) => {
+            SchemaForm::List(list) => {
                 let (before, after) = (items(old), items(new));
                 if list.atomic || before.is_empty() && after.is_empty() {
-                    return Ok(Differs::leaf(old, new));
+                    return Ok(PathComparison::leaf(old, new));
                 }
-                Ok(Differs::presence(old, new, self.list(list, before, after)?))
+                Ok(PathComparison::presence(old, new, self.list(list, before, after)?))
             }
-            Form::Map(map) => {
+            SchemaForm::Map(map) => {
                 let empty = |value: Option<&Value>| {
                     value.and_then(Value::as_object).is_none_or(serde_json::Map::is_empty)
                 };
                 if map.atomic || empty(old) && empty(new) {
-                    return Ok(Differs::leaf(old, new));
+                    return Ok(PathComparison::leaf(old, new));
                 }
-                Ok(Differs::presence(old, new, self.map(map, old, new)?))
+                Ok(PathComparison::presence(old, new, self.map(map, old, new)?))
             }
         }
     }
 
     fn map(
         &self,
-        map: &Map,
+        map: &MapSchema,
         old: Option<&Value>,
         new: Option<&Value>,
-    ) -> Result<Comparison, Problems> {
+    ) -> Result<ObjectComparison, SchemaMismatches> {
         let old = old.and_then(Value::as_object);
         let new = new.and_then(Value::as_object);
-        let mut found = Found::default();
-        let mut all = Comparison::default();
+        let mut found = MismatchCollector::default();
+        let mut all = ObjectComparison::default();
         for name in names(old, new) {
-            let element = Element::field(name);
+            let element = PathElement::field(name);
             let (old, new) = (old.and_then(|o| o.get(name)), new.and_then(|n| n.get(name)));
             if let (Some(old), Some(new)) = (old, new)
                 && old == new
@@ -169,28 +175,34 @@ impl<'a> Walk<'a> {
         Ok(all)
     }
 
-    fn list(&self, list: &List, old: &[Value], new: &[Value]) -> Result<Comparison, Problems> {
-        let mut found = Found::default();
-        let mut by_element: BTreeMap<Element, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+    fn list(
+        &self,
+        list: &ListSchema,
+        old: &[Value],
+        new: &[Value],
+    ) -> Result<ObjectComparison, SchemaMismatches> {
+        let mut found = MismatchCollector::default();
+        let mut by_element: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
         let places = [old, new].into_iter().enumerate();
         for (side, at, item) in places
             .flat_map(|(side, items)| items.iter().enumerate().map(move |(at, i)| (side, at, i)))
         {
             let element = element_of(self.schema, list, item)
-                .map_err(|why| Problems::new(format!("element {at}: {why}")));
+                .map_err(|why| SchemaMismatches::new(format!("element {at}: {why}")));
             if let Some(element) = found.take(element) {
                 let (before, after) = by_element.entry(element).or_default();
                 if side == 0 { before.push(item) } else { after.push(item) }
             }
         }
-        let mut all = Comparison::default();
+        let mut all = ObjectComparison::default();
         for (element, (before, after)) in by_element {
-            let mut pair = |old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
-                let differs = self.pair(list.items, old, new).map_err(|p| p.below(&element));
-                if let Some(differs) = found.take(differs) {
-                    differs.add_to(&element, all);
-                }
-            };
+            let mut pair =
+                |old: Option<&Value>, new: Option<&Value>, all: &mut ObjectComparison| {
+                    let differs = self.pair(list.items, old, new).map_err(|p| p.below(&element));
+                    if let Some(differs) = found.take(differs) {
+                        differs.add_to(&element, all);
+                    }
+                };
             match (&before[..], &after[..]) {
                 ([] | [_], [] | [_]) => {
                     pair(before.first().copied(), after.first().copied(), &mut all);
@@ -199,19 +211,19 @@ impl<'a> Walk<'a> {
                 ([_, _, ..], [_, _, ..]) => {
                     let equal = before.len() == after.len()
                         && before.iter().zip(&after).all(|(old, new)| same(old, new));
-                    all.modified.add(element, !equal, Set::default());
+                    all.modified.add(element, !equal, PathSet::default());
                 }
                 ([_, _, ..], rest) => {
                     if let [only] = rest {
                         pair(None, Some(only), &mut all);
                     }
-                    all.removed.add(element, true, Set::default());
+                    all.removed.add(element, true, PathSet::default());
                 }
                 (rest, [_, _, ..]) => {
                     if let [only] = rest {
                         pair(Some(only), None, &mut all);
                     }
-                    all.added.add(element, true, Set::default());
+                    all.added.add(element, true, PathSet::default());
                 }
             }
         }

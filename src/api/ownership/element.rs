@@ -11,7 +11,7 @@ use super::value::{order, text};
 
 /// A step from a value to one below it.
 #[derive(Clone, Debug)]
-pub enum Element {
+pub enum PathElement {
     Field(Box<str>),
     /// The item of a list map in which these fields have these values; sorted by name.
     Key(Box<[(Box<str>, Value)]>),
@@ -22,14 +22,14 @@ pub enum Element {
 }
 
 /// The steps from the root of an object to a value.
-pub type Path = Vec<Element>;
+pub type ElementPath = Vec<PathElement>;
 
 /// A path as people read it: `.spec.nodePools[name="a"].replicas`.
-pub fn path_text(path: &[Element]) -> String {
-    path.iter().map(Element::to_string).collect()
+pub fn path_text(path: &[PathElement]) -> String {
+    path.iter().map(PathElement::to_string).collect()
 }
 
-impl Element {
+impl PathElement {
     pub fn field(name: &str) -> Self {
         Self::Field(name.into())
     }
@@ -111,7 +111,7 @@ fn escaped(value: &Value) -> String {
     text
 }
 
-impl fmt::Display for Element {
+impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
@@ -126,7 +126,7 @@ impl fmt::Display for Element {
     }
 }
 
-impl Ord for Element {
+impl Ord for PathElement {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Field(left), Self::Field(right)) => left.cmp(right),
@@ -144,16 +144,16 @@ impl Ord for Element {
     }
 }
 
-impl PartialOrd for Element {
+impl PartialOrd for PathElement {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Element {
+impl PartialEq for PathElement {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Element {}
+impl Eq for PathElement {}

@@ -18,9 +18,9 @@ const REVISION: &str = "resourceVersion";
 
 /// The text of a list of entries.
 #[derive(Clone, Debug)]
-pub struct Entries(Box<RawValue>);
+pub struct RawManagedFields(Box<RawValue>);
 
-impl PartialEq for Entries {
+impl PartialEq for RawManagedFields {
     fn eq(&self, other: &Self) -> bool {
         self.text() == other.text()
     }
@@ -28,8 +28,8 @@ impl PartialEq for Entries {
 
 /// One entry, as far as this server knows it.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Entry<'a> {
+#[serde(rename_all = "camelCase", expecting = "struct Entry")]
+pub(super) struct ManagedEntry<'a> {
     pub(super) manager: Option<String>,
     pub(super) operation: Option<String>,
     pub(super) api_version: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct Entry<'a> {
     pub(super) subresource: Option<String>,
 }
 
-impl Entries {
+impl RawManagedFields {
     /// The entries of a body; `None` for `null`.
     pub fn from_json(raw: &RawValue) -> Option<Self> {
         (raw.get() != "null").then(|| Self(raw.to_owned()))
@@ -73,7 +73,7 @@ impl Entries {
     }
 
     /// The entries, if this is a list of them.
-    pub(super) fn read(&self) -> Result<Vec<Entry<'_>>, serde_json::Error> {
+    pub(super) fn read(&self) -> Result<Vec<ManagedEntry<'_>>, serde_json::Error> {
         serde_json::from_str(self.text())
     }
 
@@ -97,7 +97,7 @@ impl Entries {
     }
 }
 
-impl Entry<'_> {
+impl ManagedEntry<'_> {
     fn same(&self, other: &Self) -> bool {
         let Self { manager, operation, api_version, time: _, fields_type, fields, subresource } =
             self;
@@ -111,8 +111,8 @@ impl Entry<'_> {
 }
 
 /// An object and its entries, out of one text.
-pub fn split(json: &[u8]) -> Result<(Value, Option<Entries>), serde_json::Error> {
-    let Split { object, entries } = serde_json::from_slice(json)?;
+pub fn split(json: &[u8]) -> Result<(Value, Option<RawManagedFields>), serde_json::Error> {
+    let SplitObject { object, entries } = serde_json::from_slice(json)?;
     Ok((object, entries))
 }
 
@@ -127,21 +127,24 @@ pub fn whole(json: &[u8]) -> Result<Value, serde_json::Error> {
 
 /// Writes one text of an object and its entries. Equal objects give equal texts: names are in
 /// order.
-pub fn join(json: &mut Vec<u8>, object: &Value, entries: Option<&Entries>) {
-    write(json, object, entries, Revision::Kept);
+pub fn join(json: &mut Vec<u8>, object: &Value, entries: Option<&RawManagedFields>) {
+    write(json, object, entries, RevisionMode::Kept);
 }
 
 /// Writes the text without the object's revision, and returns the place for it; none without
 /// metadata.
-pub fn join_but_revision(object: &Value, entries: Option<&Entries>) -> (Vec<u8>, Option<Gap>) {
+pub fn join_but_revision(
+    object: &Value,
+    entries: Option<&RawManagedFields>,
+) -> (Vec<u8>, Option<RevisionGap>) {
     let mut json = Vec::with_capacity(2048 + entries.map_or(0, |entries| entries.text().len()));
-    let gap = write(&mut json, object, entries, Revision::LeftOut);
+    let gap = write(&mut json, object, entries, RevisionMode::LeftOut);
     (json, gap)
 }
 
 /// The place of `metadata.resourceVersion` in a text without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct RevisionGap {
     pub at: usize,
     /// No field stands before it.
     first: bool,
@@ -149,7 +152,7 @@ pub struct Gap {
     last: bool,
 }
 
-impl Gap {
+impl RevisionGap {
     /// The text that fills the gap.
     pub fn filling(self, revision: u64) -> String {
         let before = if self.first { "" } else { "," };
@@ -158,23 +161,23 @@ impl Gap {
     }
 }
 
-struct Split {
+struct SplitObject {
     object: Value,
-    entries: Option<Entries>,
+    entries: Option<RawManagedFields>,
 }
 
-impl<'de> Deserialize<'de> for Split {
+impl<'de> Deserialize<'de> for SplitObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Whole;
+        struct ObjectVisitor;
 
-        impl<'de> Visitor<'de> for Whole {
-            type Value = Split;
+        impl<'de> Visitor<'de> for ObjectVisitor {
+            type Value = SplitObject;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Split, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<SplitObject, A::Error> {
                 let (mut object, mut entries) = (Map::new(), None);
                 while let Some(name) = fields.next_key::<String>()? {
                     let value = if name == METADATA {
@@ -187,20 +190,20 @@ impl<'de> Deserialize<'de> for Split {
                     };
                     object.insert(name, value);
                 }
-                Ok(Split { object: object.into(), entries })
+                Ok(SplitObject { object: object.into(), entries })
             }
         }
 
-        deserializer.deserialize_map(Whole)
+        deserializer.deserialize_map(ObjectVisitor)
     }
 }
 
 /// Metadata and the entries that were in it.
-fn metadata(raw: &RawValue) -> Result<(Value, Option<Entries>), serde_json::Error> {
-    struct Fields;
+fn metadata(raw: &RawValue) -> Result<(Value, Option<RawManagedFields>), serde_json::Error> {
+    struct MetadataVisitor;
 
-    impl<'de> Visitor<'de> for Fields {
-        type Value = (Value, Option<Entries>);
+    impl<'de> Visitor<'de> for MetadataVisitor {
+        type Value = (Value, Option<RawManagedFields>);
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("metadata")
@@ -210,7 +213,7 @@ fn metadata(raw: &RawValue) -> Result<(Value, Option<Entries>), serde_json::Erro
             let (mut metadata, mut entries) = (Map::new(), None);
             while let Some(name) = fields.next_key::<String>()? {
                 if name == MANAGED {
-                    entries = Entries::from_json(fields.next_value()?);
+                    entries = RawManagedFields::from_json(fields.next_value()?);
                 } else {
                     metadata.insert(name, fields.next_value()?);
                 }
@@ -223,12 +226,12 @@ fn metadata(raw: &RawValue) -> Result<(Value, Option<Entries>), serde_json::Erro
         return Ok((serde_json::from_str(raw.get())?, None));
     }
     let mut deserializer = serde_json::Deserializer::from_str(raw.get());
-    deserializer.deserialize_map(Fields)
+    deserializer.deserialize_map(MetadataVisitor)
 }
 
 /// What is written of `metadata.resourceVersion`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Revision {
+enum RevisionMode {
     Kept,
     LeftOut,
 }
@@ -236,9 +239,9 @@ enum Revision {
 fn write(
     json: &mut Vec<u8>,
     object: &Value,
-    entries: Option<&Entries>,
-    revision: Revision,
-) -> Option<Gap> {
+    entries: Option<&RawManagedFields>,
+    revision: RevisionMode,
+) -> Option<RevisionGap> {
     let Some(fields) = object.as_object() else {
         write_value(json, object);
         return None;
@@ -265,9 +268,9 @@ fn write(
 fn write_metadata(
     json: &mut Vec<u8>,
     metadata: &Map<String, Value>,
-    entries: Option<&Entries>,
-    revision: Revision,
-) -> Gap {
+    entries: Option<&RawManagedFields>,
+    revision: RevisionMode,
+) -> RevisionGap {
     json.push(b'{');
     let begin = json.len();
     let mut own = entries;
@@ -277,7 +280,7 @@ fn write_metadata(
             json.push(b',');
         }
     };
-    let entry = |json: &mut Vec<u8>, entries: &Entries| {
+    let entry = |json: &mut Vec<u8>, entries: &RawManagedFields| {
         between(json);
         write_value(json, MANAGED);
         json.push(b':');
@@ -292,7 +295,7 @@ fn write_metadata(
         if name.as_str() >= REVISION && gap.is_none() {
             gap = Some(json.len());
         }
-        if name == REVISION && revision == Revision::LeftOut {
+        if name == REVISION && revision == RevisionMode::LeftOut {
             continue;
         }
         between(json);
@@ -304,7 +307,7 @@ fn write_metadata(
         entry(json, entries);
     }
     let at = gap.unwrap_or(json.len());
-    let gap = Gap { at, first: at == begin, last: at == json.len() };
+    let gap = RevisionGap { at, first: at == begin, last: at == json.len() };
     json.push(b'}');
     gap
 }
@@ -343,7 +346,7 @@ mod tests {
             if let Some(own) = own {
                 own.put_into(&mut tree);
                 assert_eq!(tree, object);
-                assert_eq!(Entries::take(&mut tree), Some(own));
+                assert_eq!(RawManagedFields::take(&mut tree), Some(own));
             }
         }
         let (_, none) = split(br#"{"metadata":{"managedFields":null}}"#).unwrap();
@@ -371,7 +374,7 @@ mod tests {
             };
             for before in [None, Some("6")] {
                 let mut tree = object(before);
-                let own = Entries::take(&mut tree);
+                let own = RawManagedFields::take(&mut tree);
                 let (json, gap) = join_but_revision(&tree, own.as_ref());
                 let text = String::from_utf8(json).unwrap();
                 assert_eq!(text, object(None).to_string());
@@ -408,7 +411,7 @@ mod tests {
             ("\"\"", false),
         ] {
             let raw: &RawValue = serde_json::from_str(text).unwrap();
-            assert_eq!(Entries::from_json(raw).unwrap().is_reset(), reset, "{text}");
+            assert_eq!(RawManagedFields::from_json(raw).unwrap().is_reset(), reset, "{text}");
         }
     }
 }

@@ -5,68 +5,72 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    element::Element,
+    element::PathElement,
     items::element_of,
-    problem::{Found, Problems},
-    set::Set,
+    problem::{MismatchCollector, SchemaMismatches},
+    set::PathSet,
     validate::NO_FORM,
 };
-use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
+use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
 /// Every leaf of an object, every item of its sets and list maps, and every entry of its maps.
-pub fn field_set(schema: &Schema, value: &Value) -> Result<Set, Problems> {
-    Ok(Walk { schema }.value(Some(schema.root()), value)?.below)
+pub fn field_set(schema: &Schema, value: &Value) -> Result<PathSet, SchemaMismatches> {
+    Ok(FieldSetWalker { schema }.value(Some(schema.root()), value)?.below)
 }
 
 /// What a value adds at its own path.
-struct Fields {
+struct ValueFields {
     member: bool,
-    below: Set,
+    below: PathSet,
 }
 
-impl Fields {
+impl ValueFields {
     fn leaf() -> Self {
-        Self { member: true, below: Set::default() }
+        Self { member: true, below: PathSet::default() }
     }
 
-    fn below(below: Set) -> Self {
+    fn below(below: PathSet) -> Self {
         Self { member: false, below }
     }
 }
 
-struct Walk<'a> {
+struct FieldSetWalker<'a> {
     schema: &'a Schema,
 }
 
-impl Walk<'_> {
-    fn value(&self, type_: Option<Type>, value: &Value) -> Result<Fields, Problems> {
+impl FieldSetWalker<'_> {
+    fn value(
+        &self,
+        type_: Option<TypeRef>,
+        value: &Value,
+    ) -> Result<ValueFields, SchemaMismatches> {
         match self.schema.form(type_, Some(value)) {
-            None => Err(Problems::new(NO_FORM)),
-            Some(Form::Scalar(_)) => Ok(Fields::leaf()),
-            Some(Form::List(list)) if list.atomic => Ok(Fields::leaf()),
-            Some(Form::Map(map)) if map.atomic => Ok(Fields::leaf()),
-            Some(Form::List(list)) => self.list(list, value),
-            Some(Form::Map(map)) => self.map(map, value),
+            None => Err(SchemaMismatches::new(NO_FORM)),
+            Some(SchemaForm::Scalar(_)) => Ok(ValueFields::leaf()),
+            Some(SchemaForm::List(list)) if list.atomic => Ok(ValueFields::leaf()),
+            Some(SchemaForm::Map(map)) if map.atomic => Ok(ValueFields::leaf()),
+            Some(SchemaForm::List(list)) => self.list(list, value),
+            Some(SchemaForm::Map(map)) => self.map(map, value),
         }
     }
 
-    fn list(&self, list: &List, value: &Value) -> Result<Fields, Problems> {
+    fn list(&self, list: &ListSchema, value: &Value) -> Result<ValueFields, SchemaMismatches> {
         let items = value.as_array().map_or(&[][..], Vec::as_slice);
-        let mut found = Found::default();
+        let mut found = MismatchCollector::default();
         let mut elements = Vec::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
             let element = element_of(self.schema, list, item)
-                .map_err(|why| Problems::new(format!("element {at}: {why}")));
+                .map_err(|why| SchemaMismatches::new(format!("element {at}: {why}")));
             elements.extend(found.take(element).map(|element| (element, item)));
         }
         let mut seen = BTreeSet::new();
-        let twice: BTreeSet<&Element> =
+        let twice: BTreeSet<&PathElement> =
             elements.iter().map(|(element, _)| element).filter(|e| !seen.insert(*e)).collect();
-        let mut set = Set::default();
+        let mut set = PathSet::default();
         for (element, item) in &elements {
             // Items that are there twice cannot be told apart, so nothing below them is owned.
             let below = if twice.contains(element) {
-                Some(Set::default())
+                Some(PathSet::default())
             } else {
                 let fields = self.value(list.items, item);
                 found.take(fields.map_err(|p| p.below(element))).map(|fields| fields.below)
@@ -74,14 +78,14 @@ impl Walk<'_> {
             set.add(element.clone(), true, below.unwrap_or_default());
         }
         found.end()?;
-        Ok(Fields::below(set))
+        Ok(ValueFields::below(set))
     }
 
-    fn map(&self, map: &Map, value: &Value) -> Result<Fields, Problems> {
-        let mut found = Found::default();
-        let mut set = Set::default();
+    fn map(&self, map: &MapSchema, value: &Value) -> Result<ValueFields, SchemaMismatches> {
+        let mut found = MismatchCollector::default();
+        let mut set = PathSet::default();
         for (name, value) in value.as_object().into_iter().flatten() {
-            let element = Element::field(name);
+            let element = PathElement::field(name);
             let fields = self.value(map.of_field(name), value).map_err(|p| p.below(&element));
             let Some(fields) = found.take(fields) else { continue };
             let bare = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
@@ -89,6 +93,6 @@ impl Walk<'_> {
             set.add(element, fields.member || bare || entry, fields.below);
         }
         found.end()?;
-        Ok(Fields::below(set))
+        Ok(ValueFields::below(set))
     }
 }

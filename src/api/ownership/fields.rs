@@ -9,94 +9,96 @@ use serde::{
 };
 
 use super::{
-    element::Element,
-    set::{Set, Step},
+    element::PathElement,
+    set::{PathNode, PathSet},
 };
 
 /// Key in FieldsV1 that makes the path itself a member.
 const ITSELF: &str = ".";
 
-struct Nothing;
+struct EmptyFields;
 
-impl Serialize for Nothing {
+impl Serialize for EmptyFields {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_map(Some(0))?.end()
     }
 }
 
 /// What stands under the key of a step.
-struct Under<'a>(&'a Step);
+struct NodeFields<'a>(&'a PathNode);
 
-impl Serialize for Under<'_> {
+impl Serialize for NodeFields<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(step) = self;
         let mut fields = serializer.serialize_map(None)?;
         if step.member && !step.below.is_empty() {
-            fields.serialize_entry(ITSELF, &Nothing)?;
+            fields.serialize_entry(ITSELF, &EmptyFields)?;
         }
         for step in &step.below.steps {
-            fields.serialize_entry(&step.element.to_key(), &Under(step))?;
+            fields.serialize_entry(&step.element.to_key(), &NodeFields(step))?;
         }
         fields.end()
     }
 }
 
-impl Serialize for Set {
+impl Serialize for PathSet {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_map(None)?;
         for step in &self.steps {
-            fields.serialize_entry(&step.element.to_key(), &Under(step))?;
+            fields.serialize_entry(&step.element.to_key(), &NodeFields(step))?;
         }
         fields.end()
     }
 }
 
 /// What is below a key, and whether the key itself is a member.
-struct Read {
-    set: Set,
+struct ParsedFields {
+    set: PathSet,
     member: bool,
 }
 
-impl<'de> Deserialize<'de> for Read {
+impl<'de> Deserialize<'de> for ParsedFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
+        struct FieldsVisitor;
 
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Read;
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = ParsedFields;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_unit<E>(self) -> Result<Read, E> {
-                Ok(Read { set: Set::default(), member: true })
+            fn visit_unit<E>(self) -> Result<ParsedFields, E> {
+                Ok(ParsedFields { set: PathSet::default(), member: true })
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Read, A::Error> {
-                let (mut set, mut member) = (Set::default(), false);
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<ParsedFields, A::Error> {
+                let (mut set, mut member) = (PathSet::default(), false);
                 while let Some(key) = fields.next_key::<String>()? {
                     if key == ITSELF {
                         fields.next_value::<IgnoredAny>()?;
                         member = true;
-                    } else if let Some(element) = Element::parse(&key).map_err(A::Error::custom)? {
-                        let below: Read = fields.next_value()?;
+                    } else if let Some(element) =
+                        PathElement::parse(&key).map_err(A::Error::custom)?
+                    {
+                        let below: ParsedFields = fields.next_value()?;
                         set.add(element, below.member, below.set);
                     } else {
                         fields.next_value::<IgnoredAny>()?;
                     }
                 }
                 let member = member || set.is_empty();
-                Ok(Read { set, member })
+                Ok(ParsedFields { set, member })
             }
         }
 
-        deserializer.deserialize_any(Fields)
+        deserializer.deserialize_any(FieldsVisitor)
     }
 }
 
 /// Keys that only a later server knows are left out.
-impl<'de> Deserialize<'de> for Set {
+impl<'de> Deserialize<'de> for PathSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Read::deserialize(deserializer)?.set)
+        Ok(ParsedFields::deserialize(deserializer)?.set)
     }
 }

@@ -2,11 +2,15 @@
 
 use serde_json::Value;
 
-use super::element::Element;
-use crate::api::schema::compiled::{List, Schema};
+use super::element::PathElement;
+use crate::api::schema::compiled::{ListSchema, Schema};
 
 /// The step to an item: by its keys, or by its value where the list has none.
-pub(super) fn element_of(schema: &Schema, list: &List, item: &Value) -> Result<Element, String> {
+pub(super) fn element_of(
+    schema: &Schema,
+    list: &ListSchema,
+    item: &Value,
+) -> Result<PathElement, String> {
     if list.atomic {
         return Err("invalid indexing of non-associative list".to_owned());
     }
@@ -22,7 +26,7 @@ pub(super) fn element_of(schema: &Schema, list: &List, item: &Value) -> Result<E
                 Err("associative list without keys has an element that's an explicit null"
                     .to_owned())
             }
-            scalar => Ok(Element::Value(Box::new(scalar.clone()))),
+            scalar => Ok(PathElement::Value(Box::new(scalar.clone()))),
         };
     }
     let fields = match item {
@@ -47,5 +51,5 @@ pub(super) fn element_of(schema: &Schema, list: &List, item: &Value) -> Result<E
             names.join(" ")
         ));
     }
-    Ok(Element::key(keys))
+    Ok(PathElement::key(keys))
 }

@@ -6,9 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
-    entries::Entries,
-    set::Set,
-    updater::{Manager, Managers, Operation, Owned},
+    entries::RawManagedFields,
+    set::PathSet,
+    updater::{FieldManager, FieldManagers, ManagerOperation, VersionedSet},
 };
 
 /// Most managers that write without applying; older ones are merged, one for each version.
@@ -23,11 +23,11 @@ const FIELDS: &str = "FieldsV1";
 /// An entry, its names in order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+struct WrittenEntry<'a> {
     api_version: &'a str,
     fields_type: &'static str,
     #[serde(rename = "fieldsV1")]
-    fields: &'a Set,
+    fields: &'a PathSet,
     #[serde(skip_serializing_if = "str::is_empty")]
     manager: &'a str,
     operation: &'static str,
@@ -39,21 +39,21 @@ struct Written<'a> {
 
 /// Owners of an object's fields, and when each of them last changed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Managed {
-    pub managers: Managers,
+pub struct ManagedFields {
+    pub managers: FieldManagers,
     /// Seconds since 1970.
-    pub times: BTreeMap<Manager, i64>,
+    pub times: BTreeMap<FieldManager, i64>,
 }
 
-impl Managed {
+impl ManagedFields {
     /// Reads the entries of an object; refuses those that no server wrote.
-    pub fn read(entries: &Entries) -> Result<Self, String> {
+    pub fn read(entries: &RawManagedFields) -> Result<Self, String> {
         let mut managed = Self::default();
         let read = entries.read().map_err(|error| error.to_string())?;
         for (at, entry) in read.into_iter().enumerate() {
             let operation = match entry.operation.as_deref() {
-                Some("Apply") => Operation::Apply,
-                Some("Update") => Operation::Update,
+                Some("Apply") => ManagerOperation::Apply,
+                Some("Update") => ManagerOperation::Update,
                 _ => return Err("operation must be `Apply` or `Update`".to_owned()),
             };
             let version = entry.api_version.unwrap_or_default();
@@ -70,33 +70,33 @@ impl Managed {
                 }
             }
             let set =
-                entry.fields.map_or(Ok(Set::default()), |raw| serde_json::from_str(raw.get()));
+                entry.fields.map_or(Ok(PathSet::default()), |raw| serde_json::from_str(raw.get()));
             let set = set.map_err(|error| error.to_string())?;
             let (name, part) = (entry.manager, entry.subresource);
             let (name, part) = (name.unwrap_or_default(), part.unwrap_or_default());
-            let manager = Manager::new(name, operation, &version, part);
+            let manager = FieldManager::new(name, operation, &version, part);
             if let Some(time) = entry.time.and_then(|time| time.parse::<Timestamp>().ok()) {
                 managed.times.insert(manager.clone(), time.as_second());
             }
-            managed.managers.insert(manager, Owned { version, set });
+            managed.managers.insert(manager, VersionedSet { version, set });
         }
         Ok(managed)
     }
 
     /// The entries as they are stored and shown. None when no manager owns anything.
-    pub fn write(&self) -> Option<Entries> {
-        let time = |manager: &Manager| self.times.get(manager).copied();
-        let mut sorted: Vec<(&Manager, &Owned)> = self.managers.iter().collect();
+    pub fn write(&self) -> Option<RawManagedFields> {
+        let time = |manager: &FieldManager| self.times.get(manager).copied();
+        let mut sorted: Vec<(&FieldManager, &VersionedSet)> = self.managers.iter().collect();
         sorted.sort_by_key(|(manager, owned)| {
             let seconds = time(manager).unwrap_or_default();
             (manager.operation, seconds, &manager.name, &owned.version, &manager.subresource)
         });
-        let written: Vec<Written<'_>> = sorted
+        let written: Vec<WrittenEntry<'_>> = sorted
             .into_iter()
             .map(|(manager, owned)| {
                 let seconds = time(manager);
                 let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
-                Written {
+                WrittenEntry {
                     api_version: &owned.version,
                     fields_type: FIELDS,
                     fields: &owned.set,
@@ -107,16 +107,16 @@ impl Managed {
                 }
             })
             .collect();
-        (!written.is_empty()).then(|| Entries::from_written(&written))
+        (!written.is_empty()).then(|| RawManagedFields::from_written(&written))
     }
 
     /// Merges the oldest managers that only update, per version, until there are at most `most`.
     pub(super) fn cap(&mut self, most: usize) {
-        let mut updaters: Vec<Manager> = self.managers.keys().cloned().collect();
-        updaters.retain(|manager| manager.operation == Operation::Update);
+        let mut updaters: Vec<FieldManager> = self.managers.keys().cloned().collect();
+        updaters.retain(|manager| manager.operation == ManagerOperation::Update);
         updaters.sort_by_key(|manager| self.times.get(manager).copied().unwrap_or_default());
         let mut left = updaters.len();
-        let mut first_of: BTreeMap<String, Manager> = BTreeMap::new();
+        let mut first_of: BTreeMap<String, FieldManager> = BTreeMap::new();
         for manager in updaters {
             if left <= most {
                 return;
@@ -126,7 +126,12 @@ impl Managed {
                 first_of.insert(version, manager);
                 continue;
             };
-            let bucket = Manager::new(ANCIENT.into(), Operation::Update, &version, String::new());
+            let bucket = FieldManager::new(
+                ANCIENT.into(),
+                ManagerOperation::Update,
+                &version,
+                String::new(),
+            );
             if !self.managers.contains_key(&bucket)
                 && let Some(owned) = self.managers.remove(first)
             {
@@ -144,7 +149,7 @@ impl Managed {
     }
 }
 
-impl Operation {
+impl ManagerOperation {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Apply => "Apply",
@@ -153,11 +158,16 @@ impl Operation {
     }
 }
 
-impl Manager {
-    pub fn new(name: String, operation: Operation, version: &str, subresource: String) -> Self {
+impl FieldManager {
+    pub fn new(
+        name: String,
+        operation: ManagerOperation,
+        version: &str,
+        subresource: String,
+    ) -> Self {
         let version = match operation {
-            Operation::Apply => String::new(),
-            Operation::Update => version.to_owned(),
+            ManagerOperation::Apply => String::new(),
+            ManagerOperation::Update => version.to_owned(),
         };
         Self { name, operation, version, subresource }
     }

@@ -6,54 +6,56 @@ use serde_json::{Map as Object, Value};
 
 use super::{
     compare::names,
-    element::Element,
+    element::PathElement,
     items::element_of,
-    problem::{Found, Problems},
+    problem::{MismatchCollector, SchemaMismatches},
     validate::{NO_FORM, scalar_problem},
 };
-use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
+use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
 /// The object with what is applied written into it. In a list that both have, items of the applied
 /// list keep its order.
-pub fn merge(schema: &Schema, live: &Value, applied: &Value) -> Result<Value, Problems> {
-    let merged = Walk { schema }.pair(Some(schema.root()), Some(live), Some(applied))?;
+pub fn merge(schema: &Schema, live: &Value, applied: &Value) -> Result<Value, SchemaMismatches> {
+    let merged = MergingWalker { schema }.pair(Some(schema.root()), Some(live), Some(applied))?;
     Ok(merged.unwrap_or_default())
 }
 
-struct Walk<'a> {
+struct MergingWalker<'a> {
     schema: &'a Schema,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> MergingWalker<'a> {
     fn pair(
         &self,
-        type_: Option<Type>,
+        type_: Option<TypeRef>,
         live: Option<&Value>,
         applied: Option<&Value>,
-    ) -> Result<Option<Value>, Problems> {
-        let by_live = self.schema.form(type_, live).ok_or_else(|| Problems::new(NO_FORM))?;
-        let by_applied = self.schema.form(type_, applied).ok_or_else(|| Problems::new(NO_FORM))?;
+    ) -> Result<Option<Value>, SchemaMismatches> {
+        let by_live =
+            self.schema.form(type_, live).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
+        let by_applied =
+            self.schema.form(type_, applied).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
         let form = if applied.is_none() { by_live } else { by_applied };
         self.form(form, live, applied)
     }
 
     fn form(
         &self,
-        form: Form<'a>,
+        form: SchemaForm<'a>,
         live: Option<&Value>,
         applied: Option<&Value>,
-    ) -> Result<Option<Value>, Problems> {
+    ) -> Result<Option<Value>, SchemaMismatches> {
         let leaf = || applied.or(live).cloned();
         match form {
-            Form::Scalar(scalar) => {
+            SchemaForm::Scalar(scalar) => {
                 match (scalar_problem(scalar, live), scalar_problem(scalar, applied)) {
                     (Some(live), Some(applied)) => {
-                        Err(Problems::new(format!("live: {live}, applied: {applied}")))
+                        Err(SchemaMismatches::new(format!("live: {live}, applied: {applied}")))
                     }
                     _ => Ok(leaf()),
                 }
             }
-            Form::List(list) => {
+            SchemaForm::List(list) => {
                 let (old, new) = (
                     live.and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
                     applied.and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
@@ -64,7 +66,7 @@ impl<'a> Walk<'a> {
                 let merged = self.list(list, old, new)?;
                 Ok((!merged.is_empty()).then_some(Value::Array(merged)))
             }
-            Form::Map(map) => {
+            SchemaForm::Map(map) => {
                 let old = live.and_then(Value::as_object);
                 let new = applied.and_then(Value::as_object);
                 let empty =
@@ -80,11 +82,11 @@ impl<'a> Walk<'a> {
 
     fn map(
         &self,
-        map: &Map,
+        map: &MapSchema,
         live: Option<&Object<String, Value>>,
         applied: Option<&Object<String, Value>>,
-    ) -> Result<Object<String, Value>, Problems> {
-        let mut found = Found::default();
+    ) -> Result<Object<String, Value>, SchemaMismatches> {
+        let mut found = MismatchCollector::default();
         let mut merged = Object::new();
         for name in names(live, applied) {
             let (old, new) = (live.and_then(|o| o.get(name)), applied.and_then(|n| n.get(name)));
@@ -93,7 +95,7 @@ impl<'a> Walk<'a> {
                 (Some(old), None, Some(_)) => Ok(Some(old.clone())),
                 (old, new, type_) => self.pair(type_, old, new),
             };
-            let value = found.take(value.map_err(|p| p.below(&Element::field(name))));
+            let value = found.take(value.map_err(|p| p.below(&PathElement::field(name))));
             if let Some(value) = value.flatten() {
                 merged.insert(name.to_owned(), value);
             }
@@ -102,14 +104,19 @@ impl<'a> Walk<'a> {
         Ok(merged)
     }
 
-    fn list(&self, list: &List, live: &[Value], applied: &[Value]) -> Result<Vec<Value>, Problems> {
-        let new = Items::read(self.schema, list, applied, false)?;
-        let old = Items::read(self.schema, list, live, true)?;
+    fn list(
+        &self,
+        list: &ListSchema,
+        live: &[Value],
+        applied: &[Value],
+    ) -> Result<Vec<Value>, SchemaMismatches> {
+        let new = ListItems::read(self.schema, list, applied, false)?;
+        let old = ListItems::read(self.schema, list, live, true)?;
         let mut merged = Vec::with_capacity(live.len().max(applied.len()));
-        let mut put = |element: &Element, live: Option<&Value>, applied: Option<&Value>| {
+        let mut put = |element: &PathElement, live: Option<&Value>, applied: Option<&Value>| {
             let item = self.pair(list.items, live, applied).map_err(|p| p.below(element))?;
             merged.extend(item);
-            Ok::<(), Problems>(())
+            Ok::<(), SchemaMismatches>(())
         };
 
         // Items of the applied list that are in the live one, in the order of the applied one.
@@ -158,27 +165,27 @@ impl<'a> Walk<'a> {
 }
 
 /// The items of a list by the step that leads to them.
-struct Items<'a> {
-    elements: Vec<Element>,
+struct ListItems<'a> {
+    elements: Vec<PathElement>,
     values: Vec<&'a Value>,
     /// Index of the first item with an element, and that item; no item where several have the
     /// element.
-    by_element: BTreeMap<Element, (usize, Option<&'a Value>)>,
+    by_element: BTreeMap<PathElement, (usize, Option<&'a Value>)>,
 }
 
-impl<'a> Items<'a> {
+impl<'a> ListItems<'a> {
     fn read(
         schema: &Schema,
-        list: &List,
+        list: &ListSchema,
         items: &'a [Value],
         twice: bool,
-    ) -> Result<Self, Problems> {
-        let mut found = Found::default();
+    ) -> Result<Self, SchemaMismatches> {
+        let mut found = MismatchCollector::default();
         let mut read =
             Self { elements: Vec::new(), values: Vec::new(), by_element: BTreeMap::new() };
         for (at, item) in items.iter().enumerate() {
             let element = element_of(schema, list, item)
-                .map_err(|why| Problems::new(format!("element {at}: {why}")));
+                .map_err(|why| SchemaMismatches::new(format!("element {at}: {why}")));
             let Some(element) = found.take(element) else { continue };
             match read.by_element.get_mut(&element) {
                 None => {
@@ -188,7 +195,7 @@ impl<'a> Items<'a> {
                 Some((_, item)) if twice => *item = None,
                 Some(_) => {
                     let text = format!("duplicate entries for key {element}");
-                    found.take::<()>(Err(Problems::new(text)));
+                    found.take::<()>(Err(SchemaMismatches::new(text)));
                     continue;
                 }
             }
@@ -200,7 +207,7 @@ impl<'a> Items<'a> {
     }
 
     /// The item with this element; `null` where several have it, and nothing is merged with it.
-    fn item(&self, element: &Element) -> Option<&'a Value> {
+    fn item(&self, element: &PathElement) -> Option<&'a Value> {
         self.by_element.get(element).map(|(_, item)| item.unwrap_or(&Value::Null))
     }
 }

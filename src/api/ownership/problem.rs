@@ -2,25 +2,25 @@
 
 use std::fmt;
 
-use super::element::Element;
+use super::element::PathElement;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct SchemaMismatch {
     pub path: String,
     pub text: String,
 }
 
 /// One problem at least.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
+pub struct SchemaMismatches(pub Vec<SchemaMismatch>);
 
-impl Problems {
+impl SchemaMismatches {
     pub(super) fn new(text: impl Into<String>) -> Self {
-        Self(vec![Problem { path: String::new(), text: text.into() }])
+        Self(vec![SchemaMismatch { path: String::new(), text: text.into() }])
     }
 
     /// Puts `element` before the path of each problem, for the level above.
-    pub(super) fn below(mut self, element: &Element) -> Self {
+    pub(super) fn below(mut self, element: &PathElement) -> Self {
         for problem in &mut self.0 {
             problem.path.insert_str(0, &element.to_string());
         }
@@ -30,20 +30,20 @@ impl Problems {
 
 /// Collects problems, so that all of them are told at once.
 #[derive(Debug, Default)]
-pub(super) struct Found(Vec<Problem>);
+pub(super) struct MismatchCollector(Vec<SchemaMismatch>);
 
-impl Found {
+impl MismatchCollector {
     /// The value, when there was no problem.
-    pub(super) fn take<T>(&mut self, result: Result<T, Problems>) -> Option<T> {
+    pub(super) fn take<T>(&mut self, result: Result<T, SchemaMismatches>) -> Option<T> {
         result.map_err(|problems| self.0.extend(problems.0)).ok()
     }
 
-    pub(super) fn end(self) -> Result<(), Problems> {
-        if self.0.is_empty() { Ok(()) } else { Err(Problems(self.0)) }
+    pub(super) fn end(self) -> Result<(), SchemaMismatches> {
+        if self.0.is_empty() { Ok(()) } else { Err(SchemaMismatches(self.0)) }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SchemaMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {
             return f.write_str(&self.text);
@@ -52,7 +52,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for SchemaMismatches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [only] = &self.0[..] {
             return only.fmt(f);
@@ -62,4 +62,4 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for SchemaMismatches {}

@@ -1,56 +1,61 @@
 //! Sets that were written under another schema: the owner of a part of a value that is atomic now
 //! owns the whole value.
 
-use super::{element::Element, problem::Problems, set::Set, validate::NO_FORM};
-use crate::api::schema::compiled::{Form, Schema, Type};
+use super::{element::PathElement, problem::SchemaMismatches, set::PathSet, validate::NO_FORM};
+use crate::api::schema::compiled::{Schema, SchemaForm, TypeRef};
 
 /// The set under this schema; `None` when the schema makes no difference.
-pub fn reconcile(schema: &Schema, set: &Set) -> Result<Option<Set>, Problems> {
+pub fn reconcile(schema: &Schema, set: &PathSet) -> Result<Option<PathSet>, SchemaMismatches> {
     Ok(match below(schema, Some(schema.root()), set, false)? {
-        Outcome::Below(set) => Some(set),
+        ReconciledSet::Below(set) => Some(set),
         // No manager owns an object as a whole.
-        Outcome::AsIs | Outcome::Whole => None,
+        ReconciledSet::AsIs | ReconciledSet::Whole => None,
     })
 }
 
-enum Outcome {
+enum ReconciledSet {
     AsIs,
     /// The step itself is owned, and nothing below it.
     Whole,
-    Below(Set),
+    Below(PathSet),
 }
 
 /// `leaf` says that the step itself is a member and nothing is below it.
-fn below(schema: &Schema, type_: Option<Type>, set: &Set, leaf: bool) -> Result<Outcome, Problems> {
-    let form = schema.form(type_, None).ok_or_else(|| Problems::new(NO_FORM))?;
+fn below(
+    schema: &Schema,
+    type_: Option<TypeRef>,
+    set: &PathSet,
+    leaf: bool,
+) -> Result<ReconciledSet, SchemaMismatches> {
+    let form = schema.form(type_, None).ok_or_else(|| SchemaMismatches::new(NO_FORM))?;
     match form {
-        Form::Scalar(_) => return Ok(Outcome::AsIs),
-        Form::Map(map) if Schema::is_free(map) => return Ok(Outcome::AsIs),
-        Form::List(list) if list.atomic && !leaf => return Ok(Outcome::Whole),
-        Form::Map(map) if map.atomic && !leaf => return Ok(Outcome::Whole),
-        Form::List(_) | Form::Map(_) => {}
+        SchemaForm::Scalar(_) => return Ok(ReconciledSet::AsIs),
+        SchemaForm::Map(map) if Schema::is_free(map) => return Ok(ReconciledSet::AsIs),
+        SchemaForm::List(list) if list.atomic && !leaf => return Ok(ReconciledSet::Whole),
+        SchemaForm::Map(map) if map.atomic && !leaf => return Ok(ReconciledSet::Whole),
+        SchemaForm::List(_) | SchemaForm::Map(_) => {}
     }
     let mut changed = false;
-    let mut reconciled = Set::default();
+    let mut reconciled = PathSet::default();
     for (element, member, set) in set.steps() {
         let inner = match (form, element) {
-            (Form::List(list), _) => list.items,
-            (Form::Map(map), Element::Field(name)) => map.of_field(name),
-            (Form::Map(map), _) => map.values,
-            (Form::Scalar(_), _) => None,
+            (SchemaForm::List(list), _) => list.items,
+            (SchemaForm::Map(map), PathElement::Field(name)) => map.of_field(name),
+            (SchemaForm::Map(map), _) => map.values,
+            (SchemaForm::Scalar(_), _) => None,
         };
         let leaf = member && set.is_empty();
         let outcome = match (form, inner) {
             // What the schema does not know is left alone.
-            (Form::Map(_), None) => Outcome::AsIs,
+            (SchemaForm::Map(_), None) => ReconciledSet::AsIs,
             (_, inner) => below(schema, inner, set, leaf).map_err(|p| p.below(element))?,
         };
-        changed |= !matches!(outcome, Outcome::AsIs);
+        changed |= !matches!(outcome, ReconciledSet::AsIs);
         match outcome {
-            Outcome::AsIs => reconciled.add(element.clone(), member, set.clone()),
-            Outcome::Whole => reconciled.add(element.clone(), true, Set::default()),
-            Outcome::Below(set) => reconciled.add(element.clone(), member, set),
+            ReconciledSet::AsIs => reconciled.add(element.clone(), member, set.clone()),
+            ReconciledSet::Whole => reconciled.add(element.clone(), true, PathSet::default()),
+            ReconciledSet::Below(set) => reconciled.add(element.clone(), member, set),
         }
     }
-    Ok(if changed { Outcome::Below(reconciled) } else { Outcome::AsIs })
+    Ok(if changed { ReconciledSet::Below(reconciled) } else { ReconciledSet::AsIs })
 }

@@ -3,32 +3,32 @@
 use serde_json::{Map as Object, Value};
 
 use super::{
-    element::{Element, Path},
+    element::{ElementPath, PathElement},
     items::element_of,
-    set::Set,
+    set::PathSet,
 };
-use crate::api::schema::compiled::{Form, List, Map, Schema, Type};
+use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
 /// The object without these paths. A value that loses everything becomes `null`.
-pub fn remove(schema: &Schema, value: &Value, paths: &Set) -> Value {
-    Walk { schema, keep: false }.value(Some(schema.root()), value, paths)
+pub fn remove(schema: &Schema, value: &Value, paths: &PathSet) -> Value {
+    RemovingWalker { schema, keep: false }.value(Some(schema.root()), value, paths)
 }
 
 /// The object with these paths alone.
-pub fn extract(schema: &Schema, value: &Value, paths: &Set) -> Value {
-    Walk { schema, keep: true }.value(Some(schema.root()), value, paths)
+pub fn extract(schema: &Schema, value: &Value, paths: &PathSet) -> Value {
+    RemovingWalker { schema, keep: true }.value(Some(schema.root()), value, paths)
 }
 
 /// The paths, and the keys of each item that a path of the object leads through: without the keys
 /// no client could apply what was extracted. `present` are the paths of the object.
-pub fn with_keys(paths: &Set, present: &Set) -> Set {
-    let mut keys = Set::default();
+pub fn with_keys(paths: &PathSet, present: &PathSet) -> PathSet {
+    let mut keys = PathSet::default();
     for path in paths.paths().iter().filter(|path| present.contains(path)) {
         for (at, element) in path.iter().enumerate() {
-            let Element::Key(fields) = element else { continue };
+            let PathElement::Key(fields) = element else { continue };
             for (name, _) in fields {
-                let mut key: Path = path[..=at].to_vec();
-                key.push(Element::field(name));
+                let mut key: ElementPath = path[..=at].to_vec();
+                key.push(PathElement::field(name));
                 keys.insert(&key);
             }
         }
@@ -36,24 +36,24 @@ pub fn with_keys(paths: &Set, present: &Set) -> Set {
     paths.union(&keys)
 }
 
-struct Walk<'a> {
+struct RemovingWalker<'a> {
     schema: &'a Schema,
     /// Are the paths those that stay?
     keep: bool,
 }
 
-impl Walk<'_> {
-    fn value(&self, type_: Option<Type>, value: &Value, paths: &Set) -> Value {
+impl RemovingWalker<'_> {
+    fn value(&self, type_: Option<TypeRef>, value: &Value, paths: &PathSet) -> Value {
         match (self.schema.form(type_, Some(value)), value) {
-            (Some(Form::Scalar(_)), value) => value.clone(),
-            (Some(Form::List(list)), Value::Array(items)) if !items.is_empty() => {
+            (Some(SchemaForm::Scalar(_)), value) => value.clone(),
+            (Some(SchemaForm::List(list)), Value::Array(items)) if !items.is_empty() => {
                 if list.atomic {
                     return if self.keep { value.clone() } else { Value::Null };
                 }
                 let items = self.list(list, items, paths);
                 if items.is_empty() { Value::Null } else { Value::Array(items) }
             }
-            (Some(Form::Map(map)), Value::Object(fields)) if !fields.is_empty() => {
+            (Some(SchemaForm::Map(map)), Value::Object(fields)) if !fields.is_empty() => {
                 if map.atomic {
                     return if self.keep { value.clone() } else { Value::Null };
                 }
@@ -67,15 +67,15 @@ impl Walk<'_> {
     /// What becomes of a value to which a step leads; `None` when it goes.
     fn inner(
         &self,
-        element: &Element,
-        type_: Option<Type>,
+        element: &PathElement,
+        type_: Option<TypeRef>,
         value: &Value,
-        paths: &Set,
+        paths: &PathSet,
     ) -> Option<Value> {
         match (paths.has(element), self.keep, paths.below(element)) {
             (true, false, _) => None,
             (true, true, below) => {
-                let nothing = Set::default();
+                let nothing = PathSet::default();
                 Some(self.value(type_, value, below.unwrap_or(&nothing)))
             }
             (false, _, Some(below)) => Some(self.value(type_, value, below)),
@@ -83,7 +83,7 @@ impl Walk<'_> {
         }
     }
 
-    fn list(&self, list: &List, items: &[Value], paths: &Set) -> Vec<Value> {
+    fn list(&self, list: &ListSchema, items: &[Value], paths: &PathSet) -> Vec<Value> {
         let item = |item: &Value| match element_of(self.schema, list, item) {
             Ok(element) => self.inner(&element, list.items, item, paths),
             Err(_) => Some(item.clone()),
@@ -91,9 +91,14 @@ impl Walk<'_> {
         items.iter().filter_map(item).collect()
     }
 
-    fn map(&self, map: &Map, fields: &Object<String, Value>, paths: &Set) -> Object<String, Value> {
+    fn map(
+        &self,
+        map: &MapSchema,
+        fields: &Object<String, Value>,
+        paths: &PathSet,
+    ) -> Object<String, Value> {
         let field = |(name, value): (&String, &Value)| {
-            let element = Element::field(name);
+            let element = PathElement::field(name);
             let inner = self.inner(&element, map.of_field(name), value, paths)?;
             Some((name.clone(), inner))
         };

@@ -5,25 +5,25 @@
 
 use std::{cmp::Ordering, fmt};
 
-use super::element::{Element, Path, path_text};
-use crate::api::schema::compiled::{Schema, Type};
+use super::element::{ElementPath, PathElement, path_text};
+use crate::api::schema::compiled::{Schema, TypeRef};
 
 /// A set of paths. No manager owns an object as a whole, so the empty path is never a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Set {
-    pub(super) steps: Vec<Step>,
+pub struct PathSet {
+    pub(super) steps: Vec<PathNode>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) element: Element,
+pub(super) struct PathNode {
+    pub(super) element: PathElement,
     pub(super) member: bool,
-    pub(super) below: Set,
+    pub(super) below: PathSet,
 }
 
-impl Set {
+impl PathSet {
     /// The set of these paths, without the paths that lead to them.
-    pub fn new<'a>(paths: impl IntoIterator<Item = &'a [Element]>) -> Self {
+    pub fn new<'a>(paths: impl IntoIterator<Item = &'a [PathElement]>) -> Self {
         let mut set = Self::default();
         for path in paths {
             set.insert(path);
@@ -35,17 +35,18 @@ impl Set {
     pub fn of_fields(paths: &[&str]) -> Self {
         let mut set = Self::default();
         for path in paths {
-            set.insert(&path.split('.').map(Element::field).collect::<Vec<_>>());
+            set.insert(&path.split('.').map(PathElement::field).collect::<Vec<_>>());
         }
         set
     }
 
-    pub fn insert(&mut self, path: &[Element]) {
+    pub fn insert(&mut self, path: &[PathElement]) {
         let Some((element, rest)) = path.split_first() else { return };
         let at = match self.find(element) {
             Ok(at) => at,
             Err(at) => {
-                let step = Step { element: element.clone(), member: false, below: Self::default() };
+                let step =
+                    PathNode { element: element.clone(), member: false, below: Self::default() };
                 self.steps.insert(at, step);
                 at
             }
@@ -58,14 +59,14 @@ impl Set {
     }
 
     /// Adds a step with what is below it.
-    pub(super) fn add(&mut self, element: Element, member: bool, below: Self) {
+    pub(super) fn add(&mut self, element: PathElement, member: bool, below: Self) {
         if !member && below.is_empty() {
             return;
         }
         let last = self.steps.last().is_none_or(|last| last.element < element);
         let at = if last { Err(self.steps.len()) } else { self.find(&element) };
         match at {
-            Err(at) => self.steps.insert(at, Step { element, member, below }),
+            Err(at) => self.steps.insert(at, PathNode { element, member, below }),
             Ok(at) => {
                 let step = &mut self.steps[at];
                 step.member |= member;
@@ -74,11 +75,11 @@ impl Set {
         }
     }
 
-    fn find(&self, element: &Element) -> Result<usize, usize> {
+    fn find(&self, element: &PathElement) -> Result<usize, usize> {
         self.steps.binary_search_by(|step| step.element.cmp(element))
     }
 
-    fn step(&self, element: &Element) -> Option<&Step> {
+    fn step(&self, element: &PathElement) -> Option<&PathNode> {
         self.find(element).ok().map(|at| &self.steps[at])
     }
 
@@ -91,7 +92,7 @@ impl Set {
         self.steps.iter().map(|step| usize::from(step.member) + step.below.len()).sum()
     }
 
-    pub fn contains(&self, path: &[Element]) -> bool {
+    pub fn contains(&self, path: &[PathElement]) -> bool {
         let Some((element, rest)) = path.split_first() else { return false };
         self.step(element).is_some_and(|step| {
             if rest.is_empty() { step.member } else { step.below.contains(rest) }
@@ -99,29 +100,29 @@ impl Set {
     }
 
     /// Is this step a member?
-    pub(super) fn has(&self, element: &Element) -> bool {
+    pub(super) fn has(&self, element: &PathElement) -> bool {
         self.step(element).is_some_and(|step| step.member)
     }
 
     /// What is below a step.
-    pub fn below(&self, element: &Element) -> Option<&Self> {
+    pub fn below(&self, element: &PathElement) -> Option<&Self> {
         self.step(element).map(|step| &step.below).filter(|below| !below.is_empty())
     }
 
     /// The steps: element, whether it is a member, what is below it.
-    pub(super) fn steps(&self) -> impl Iterator<Item = (&Element, bool, &Self)> {
+    pub(super) fn steps(&self) -> impl Iterator<Item = (&PathElement, bool, &Self)> {
         self.steps.iter().map(|step| (&step.element, step.member, &step.below))
     }
 
     /// All members; those of a step before those below it.
-    pub fn paths(&self) -> Vec<Path> {
+    pub fn paths(&self) -> Vec<ElementPath> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
         paths
     }
 
-    fn collect(&self, prefix: &mut Path, paths: &mut Vec<Path>) {
-        let with = |prefix: &Path, element: &Element| {
+    fn collect(&self, prefix: &mut ElementPath, paths: &mut Vec<ElementPath>) {
+        let with = |prefix: &ElementPath, element: &PathElement| {
             let mut path = prefix.clone();
             path.push(element.clone());
             path
@@ -146,7 +147,7 @@ impl Set {
             return self.clone();
         }
         self.join(other, |left, right| match (left, right) {
-            (Some(left), Some(right)) => Some(Step {
+            (Some(left), Some(right)) => Some(PathNode {
                 element: left.element.clone(),
                 member: left.member || right.member,
                 below: left.below.union(&right.below),
@@ -161,7 +162,11 @@ impl Set {
         self.join(other, |left, right| {
             let (left, right) = (left?, right?);
             let below = left.below.intersection(&right.below);
-            Some(Step { element: left.element.clone(), member: left.member && right.member, below })
+            Some(PathNode {
+                element: left.element.clone(),
+                member: left.member && right.member,
+                below,
+            })
         })
     }
 
@@ -171,7 +176,7 @@ impl Set {
         self.join(other, |left, right| {
             let left = left?;
             let Some(right) = right else { return Some(left.clone()) };
-            Some(Step {
+            Some(PathNode {
                 element: left.element.clone(),
                 member: left.member && !right.member,
                 below: left.below.difference(&right.below),
@@ -188,7 +193,7 @@ impl Set {
             match right {
                 None => Some(left.clone()),
                 Some(right) if right.member => None,
-                Some(right) => Some(Step {
+                Some(right) => Some(PathNode {
                     element: left.element.clone(),
                     member: left.member,
                     below: left.below.recursive_difference(&right.below),
@@ -200,7 +205,7 @@ impl Set {
     /// Members that have no other member below them.
     #[must_use]
     pub fn leaves(&self) -> Self {
-        let leaf = |step: &Step| Step {
+        let leaf = |step: &PathNode| PathNode {
             element: step.element.clone(),
             member: step.below.is_empty(),
             below: step.below.leaves(),
@@ -211,19 +216,19 @@ impl Set {
     /// The set with each field of a struct that leads to a member: the owner of `a.b` owns the
     /// named field `a`, too. Entries of a map are not added.
     #[must_use]
-    pub fn with_named(&self, schema: &Schema, type_: Option<Type>) -> Self {
+    pub fn with_named(&self, schema: &Schema, type_: Option<TypeRef>) -> Self {
         let atom = type_.map(|type_| schema.atom(type_));
         let map = atom.and_then(|atom| atom.map.as_ref());
         let list = atom.and_then(|atom| atom.list.as_ref());
-        let named = |step: &Step| {
+        let named = |step: &PathNode| {
             let (inner, is_named) = match (&step.element, map, list) {
-                (Element::Field(name), Some(map), _) => {
+                (PathElement::Field(name), Some(map), _) => {
                     (map.of_field(name), map.fields.get(name).is_some())
                 }
-                (Element::Key(_), _, Some(list)) => (list.items, false),
+                (PathElement::Key(_), _, Some(list)) => (list.items, false),
                 _ => (None, false),
             };
-            Step {
+            PathNode {
                 element: step.element.clone(),
                 member: step.member || is_named,
                 below: step.below.with_named(schema, inner),
@@ -237,7 +242,7 @@ impl Set {
     fn join(
         &self,
         other: &Self,
-        made: impl Fn(Option<&Step>, Option<&Step>) -> Option<Step>,
+        made: impl Fn(Option<&PathNode>, Option<&PathNode>) -> Option<PathNode>,
     ) -> Self {
         let (mut left, mut right) = (self.steps.iter().peekable(), other.steps.iter().peekable());
         let mut steps = Vec::new();
@@ -258,7 +263,7 @@ impl Set {
     }
 }
 
-impl fmt::Display for Set {
+impl fmt::Display for PathSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths: Vec<String> = self.paths().iter().map(|path| path_text(path)).collect();
         f.write_str(&paths.join("\n"))

@@ -1,5 +1,5 @@
-//! What the server makes of [`Updater`] for each write: which manager writes, when, and which
-//! fields have no owner.
+//! What the server makes of [`OwnershipUpdater`] for each write: which manager writes, when, and
+//! which fields have no owner.
 //!
 //! Owns the managers that the server invents (`before-first-apply`), the fields that no manager
 //! owns, and the way from kubectl's client-side apply to server-side apply.
@@ -9,13 +9,16 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::{
-    compare::{Comparison, compare},
+    compare::{ObjectComparison, compare},
     element::path_text,
     field_set::field_set,
-    managed::{MAX_UPDATERS, Managed},
-    set::Set,
-    updater::{Conflict, Error, Manager, Managers, Operation, Owned, Updater, Versions},
-    validate::{Duplicates, validate},
+    managed::{MAX_UPDATERS, ManagedFields},
+    set::PathSet,
+    updater::{
+        Error, FieldConflict, FieldManager, FieldManagers, ManagerOperation, OwnershipUpdater,
+        VersionConverter, VersionedSet,
+    },
+    validate::{DuplicatePolicy, validate},
 };
 
 /// Manager that owns the fields of an object from before owners were tracked.
@@ -31,8 +34,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
 /// Fields that the server writes, which no manager owns.
-static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
-    Set::of_fields(&[
+static STRIPPED: LazyLock<PathSet> = LazyLock::new(|| {
+    PathSet::of_fields(&[
         "apiVersion",
         "kind",
         "metadata",
@@ -49,7 +52,7 @@ static STRIPPED: LazyLock<Set> = LazyLock::new(|| {
 });
 
 /// One write: of which version, through which subresource (empty for the object itself), when.
-pub struct Tracker<'a, V> {
+pub struct OwnershipTracker<'a, V> {
     pub versions: &'a V,
     pub version: &'a str,
     pub subresource: &'a str,
@@ -59,22 +62,22 @@ pub struct Tracker<'a, V> {
 
 /// What became of an apply.
 #[derive(Debug)]
-pub struct Applied {
+pub struct AppliedObject {
     /// The object, without managedFields.
     pub object: Value,
-    pub managed: Managed,
+    pub managed: ManagedFields,
 }
 
-impl<V: Versions> Tracker<'_, V> {
+impl<V: VersionConverter> OwnershipTracker<'_, V> {
     /// The owners after `manager` wrote `new` over `live`, which is `null` for a new object. An
     /// object without tracked owners stays without them.
     pub fn update(
         &self,
         live: &Value,
         new: &Value,
-        managed: Managed,
+        managed: ManagedFields,
         manager: &str,
-    ) -> Result<Managed, Error<V::Error>> {
+    ) -> Result<ManagedFields, Error<V::Error>> {
         if managed.managers.is_empty() && !live.is_null() {
             return Ok(managed);
         }
@@ -85,44 +88,49 @@ impl<V: Versions> Tracker<'_, V> {
         &self,
         live: &Value,
         new: &Value,
-        managed: Managed,
+        managed: ManagedFields,
         name: &str,
-    ) -> Result<Managed, Error<V::Error>> {
+    ) -> Result<ManagedFields, Error<V::Error>> {
         let name = if name.is_empty() { "unknown" } else { name };
-        let manager = self.manager(name, Operation::Update);
+        let manager = self.manager(name, ManagerOperation::Update);
         // What this write changes is taken from all managers, this manager's earlier set included.
-        let current = Manager { version: String::new(), ..manager.clone() };
-        let Managed { managers, mut times } = managed;
-        let updater = Updater::new(self.versions);
+        let current = FieldManager { version: String::new(), ..manager.clone() };
+        let ManagedFields { managers, mut times } = managed;
+        let updater = OwnershipUpdater::new(self.versions);
         let changes = updater.compare(live, new, self.version)?;
         if self.is_own(&changes, &managers, &manager) {
             if !changes.modified.is_empty() {
                 times.insert(manager, self.now);
             }
-            return Ok(Managed { managers, times });
+            return Ok(ManagedFields { managers, times });
         }
         let mut managers =
             updater.update((live, new), changes, self.version, managers, &current)?;
-        if let Some(Owned { version, set }) = managers.remove(&current) {
+        if let Some(VersionedSet { version, set }) = managers.remove(&current) {
             let set = set.difference(&STRIPPED);
             if !set.is_empty() {
                 let before = managers.remove(&manager).map(|owned| owned.set).unwrap_or_default();
                 let more = !set.difference(&before).is_empty();
                 let set = if more { set.union(&before) } else { before };
-                managers.insert(manager.clone(), Owned { version, set });
+                managers.insert(manager.clone(), VersionedSet { version, set });
                 times.insert(manager, self.now);
             }
         }
-        let mut managed = Managed { managers, times };
+        let mut managed = ManagedFields { managers, times };
         managed.cap(MAX_UPDATERS);
         Ok(managed)
     }
 
     /// Does the write only set new values of fields that this manager alone owns? Then no set
     /// changes. Most writes are of this sort: they report.
-    fn is_own(&self, changes: &Comparison, managers: &Managers, own: &Manager) -> bool {
-        let Comparison { removed, modified, added } = changes;
-        let nothing = |set: &Set| set.difference(&STRIPPED).is_empty();
+    fn is_own(
+        &self,
+        changes: &ObjectComparison,
+        managers: &FieldManagers,
+        own: &FieldManager,
+    ) -> bool {
+        let ObjectComparison { removed, modified, added } = changes;
+        let nothing = |set: &PathSet| set.difference(&STRIPPED).is_empty();
         nothing(removed)
             && nothing(added)
             && managers.iter().all(|(manager, owned)| {
@@ -140,13 +148,13 @@ impl<V: Versions> Tracker<'_, V> {
         &self,
         live: &Value,
         config: &Value,
-        managed: Managed,
+        managed: ManagedFields,
         manager: &str,
         force: bool,
-    ) -> Result<Applied, Error<V::Error>> {
+    ) -> Result<AppliedObject, Error<V::Error>> {
         let schema =
             self.versions.schema(self.version).expect("the version of a request is served");
-        validate(schema, config, Duplicates::Refused)?;
+        validate(schema, config, DuplicatePolicy::Refused)?;
         let managed = if managed.managers.is_empty() {
             let nothing = json!({"apiVersion": live["apiVersion"], "kind": live["kind"]});
             self.track(&nothing, live, managed, BEFORE_FIRST_APPLY)?
@@ -173,19 +181,19 @@ impl<V: Versions> Tracker<'_, V> {
         &self,
         live: &Value,
         config: &Value,
-        managed: Managed,
+        managed: ManagedFields,
         name: &str,
         force: bool,
-    ) -> Result<Applied, Error<V::Error>> {
-        let manager = self.manager(name, Operation::Apply);
-        let Managed { managers, mut times } = managed;
-        let updater = Updater::new(self.versions);
+    ) -> Result<AppliedObject, Error<V::Error>> {
+        let manager = self.manager(name, ManagerOperation::Apply);
+        let ManagedFields { managers, mut times } = managed;
+        let updater = OwnershipUpdater::new(self.versions);
         let (object, mut managers) =
             updater.apply(live, config, self.version, managers, &manager, force)?;
-        if let Some(Owned { version, set }) = managers.remove(&manager) {
+        if let Some(VersionedSet { version, set }) = managers.remove(&manager) {
             let set = set.difference(&STRIPPED);
             if !set.is_empty() {
-                managers.insert(manager.clone(), Owned { version, set });
+                managers.insert(manager.clone(), VersionedSet { version, set });
             }
         }
         // As upstream: a manager that applies unchanged values owns them without a time.
@@ -193,11 +201,11 @@ impl<V: Versions> Tracker<'_, V> {
             times.insert(manager, self.now);
         }
         let object = object.unwrap_or_else(|| live.clone());
-        Ok(Applied { object, managed: Managed { managers, times } })
+        Ok(AppliedObject { object, managed: ManagedFields { managers, times } })
     }
 
-    fn manager(&self, name: &str, operation: Operation) -> Manager {
-        Manager::new(name.to_owned(), operation, self.version, self.subresource.to_owned())
+    fn manager(&self, name: &str, operation: ManagerOperation) -> FieldManager {
+        FieldManager::new(name.to_owned(), operation, self.version, self.subresource.to_owned())
     }
 
     /// Conflicts with what kubectl itself applied from the client's side are none, as long as the
@@ -205,21 +213,21 @@ impl<V: Versions> Tracker<'_, V> {
     fn not_applied_before(
         &self,
         live: &Value,
-        conflicts: Vec<Conflict>,
-    ) -> Result<(), Vec<Conflict>> {
+        conflicts: Vec<FieldConflict>,
+    ) -> Result<(), Vec<FieldConflict>> {
         let Some(own) = self.last_applied(live) else { return Err(conflicts) };
-        let left: Vec<Conflict> =
+        let left: Vec<FieldConflict> =
             conflicts.into_iter().filter(|conflict| !own.contains(&conflict.path)).collect();
         if left.is_empty() { Ok(()) } else { Err(left) }
     }
 
     /// Fields in kubectl's annotation that the object still has unchanged.
-    fn last_applied(&self, live: &Value) -> Option<Set> {
+    fn last_applied(&self, live: &Value) -> Option<PathSet> {
         let schema = self.versions.schema(self.version)?;
         let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
         let last: Value = serde_json::from_str(text).ok()?;
-        validate(schema, live, Duplicates::Refused).ok()?;
-        validate(schema, &last, Duplicates::Refused).ok()?;
+        validate(schema, live, DuplicatePolicy::Refused).ok()?;
+        validate(schema, &last, DuplicatePolicy::Refused).ok()?;
         if last["apiVersion"] != self.version {
             return None;
         }
@@ -251,7 +259,7 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
     }
 }
 
-impl Manager {
+impl FieldManager {
     /// The manager as conflicts name it: `"kubectl" with subresource "status" using v1`.
     pub fn text(&self) -> String {
         let Self { name, operation, version, subresource } = self;
@@ -260,14 +268,14 @@ impl Manager {
             subresource => format!(" with subresource {subresource:?}"),
         };
         let using = match operation {
-            Operation::Apply => String::new(),
-            Operation::Update => format!(" using {version}"),
+            ManagerOperation::Apply => String::new(),
+            ManagerOperation::Update => format!(" using {version}"),
         };
         format!("{name:?}{part}{using}")
     }
 }
 
-impl Conflict {
+impl FieldConflict {
     /// What a client is told of all conflicts together.
     pub fn message(conflicts: &[Self]) -> String {
         if let [only] = conflicts {
@@ -295,7 +303,7 @@ mod tests {
     /// One version without a schema.
     struct Free(Schema);
 
-    impl Versions for Free {
+    impl VersionConverter for Free {
         type Error = String;
 
         fn schema(&self, version: &str) -> Option<&Schema> {
@@ -306,13 +314,13 @@ mod tests {
             Err(format!("no conversion of {from} to {to}"))
         }
 
-        fn reset(&self, _: &str) -> Option<&Set> {
+        fn reset(&self, _: &str) -> Option<&PathSet> {
             None
         }
     }
 
-    fn at(versions: &Free, now: i64) -> Tracker<'_, Free> {
-        Tracker { versions, version: "v1", subresource: "", now }
+    fn at(versions: &Free, now: i64) -> OwnershipTracker<'_, Free> {
+        OwnershipTracker { versions, version: "v1", subresource: "", now }
     }
 
     fn free() -> Free {
@@ -327,7 +335,8 @@ mod tests {
     fn an_entry_keeps_its_time_until_its_set_changes() {
         let free = free();
         let first = head(&json!({"a": 1}));
-        let managed = at(&free, 10).update(&Value::Null, &first, Managed::default(), "m").unwrap();
+        let managed =
+            at(&free, 10).update(&Value::Null, &first, ManagedFields::default(), "m").unwrap();
         let expected = json!([{
             "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
             "time": "1970-01-01T00:00:10Z", "fieldsV1": {"f:spec": {".": {}, "f:a": {}}},
@@ -346,7 +355,8 @@ mod tests {
     fn who_applies_what_is_there_already_owns_it_without_a_time() {
         let free = free();
         let live = head(&json!({"a": 1}));
-        let managed = at(&free, 10).update(&Value::Null, &live, Managed::default(), "m").unwrap();
+        let managed =
+            at(&free, 10).update(&Value::Null, &live, ManagedFields::default(), "m").unwrap();
         let applied = at(&free, 20).apply(&live, &live, managed, "other", false).unwrap();
         let entries = applied.managed.write().unwrap();
         let entries: Value = serde_json::from_str(entries.text()).unwrap();
@@ -364,12 +374,17 @@ mod tests {
         let free = free();
         let (first, second) = (head(&json!({"a": 1, "b": 1})), head(&json!({"a": 2, "b": 1})));
         let made = |names: &[&str]| {
-            let mut managed = Managed::default();
+            let mut managed = ManagedFields::default();
             for name in names {
-                let manager = Manager::new((*name).into(), Operation::Update, "v1", String::new());
+                let manager = FieldManager::new(
+                    (*name).into(),
+                    ManagerOperation::Update,
+                    "v1",
+                    String::new(),
+                );
                 let set = field_set(&free.0, &first).unwrap().difference(&STRIPPED);
                 managed.times.insert(manager.clone(), 1);
-                managed.managers.insert(manager, Owned { version: "v1".into(), set });
+                managed.managers.insert(manager, VersionedSet { version: "v1".into(), set });
             }
             managed
         };
@@ -394,16 +409,17 @@ mod tests {
         let free = free();
         let live = head(&json!({"a": 1}));
         let untracked =
-            at(&free, 1).update(&live, &head(&json!({"a": 2})), Managed::default(), "m");
-        assert_eq!(untracked.unwrap(), Managed::default());
+            at(&free, 1).update(&live, &head(&json!({"a": 2})), ManagedFields::default(), "m");
+        assert_eq!(untracked.unwrap(), ManagedFields::default());
         let config = head(&json!({"a": 2}));
-        let conflict = at(&free, 1).apply(&live, &config, Managed::default(), "m", false);
+        let conflict = at(&free, 1).apply(&live, &config, ManagedFields::default(), "m", false);
         let Err(Error::Conflicts(conflicts)) = conflict else { panic!("{conflict:?}") };
         assert_eq!(
-            Conflict::message(&conflicts),
+            FieldConflict::message(&conflicts),
             "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .spec.a"
         );
-        let forced = at(&free, 1).apply(&live, &config, Managed::default(), "m", true).unwrap();
+        let forced =
+            at(&free, 1).apply(&live, &config, ManagedFields::default(), "m", true).unwrap();
         assert_eq!(forced.object["spec"], json!({"a": 2}));
     }
 
@@ -414,7 +430,7 @@ mod tests {
         let last = head(&json!({"a": 1})).to_string();
         live["metadata"]["annotations"] = json!({LAST_APPLIED: last});
         let managed = at(&free, 1)
-            .update(&Value::Null, &live, Managed::default(), "kubectl-client-side-apply")
+            .update(&Value::Null, &live, ManagedFields::default(), "kubectl-client-side-apply")
             .unwrap();
         let own = head(&json!({"a": 2}));
         let applied = at(&free, 2).apply(&live, &own, managed.clone(), "kubectl", false).unwrap();
@@ -433,7 +449,7 @@ mod tests {
         let free = free();
         let mut live = head(&json!({}));
         let mut managed =
-            at(&free, 0).update(&Value::Null, &live, Managed::default(), "first").unwrap();
+            at(&free, 0).update(&Value::Null, &live, ManagedFields::default(), "first").unwrap();
         for number in 1..15 {
             let mut next = live.clone();
             next["spec"][format!("f{number}")] = json!(number);

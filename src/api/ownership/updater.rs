@@ -8,30 +8,30 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use serde_json::Value;
 
 use super::{
-    compare::{Comparison, compare},
-    element::{Path, path_text},
+    compare::{ObjectComparison, compare},
+    element::{ElementPath, path_text},
     field_set::field_set,
     merge::merge,
-    problem::Problems,
+    problem::SchemaMismatches,
     reconcile::reconcile,
     remove::remove,
-    set::Set,
+    set::PathSet,
     value::same,
 };
 use crate::api::schema::compiled::Schema;
 
 /// How fields came to be owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Operation {
+pub enum ManagerOperation {
     Apply,
     Update,
 }
 
 /// An owner of fields. A manager that applies is the same in every version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Manager {
+pub struct FieldManager {
     pub name: String,
-    pub operation: Operation,
+    pub operation: ManagerOperation,
     /// Empty for a manager that applies.
     pub version: String,
     pub subresource: String,
@@ -39,22 +39,22 @@ pub struct Manager {
 
 /// What one manager owns, as of a version.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Owned {
+pub struct VersionedSet {
     pub version: String,
-    pub set: Set,
+    pub set: PathSet,
 }
 
-pub type Managers = BTreeMap<Manager, Owned>;
+pub type FieldManagers = BTreeMap<FieldManager, VersionedSet>;
 
 /// A field that another manager owns and that this write would change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Conflict {
-    pub manager: Manager,
-    pub path: Path,
+pub struct FieldConflict {
+    pub manager: FieldManager,
+    pub path: ElementPath,
 }
 
 /// The versions of a kind.
-pub trait Versions {
+pub trait VersionConverter {
     type Error;
 
     /// `None` when the version is served no more: what was owned in it is forgotten.
@@ -62,20 +62,20 @@ pub trait Versions {
     /// The object as another version shows it. Both versions are served.
     fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, Self::Error>;
     /// Fields that writes of this kind cannot change, and therefore never own.
-    fn reset(&self, version: &str) -> Option<&Set>;
+    fn reset(&self, version: &str) -> Option<&PathSet>;
 }
 
 #[derive(Debug)]
 pub enum Error<E> {
     /// 409, with at least one conflict.
-    Conflicts(Vec<Conflict>),
+    Conflicts(Vec<FieldConflict>),
     /// An object does not fit its schema.
-    Mismatch(Problems),
+    Mismatch(SchemaMismatches),
     Convert(E),
 }
 
-impl<E> From<Problems> for Error<E> {
-    fn from(problems: Problems) -> Self {
+impl<E> From<SchemaMismatches> for Error<E> {
+    fn from(problems: SchemaMismatches) -> Self {
         Self::Mismatch(problems)
     }
 }
@@ -95,17 +95,17 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
 
 /// An object as a version shows it.
 #[derive(Clone)]
-struct Object<'a> {
+struct VersionedObject<'a> {
     version: &'a str,
     value: Cow<'a, Value>,
 }
 
 /// Follows updates and applies. Objects that it takes are in the version that is named with them.
-pub struct Updater<'a, V> {
+pub struct OwnershipUpdater<'a, V> {
     versions: &'a V,
 }
 
-impl<'a, V: Versions> Updater<'a, V> {
+impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
     pub fn new(versions: &'a V) -> Self {
         Self { versions }
     }
@@ -116,8 +116,8 @@ impl<'a, V: Versions> Updater<'a, V> {
         live: &Value,
         new: &Value,
         version: &str,
-    ) -> Result<Comparison, Error<V::Error>> {
-        let object = |value| Object { version, value: Cow::Borrowed(value) };
+    ) -> Result<ObjectComparison, Error<V::Error>> {
+        let object = |value| VersionedObject { version, value: Cow::Borrowed(value) };
         self.changes(&object(live), &object(new))
     }
 
@@ -125,13 +125,13 @@ impl<'a, V: Versions> Updater<'a, V> {
     pub fn update(
         &self,
         (live, new): (&Value, &Value),
-        changes: Comparison,
+        changes: ObjectComparison,
         version: &str,
-        managers: Managers,
-        manager: &Manager,
-    ) -> Result<Managers, Error<V::Error>> {
-        let live = Object { version, value: Cow::Borrowed(live) };
-        let new = Object { version, value: Cow::Borrowed(new) };
+        managers: FieldManagers,
+        manager: &FieldManager,
+    ) -> Result<FieldManagers, Error<V::Error>> {
+        let live = VersionedObject { version, value: Cow::Borrowed(live) };
+        let new = VersionedObject { version, value: Cow::Borrowed(new) };
         let managers = self.reconciled(&live, managers)?;
         let (mut managers, changes) =
             self.transfer((&live, &new), changes, managers, manager, true)?;
@@ -140,7 +140,7 @@ impl<'a, V: Versions> Updater<'a, V> {
             before.difference(&changes.removed).union(&changes.modified).union(&changes.added);
         let set = self.without_reset(version, set);
         if !set.is_empty() {
-            managers.insert(manager.clone(), Owned { version: version.to_owned(), set });
+            managers.insert(manager.clone(), VersionedSet { version: version.to_owned(), set });
         }
         Ok(managers)
     }
@@ -151,16 +151,18 @@ impl<'a, V: Versions> Updater<'a, V> {
         live: &Value,
         config: &Value,
         version: &str,
-        managers: Managers,
-        manager: &Manager,
+        managers: FieldManagers,
+        manager: &FieldManager,
         force: bool,
-    ) -> Result<(Option<Value>, Managers), Error<V::Error>> {
+    ) -> Result<(Option<Value>, FieldManagers), Error<V::Error>> {
         let schema = self.versions.schema(version).expect("the version of a request is served");
-        let live = Object { version, value: Cow::Borrowed(live) };
+        let live = VersionedObject { version, value: Cow::Borrowed(live) };
         let mut managers = self.reconciled(&live, managers)?;
-        let merged = Object { version, value: Cow::Owned(merge(schema, &live.value, config)?) };
+        let merged =
+            VersionedObject { version, value: Cow::Owned(merge(schema, &live.value, config)?) };
         let set = self.without_reset(version, field_set(schema, config)?);
-        let last = managers.insert(manager.clone(), Owned { version: version.to_owned(), set });
+        let last =
+            managers.insert(manager.clone(), VersionedSet { version: version.to_owned(), set });
         let new = self.prune(merged, version, &managers, last)?;
         let changes = self.changes(&live, &new)?;
         let (managers, _) = self.transfer((&live, &new), changes, managers, manager, force)?;
@@ -171,15 +173,15 @@ impl<'a, V: Versions> Updater<'a, V> {
     /// Takes from all other managers what the new object changes or removes.
     fn transfer(
         &self,
-        (live, new): (&Object<'_>, &Object<'_>),
-        changed: Comparison,
-        mut managers: Managers,
-        manager: &Manager,
+        (live, new): (&VersionedObject<'_>, &VersionedObject<'_>),
+        changed: ObjectComparison,
+        mut managers: FieldManagers,
+        manager: &FieldManager,
         force: bool,
-    ) -> Result<(Managers, Comparison), Error<V::Error>> {
+    ) -> Result<(FieldManagers, ObjectComparison), Error<V::Error>> {
         let mut changes = BTreeMap::from([(new.version.to_owned(), changed)]);
         let mut conflicts = Vec::new();
-        let mut kept = Managers::new();
+        let mut kept = FieldManagers::new();
         for (other, owned) in std::mem::take(&mut managers) {
             if other == *manager {
                 kept.insert(other, owned);
@@ -196,7 +198,7 @@ impl<'a, V: Versions> Updater<'a, V> {
             }
             let changed = &changes[&owned.version];
             let conflict = owned.set.intersection(&changed.modified.union(&changed.added));
-            let of = |path| Conflict { manager: other.clone(), path };
+            let of = |path| FieldConflict { manager: other.clone(), path };
             conflicts.extend(conflict.paths().into_iter().map(of));
             // Nearly always there is nothing to take, and a set may be as large as the object.
             let set = if conflict.is_empty() && changed.removed.is_empty() {
@@ -204,7 +206,7 @@ impl<'a, V: Versions> Updater<'a, V> {
             } else {
                 owned.set.difference(&conflict).difference(&changed.removed)
             };
-            kept.insert(other, Owned { set, ..owned });
+            kept.insert(other, VersionedSet { set, ..owned });
         }
         if !force && !conflicts.is_empty() {
             return Err(Error::Conflicts(conflicts));
@@ -215,7 +217,11 @@ impl<'a, V: Versions> Updater<'a, V> {
     }
 
     /// What differs, except for fields that a write of this kind cannot change.
-    fn changes(&self, live: &Object<'_>, new: &Object<'_>) -> Result<Comparison, Error<V::Error>> {
+    fn changes(
+        &self,
+        live: &VersionedObject<'_>,
+        new: &VersionedObject<'_>,
+    ) -> Result<ObjectComparison, Error<V::Error>> {
         let schema = self.schema(new.version);
         let changes = compare(schema, &live.value, &new.value)?;
         Ok(match self.versions.reset(new.version) {
@@ -224,7 +230,7 @@ impl<'a, V: Versions> Updater<'a, V> {
         })
     }
 
-    fn without_reset(&self, version: &str, set: Set) -> Set {
+    fn without_reset(&self, version: &str, set: PathSet) -> PathSet {
         match self.versions.reset(version) {
             Some(reset) => set.recursive_difference(reset),
             None => set,
@@ -234,33 +240,33 @@ impl<'a, V: Versions> Updater<'a, V> {
     /// Removes what the manager applied last time and does not apply now, unless others own it.
     fn prune<'v>(
         &self,
-        merged: Object<'v>,
+        merged: VersionedObject<'v>,
         version: &'v str,
-        managers: &Managers,
-        last: Option<Owned>,
-    ) -> Result<Object<'v>, Error<V::Error>> {
+        managers: &FieldManagers,
+        last: Option<VersionedSet>,
+    ) -> Result<VersionedObject<'v>, Error<V::Error>> {
         let Some(last) = last.filter(|last| !last.set.is_empty()) else { return Ok(merged) };
         let Some(schema) = self.versions.schema(&last.version) else { return Ok(merged) };
         let merged = self.convert(&merged, &last.version)?;
         let named = last.set.with_named(schema, Some(schema.root()));
-        let pruned = Object {
+        let pruned = VersionedObject {
             version: &last.version,
             value: Cow::Owned(remove(schema, &merged.value, &named)),
         };
         let pruned = self.with_owned(&merged, pruned, managers)?;
         let pruned = self.with_unowned(&merged, &pruned, &named)?;
         let pruned = self.convert(&pruned, version)?;
-        Ok(Object { version, value: Cow::Owned(pruned.value.into_owned()) })
+        Ok(VersionedObject { version, value: Cow::Owned(pruned.value.into_owned()) })
     }
 
     /// Puts back what others own, and what the manager applies in another shape now.
     fn with_owned<'o>(
         &self,
-        merged: &Object<'o>,
-        pruned: Object<'o>,
-        managers: &'o Managers,
-    ) -> Result<Object<'o>, Error<V::Error>> {
-        let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
+        merged: &VersionedObject<'o>,
+        pruned: VersionedObject<'o>,
+        managers: &'o FieldManagers,
+    ) -> Result<VersionedObject<'o>, Error<V::Error>> {
+        let mut owned: BTreeMap<&str, PathSet> = BTreeMap::new();
         for manager in managers.values() {
             let set = owned.entry(&manager.version).or_default();
             *set = set.union(&manager.set);
@@ -278,7 +284,10 @@ impl<'a, V: Versions> Updater<'a, V> {
             let all = field_set(schema, &merged.value)?.with_named(schema, root);
             let left = field_set(schema, &pruned.value)?.with_named(schema, root);
             let gone = all.difference(&left.union(&owned.with_named(schema, root)));
-            pruned = Object { version, value: Cow::Owned(remove(schema, &merged.value, &gone)) };
+            pruned = VersionedObject {
+                version,
+                value: Cow::Owned(remove(schema, &merged.value, &gone)),
+            };
         }
         Ok(pruned)
     }
@@ -287,10 +296,10 @@ impl<'a, V: Versions> Updater<'a, V> {
     /// of managers that only update.
     fn with_unowned<'o>(
         &self,
-        merged: &Object<'o>,
-        pruned: &Object<'_>,
-        last: &Set,
-    ) -> Result<Object<'o>, Error<V::Error>> {
+        merged: &VersionedObject<'o>,
+        pruned: &VersionedObject<'_>,
+        last: &PathSet,
+    ) -> Result<VersionedObject<'o>, Error<V::Error>> {
         let version = merged.version;
         let schema = self.schema(version);
         let root = Some(schema.root());
@@ -298,36 +307,36 @@ impl<'a, V: Versions> Updater<'a, V> {
         let left = field_set(schema, &pruned.value)?.with_named(schema, root);
         let all = field_set(schema, &merged.value)?.with_named(schema, root);
         let gone = all.difference(&left).intersection(last);
-        Ok(Object { version, value: Cow::Owned(remove(schema, &merged.value, &gone)) })
+        Ok(VersionedObject { version, value: Cow::Owned(remove(schema, &merged.value, &gone)) })
     }
 
     /// Managers with their sets as this server's schemas have them, without versions that are
     /// served no more.
     fn reconciled(
         &self,
-        live: &Object<'_>,
-        managers: Managers,
-    ) -> Result<Managers, Error<V::Error>> {
+        live: &VersionedObject<'_>,
+        managers: FieldManagers,
+    ) -> Result<FieldManagers, Error<V::Error>> {
         debug_assert!(self.versions.schema(live.version).is_some());
-        let mut reconciled = Managers::new();
+        let mut reconciled = FieldManagers::new();
         for (manager, owned) in managers {
             let Some(schema) = self.versions.schema(&owned.version) else { continue };
             let set = reconcile(schema, &owned.set)?.unwrap_or(owned.set);
-            reconciled.insert(manager, Owned { version: owned.version, set });
+            reconciled.insert(manager, VersionedSet { version: owned.version, set });
         }
         Ok(reconciled)
     }
 
     fn convert<'o>(
         &self,
-        object: &Object<'o>,
+        object: &VersionedObject<'o>,
         version: &'o str,
-    ) -> Result<Object<'o>, Error<V::Error>> {
+    ) -> Result<VersionedObject<'o>, Error<V::Error>> {
         if object.version == version {
             return Ok(object.clone());
         }
         let value = self.versions.convert(&object.value, object.version, version);
-        Ok(Object { version, value: Cow::Owned(value.map_err(Error::Convert)?) })
+        Ok(VersionedObject { version, value: Cow::Owned(value.map_err(Error::Convert)?) })
     }
 
     fn schema(&self, version: &str) -> &Schema {

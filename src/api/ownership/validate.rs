@@ -7,107 +7,119 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    element::Element,
+    element::PathElement,
     items::element_of,
-    problem::{Found, Problems},
+    problem::{MismatchCollector, SchemaMismatches},
     value::text,
 };
-use crate::api::schema::compiled::{Form, List, Map, Scalar, Schema, Type};
+use crate::api::schema::compiled::{
+    ListSchema, MapSchema, ScalarType, Schema, SchemaForm, TypeRef,
+};
 
 /// May sets and list maps hold an item twice? What is stored already may; what is applied may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duplicates {
+pub enum DuplicatePolicy {
     Allowed,
     Refused,
 }
 
 /// Compares a whole object with its schema.
-pub fn validate(schema: &Schema, value: &Value, duplicates: Duplicates) -> Result<(), Problems> {
-    Check { schema, duplicates }.value(Some(schema.root()), value)
+pub fn validate(
+    schema: &Schema,
+    value: &Value,
+    duplicates: DuplicatePolicy,
+) -> Result<(), SchemaMismatches> {
+    ValidatingWalker { schema, duplicates }.value(Some(schema.root()), value)
 }
 
 pub(super) const NO_FORM: &str = "schema error: invalid atom: inlined";
 
 /// Why a value is no scalar of this type; `null` and absent are.
-pub(super) fn scalar_problem(scalar: Scalar, value: Option<&Value>) -> Option<String> {
+pub(super) fn scalar_problem(scalar: ScalarType, value: Option<&Value>) -> Option<String> {
     let value = value?;
     let expected = match (scalar, value) {
         (_, Value::Null)
-        | (Scalar::Numeric | Scalar::Any, Value::Number(_))
-        | (Scalar::String | Scalar::Any, Value::String(_))
-        | (Scalar::Boolean | Scalar::Any, Value::Bool(_)) => return None,
-        (Scalar::Numeric, _) => "numeric (int or float)",
-        (Scalar::String, _) => "string",
-        (Scalar::Boolean, _) => "boolean",
-        (Scalar::Any, _) => "any scalar",
+        | (ScalarType::Numeric | ScalarType::Any, Value::Number(_))
+        | (ScalarType::String | ScalarType::Any, Value::String(_))
+        | (ScalarType::Boolean | ScalarType::Any, Value::Bool(_)) => return None,
+        (ScalarType::Numeric, _) => "numeric (int or float)",
+        (ScalarType::String, _) => "string",
+        (ScalarType::Boolean, _) => "boolean",
+        (ScalarType::Any, _) => "any scalar",
     };
     let got = match (scalar, value) {
         // Upstream tells the type here, by Go's name.
-        (Scalar::Numeric, Value::String(_)) => "string".to_owned(),
-        (Scalar::Numeric, Value::Bool(_)) => "bool".to_owned(),
-        (Scalar::Numeric, Value::Array(_)) => "[]interface {}".to_owned(),
-        (Scalar::Numeric, Value::Object(_)) => "map[string]interface {}".to_owned(),
+        (ScalarType::Numeric, Value::String(_)) => "string".to_owned(),
+        (ScalarType::Numeric, Value::Bool(_)) => "bool".to_owned(),
+        (ScalarType::Numeric, Value::Array(_)) => "[]interface {}".to_owned(),
+        (ScalarType::Numeric, Value::Object(_)) => "map[string]interface {}".to_owned(),
         _ => text(value),
     };
     Some(format!("expected {expected}, got {got}"))
 }
 
-struct Check<'a> {
+struct ValidatingWalker<'a> {
     schema: &'a Schema,
-    duplicates: Duplicates,
+    duplicates: DuplicatePolicy,
 }
 
-impl Check<'_> {
-    fn value(&self, type_: Option<Type>, value: &Value) -> Result<(), Problems> {
+impl ValidatingWalker<'_> {
+    fn value(&self, type_: Option<TypeRef>, value: &Value) -> Result<(), SchemaMismatches> {
         match self.schema.form(type_, Some(value)) {
-            None => Err(Problems::new(NO_FORM)),
-            Some(Form::Scalar(scalar)) => {
-                scalar_problem(scalar, Some(value)).map_or(Ok(()), |text| Err(Problems::new(text)))
-            }
-            Some(Form::List(list)) => self.list(list, value),
-            Some(Form::Map(map)) => self.map(map, value),
+            None => Err(SchemaMismatches::new(NO_FORM)),
+            Some(SchemaForm::Scalar(scalar)) => scalar_problem(scalar, Some(value))
+                .map_or(Ok(()), |text| Err(SchemaMismatches::new(text))),
+            Some(SchemaForm::List(list)) => self.list(list, value),
+            Some(SchemaForm::Map(map)) => self.map(map, value),
         }
     }
 
-    fn list(&self, list: &List, value: &Value) -> Result<(), Problems> {
+    fn list(&self, list: &ListSchema, value: &Value) -> Result<(), SchemaMismatches> {
         let items = match value {
             Value::Null => return Ok(()),
             Value::Array(items) => items,
-            other => return Err(Problems::new(format!("expected list, got {}", text(other)))),
+            other => {
+                return Err(SchemaMismatches::new(format!("expected list, got {}", text(other))));
+            }
         };
-        let mut found = Found::default();
+        let mut found = MismatchCollector::default();
         let mut seen = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
             let element = if list.atomic {
-                Element::Index(i64::try_from(at).unwrap_or(i64::MAX))
+                PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX))
             } else {
                 let element = element_of(self.schema, list, item)
-                    .map_err(|why| Problems::new(format!("element {at}: {why}")));
+                    .map_err(|why| SchemaMismatches::new(format!("element {at}: {why}")));
                 let Some(element) = found.take(element) else { break };
                 element
             };
             found.take(self.value(list.items, item).map_err(|problems| problems.below(&element)));
             let key = element.to_string();
-            if !list.atomic && !seen.insert(element) && self.duplicates == Duplicates::Refused {
-                found.take::<()>(Err(Problems::new(format!("duplicate entries for key {key}"))));
+            if !list.atomic && !seen.insert(element) && self.duplicates == DuplicatePolicy::Refused
+            {
+                found.take::<()>(Err(SchemaMismatches::new(format!(
+                    "duplicate entries for key {key}"
+                ))));
             }
         }
         found.end()
     }
 
-    fn map(&self, map: &Map, value: &Value) -> Result<(), Problems> {
+    fn map(&self, map: &MapSchema, value: &Value) -> Result<(), SchemaMismatches> {
         let fields = match value {
             Value::Null => return Ok(()),
             Value::Object(fields) => fields,
-            other => return Err(Problems::new(format!("expected map, got {}", text(other)))),
+            other => {
+                return Err(SchemaMismatches::new(format!("expected map, got {}", text(other))));
+            }
         };
-        let mut found = Found::default();
+        let mut found = MismatchCollector::default();
         for (name, value) in fields {
             let outcome = match map.of_field(name) {
-                None => Err(Problems::new("field not declared in schema")),
+                None => Err(SchemaMismatches::new("field not declared in schema")),
                 type_ => self.value(type_, value),
             };
-            found.take(outcome.map_err(|problems| problems.below(&Element::field(name))));
+            found.take(outcome.map_err(|problems| problems.below(&PathElement::field(name))));
         }
         found.end()
     }

@@ -58,7 +58,7 @@ pub const SKIPPABLE_PREDICATES: &[&str] = &[
 
 /// What the schemas of some types say beyond the types themselves, by type and field.
 #[derive(Debug)]
-pub struct Rows {
+pub struct SchemaMarkers {
     /// Description of a field; that of the type itself where the field is empty.
     pub descriptions: &'static [(&'static str, &'static str, &'static str)],
     /// Closed list of the values of a field. Enums of the types themselves (`Health`, `PilotIntent`
@@ -74,7 +74,7 @@ pub struct Rows {
 
 /// Rows of the types that belong to no database. `Cluster`, `ClusterSpec` and `NodePool` stand
 /// for those of every database.
-pub static SHARED: Rows = Rows {
+pub static SHARED: SchemaMarkers = SchemaMarkers {
     descriptions: &[],
     enums: &[
         ("ImageSpec", "pullPolicy", PULL_POLICIES),
@@ -115,7 +115,7 @@ pub static SHARED: Rows = Rows {
 /// Types whose rows hold for every type whose name ends like theirs.
 const OF_EVERY_CLUSTER: [&str; 2] = ["ClusterSpec", "NodePool"];
 
-impl Rows {
+impl SchemaMarkers {
     /// Are these the rows of the types that belong to no database?
     pub fn is_shared(&self) -> bool {
         std::ptr::eq(self, &raw const SHARED)

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::{Map as Object, Value};
 
 use super::compiled::{
-    Atom, Facts, Field, Format, List, Map, Origin, Scalar, Schema, Type, Unnamed, Word,
+    FieldSchema, JsonType, ListSchema, MapSchema, ScalarType, Schema, SchemaAtom, SchemaFacts,
+    TypeOrigin, TypeRef, UnknownFieldPolicy, ValueFormat,
 };
 
 /// Types whose schema does not say what they are.
@@ -26,8 +27,8 @@ pub(super) type MaxBytes<'a> = &'a dyn Fn(&str, &str) -> Option<usize>;
 impl Schema {
     /// A root schema of ours with its `definitions`.
     pub fn from_openapi(root: &Value) -> Self {
-        let mut compile = Compile::new(root["definitions"].as_object(), &|_, _| None);
-        let within = Within { origin: Origin::Ours, type_name: "", free: false };
+        let mut compile = SchemaCompiler::new(root["definitions"].as_object(), &|_, _| None);
+        let within = EnclosingSchema { origin: TypeOrigin::Ours, type_name: "", free: false };
         let root = compile.inline(root, within);
         Self::new(compile.atoms, root)
     }
@@ -38,7 +39,7 @@ impl Schema {
         roots: impl IntoIterator<Item = (&'n str, String)>,
         max_bytes: MaxBytes<'_>,
     ) -> BTreeMap<&'n str, Self> {
-        let mut compile = Compile::new(Some(definitions), max_bytes);
+        let mut compile = SchemaCompiler::new(Some(definitions), max_bytes);
         let roots: Vec<_> =
             roots.into_iter().map(|(key, name)| (key, compile.named(&name))).collect();
         let all = Self::new(compile.atoms, Self::UNTYPED);
@@ -46,34 +47,34 @@ impl Schema {
     }
 }
 
-struct Compile<'a> {
+struct SchemaCompiler<'a> {
     definitions: Option<&'a Object<String, Value>>,
     max_bytes: MaxBytes<'a>,
-    atoms: Vec<Atom>,
+    atoms: Vec<SchemaAtom>,
     /// Types by the names of their definitions.
-    places: HashMap<String, Type>,
+    places: HashMap<String, TypeRef>,
     /// Scalars without a name; most fields are one of a few.
-    scalars: Vec<Type>,
+    scalars: Vec<TypeRef>,
 }
 
 /// What the enclosing schemas say about a schema.
 #[derive(Clone, Copy)]
-struct Within<'n> {
-    origin: Origin,
+struct EnclosingSchema<'n> {
+    origin: TypeOrigin,
     /// The type of ours that the schema defines, if it does.
     type_name: &'n str,
     /// Unknown fields are kept from this schema on.
     free: bool,
 }
 
-impl<'a> Compile<'a> {
+impl<'a> SchemaCompiler<'a> {
     fn new(definitions: Option<&'a Object<String, Value>>, max_bytes: MaxBytes<'a>) -> Self {
         let (places, scalars) = Default::default();
         Self { definitions, max_bytes, atoms: Schema::free().into(), places, scalars }
     }
 
     /// The type of a schema or of a reference to one.
-    fn type_of(&mut self, schema: &Value, within: Within<'_>) -> Type {
+    fn type_of(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> TypeRef {
         let all_of = schema["allOf"].as_array().and_then(|all| match &all[..] {
             [only] => only["$ref"].as_str(),
             _ => None,
@@ -95,30 +96,30 @@ impl<'a> Compile<'a> {
         }
     }
 
-    fn named(&mut self, name: &str) -> Type {
+    fn named(&mut self, name: &str) -> TypeRef {
         if let Some(place) = self.places.get(name) {
             return *place;
         }
         // The place of a type is known before its content: types may hold themselves.
-        let place = self.add(Atom::default());
+        let place = self.add(SchemaAtom::default());
         self.places.insert(name.to_owned(), place);
         let definition = self.definitions.and_then(|all| all.get(name)).unwrap_or(&Value::Null);
         let origin = match name.strip_prefix(OURS) {
-            Some(ours) if ours.ends_with(".PodTemplate") => Origin::PodTemplate,
-            Some(_) => Origin::Ours,
-            None => Origin::Core,
+            Some(ours) if ours.ends_with(".PodTemplate") => TypeOrigin::PodTemplate,
+            Some(_) => TypeOrigin::Ours,
+            None => TypeOrigin::Core,
         };
-        let type_name = name.rsplit('.').next().filter(|_| origin == Origin::Ours);
+        let type_name = name.rsplit('.').next().filter(|_| origin == TypeOrigin::Ours);
         let type_name = type_name.unwrap_or_default();
-        let mut atom = self.atom(definition, Within { origin, type_name, free: false });
+        let mut atom = self.atom(definition, EnclosingSchema { origin, type_name, free: false });
         match name {
             QUANTITY => {
-                let facts = Facts { format: Format::Quantity, ..atom.facts };
-                atom = Atom { scalar: Some(Scalar::Any), facts, ..Atom::default() };
+                let facts = SchemaFacts { format: ValueFormat::Quantity, ..atom.facts };
+                atom = SchemaAtom { scalar: Some(ScalarType::Any), facts, ..SchemaAtom::default() };
             }
             RAW => {
                 let [untyped, _] = Schema::free();
-                atom = Atom { facts: atom.facts, ..untyped };
+                atom = SchemaAtom { facts: atom.facts, ..untyped };
             }
             _ => {}
         }
@@ -126,7 +127,7 @@ impl<'a> Compile<'a> {
         place
     }
 
-    fn inline(&mut self, schema: &Value, within: Within<'_>) -> Type {
+    fn inline(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> TypeRef {
         let atom = self.atom(schema, within);
         if atom.list.is_some() || atom.map.is_some() {
             return self.add(atom);
@@ -139,36 +140,39 @@ impl<'a> Compile<'a> {
         place
     }
 
-    fn add(&mut self, atom: Atom) -> Type {
+    fn add(&mut self, atom: SchemaAtom) -> TypeRef {
         self.atoms.push(atom);
-        Type(self.atoms.len() - 1)
+        TypeRef(self.atoms.len() - 1)
     }
 
-    fn atom(&mut self, schema: &Value, within: Within<'_>) -> Atom {
+    fn atom(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> SchemaAtom {
         let facts = facts(schema, within.origin);
-        let within = Within { free: within.free || facts.unnamed == Unnamed::Kept, ..within };
+        let within = EnclosingSchema {
+            free: within.free || facts.unnamed == UnknownFieldPolicy::Kept,
+            ..within
+        };
         let (scalar, list, map) = match facts.word {
-            Some(Word::Object) => (None, None, Some(self.map(schema, within))),
-            Some(Word::Array) => (None, Some(self.list(schema, within)), None),
-            Some(Word::Integer | Word::Number) => (Some(Scalar::Numeric), None, None),
-            Some(Word::Boolean) => (Some(Scalar::Boolean), None, None),
-            Some(Word::String) => match schema["format"].as_str() {
-                None | Some("" | "byte") => (Some(Scalar::String), None, None),
-                Some(_) => (Some(Scalar::Any), None, None),
+            Some(JsonType::Object) => (None, None, Some(self.map(schema, within))),
+            Some(JsonType::Array) => (None, Some(self.list(schema, within)), None),
+            Some(JsonType::Integer | JsonType::Number) => (Some(ScalarType::Numeric), None, None),
+            Some(JsonType::Boolean) => (Some(ScalarType::Boolean), None, None),
+            Some(JsonType::String) => match schema["format"].as_str() {
+                None | Some("" | "byte") => (Some(ScalarType::String), None, None),
+                Some(_) => (Some(ScalarType::Any), None, None),
             },
             None => {
                 let (list, map) = (self.list(schema, within), self.map(schema, within));
-                (Some(Scalar::Any), Some(list), Some(map))
+                (Some(ScalarType::Any), Some(list), Some(map))
             }
         };
-        Atom { scalar, list, map, facts }
+        SchemaAtom { scalar, list, map, facts }
     }
 
-    fn map(&mut self, schema: &Value, within: Within<'_>) -> Map {
-        let inner = Within { type_name: "", ..within };
+    fn map(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> MapSchema {
+        let inner = EnclosingSchema { type_name: "", ..within };
         let mut fields = Vec::new();
         for (name, member) in schema["properties"].as_object().into_iter().flatten() {
-            let field = Field {
+            let field = FieldSchema {
                 type_: self.type_of(member, inner),
                 default: member.get("default").filter(|default| !default.is_null()).cloned(),
                 max_bytes: (self.max_bytes)(within.type_name, name),
@@ -184,10 +188,10 @@ impl<'a> Compile<'a> {
             values => Some(self.type_of(values, inner)),
         };
         let atomic = schema["x-kubernetes-map-type"] == "atomic";
-        Map { fields: fields.into_iter().collect(), values, atomic }
+        MapSchema { fields: fields.into_iter().collect(), values, atomic }
     }
 
-    fn list(&mut self, schema: &Value, within: Within<'_>) -> List {
+    fn list(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> ListSchema {
         let merged = schema["x-kubernetes-patch-strategy"]
             .as_str()
             .is_some_and(|strategy| strategy.starts_with("merge"));
@@ -201,29 +205,29 @@ impl<'a> Compile<'a> {
             _ => (true, [].into()),
         };
         let items = match schema.get("items") {
-            Some(items) => self.type_of(items, Within { type_name: "", ..within }),
+            Some(items) => self.type_of(items, EnclosingSchema { type_name: "", ..within }),
             None => Schema::UNTYPED,
         };
-        List { items: Some(items), atomic, keys }
+        ListSchema { items: Some(items), atomic, keys }
     }
 }
 
-fn facts(schema: &Value, origin: Origin) -> Facts {
+fn facts(schema: &Value, origin: TypeOrigin) -> SchemaFacts {
     let most = |word: &str| schema[word].as_u64().and_then(|most| usize::try_from(most).ok());
-    Facts {
-        word: schema["type"].as_str().and_then(Word::parse),
+    SchemaFacts {
+        word: schema["type"].as_str().and_then(JsonType::parse),
         format: match schema["format"].as_str() {
-            Some("date-time") => Format::DateTime,
-            Some("int-or-string") => Format::IntOrString,
-            Some("int32") => Format::Int32,
-            _ => Format::None,
+            Some("date-time") => ValueFormat::DateTime,
+            Some("int-or-string") => ValueFormat::IntOrString,
+            Some("int32") => ValueFormat::Int32,
+            _ => ValueFormat::None,
         },
         unnamed: if schema[PRESERVE] == true {
-            Unnamed::Kept
+            UnknownFieldPolicy::Kept
         } else if schema.get("properties").is_some() {
-            Unnamed::Unknown
+            UnknownFieldPolicy::Unknown
         } else {
-            Unnamed::Free
+            UnknownFieldPolicy::Free
         },
         origin,
         required: texts(&schema["required"]),
@@ -243,7 +247,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::ownership::{Duplicates, field_set, validate};
+    use crate::api::ownership::{DuplicatePolicy, field_set, validate};
 
     #[test]
     fn forms_come_from_openapi_and_its_extensions() {
@@ -278,7 +282,7 @@ mod tests {
             "free": {"a": {"b": [1]}},
             "amount": 5,
         });
-        validate(&schema, &object, Duplicates::Refused).unwrap();
+        validate(&schema, &object, DuplicatePolicy::Refused).unwrap();
         let expected = json!({
             "f:struct": {"f:name": {}, "f:child": {"f:name": {}}},
             "f:whole": {},
@@ -294,7 +298,7 @@ mod tests {
         });
         assert_eq!(json!(field_set(&schema, &object).unwrap()), expected);
         let wrong = json!({"set": [1, 1], "struct": {"other": 1}, "list": 5});
-        let problems = validate(&schema, &wrong, Duplicates::Refused).unwrap_err();
+        let problems = validate(&schema, &wrong, DuplicatePolicy::Refused).unwrap_err();
         assert_eq!(
             problems.to_string(),
             "errors:\n  .list: expected list, got 5\n  .set: duplicate entries for key [=1]\n  \

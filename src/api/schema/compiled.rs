@@ -12,11 +12,11 @@ use serde_json::Value;
 
 /// Index of an atom of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Type(pub usize);
+pub struct TypeRef(pub usize);
 
 /// What a scalar may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scalar {
+pub enum ScalarType {
     Numeric,
     String,
     Boolean,
@@ -26,16 +26,16 @@ pub enum Scalar {
 /// The forms that a value may have when it is merged, and the facts beside them. With no form,
 /// every value is wrong.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Atom {
-    pub scalar: Option<Scalar>,
-    pub list: Option<List>,
-    pub map: Option<Map>,
-    pub facts: Facts,
+pub struct SchemaAtom {
+    pub scalar: Option<ScalarType>,
+    pub list: Option<ListSchema>,
+    pub map: Option<MapSchema>,
+    pub facts: SchemaFacts,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct List {
-    pub items: Option<Type>,
+pub struct ListSchema {
+    pub items: Option<TypeRef>,
     /// The list is written as a whole. Else it is a list map, when it has keys, or a set.
     pub atomic: bool,
     pub keys: Box<[Box<str>]>,
@@ -43,21 +43,21 @@ pub struct List {
 
 /// A struct, a map, or both.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Map {
-    pub fields: Fields,
+pub struct MapSchema {
+    pub fields: FieldSchemas,
     /// The type of entries that are no named fields; without it there may be none.
-    pub values: Option<Type>,
+    pub values: Option<TypeRef>,
     /// The map is written as a whole.
     pub atomic: bool,
 }
 
 /// Fields by name, sorted by the length of the name first: most names are told apart by that alone.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Fields(Box<[(Box<str>, Field)]>);
+pub struct FieldSchemas(Box<[(Box<str>, FieldSchema)]>);
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Field {
-    pub type_: Type,
+pub struct FieldSchema {
+    pub type_: TypeRef,
     /// The value that an absent key field of a list item counts as.
     pub default: Option<Value>,
     /// Most bytes of the text, or of each text of the list.
@@ -66,12 +66,12 @@ pub struct Field {
 
 /// What a schema says beside the forms.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct SchemaFacts {
     /// The one type of JSON that values have to be of.
-    pub word: Option<Word>,
-    pub format: Format,
-    pub unnamed: Unnamed,
-    pub origin: Origin,
+    pub word: Option<JsonType>,
+    pub format: ValueFormat,
+    pub unnamed: UnknownFieldPolicy,
+    pub origin: TypeOrigin,
     /// Fields that have to be there.
     pub required: Box<[Box<str>]>,
     /// The only texts that are allowed.
@@ -82,7 +82,7 @@ pub struct Facts {
 
 /// A type of JSON, as schemas name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum JsonType {
     Object,
     Array,
     String,
@@ -93,7 +93,7 @@ pub enum Word {
 
 /// Formats that say something about form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum ValueFormat {
     #[default]
     None,
     DateTime,
@@ -105,7 +105,7 @@ pub enum Format {
 
 /// How fields are treated that the schema does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unnamed {
+pub enum UnknownFieldPolicy {
     /// Anything: the schema names no field.
     #[default]
     Free,
@@ -117,7 +117,7 @@ pub enum Unnamed {
 
 /// Which side defines a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
+pub enum TypeOrigin {
     /// Defined by Navigator, which checks what the type demands.
     Ours,
     /// The part of a pod template that is laid over another, in which `null` has a meaning.
@@ -130,35 +130,35 @@ pub enum Origin {
 /// The schema of one kind in one version.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    atoms: Arc<[Atom]>,
-    root: Type,
+    atoms: Arc<[SchemaAtom]>,
+    root: TypeRef,
 }
 
 /// A form that was chosen.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::api) enum Form<'a> {
-    Map(&'a Map),
-    Scalar(Scalar),
-    List(&'a List),
+pub(in crate::api) enum SchemaForm<'a> {
+    Map(&'a MapSchema),
+    Scalar(ScalarType),
+    List(&'a ListSchema),
 }
 
 /// The type of a field, as decoding sees it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::api) enum Known<'a> {
-    Type(&'a Atom),
+pub(in crate::api) enum FieldLookup<'a> {
+    Type(&'a SchemaAtom),
     /// It may be anything.
     Free,
     /// There is no such field.
     Unknown,
 }
 
-impl Form<'_> {
+impl SchemaForm<'_> {
     pub(in crate::api) fn is_like(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
-impl Word {
+impl JsonType {
     pub fn parse(word: &str) -> Option<Self> {
         let all =
             [Self::Object, Self::Array, Self::String, Self::Integer, Self::Number, Self::Boolean];
@@ -177,8 +177,8 @@ impl Word {
     }
 }
 
-impl Fields {
-    pub fn get(&self, name: &str) -> Option<&Field> {
+impl FieldSchemas {
+    pub fn get(&self, name: &str) -> Option<&FieldSchema> {
         let at = self.0.binary_search_by(|(known, _)| Self::order(known, name)).ok()?;
         Some(&self.0[at].1)
     }
@@ -192,34 +192,34 @@ impl Fields {
     }
 }
 
-impl FromIterator<(Box<str>, Field)> for Fields {
-    fn from_iter<I: IntoIterator<Item = (Box<str>, Field)>>(fields: I) -> Self {
+impl FromIterator<(Box<str>, FieldSchema)> for FieldSchemas {
+    fn from_iter<I: IntoIterator<Item = (Box<str>, FieldSchema)>>(fields: I) -> Self {
         let mut fields: Box<[_]> = fields.into_iter().collect();
         fields.sort_by(|(one, _), (other, _)| Self::order(one, other));
         Self(fields)
     }
 }
 
-impl Map {
+impl MapSchema {
     /// The type of a field or entry.
-    pub(in crate::api) fn of_field(&self, name: &str) -> Option<Type> {
+    pub(in crate::api) fn of_field(&self, name: &str) -> Option<TypeRef> {
         self.fields.get(name).map(|field| field.type_).or(self.values)
     }
 }
 
 impl Schema {
     /// Free content that is written as a whole.
-    pub const UNTYPED: Type = Type(0);
+    pub const UNTYPED: TypeRef = TypeRef(0);
     /// Free content whose objects are merged field by field.
-    pub const DEDUCED: Type = Type(1);
+    pub const DEDUCED: TypeRef = TypeRef(1);
 
     /// The first two atoms are those of free content, see [`Self::free`].
-    pub fn new(atoms: impl Into<Arc<[Atom]>>, root: Type) -> Self {
+    pub fn new(atoms: impl Into<Arc<[SchemaAtom]>>, root: TypeRef) -> Self {
         Self { atoms: atoms.into(), root }
     }
 
     /// A schema with another root over the same atoms.
-    pub(super) fn with_root(&self, root: Type) -> Self {
+    pub(super) fn with_root(&self, root: TypeRef) -> Self {
         Self { atoms: Arc::clone(&self.atoms), root }
     }
 
@@ -229,33 +229,34 @@ impl Schema {
     }
 
     /// [`Self::UNTYPED`] and [`Self::DEDUCED`].
-    pub fn free() -> [Atom; 2] {
-        let of = |values: Type, atomic: bool| Atom {
-            scalar: Some(Scalar::Any),
-            list: Some(List { items: Some(Self::UNTYPED), atomic: true, keys: [].into() }),
-            map: Some(Map { fields: Fields::default(), values: Some(values), atomic }),
-            facts: Facts::default(),
+    pub fn free() -> [SchemaAtom; 2] {
+        let of = |values: TypeRef, atomic: bool| SchemaAtom {
+            scalar: Some(ScalarType::Any),
+            list: Some(ListSchema { items: Some(Self::UNTYPED), atomic: true, keys: [].into() }),
+            map: Some(MapSchema { fields: FieldSchemas::default(), values: Some(values), atomic }),
+            facts: SchemaFacts::default(),
         };
         [of(Self::UNTYPED, true), of(Self::DEDUCED, false)]
     }
 
-    pub fn root(&self) -> Type {
+    pub fn root(&self) -> TypeRef {
         self.root
     }
 
-    pub(in crate::api) fn atom(&self, type_: Type) -> &Atom {
+    pub(in crate::api) fn atom(&self, type_: TypeRef) -> &SchemaAtom {
         &self.atoms[type_.0]
     }
 
     /// The form that a value has, or else the one that its type prefers.
     pub(in crate::api) fn form(
         &self,
-        type_: Option<Type>,
+        type_: Option<TypeRef>,
         value: Option<&Value>,
-    ) -> Option<Form<'_>> {
+    ) -> Option<SchemaForm<'_>> {
         let atom = self.atom(type_?);
-        let (map, list) = (atom.map.as_ref().map(Form::Map), atom.list.as_ref().map(Form::List));
-        let scalar = atom.scalar.map(Form::Scalar);
+        let (map, list) =
+            (atom.map.as_ref().map(SchemaForm::Map), atom.list.as_ref().map(SchemaForm::List));
+        let scalar = atom.scalar.map(SchemaForm::Scalar);
         let own = match value {
             None | Some(Value::Null) => None,
             Some(Value::Object(_)) => map,
@@ -266,40 +267,40 @@ impl Schema {
     }
 
     /// The default of a key field of a list item.
-    pub(in crate::api) fn key_default(&self, list: &List, key: &str) -> Option<&Value> {
+    pub(in crate::api) fn key_default(&self, list: &ListSchema, key: &str) -> Option<&Value> {
         let map = self.atom(list.items?).map.as_ref()?;
         map.fields.get(key)?.default.as_ref()
     }
 
     /// Does the map hold nothing but free content, as where no schema is known?
-    pub(in crate::api) fn is_free(map: &Map) -> bool {
+    pub(in crate::api) fn is_free(map: &MapSchema) -> bool {
         map.fields.is_empty() && map.values == Some(Self::DEDUCED)
     }
 
     /// The type of a list's items, unless they may be anything.
-    pub(in crate::api) fn items<'a>(&'a self, atom: &Atom) -> Option<&'a Atom> {
+    pub(in crate::api) fn items<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
         self.told(atom.list.as_ref()?.items?)
     }
 
     /// The type of the entries of a map that are no fields, unless they may be anything.
-    pub(in crate::api) fn entries<'a>(&'a self, atom: &Atom) -> Option<&'a Atom> {
+    pub(in crate::api) fn entries<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
         self.told(atom.map.as_ref()?.values?)
     }
 
     /// The type of a field or entry.
-    pub(in crate::api) fn known(&self, atom: &Atom, name: &str) -> Known<'_> {
-        let Some(map) = &atom.map else { return Known::Free };
+    pub(in crate::api) fn known(&self, atom: &SchemaAtom, name: &str) -> FieldLookup<'_> {
+        let Some(map) = &atom.map else { return FieldLookup::Free };
         if let Some(field) = map.fields.get(name) {
-            return Known::Type(self.atom(field.type_));
+            return FieldLookup::Type(self.atom(field.type_));
         }
         match (self.entries(atom), atom.facts.unnamed) {
-            (Some(entries), _) => Known::Type(entries),
-            (None, Unnamed::Unknown) => Known::Unknown,
-            (None, Unnamed::Free | Unnamed::Kept) => Known::Free,
+            (Some(entries), _) => FieldLookup::Type(entries),
+            (None, UnknownFieldPolicy::Unknown) => FieldLookup::Unknown,
+            (None, UnknownFieldPolicy::Free | UnknownFieldPolicy::Kept) => FieldLookup::Free,
         }
     }
 
-    fn told(&self, type_: Type) -> Option<&Atom> {
+    fn told(&self, type_: TypeRef) -> Option<&SchemaAtom> {
         (type_ != Self::UNTYPED && type_ != Self::DEDUCED).then(|| self.atom(type_))
     }
 }

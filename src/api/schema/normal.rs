@@ -6,13 +6,13 @@
 use serde_json::{Map, Value, json};
 
 use super::{REF_PREFIX, name};
-use crate::api::kind::Version;
+use crate::api::kind::ServedVersion;
 
 /// Names of Kubernetes' types as schemars writes them.
 const UPSTREAM: &str = "io.k8s.";
 
 /// Rewrites a definition, everywhere in it.
-pub(super) fn normalise(schema: &mut Value, version: Version) {
+pub(super) fn normalise(schema: &mut Value, version: ServedVersion) {
     let Value::Object(fields) = schema else { return };
     for noise in ["$schema", "title", "writeOnly", "readOnly"] {
         fields.remove(noise);
@@ -74,7 +74,7 @@ fn flatten_optional(fields: &mut Map<String, Value>) {
     }
 }
 
-fn point_to_definition(fields: &mut Map<String, Value>, version: Version) {
+fn point_to_definition(fields: &mut Map<String, Value>, version: ServedVersion) {
     if let Some(Value::String(target)) = fields.get_mut("$ref")
         && let Some(type_name) = target.strip_prefix(REF_PREFIX)
         && !type_name.starts_with(UPSTREAM)

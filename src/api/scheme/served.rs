@@ -1,16 +1,19 @@
-//! One implementation of [`Kind`] for every type that can be a hub.
+//! One implementation of [`ServedKind`] for every type that can be a hub.
 
 use std::marker::PhantomData;
 
 use serde_json::{Map, Value};
 
 use crate::api::{
-    decode::Document,
-    hub::{self, Hub, Names},
-    kind::{Column, DecodeError, Decoded, Kind, Part, Validation, Version},
+    decode::ParsedBody,
+    hub::{self, HubKind, KindNames},
+    kind::{
+        DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
+        ValidationResult,
+    },
     known, legacy,
-    schema::{Schemas, compiled::Schema},
-    strict::{self, Strict},
+    schema::{SchemaSet, compiled::Schema},
+    strict::{self, StrictFindings},
 };
 
 /// Metadata that a client cannot change by writing the object.
@@ -25,16 +28,16 @@ const SERVER_OWNED: [&str; 7] = [
 ];
 
 /// A kind that is served, by its hub type.
-pub(super) struct Served<T> {
-    schemas: &'static Schemas,
+pub(super) struct TypedKind<T> {
+    schemas: &'static SchemaSet,
     hub: PhantomData<fn() -> T>,
 }
 
-impl<T: Hub> Served<T> {
-    const NAMES: Names = T::NAMES;
+impl<T: HubKind> TypedKind<T> {
+    const NAMES: KindNames = T::NAMES;
 
     /// The kind, for as long as the process lives.
-    pub(super) fn leaked(schemas: &'static Schemas) -> &'static dyn Kind {
+    pub(super) fn leaked(schemas: &'static SchemaSet) -> &'static dyn ServedKind {
         Box::leak(Box::new(Self { schemas, hub: PhantomData }))
     }
 
@@ -46,16 +49,16 @@ impl<T: Hub> Served<T> {
         ))
     }
 
-    fn schema(&self, version: Version) -> &'static Schema {
+    fn schema(&self, version: ServedVersion) -> &'static Schema {
         self.schemas.kind(version, Self::NAMES.kind)
     }
 
-    fn typed(version: Version, value: &Value) -> Result<T, DecodeError> {
+    fn typed(version: ServedVersion, value: &Value) -> Result<T, DecodeError> {
         hub::typed(Self::NAMES.kind, version, value)
     }
 
     /// The object with its parts in the form in which they are stored.
-    fn canonical(&self, version: Version, mut typed: T) -> Result<T, DecodeError> {
+    fn canonical(&self, version: ServedVersion, mut typed: T) -> Result<T, DecodeError> {
         typed
             .canonicalize(self.schemas)
             .map_err(|error| hub::malformed(Self::NAMES.kind, version, &error))?;
@@ -64,25 +67,25 @@ impl<T: Hub> Served<T> {
 
     /// A hub object that this module made.
     fn hub(value: &Value) -> T {
-        Self::typed(Version::V1beta1, value)
+        Self::typed(ServedVersion::V1beta1, value)
             .expect("hub values are made by decode and decode_stored, from the typed object")
     }
 
     fn hub_value(typed: &T) -> Value {
         let mut value =
             serde_json::to_value(typed).expect("wire types have string keys and no failing fields");
-        head(&mut value, Version::V1beta1, Self::NAMES.kind);
+        head(&mut value, ServedVersion::V1beta1, Self::NAMES.kind);
         value
     }
 }
 
 /// Writes apiVersion and kind.
-fn head(value: &mut Value, version: Version, kind: &str) {
+fn head(value: &mut Value, version: ServedVersion, kind: &str) {
     value["apiVersion"] = version.api_version().into();
     value["kind"] = kind.into();
 }
 
-impl<T: Hub> Kind for Served<T> {
+impl<T: HubKind> ServedKind for TypedKind<T> {
     fn plural(&self) -> &'static str {
         Self::NAMES.plural
     }
@@ -103,7 +106,7 @@ impl<T: Hub> Kind for Served<T> {
         Self::NAMES.categories
     }
 
-    fn versions(&self) -> &'static [Version] {
+    fn versions(&self) -> &'static [ServedVersion] {
         Self::NAMES.versions
     }
 
@@ -123,52 +126,58 @@ impl<T: Hub> Kind for Served<T> {
         (Self::NAMES.lease_of)(account)
     }
 
-    fn merging(&self, version: Version) -> &'static Schema {
+    fn merging(&self, version: ServedVersion) -> &'static Schema {
         self.schema(version)
     }
 
-    fn normalize(&self, version: Version, body: &mut Document) -> Result<Vec<String>, DecodeError> {
+    fn normalize(
+        &self,
+        version: ServedVersion,
+        body: &mut ParsedBody,
+    ) -> Result<Vec<String>, DecodeError> {
         match version {
-            Version::V1alpha1 => legacy::normalize(self.schema(version), body, |spec, pass| {
-                T::normalize(self.schemas, spec, pass)
-            }),
-            Version::V1beta1 | Version::V1 => Ok(Vec::new()),
+            ServedVersion::V1alpha1 => {
+                legacy::normalize(self.schema(version), body, |spec, pass| {
+                    T::normalize(self.schemas, spec, pass)
+                })
+            }
+            ServedVersion::V1beta1 | ServedVersion::V1 => Ok(Vec::new()),
         }
     }
 
     fn decode(
         &self,
-        version: Version,
-        mut body: Document,
+        version: ServedVersion,
+        mut body: ParsedBody,
         stored: Option<&Value>,
-    ) -> Result<Decoded, DecodeError> {
+    ) -> Result<DecodedObject, DecodeError> {
         if !Self::NAMES.versions.contains(&version) {
             return Err(Self::not_registered(version.api_version()));
         }
         let schema = self.schema(version);
         strict::canonicalise(schema, &mut body);
         let warnings = self.normalize(version, &mut body)?;
-        let Strict { fields, type_errors } = strict::check(schema, &body);
+        let StrictFindings { fields, type_errors } = strict::check(schema, &body);
         if !type_errors.is_empty() {
             return Err(DecodeError::Invalid(type_errors));
         }
         known::prune(self.schema(version), &mut body.value);
         let stored = stored.map(Self::hub);
         let mut typed = match version {
-            Version::V1beta1 | Version::V1 => Self::typed(version, &body.value)?,
-            Version::V1alpha1 => T::from_older(self.schemas, &body.value, stored.clone())?,
+            ServedVersion::V1beta1 | ServedVersion::V1 => Self::typed(version, &body.value)?,
+            ServedVersion::V1alpha1 => T::from_older(self.schemas, &body.value, stored.clone())?,
         };
         // Frees the body before the next tree of this size is made.
         drop(body);
         typed = self.canonical(version, typed)?;
         typed.default(stored.as_ref());
-        Ok(Decoded { hub: Self::hub_value(&typed), strict: fields, warnings })
+        Ok(DecodedObject { hub: Self::hub_value(&typed), strict: fields, warnings })
     }
 
-    fn encode(&self, version: Version, hub: &Value) -> Value {
+    fn encode(&self, version: ServedVersion, hub: &Value) -> Value {
         let mut value = hub.clone();
-        known::prune(self.schema(Version::V1beta1), &mut value);
-        if version == Version::V1alpha1 {
+        known::prune(self.schema(ServedVersion::V1beta1), &mut value);
+        if version == ServedVersion::V1alpha1 {
             value = Self::hub(&value).into_older(self.schemas);
         }
         head(&mut value, version, Self::NAMES.kind);
@@ -179,16 +188,16 @@ impl<T: Hub> Kind for Served<T> {
         let head = |name: &str| hub.get(name).and_then(Value::as_str);
         head("apiVersion") == Some(Self::NAMES.versions[0].api_version())
             && head("kind") == Some(Self::NAMES.kind)
-            && known::knows(self.schema(Version::V1beta1), hub)
+            && known::knows(self.schema(ServedVersion::V1beta1), hub)
     }
 
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
         let written = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let version = Self::NAMES.versions.iter().find(|version| version.api_version() == written);
         let version = *version.ok_or_else(|| Self::not_registered(written))?;
-        let mut document = Document::from(stored);
+        let mut document = ParsedBody::from(stored);
         strict::canonicalise(self.schema(version), &mut document);
-        if version == Version::V1alpha1 {
+        if version == ServedVersion::V1alpha1 {
             self.normalize(version, &mut document)?;
             let typed = T::from_older(self.schemas, &document.value, None)?;
             let mut typed = self.canonical(version, typed)?;
@@ -202,24 +211,24 @@ impl<T: Hub> Kind for Served<T> {
         Ok(value)
     }
 
-    fn merge_update(&self, part: Part, mut new: Value, old: &Value) -> Value {
+    fn merge_update(&self, part: ObjectPart, mut new: Value, old: &Value) -> Value {
         match part {
-            Part::Main => {
+            ObjectPart::Main => {
                 for name in SERVER_OWNED {
                     set(&mut new["metadata"], name, old["metadata"].get(name));
                 }
                 if Self::NAMES.has_status {
                     set(&mut new, "status", old.get("status"));
                 }
-                known::carry(self.schema(Version::V1beta1), old, &mut new);
+                known::carry(self.schema(ServedVersion::V1beta1), old, &mut new);
                 new
             }
-            Part::Status | Part::Other(_) => {
+            ObjectPart::Status | ObjectPart::Other(_) => {
                 let mut merged = old.clone();
                 let status = new.get_mut("status").map(Value::take).unwrap_or_default();
                 let status = (!status.is_null()).then_some(status);
                 set(&mut merged, "status", status.as_ref());
-                known::carry(self.schema(Version::V1beta1), old, &mut merged);
+                known::carry(self.schema(ServedVersion::V1beta1), old, &mut merged);
                 let revision = new["metadata"].get("resourceVersion");
                 let revision = revision.or(old["metadata"].get("resourceVersion"));
                 set(&mut merged["metadata"], "resourceVersion", revision);
@@ -228,21 +237,21 @@ impl<T: Hub> Kind for Served<T> {
         }
     }
 
-    fn validate_create(&self, version: Version, hub: &Value) -> Validation {
+    fn validate_create(&self, version: ServedVersion, hub: &Value) -> ValidationResult {
         Self::hub(hub).validate_create(version, self.schemas)
     }
 
     fn validate_update(
         &self,
-        version: Version,
-        part: Part,
+        version: ServedVersion,
+        part: ObjectPart,
         new: &Value,
         old: &Value,
-    ) -> Validation {
+    ) -> ValidationResult {
         Self::hub(new).validate_update(version, self.schemas, part, &Self::hub(old))
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [PrinterColumn] {
         Self::NAMES.columns
     }
 

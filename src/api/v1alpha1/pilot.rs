@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{pilot_part::Parts, v1beta1::PilotStatus};
+use crate::api::{pilot_part::PilotParts, v1beta1::PilotStatus};
 
 /// One database node: what its pilot shall do, and what it reports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -30,5 +30,5 @@ pub struct PilotSpec {
     /// What only its database needs, under the database's word. The scheme adds it to the schema.
     #[serde(flatten)]
     #[schemars(skip)]
-    pub parts: Parts,
+    pub parts: PilotParts,
 }

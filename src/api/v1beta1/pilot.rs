@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, Health, Jvm, PilotSettings, shared::is_default};
-use crate::api::pilot_part::{Parts, PilotPart};
+use crate::api::pilot_part::{PilotPart, PilotParts};
 
 /// One database node: what its pilot shall do, and what it reports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -59,7 +59,7 @@ pub struct PilotSpec {
     /// What only its database needs, under the database's word. The scheme adds it to the schema.
     #[serde(flatten)]
     #[schemars(skip)]
-    pub parts: Parts,
+    pub parts: PilotParts,
 }
 
 impl PilotSpec {
@@ -194,7 +194,7 @@ pub struct PilotStatus {
     /// schema.
     #[serde(flatten)]
     #[schemars(skip)]
-    pub parts: Parts,
+    pub parts: PilotParts,
     /// Conditions of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

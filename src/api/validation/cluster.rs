@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 use super::{
     cluster_rules::ClusterRules,
     config,
-    form::{self, Enums},
+    form::{self, EnumPolicy},
     format, metadata, pod_template, ratchet, status,
-    transition::{self, Allowed},
+    transition::{self, UnsafeOverrides},
     validator::Validator,
-    view::{Cluster, Pool, pool_path},
+    view::{ClusterView, PoolView, pool_path},
     warning,
 };
 use crate::api::{
-    field::Path,
-    kind::{Part, Validation, Version},
+    field::FieldPath,
+    kind::{ObjectPart, ServedVersion, ValidationResult},
     quantity,
-    schema::Schemas,
+    schema::SchemaSet,
     v1beta1::{
         self, ClusterSpec, ImageSpec, Jvm, NodePool, Persistence, PilotSettings, SecurityContext,
         Services,
@@ -42,7 +42,7 @@ const STATEFUL_SET_LIMIT: usize = 52;
 const MOST_REPLICAS: i32 = 1000;
 
 /// Names every field, so that a new field without rules is a decision.
-fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> Cluster<'_> {
+fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
     let v1beta1::Cluster { metadata, spec, status } = cluster;
     let ClusterSpec {
         version,
@@ -62,7 +62,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> Cluster<'_> {
         own: _,
         node_pools,
     } = spec;
-    Cluster {
+    ClusterView {
         metadata,
         names: K::NAMES,
         reserved: K::MANAGED,
@@ -81,7 +81,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> Cluster<'_> {
     }
 }
 
-fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> Pool<'_> {
+fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> PoolView<'_> {
     let keeps_data = K::keeps_data(pool);
     let NodePool {
         name,
@@ -96,7 +96,7 @@ fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> Pool<'_> {
         // The kind's own rules.
         own: _,
     } = pool;
-    Pool {
+    PoolView {
         name,
         replicas: *replicas,
         zone: zone.as_deref(),
@@ -111,10 +111,10 @@ fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> Pool<'_> {
 
 /// Validates a new object that was written in `version`.
 pub fn validate_create<K: ClusterRules>(
-    version: Version,
-    schemas: &'static Schemas,
+    version: ServedVersion,
+    schemas: &'static SchemaSet,
     new: &v1beta1::Cluster<K>,
-) -> Validation {
+) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
     metadata::create(&mut validator, &new.metadata);
     let view = view(new);
@@ -126,22 +126,22 @@ pub fn validate_create<K: ClusterRules>(
 
 /// Validates an update of `old` through `part`, written in `version`.
 pub fn validate_update<K: ClusterRules>(
-    version: Version,
-    schemas: &'static Schemas,
-    part: Part,
+    version: ServedVersion,
+    schemas: &'static SchemaSet,
+    part: ObjectPart,
     new: &v1beta1::Cluster<K>,
     old: &v1beta1::Cluster<K>,
-) -> Validation {
+) -> ValidationResult {
     let (value, stored) = (json!(new), json!(old));
     let (now, was) = (view(new), view(old));
     let mut validator = Validator::new(version, schemas);
     let mut before = Validator::new(version, schemas);
     match part {
-        Part::Main => {
+        ObjectPart::Main => {
             whole(&mut validator, new, &now, &value);
             whole(&mut before, old, &was, &stored);
         }
-        Part::Status | Part::Other(_) => {
+        ObjectPart::Status | ObjectPart::Other(_) => {
             for (validator, object) in [(&mut validator, new), (&mut before, old)] {
                 let report = &object.status;
                 status::validate(
@@ -155,9 +155,9 @@ pub fn validate_update<K: ClusterRules>(
         }
     }
     ratchet::forgive(&mut validator, &value, &before, &stored);
-    if part == Part::Main {
+    if part == ObjectPart::Main {
         metadata::update(&mut validator, &new.metadata, &old.metadata);
-        let allowed = Allowed::read(&now);
+        let allowed = UnsafeOverrides::read(&now);
         transition::validate(&mut validator, &now, &was, &allowed);
         allowed.unless("skip-version", &mut validator, |validator| {
             transition::skipped_version(validator, &now, &was, K::through);
@@ -173,32 +173,32 @@ pub fn validate_update<K: ClusterRules>(
 fn whole<K: ClusterRules>(
     validator: &mut Validator,
     cluster: &v1beta1::Cluster<K>,
-    view: &Cluster<'_>,
+    view: &ClusterView<'_>,
     value: &Value,
 ) {
-    form::validate(validator, K::NAMES.kind, "spec", &value["spec"], Enums::Check);
-    K::version(validator, view.version, &Path::new("spec").child("version"));
+    form::validate(validator, K::NAMES.kind, "spec", &value["spec"], EnumPolicy::Check);
+    K::version(validator, view.version, &FieldPath::new("spec").child("version"));
     spec(validator, view);
-    K::validate(validator, cluster, &Allowed::read(view));
+    K::validate(validator, cluster, &UnsafeOverrides::read(view));
 }
 
 fn warnings<K: ClusterRules>(
     validator: &mut Validator,
     cluster: &v1beta1::Cluster<K>,
-    view: &Cluster<'_>,
+    view: &ClusterView<'_>,
 ) {
     warning::spec(validator, view);
     K::warn(validator, cluster);
 }
 
 /// V1, on top of what any object's name must satisfy.
-fn name(validator: &mut Validator, cluster: &Cluster<'_>) {
+fn name(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let path = Path::new("metadata").child("name");
+    let path = FieldPath::new("metadata").child("name");
     if !name.is_empty() && format::dns_subdomain(name).is_empty() {
         validator.beta(|validator| validator.invalid_each(&path, name, &format::dns_label(name)));
     }
-    if validator.version == Version::V1alpha1 && name.len() > OLDER_NAME_LIMIT {
+    if validator.version == ServedVersion::V1alpha1 && name.len() > OLDER_NAME_LIMIT {
         validator.too_long(&path, OLDER_NAME_LIMIT);
     } else if name.len() > NAME_LIMIT {
         validator.beta(|validator| validator.too_long(&path, NAME_LIMIT));
@@ -206,8 +206,8 @@ fn name(validator: &mut Validator, cluster: &Cluster<'_>) {
 }
 
 /// Rules for what all cluster kinds share.
-fn spec(validator: &mut Validator, cluster: &Cluster<'_>) {
-    let path = Path::new("spec");
+fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
+    let path = FieldPath::new("spec");
     image(validator, cluster.image, &path.child("image"));
     image(validator, cluster.pilot_image, &path.child("pilotImage"));
     run_as_user(validator, cluster.security_context, &path);
@@ -223,7 +223,12 @@ fn spec(validator: &mut Validator, cluster: &Cluster<'_>) {
     heap_fits(validator, cluster);
 }
 
-fn node_pool(validator: &mut Validator, cluster: &Cluster<'_>, pool: &Pool<'_>, path: &Path) {
+fn node_pool(
+    validator: &mut Validator,
+    cluster: &ClusterView<'_>,
+    pool: &PoolView<'_>,
+    path: &FieldPath,
+) {
     pool_name(validator, cluster, pool, &path.child("name"));
     if let Some(replicas) = pool.replicas {
         let path = path.child("replicas");
@@ -244,7 +249,12 @@ fn node_pool(validator: &mut Validator, cluster: &Cluster<'_>, pool: &Pool<'_>, 
 }
 
 /// V2, V3
-fn pool_name(validator: &mut Validator, cluster: &Cluster<'_>, pool: &Pool<'_>, path: &Path) {
+fn pool_name(
+    validator: &mut Validator,
+    cluster: &ClusterView<'_>,
+    pool: &PoolView<'_>,
+    path: &FieldPath,
+) {
     if pool.name.is_empty() {
         validator.required(path, "");
         return;
@@ -268,7 +278,7 @@ fn pool_name(validator: &mut Validator, cluster: &Cluster<'_>, pool: &Pool<'_>, 
 }
 
 /// V7, V8
-fn image(validator: &mut Validator, image: Option<&ImageSpec>, path: &Path) {
+fn image(validator: &mut Validator, image: Option<&ImageSpec>, path: &FieldPath) {
     let Some(ImageSpec { repository, tag, digest, pull_policy: _ }) = image else { return };
     if repository.is_empty() {
         validator.required(&path.child("repository"), "");
@@ -289,7 +299,7 @@ fn image(validator: &mut Validator, image: Option<&ImageSpec>, path: &Path) {
 }
 
 /// V12
-fn run_as_user(validator: &mut Validator, context: Option<&SecurityContext>, path: &Path) {
+fn run_as_user(validator: &mut Validator, context: Option<&SecurityContext>, path: &FieldPath) {
     let path = path.child("securityContext").child("runAsUser");
     match context.and_then(|context| context.run_as_user) {
         Some(user) if user < 0 => {
@@ -306,7 +316,7 @@ fn run_as_user(validator: &mut Validator, context: Option<&SecurityContext>, pat
 }
 
 /// V14
-fn persistence(validator: &mut Validator, persistence: Option<&Persistence>, path: &Path) {
+fn persistence(validator: &mut Validator, persistence: Option<&Persistence>, path: &FieldPath) {
     let Some(persistence) = persistence else { return };
     metadata::labels(validator, persistence.labels.iter(), &path.child("labels"));
     metadata::annotations(validator, persistence.annotations.iter(), &path.child("annotations"));
@@ -319,7 +329,11 @@ fn persistence(validator: &mut Validator, persistence: Option<&Persistence>, pat
 }
 
 /// V17
-fn resources(validator: &mut Validator, resources: Option<&ResourceRequirements>, path: &Path) {
+fn resources(
+    validator: &mut Validator,
+    resources: Option<&ResourceRequirements>,
+    path: &FieldPath,
+) {
     let Some(resources) = resources else { return };
     let limits = resources.limits.clone().unwrap_or_default();
     for (name, limit) in &limits {
@@ -336,7 +350,7 @@ fn resources(validator: &mut Validator, resources: Option<&ResourceRequirements>
     }
 }
 
-fn not_negative(validator: &mut Validator, value: &Quantity, path: &Path) {
+fn not_negative(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
     match quantity::nanos(&value.0) {
         None => validator.invalid(path, value.0.as_str(), format::NOT_A_QUANTITY),
         Some(nanos) if nanos < 0 => {
@@ -346,7 +360,7 @@ fn not_negative(validator: &mut Validator, value: &Quantity, path: &Path) {
     }
 }
 
-fn positive(validator: &mut Validator, value: &Quantity, path: &Path) {
+fn positive(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
     match quantity::nanos(&value.0) {
         None => validator.invalid(path, value.0.as_str(), format::NOT_A_QUANTITY),
         Some(nanos) if nanos <= 0 => {
@@ -357,7 +371,7 @@ fn positive(validator: &mut Validator, value: &Quantity, path: &Path) {
 }
 
 /// V31
-fn jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &Path) {
+fn jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &FieldPath) {
     let Some(Jvm { heap, options }) = jvm else { return };
     if let Some(heap) = heap {
         positive(validator, heap, &path.child("heap"));
@@ -373,7 +387,7 @@ fn jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &Path) {
 }
 
 /// V31: the heap that holds for a pool lies below its memory limit.
-fn heap_fits(validator: &mut Validator, cluster: &Cluster<'_>) {
+fn heap_fits(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let mut said = false;
     let common = cluster.jvm.and_then(|jvm| jvm.heap.as_ref());
     for (index, pool) in cluster.pools.iter().enumerate() {
@@ -383,7 +397,7 @@ fn heap_fits(validator: &mut Validator, cluster: &Cluster<'_>) {
             continue;
         };
         if bytes >= most && (own.is_some() || !said) {
-            let path = if own.is_some() { pool_path(index) } else { Path::new("spec") };
+            let path = if own.is_some() { pool_path(index) } else { FieldPath::new("spec") };
             let text = format!("must be less than the memory limit of {limit}");
             validator.invalid(&path.child("jvm").child("heap"), heap.0.as_str(), &text);
             said |= own.is_none();
@@ -392,7 +406,7 @@ fn heap_fits(validator: &mut Validator, cluster: &Cluster<'_>) {
 }
 
 /// V32–V34
-fn update_strategy(validator: &mut Validator, cluster: &Cluster<'_>, path: &Path) {
+fn update_strategy(validator: &mut Validator, cluster: &ClusterView<'_>, path: &FieldPath) {
     let Some(strategy) = cluster.update_strategy else { return };
     max_unavailable(validator, strategy.max_unavailable.as_ref(), &path.child("maxUnavailable"));
     if let Some(canary) = &strategy.canary {
@@ -416,7 +430,7 @@ fn update_strategy(validator: &mut Validator, cluster: &Cluster<'_>, path: &Path
     }
 }
 
-fn max_unavailable(validator: &mut Validator, value: Option<&IntOrString>, path: &Path) {
+fn max_unavailable(validator: &mut Validator, value: Option<&IntOrString>, path: &FieldPath) {
     match value {
         Some(IntOrString::Int(number)) if *number <= 0 => {
             validator.invalid(path, *number, "must be greater than 0");
@@ -440,7 +454,7 @@ fn max_unavailable(validator: &mut Validator, value: Option<&IntOrString>, path:
 pub(super) fn pilot_settings(
     validator: &mut Validator,
     settings: Option<&PilotSettings>,
-    path: &Path,
+    path: &FieldPath,
 ) {
     let seconds = settings.and_then(|settings| settings.silence_limit_seconds);
     if let Some(seconds) = seconds.filter(|seconds| !(10..=3600).contains(seconds)) {
@@ -450,7 +464,7 @@ pub(super) fn pilot_settings(
 }
 
 /// V35, in the words of core/v1 Services.
-fn services(validator: &mut Validator, services: Option<&Services>, path: &Path) {
+fn services(validator: &mut Validator, services: Option<&Services>, path: &FieldPath) {
     let Some(client) = services.and_then(|services| services.client.as_ref()) else { return };
     metadata::labels(validator, client.labels.iter(), &path.child("labels"));
     metadata::annotations(validator, client.annotations.iter(), &path.child("annotations"));

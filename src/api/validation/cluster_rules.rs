@@ -1,9 +1,9 @@
 //! The rules that one database adds to those of all clusters: [`ClusterRules`].
 
-use super::{database_version::DatabaseVersion, transition::Allowed, validator::Validator};
+use super::{database_version::DatabaseVersion, transition::UnsafeOverrides, validator::Validator};
 use crate::api::{
     cluster_kind::ClusterKind,
-    field::Path,
+    field::FieldPath,
     v1beta1::{Cluster, NodePool},
 };
 
@@ -19,15 +19,15 @@ pub trait ClusterRules: ClusterKind {
     }
 
     /// `spec.version`, which stands at `path`.
-    fn version(validator: &mut Validator, version: &str, path: &Path);
+    fn version(validator: &mut Validator, version: &str, path: &FieldPath);
     /// Validates the database's own fields of a spec.
-    fn validate(_validator: &mut Validator, _new: &Cluster<Self>, _allowed: &Allowed) {}
+    fn validate(_validator: &mut Validator, _new: &Cluster<Self>, _allowed: &UnsafeOverrides) {}
     /// Validates what an update changes in these fields.
     fn validate_change(
         _validator: &mut Validator,
         _new: &Cluster<Self>,
         _old: &Cluster<Self>,
-        _allowed: &Allowed,
+        _allowed: &UnsafeOverrides,
     ) {
     }
     /// The version that an upgrade from the lowest running version must go through first; `None`

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::validator::Validator;
-use crate::api::{field::Path, managed::covers};
+use crate::api::{field::FieldPath, managed::covers};
 
 /// Most bytes of one overlay as compact JSON.
 pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;
@@ -16,7 +16,7 @@ pub(super) fn validate(
     validator: &mut Validator,
     config: &Map<String, Value>,
     reserved: &[&str],
-    path: &Path,
+    path: &FieldPath,
 ) {
     size(validator, config, path);
     let mut keys = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn validate(
 }
 
 /// V5 of an overlay.
-pub(super) fn size(validator: &mut Validator, overlay: &Map<String, Value>, path: &Path) {
+pub(super) fn size(validator: &mut Validator, overlay: &Map<String, Value>, path: &FieldPath) {
     let bytes = serde_json::to_string(overlay).map_or(usize::MAX, |text| text.len());
     if bytes > OVERLAY_LIMIT {
         validator.too_long(path, OVERLAY_LIMIT);

@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 
 use super::validator::Validator;
 use crate::api::{
-    kind::Version,
+    kind::ServedVersion,
     schema::{
-        compiled::{Atom, List, Origin, Schema},
-        place::Place,
+        compiled::{ListSchema, Schema, SchemaAtom, TypeOrigin},
+        place::FieldLocation,
     },
 };
 
 /// Which values are compared with closed lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Enums {
+pub(super) enum EnumPolicy {
     Check,
     /// Newer programs may write words into a status that this server does not know.
     Ignore,
@@ -28,27 +28,38 @@ pub(super) fn validate(
     kind: &str,
     name: &str,
     value: &Value,
-    enums: Enums,
+    enums: EnumPolicy,
 ) {
-    let schema = validator.schemas.kind(Version::V1beta1, kind);
+    let schema = validator.schemas.kind(ServedVersion::V1beta1, kind);
     let fields = schema.atom(schema.root()).map.as_ref().map(|map| &map.fields);
     if let Some(field) = fields.and_then(|fields| fields.get(name)) {
         let atom = schema.atom(field.type_);
-        Walk { validator, schema, enums }.value(atom, field.max_bytes, value, &Place::Root(name));
+        ConstraintWalker { validator, schema, enums }.value(
+            atom,
+            field.max_bytes,
+            value,
+            &FieldLocation::Root(name),
+        );
     }
 }
 
-struct Walk<'a> {
+struct ConstraintWalker<'a> {
     validator: &'a mut Validator,
     schema: &'a Schema,
-    enums: Enums,
+    enums: EnumPolicy,
 }
 
-impl Walk<'_> {
+impl ConstraintWalker<'_> {
     /// `limit`: most bytes of this text, or of the texts of this list.
-    fn value(&mut self, atom: &Atom, limit: Option<usize>, value: &Value, place: &Place<'_>) {
+    fn value(
+        &mut self,
+        atom: &SchemaAtom,
+        limit: Option<usize>,
+        value: &Value,
+        place: &FieldLocation<'_>,
+    ) {
         // Core types are validated where they are served.
-        if atom.facts.origin != Origin::Ours {
+        if atom.facts.origin != TypeOrigin::Ours {
             return;
         }
         match value {
@@ -63,7 +74,7 @@ impl Walk<'_> {
                 }
                 let Some(inner) = self.schema.items(atom) else { return };
                 for (index, item) in items.iter().enumerate() {
-                    self.value(inner, limit, item, &Place::Item(place, index));
+                    self.value(inner, limit, item, &FieldLocation::Item(place, index));
                 }
             }
             Value::String(text) => {
@@ -71,7 +82,7 @@ impl Walk<'_> {
                     self.validator.too_long(&place.path(), limit);
                 }
                 if let Some(known) = &atom.facts.values
-                    && self.enums == Enums::Check
+                    && self.enums == EnumPolicy::Check
                     && !known.iter().any(|known| **known == **text)
                 {
                     let known: Vec<&str> = known.iter().map(|known| &**known).collect();
@@ -82,37 +93,42 @@ impl Walk<'_> {
         }
     }
 
-    fn object(&mut self, atom: &Atom, fields: &Map<String, Value>, place: &Place<'_>) {
+    fn object(
+        &mut self,
+        atom: &SchemaAtom,
+        fields: &Map<String, Value>,
+        place: &FieldLocation<'_>,
+    ) {
         let (schema, entries) = (self.schema, self.schema.entries(atom));
         for (name, value) in fields {
             let field = atom.map.as_ref().and_then(|map| map.fields.get(name));
             if let Some(field) = field {
                 let inner = schema.atom(field.type_);
-                self.value(inner, field.max_bytes, value, &Place::Field(place, name));
+                self.value(inner, field.max_bytes, value, &FieldLocation::Field(place, name));
             } else if let Some(inner) = entries {
-                self.value(inner, None, value, &Place::Key(place, name));
+                self.value(inner, None, value, &FieldLocation::Key(place, name));
             }
         }
     }
 
-    fn count(&mut self, limit: Option<usize>, actual: usize, place: &Place<'_>) {
+    fn count(&mut self, limit: Option<usize>, actual: usize, place: &FieldLocation<'_>) {
         if let Some(limit) = limit.filter(|limit| actual > *limit) {
             self.validator.too_many(&place.path(), actual, limit);
         }
     }
 
     /// V4
-    fn repetitions(&mut self, list: &List, items: &[Value], place: &Place<'_>) {
+    fn repetitions(&mut self, list: &ListSchema, items: &[Value], place: &FieldLocation<'_>) {
         let key = list.keys.first().map(|key| &**key);
         let mut seen = HashSet::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let Some(part) = key.map_or(Some(item), |key| item.get(key)) else { continue };
             let is_new = match part {
-                Value::String(text) => seen.insert(Part::Text(text)),
-                other => seen.insert(Part::Other(other.to_string())),
+                Value::String(text) => seen.insert(ItemKey::Text(text)),
+                other => seen.insert(ItemKey::Other(other.to_string())),
             };
             if !is_new {
-                let path = Place::Item(place, index).path();
+                let path = FieldLocation::Item(place, index).path();
                 let path = key.map_or(path.clone(), |key| path.child(key));
                 self.validator.duplicate(&path, part.clone());
             }
@@ -122,7 +138,7 @@ impl Walk<'_> {
 
 /// What no two items may have in common.
 #[derive(PartialEq, Eq, Hash)]
-enum Part<'a> {
+enum ItemKey<'a> {
     Text(&'a str),
     Other(String),
 }

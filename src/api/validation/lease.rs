@@ -2,18 +2,18 @@
 
 use super::{metadata, validator::Validator};
 use crate::api::{
-    field::Path,
-    kind::{Part, Validation, Version},
-    schema::Schemas,
+    field::FieldPath,
+    kind::{ObjectPart, ServedVersion, ValidationResult},
+    schema::SchemaSet,
     v1beta1::{LeaderLease, LeaderLeaseSpec},
 };
 
 /// Validates a new object that was written in `version`.
 pub fn validate_create(
-    version: Version,
-    schemas: &'static Schemas,
+    version: ServedVersion,
+    schemas: &'static SchemaSet,
     new: &LeaderLease,
-) -> Validation {
+) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
     metadata::create(&mut validator, &new.metadata);
     spec(&mut validator, &new.spec);
@@ -22,12 +22,12 @@ pub fn validate_create(
 
 /// Validates an update of `old` through `part`, written in `version`.
 pub fn validate_update(
-    version: Version,
-    schemas: &'static Schemas,
-    _part: Part,
+    version: ServedVersion,
+    schemas: &'static SchemaSet,
+    _part: ObjectPart,
     new: &LeaderLease,
     old: &LeaderLease,
-) -> Validation {
+) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
     metadata::update(&mut validator, &new.metadata, &old.metadata);
     spec(&mut validator, &new.spec);
@@ -35,7 +35,7 @@ pub fn validate_update(
 }
 
 fn spec(validator: &mut Validator, spec: &LeaderLeaseSpec) {
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     if let Some(seconds) = spec.lease_duration_seconds.filter(|seconds| *seconds <= 0) {
         validator.invalid(&path.child("leaseDurationSeconds"), seconds, "must be greater than 0");
     }

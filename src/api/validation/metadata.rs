@@ -9,14 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde_json::json;
 
 use super::{format, validator::Validator};
-use crate::api::{field::Path, names::annotation};
+use crate::api::{field::FieldPath, names::annotation};
 
 /// Most bytes of all annotations together.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 /// Validates the metadata of a new object, whose name has been generated if that was asked for.
 pub(super) fn create(validator: &mut Validator, metadata: &ObjectMeta) {
-    let path = Path::new("metadata");
+    let path = FieldPath::new("metadata");
     if let Some(prefix) = metadata.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
         // Upstream masks a trailing dash: more will follow.
         let masked = match prefix.strip_suffix('-') {
@@ -44,7 +44,7 @@ pub(super) fn create(validator: &mut Validator, metadata: &ObjectMeta) {
 
 /// Validates the metadata of an update.
 pub(super) fn update(validator: &mut Validator, new: &ObjectMeta, old: &ObjectMeta) {
-    let path = Path::new("metadata");
+    let path = FieldPath::new("metadata");
     always(validator, new, &path);
     if new.finalizers != old.finalizers {
         finalizers(validator, new, &path);
@@ -66,7 +66,7 @@ pub(super) fn update(validator: &mut Validator, new: &ObjectMeta, old: &ObjectMe
     }
 }
 
-fn always(validator: &mut Validator, metadata: &ObjectMeta, path: &Path) {
+fn always(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath) {
     labels(validator, metadata.labels.iter().flatten(), &path.child("labels"));
     annotations(validator, metadata.annotations.iter().flatten(), &path.child("annotations"));
     let references = metadata.owner_references.as_deref().unwrap_or_default();
@@ -77,7 +77,7 @@ fn always(validator: &mut Validator, metadata: &ObjectMeta, path: &Path) {
 pub(super) fn labels<'a>(
     validator: &mut Validator,
     labels: impl Iterator<Item = (&'a String, &'a String)>,
-    path: &Path,
+    path: &FieldPath,
 ) {
     for (key, value) in labels {
         validator.invalid_each(path, key, &format::qualified_name(key));
@@ -89,7 +89,7 @@ pub(super) fn labels<'a>(
 pub(super) fn annotations<'a>(
     validator: &mut Validator,
     annotations: impl Iterator<Item = (&'a String, &'a String)>,
-    path: &Path,
+    path: &FieldPath,
 ) {
     let mut size = 0;
     for (key, value) in annotations {
@@ -104,7 +104,7 @@ pub(super) fn annotations<'a>(
     }
 }
 
-fn owner_references(validator: &mut Validator, references: &[OwnerReference], path: &Path) {
+fn owner_references(validator: &mut Validator, references: &[OwnerReference], path: &FieldPath) {
     let mut controller: Option<String> = None;
     for reference in references {
         let OwnerReference { api_version, kind, name, uid, controller: controls, .. } = reference;
@@ -140,7 +140,7 @@ fn owner_references(validator: &mut Validator, references: &[OwnerReference], pa
     }
 }
 
-fn finalizers(validator: &mut Validator, metadata: &ObjectMeta, path: &Path) {
+fn finalizers(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath) {
     let path = path.child("finalizers");
     let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     for finalizer in finalizers {

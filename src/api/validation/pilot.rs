@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use super::{
     cluster::pilot_settings,
     config,
-    form::{self, Enums},
+    form::{self, EnumPolicy},
     metadata, ratchet, status,
     transition::IMMUTABLE,
     validator::Validator,
 };
 use crate::api::{
-    field::Path,
-    kind::{Part, Validation, Version},
-    schema::Schemas,
+    field::FieldPath,
+    kind::{ObjectPart, ServedVersion, ValidationResult},
+    schema::SchemaSet,
     v1beta1::{Pilot, PilotIntent},
 };
 
@@ -23,7 +23,11 @@ const STATUS_LIMIT: usize = 16 * 1024;
 const LOG_TAIL_LIMIT: usize = 4 * 1024;
 
 /// Validates a new object that was written in `version`.
-pub fn validate_create(version: Version, schemas: &'static Schemas, new: &Pilot) -> Validation {
+pub fn validate_create(
+    version: ServedVersion,
+    schemas: &'static SchemaSet,
+    new: &Pilot,
+) -> ValidationResult {
     let mut validator = Validator::new(version, schemas);
     metadata::create(&mut validator, &new.metadata);
     spec(&mut validator, new, &json!(new));
@@ -32,27 +36,27 @@ pub fn validate_create(version: Version, schemas: &'static Schemas, new: &Pilot)
 
 /// Validates an update of `old` through `part`, written in `version`.
 pub fn validate_update(
-    version: Version,
-    schemas: &'static Schemas,
-    part: Part,
+    version: ServedVersion,
+    schemas: &'static SchemaSet,
+    part: ObjectPart,
     new: &Pilot,
     old: &Pilot,
-) -> Validation {
+) -> ValidationResult {
     let (value, stored) = (json!(new), json!(old));
     let mut validator = Validator::new(version, schemas);
     let mut before = Validator::new(version, schemas);
     match part {
-        Part::Main => {
+        ObjectPart::Main => {
             spec(&mut validator, new, &value);
             spec(&mut before, old, &stored);
         }
-        Part::Status | Part::Other(_) => {
+        ObjectPart::Status | ObjectPart::Other(_) => {
             report(&mut validator, new);
             report(&mut before, old);
         }
     }
     ratchet::forgive(&mut validator, &value, &before, &stored);
-    if part == Part::Main {
+    if part == ObjectPart::Main {
         metadata::update(&mut validator, &new.metadata, &old.metadata);
         transition(&mut validator, new, old);
     }
@@ -60,8 +64,8 @@ pub fn validate_update(
 }
 
 fn spec(validator: &mut Validator, pilot: &Pilot, value: &Value) {
-    form::validate(validator, KIND, "spec", &value["spec"], Enums::Check);
-    let path = Path::new("spec");
+    form::validate(validator, KIND, "spec", &value["spec"], EnumPolicy::Check);
+    let path = FieldPath::new("spec");
     config::size(validator, &pilot.spec.config, &path.child("config"));
     pilot_settings(validator, pilot.spec.pilot_settings.as_ref(), &path.child("pilotSettings"));
     if let Some(cluster) = &pilot.spec.cluster_ref
@@ -80,13 +84,13 @@ fn report(validator: &mut Validator, pilot: &Pilot) {
     status::validate(validator, KIND, report, &report.conditions, STATUS_LIMIT);
     let tail = report.last_termination.as_ref().map_or(&[][..], |last| &last.log_tail);
     if tail.iter().map(String::len).sum::<usize>() > LOG_TAIL_LIMIT {
-        let path = Path::new("status").child("lastTermination").child("logTail");
+        let path = FieldPath::new("status").child("lastTermination").child("logTail");
         validator.too_long(&path, LOG_TAIL_LIMIT);
     }
 }
 
 fn transition(validator: &mut Validator, new: &Pilot, old: &Pilot) {
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     // V41: cannot change once it is set.
     if old.spec.cluster_ref.is_some() && new.spec.cluster_ref != old.spec.cluster_ref {
         validator.invalid(&path.child("clusterRef"), json!(new.spec.cluster_ref), IMMUTABLE);

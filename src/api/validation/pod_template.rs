@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::{
     config::{self, MANAGED},
     validator::Validator,
-    view::Cluster,
+    view::ClusterView,
 };
 use crate::api::{
-    field::Path,
+    field::FieldPath,
     managed::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
     names,
 };
@@ -28,9 +28,9 @@ const ERASED: &str = "null would remove what Navigator keeps here; leave it out"
 /// `cluster` says how the database's own container and volume are called.
 pub(super) fn validate(
     validator: &mut Validator,
-    cluster: &Cluster<'_>,
+    cluster: &ClusterView<'_>,
     template: &Map<String, Value>,
-    path: &Path,
+    path: &FieldPath,
 ) {
     config::size(validator, template, path);
     for steps in KEPT_IN_PODS {
@@ -71,7 +71,7 @@ pub(super) fn validate(
     }
 }
 
-fn database_container(validator: &mut Validator, container: &Map<String, Value>, path: &Path) {
+fn database_container(validator: &mut Validator, container: &Map<String, Value>, path: &FieldPath) {
     for field in container.keys().filter(|field| !CONTAINER_FIELDS.contains(&field.as_str())) {
         validator.forbidden(&path.child(field), MANAGED);
     }

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::validator::Validator;
-use crate::api::field::{FieldError, Path, Problem};
+use crate::api::field::{FieldError, FieldErrorKind, FieldPath};
 
 /// Removes from `validator` the problems that `before` found in the stored object.
 pub(super) fn forgive(validator: &mut Validator, new: &Value, before: &Validator, old: &Value) {
@@ -14,29 +14,29 @@ pub(super) fn forgive(validator: &mut Validator, new: &Value, before: &Validator
     if validator.is_full() {
         return;
     }
-    let known: Vec<_> = before.errors.iter().map(|error| Finding::new(error, old)).collect();
-    validator.errors.retain(|error| !known.contains(&Finding::new(error, new)));
+    let known: Vec<_> = before.errors.iter().map(|error| ProblemKey::new(error, old)).collect();
+    validator.errors.retain(|error| !known.contains(&ProblemKey::new(error, new)));
 }
 
 /// A problem, told apart from others by where it is (list entries by their name), by its text
 /// and, where the text does not hold the value, by the value.
 #[derive(PartialEq)]
-struct Finding {
+struct ProblemKey {
     place: String,
     text: String,
     value: Option<Value>,
 }
 
-impl Finding {
+impl ProblemKey {
     fn new(error: &FieldError, object: &Value) -> Self {
         let (place, value) = locate(&error.path.to_string(), object);
         let text_holds_value = matches!(
             error.problem,
-            Problem::NotFound(_)
-                | Problem::Duplicate(_)
-                | Problem::Invalid(_)
-                | Problem::NotSupported(..)
-                | Problem::TypeInvalid(_)
+            FieldErrorKind::NotFound(_)
+                | FieldErrorKind::Duplicate(_)
+                | FieldErrorKind::Invalid(_)
+                | FieldErrorKind::NotSupported(..)
+                | FieldErrorKind::TypeInvalid(_)
         );
         let value = if text_holds_value { None } else { value.cloned() };
         Self { place, text: error.body(), value }
@@ -45,7 +45,7 @@ impl Finding {
 
 /// The path with the names of list entries in place of their positions, and the value there.
 fn locate<'a>(path: &str, object: &'a Value) -> (String, Option<&'a Value>) {
-    let mut place = Path::new("");
+    let mut place = FieldPath::new("");
     let mut at = Some(object);
     for step in steps(path) {
         if let Ok(index) = step.parse::<usize>() {
@@ -83,12 +83,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::kind::Version;
+    use crate::api::kind::ServedVersion;
     use crate::api::scheme::Scheme;
 
     fn forbidden(path: &str) -> Validator {
-        let mut validator = Validator::new(Version::V1beta1, Scheme::new(&[]).schemas());
-        validator.forbidden(&Path::new(path), "no");
+        let mut validator = Validator::new(ServedVersion::V1beta1, Scheme::new(&[]).schemas());
+        validator.forbidden(&FieldPath::new(path), "no");
         validator
     }
 

@@ -5,19 +5,19 @@
 use std::fmt;
 
 /// Major and minor version.
-pub type Minor = (u64, u64);
+pub type MinorVersion = (u64, u64);
 
 /// Releases that are alike: of one major version, or of one minor version, as the vendor counts.
 #[derive(Debug)]
 pub struct ReleaseLine {
     /// `8` or `5.0`
     pub name: &'static str,
-    pub first: Minor,
+    pub first: MinorVersion,
     /// The release at which an upgrade to the next line begins, where that line asks for one. Later
     /// releases of this line are run, too.
-    pub last: Minor,
+    pub last: MinorVersion,
     /// The oldest release whose data this line reads.
-    pub reads: Minor,
+    pub reads: MinorVersion,
     pub tested: &'static [&'static str],
     /// Versions of Java on which this line starts.
     pub java: &'static str,
@@ -35,7 +35,7 @@ pub struct ReleaseTable {
 }
 
 impl ReleaseLine {
-    fn has(&self, version: Minor) -> bool {
+    fn has(&self, version: MinorVersion) -> bool {
         let of_major = self.name == self.first.0.to_string();
         version >= self.first
             && if of_major { version.0 == self.first.0 } else { version == self.first }
@@ -44,17 +44,17 @@ impl ReleaseLine {
 
 impl ReleaseTable {
     /// The line of a version that is run.
-    pub fn line(&self, version: Minor) -> Option<&ReleaseLine> {
+    pub fn line(&self, version: MinorVersion) -> Option<&ReleaseLine> {
         self.lines.iter().find(|line| line.has(version))
     }
 
     /// Can `version` start on data that `written` wrote last? No release reads data of a newer one.
-    pub fn reads(&self, version: Minor, written: Minor) -> bool {
+    pub fn reads(&self, version: MinorVersion, written: MinorVersion) -> bool {
         written <= version && self.line(version).is_some_and(|line| line.reads <= written)
     }
 
     /// The version that an upgrade has to go through first, if any.
-    pub fn through(&self, from: Minor, to: Minor) -> Option<String> {
+    pub fn through(&self, from: MinorVersion, to: MinorVersion) -> Option<String> {
         let at = self.lines.iter().position(|line| line.has(from))?;
         // A release that is newer than the table counts like the newest line.
         let reads = self.line(to).or(self.lines.last().filter(|last| to > last.last))?.reads;

@@ -9,20 +9,20 @@ use super::{
     database_version::DatabaseVersion,
     metadata,
     validator::Validator,
-    view::{Cluster, Pool, pool_path},
+    view::{ClusterView, PoolView, pool_path},
 };
-use crate::api::{field::Path, names::annotation, quantity};
+use crate::api::{field::FieldPath, names::annotation, quantity};
 
 pub(super) const IMMUTABLE: &str = "field is immutable";
 
 /// What an update may break because a person said so.
 #[derive(Debug)]
-pub struct Allowed {
+pub struct UnsafeOverrides {
     names: Vec<String>,
 }
 
-impl Allowed {
-    pub(super) fn read(cluster: &Cluster<'_>) -> Self {
+impl UnsafeOverrides {
+    pub(super) fn read(cluster: &ClusterView<'_>) -> Self {
         Self { names: metadata::allowed_unsafe(cluster.metadata) }
     }
 
@@ -45,13 +45,13 @@ impl Allowed {
 }
 
 /// Index of a pool, the pool as it is to be, and as it was.
-type Pair<'c, 'a> = (usize, &'c Pool<'a>, &'c Pool<'a>);
+type PoolPair<'c, 'a> = (usize, &'c PoolView<'a>, &'c PoolView<'a>);
 
 /// Pools that are in both objects, by name.
 pub(super) fn pairs<'c, 'a>(
-    new: &'c Cluster<'a>,
-    old: &'c Cluster<'a>,
-) -> impl Iterator<Item = Pair<'c, 'a>> {
+    new: &'c ClusterView<'a>,
+    old: &'c ClusterView<'a>,
+) -> impl Iterator<Item = PoolPair<'c, 'a>> {
     new.pools.iter().enumerate().filter_map(|(index, pool)| {
         let before = old.pools.iter().find(|before| before.name == pool.name)?;
         Some((index, pool, before))
@@ -61,9 +61,9 @@ pub(super) fn pairs<'c, 'a>(
 /// V15, V16, V22 and V40 for what all cluster kinds share.
 pub(super) fn validate(
     validator: &mut Validator,
-    new: &Cluster<'_>,
-    old: &Cluster<'_>,
-    allowed: &Allowed,
+    new: &ClusterView<'_>,
+    old: &ClusterView<'_>,
+    allowed: &UnsafeOverrides,
 ) {
     for (index, pool, before) in pairs(new, old) {
         let path = pool_path(index);
@@ -80,7 +80,7 @@ pub(super) fn validate(
 /// V40: what may not change, and may not be added or taken away either.
 pub fn immutable<T: PartialEq + Serialize>(
     validator: &mut Validator,
-    path: &Path,
+    path: &FieldPath,
     new: &T,
     old: &T,
 ) {
@@ -93,12 +93,12 @@ pub fn immutable<T: PartialEq + Serialize>(
 /// V15, V16
 fn persistence(
     validator: &mut Validator,
-    new: &Pool<'_>,
-    old: &Pool<'_>,
-    path: &Path,
-    allowed: &Allowed,
+    new: &PoolView<'_>,
+    old: &PoolView<'_>,
+    path: &FieldPath,
+    allowed: &UnsafeOverrides,
 ) {
-    let enabled = |pool: &Pool<'_>| pool.persistence.is_some_and(|p| p.enabled != Some(false));
+    let enabled = |pool: &PoolView<'_>| pool.persistence.is_some_and(|p| p.enabled != Some(false));
     let Some(before) = old.persistence.filter(|_| enabled(old)) else {
         // The existing nodes would go on without volumes, and no error would show that.
         if enabled(new) {
@@ -136,7 +136,7 @@ fn persistence(
 }
 
 /// V22: judged by what runs, so turning back is free until a pilot ran the newer version.
-fn downgrade(validator: &mut Validator, new: &Cluster<'_>, old: &Cluster<'_>) {
+fn downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
     let (Some(wanted), Some(highest)) =
         (DatabaseVersion::parse(new.version), running(old).max_by(|a, b| a.0.cmp(&b.0)))
     else {
@@ -144,15 +144,15 @@ fn downgrade(validator: &mut Validator, new: &Cluster<'_>, old: &Cluster<'_>) {
     };
     if wanted < highest.0 {
         let text = format!("downgrade from {} to {} is not supported", highest.1, new.version);
-        validator.forbidden(&Path::new("spec").child("version"), &text);
+        validator.forbidden(&FieldPath::new("spec").child("version"), &text);
     }
 }
 
 /// V23: `next` says through which version the way leads, unless straight to the wanted one.
 pub(super) fn skipped_version(
     validator: &mut Validator,
-    new: &Cluster<'_>,
-    old: &Cluster<'_>,
+    new: &ClusterView<'_>,
+    old: &ClusterView<'_>,
     next: impl Fn(&DatabaseVersion, &DatabaseVersion) -> Option<String>,
 ) {
     if new.version == old.version {
@@ -165,12 +165,12 @@ pub(super) fn skipped_version(
     };
     if let Some(through) = next(&lowest, &wanted) {
         let text = format!("upgrade from {written} to {} must go through {through}", new.version);
-        validator.forbidden(&Path::new("spec").child("version"), &text);
+        validator.forbidden(&FieldPath::new("spec").child("version"), &text);
     }
 }
 
 /// Versions that pilots report, parsed and as written.
-fn running<'a>(cluster: &Cluster<'a>) -> impl Iterator<Item = (DatabaseVersion, &'a str)> {
+fn running<'a>(cluster: &ClusterView<'a>) -> impl Iterator<Item = (DatabaseVersion, &'a str)> {
     cluster
         .status
         .versions

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::api::{
-    field::{ErrorList, FieldError, Path, Problem},
-    kind::{Validation, Version},
-    schema::Schemas,
+    field::{ErrorList, FieldError, FieldErrorKind, FieldPath},
+    kind::{ServedVersion, ValidationResult},
+    schema::SchemaSet,
 };
 
 /// Most problems, and most warnings, that are collected: an object with more is hostile, and the
@@ -16,14 +16,14 @@ const MOST: usize = 1000;
 #[derive(Debug)]
 pub struct Validator {
     /// The version in which the object was written.
-    pub version: Version,
-    pub(super) schemas: &'static Schemas,
+    pub version: ServedVersion,
+    pub(super) schemas: &'static SchemaSet,
     pub errors: ErrorList,
     pub warnings: Vec<String>,
 }
 
 impl Validator {
-    pub fn new(version: Version, schemas: &'static Schemas) -> Self {
+    pub fn new(version: ServedVersion, schemas: &'static SchemaSet) -> Self {
         Self { version, schemas, errors: Vec::new(), warnings: Vec::new() }
     }
 
@@ -32,49 +32,49 @@ impl Validator {
         self.errors.len() >= MOST
     }
 
-    fn error(&mut self, path: &Path, problem: Problem, detail: &str) {
+    fn error(&mut self, path: &FieldPath, problem: FieldErrorKind, detail: &str) {
         if self.errors.len() < MOST {
             self.errors.push(FieldError::new(path, problem, detail));
         }
     }
 
-    pub fn required(&mut self, path: &Path, detail: &str) {
-        self.error(path, Problem::Required, detail);
+    pub fn required(&mut self, path: &FieldPath, detail: &str) {
+        self.error(path, FieldErrorKind::Required, detail);
     }
 
-    pub fn invalid(&mut self, path: &Path, value: impl Into<Value>, detail: &str) {
-        self.error(path, Problem::Invalid(value.into()), detail);
+    pub fn invalid(&mut self, path: &FieldPath, value: impl Into<Value>, detail: &str) {
+        self.error(path, FieldErrorKind::Invalid(value.into()), detail);
     }
 
-    pub fn forbidden(&mut self, path: &Path, detail: &str) {
-        self.error(path, Problem::Forbidden, detail);
+    pub fn forbidden(&mut self, path: &FieldPath, detail: &str) {
+        self.error(path, FieldErrorKind::Forbidden, detail);
     }
 
-    pub fn not_found(&mut self, path: &Path, value: impl Into<Value>) {
-        self.error(path, Problem::NotFound(value.into()), "");
+    pub fn not_found(&mut self, path: &FieldPath, value: impl Into<Value>) {
+        self.error(path, FieldErrorKind::NotFound(value.into()), "");
     }
 
-    pub fn duplicate(&mut self, path: &Path, value: impl Into<Value>) {
-        self.error(path, Problem::Duplicate(value.into()), "");
+    pub fn duplicate(&mut self, path: &FieldPath, value: impl Into<Value>) {
+        self.error(path, FieldErrorKind::Duplicate(value.into()), "");
     }
 
-    pub fn unsupported(&mut self, path: &Path, value: impl Into<Value>, known: &[&str]) {
+    pub fn unsupported(&mut self, path: &FieldPath, value: impl Into<Value>, known: &[&str]) {
         let known = known.iter().map(|text| (*text).to_owned()).collect();
-        self.error(path, Problem::NotSupported(value.into(), known), "");
+        self.error(path, FieldErrorKind::NotSupported(value.into(), known), "");
     }
 
     /// V5: text of at most `limit` bytes.
-    pub fn too_long(&mut self, path: &Path, limit: usize) {
-        self.error(path, Problem::TooLong(limit), "");
+    pub fn too_long(&mut self, path: &FieldPath, limit: usize) {
+        self.error(path, FieldErrorKind::TooLong(limit), "");
     }
 
     /// V5: list of at most `limit` items.
-    pub fn too_many(&mut self, path: &Path, actual: usize, limit: usize) {
-        self.error(path, Problem::TooMany { actual, limit }, "");
+    pub fn too_many(&mut self, path: &FieldPath, actual: usize, limit: usize) {
+        self.error(path, FieldErrorKind::TooMany { actual, limit }, "");
     }
 
     /// Each message is an Invalid of `value`.
-    pub fn invalid_each(&mut self, path: &Path, value: &str, messages: &[String]) {
+    pub fn invalid_each(&mut self, path: &FieldPath, value: &str, messages: &[String]) {
         for message in messages {
             self.invalid(path, value, message);
         }
@@ -84,7 +84,7 @@ impl Validator {
     pub fn beta(&mut self, rules: impl FnOnce(&mut Self)) {
         let before = self.errors.len();
         rules(self);
-        if self.version == Version::V1alpha1 {
+        if self.version == ServedVersion::V1alpha1 {
             let softened: Vec<_> = self.errors.drain(before..).collect();
             for error in softened {
                 self.warn(error.to_string());
@@ -99,13 +99,13 @@ impl Validator {
     }
 
     /// What was found, in the words of the version in which the object was written.
-    pub fn finish(mut self) -> Validation {
-        if self.version == Version::V1alpha1 {
+    pub fn finish(mut self) -> ValidationResult {
+        if self.version == ServedVersion::V1alpha1 {
             for error in &mut self.errors {
-                error.path = Path::new(&older_path(&error.path.to_string()));
+                error.path = FieldPath::new(&older_path(&error.path.to_string()));
             }
         }
-        Validation { errors: self.errors, warnings: self.warnings }
+        ValidationResult { errors: self.errors, warnings: self.warnings }
     }
 }
 

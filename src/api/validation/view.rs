@@ -6,7 +6,7 @@ use k8s_openapi::{
 
 use crate::api::{
     database_names::DatabaseNames,
-    field::Path,
+    field::FieldPath,
     v1beta1::{
         ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings, PodTemplate,
         SecurityContext, Services, UpdateStrategy,
@@ -14,7 +14,7 @@ use crate::api::{
 };
 
 /// What the rules read of a cluster.
-pub(super) struct Cluster<'a> {
+pub(super) struct ClusterView<'a> {
     pub(super) metadata: &'a ObjectMeta,
     pub(super) names: &'static DatabaseNames,
     pub(super) reserved: &'static [&'static str],
@@ -28,12 +28,12 @@ pub(super) struct Cluster<'a> {
     pub(super) update_strategy: Option<&'a UpdateStrategy>,
     pub(super) services: Option<&'a Services>,
     pub(super) pilot_settings: Option<&'a PilotSettings>,
-    pub(super) pools: Vec<Pool<'a>>,
+    pub(super) pools: Vec<PoolView<'a>>,
     pub(super) status: &'a ClusterStatus,
 }
 
 /// What the rules read of a node pool.
-pub(super) struct Pool<'a> {
+pub(super) struct PoolView<'a> {
     pub(super) name: &'a str,
     pub(super) replicas: Option<i32>,
     pub(super) zone: Option<&'a str>,
@@ -46,7 +46,7 @@ pub(super) struct Pool<'a> {
     pub(super) keeps_data: bool,
 }
 
-impl Pool<'_> {
+impl PoolView<'_> {
     /// Nodes that the pool asks for.
     pub(super) fn nodes(&self) -> i64 {
         self.replicas.unwrap_or(1).into()
@@ -59,6 +59,6 @@ impl Pool<'_> {
 }
 
 /// `spec.nodePools[index]`
-pub fn pool_path(index: usize) -> Path {
-    Path::new("spec").child("nodePools").index(index)
+pub fn pool_path(index: usize) -> FieldPath {
+    FieldPath::new("spec").child("nodePools").index(index)
 }

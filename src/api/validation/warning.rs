@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::{
     transition::pairs,
     validator::Validator,
-    view::{Cluster, pool_path},
+    view::{ClusterView, pool_path},
 };
-use crate::api::{kind::Version, managed::is_upstream_pilot};
+use crate::api::{kind::ServedVersion, managed::is_upstream_pilot};
 
 /// W4, when a write of the main resource carries a status that is not the stored one.
 pub fn status_ignored(written: &Value, stored: Option<&Value>) -> Option<String> {
@@ -25,17 +25,17 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Warnings about a spec.
-pub(super) fn spec(validator: &mut Validator, cluster: &Cluster<'_>) {
+pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     image_tag(validator, cluster);
     pilot_image(validator, cluster);
     for (index, pool) in cluster.pools.iter().enumerate() {
         let path = pool_path(index);
         // W6
-        if pool.persistence.is_none() && validator.version == Version::V1beta1 {
+        if pool.persistence.is_none() && validator.version == ServedVersion::V1beta1 {
             validator.warn(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
         }
         let disabled = pool.persistence.is_some_and(|p| p.enabled == Some(false));
-        if disabled && pool.keeps_data && validator.version == Version::V1beta1 {
+        if disabled && pool.keeps_data && validator.version == ServedVersion::V1beta1 {
             validator.warn(format!(
                 "{path}.persistence: disabled, so the data of a node are deleted with its pod"
             ));
@@ -58,7 +58,7 @@ pub(super) fn spec(validator: &mut Validator, cluster: &Cluster<'_>) {
 }
 
 /// W16, W17
-pub(super) fn update(validator: &mut Validator, new: &Cluster<'_>, old: &Cluster<'_>) {
+pub(super) fn update(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
     for before in &old.pools {
         let kept = new.pools.iter().any(|pool| pool.name == before.name);
         if !kept && before.nodes() > 0 {
@@ -80,7 +80,7 @@ fn drained(nodes: i64) -> String {
 }
 
 /// W11
-fn image_tag(validator: &mut Validator, cluster: &Cluster<'_>) {
+fn image_tag(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let tag = cluster.image.and_then(|image| image.tag.as_deref()).unwrap_or_default();
     if !tag.is_empty() && !tag.contains(cluster.version) {
         validator.warn(format!(
@@ -91,7 +91,7 @@ fn image_tag(validator: &mut Validator, cluster: &Cluster<'_>) {
 }
 
 /// W20
-fn pilot_image(validator: &mut Validator, cluster: &Cluster<'_>) {
+fn pilot_image(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let repository = cluster.pilot_image.map_or("", |image| image.repository.as_str());
     if is_upstream_pilot(repository) {
         validator.warn("spec.pilotImage: upstream's pilot image is stored but not run; the controller's own image is used, see status.pilotImage".to_owned());

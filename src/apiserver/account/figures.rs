@@ -6,17 +6,17 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-use super::{ACCOUNT, Use};
+use super::{ACCOUNT, MemoryUse};
 
 /// Bytes used of the account, and requests that wait for it.
-pub struct Figures {
+pub struct MemoryAccountMetrics {
     bytes: IntGaugeVec,
     limit: IntGauge,
     waiting: IntGaugeVec,
     refused: IntCounterVec,
 }
 
-impl Default for Figures {
+impl Default for MemoryAccountMetrics {
     fn default() -> Self {
         let labels = &["use"];
         let gauges = |name: &str, help: &str| {
@@ -49,14 +49,14 @@ impl Default for Figures {
     }
 }
 
-impl Figures {
+impl MemoryAccountMetrics {
     fn all(&self) -> [&dyn Collector; 4] {
         let Self { bytes, limit, waiting, refused } = self;
         [bytes, limit, waiting, refused]
     }
 }
 
-impl Collector for Figures {
+impl Collector for MemoryAccountMetrics {
     fn desc(&self) -> Vec<&Desc> {
         self.all().into_iter().flat_map(Collector::desc).collect()
     }
@@ -66,7 +66,7 @@ impl Collector for Figures {
         self.limit.set(number(ACCOUNT.all()));
         let state = ACCOUNT.state();
         self.refused.reset();
-        for of in Use::ALL {
+        for of in MemoryUse::ALL {
             let (at, label) = (of as usize, [of.name()]);
             self.bytes.with_label_values(&label).set(number(state.used[at]));
             self.waiting.with_label_values(&label).set(number(state.waiting[at].len()));

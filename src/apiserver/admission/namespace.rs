@@ -1,6 +1,6 @@
 //! NamespaceLifecycle: nothing is created in a namespace that is missing or going away.
 //!
-//! Owns [`Namespaces`], what is known of namespaces: a reflector of their metadata.
+//! Owns [`NamespaceLister`], what is known of namespaces: a reflector of their metadata.
 //! kube-apiserver itself is asked when a namespace is missing there, because the reflector may be
 //! behind.
 
@@ -19,11 +19,11 @@ use kube::{
 };
 use tracing::warn;
 
-use super::{Admit, Attributes, Operation};
+use super::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin};
 use crate::{
     apiserver::{
-        kubernetes::Pauses,
-        status::{ApiError, Resource},
+        kubernetes::WatchBackoff,
+        status::{ApiError, GroupResource},
     },
     error::chain,
     runtime::Runtime,
@@ -32,30 +32,30 @@ use crate::{
 /// How long a live lookup may take.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-const NAMESPACES: Resource<'static> = Resource { group: "", resource: "namespaces" };
+const NAMESPACES: GroupResource<'static> = GroupResource { group: "", resource: "namespaces" };
 
 /// The plugin.
-pub struct NamespaceLifecycle(Arc<Namespaces>);
+pub struct NamespaceLifecycle(Arc<NamespaceLister>);
 
 impl NamespaceLifecycle {
-    pub fn new(namespaces: Arc<Namespaces>) -> Self {
+    pub fn new(namespaces: Arc<NamespaceLister>) -> Self {
         Self(namespaces)
     }
 }
 
 /// What is known of namespaces.
-pub struct Namespaces {
+pub struct NamespaceLister {
     known: Store<PartialObjectMeta<Namespace>>,
     live: Api<PartialObjectMeta<Namespace>>,
 }
 
-impl Namespaces {
+impl NamespaceLister {
     /// Starts the reflector.
     pub fn start(client: &Client, rt: &Runtime) -> Self {
         let live: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
         let (known, writer) = reflector::store();
         let events = watcher(live.clone(), watcher::Config::default().any_semantic())
-            .backoff(Pauses::new())
+            .backoff(WatchBackoff::new())
             .reflect(writer);
         let shutdown = rt.shutdown();
         rt.tasks().spawn("namespaces", async move {
@@ -93,21 +93,27 @@ impl Namespaces {
     }
 }
 
-impl Admit for NamespaceLifecycle {
-    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+impl AdmissionPlugin for NamespaceLifecycle {
+    fn admit<'a>(
+        &'a self,
+        attributes: AdmissionAttributes<'a>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(async move {
-            let Attributes { operation, group, resource, name, namespace, old, .. } = attributes;
+            let AdmissionAttributes { operation, group, resource, name, namespace, old, .. } =
+                attributes;
             // The namespace controller must be able to empty a namespace. A namespace that ended
             // while no server served our API was not emptied, so objects deleted later must still
             // be able to lose their finalizers. kube-apiserver refuses that: its own objects do not
             // outlive their namespace.
             let going = old.is_some_and(|old| old["metadata"].get("deletionTimestamp").is_some());
-            if operation == Operation::Delete || namespace.is_empty() || going {
+            if operation == AdmissionOperation::Delete || namespace.is_empty() || going {
                 return Ok(());
             }
             let found = self.0.find(namespace).await?;
-            if operation == Operation::Create && found.metadata.deletion_timestamp.is_some() {
-                let resource = Resource { group, resource };
+            if operation == AdmissionOperation::Create
+                && found.metadata.deletion_timestamp.is_some()
+            {
+                let resource = GroupResource { group, resource };
                 return Err(ApiError::namespace_terminating(resource, name, namespace));
             }
             Ok(())

@@ -7,28 +7,29 @@
 
 use futures::future::BoxFuture;
 
-use super::{Admit, Attributes, Operation};
+use super::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin};
 use crate::{
     api::{names, scheme::Scheme},
-    apiserver::status::{ApiError, Resource},
+    apiserver::status::{ApiError, GroupResource},
 };
 
 /// The plugin; knows the names of the databases' ServiceAccounts, and of the controller's.
-pub struct PilotLease {
+pub struct PilotLeaseRestriction {
     scheme: &'static Scheme,
     controller: String,
 }
 
-impl PilotLease {
+impl PilotLeaseRestriction {
     /// `namespace` is the install's own, where the controller's ServiceAccount lives.
     pub fn new(scheme: &'static Scheme, namespace: &str) -> Self {
         let controller = format!("system:serviceaccount:{namespace}:{}", names::CONTROLLER);
         Self { scheme, controller }
     }
 
-    fn check(&self, attributes: Attributes<'_>) -> Result<(), ApiError> {
-        let Attributes { operation, user, group, resource, namespace, name, .. } = attributes;
-        let written = matches!(operation, Operation::Create | Operation::Update);
+    fn check(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
+        let AdmissionAttributes { operation, user, group, resource, namespace, name, .. } =
+            attributes;
+        let written = matches!(operation, AdmissionOperation::Create | AdmissionOperation::Update);
         if group != crate::api::GROUP || resource != "leaderleases" || !written {
             return Ok(());
         }
@@ -47,12 +48,15 @@ impl PilotLease {
             "ServiceAccount {account:?} may write the LeaderLease of the cluster that it belongs \
              to only"
         );
-        Err(ApiError::forbidden(Resource::ours(resource), name, why))
+        Err(ApiError::forbidden(GroupResource::ours(resource), name, why))
     }
 }
 
-impl Admit for PilotLease {
-    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+impl AdmissionPlugin for PilotLeaseRestriction {
+    fn admit<'a>(
+        &'a self,
+        attributes: AdmissionAttributes<'a>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(std::future::ready(self.check(attributes)))
     }
 }

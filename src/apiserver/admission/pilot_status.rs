@@ -6,29 +6,33 @@
 
 use futures::future::BoxFuture;
 
-use super::{Admit, Attributes, Operation};
+use super::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin};
 use crate::{
     api::names,
     apiserver::{
         authn::well_known,
-        status::{ApiError, Resource},
+        status::{ApiError, GroupResource},
     },
 };
 
 /// The plugin; knows the controller's user name.
-pub struct PilotStatus {
+pub struct PilotStatusRestriction {
     controller: String,
 }
 
-impl PilotStatus {
+impl PilotStatusRestriction {
     /// `namespace` is the install's own, where the controller's ServiceAccount lives.
     pub fn new(namespace: &str) -> Self {
         Self { controller: format!("system:serviceaccount:{namespace}:{}", names::CONTROLLER) }
     }
 
-    fn check(&self, attributes: Attributes<'_>) -> Result<(), ApiError> {
-        let Attributes { operation, user, resource, subresource, namespace, name, .. } = attributes;
-        if resource != "pilots" || subresource != "status" || operation == Operation::Delete {
+    fn check(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
+        let AdmissionAttributes { operation, user, resource, subresource, namespace, name, .. } =
+            attributes;
+        if resource != "pilots"
+            || subresource != "status"
+            || operation == AdmissionOperation::Delete
+        {
             return Ok(());
         }
         let Some(account) = user.name.strip_prefix("system:serviceaccount:") else {
@@ -46,12 +50,15 @@ impl PilotStatus {
              is of pod {:?}",
             user.extra(well_known::POD_NAME).unwrap_or_default()
         );
-        Err(ApiError::forbidden(Resource::ours(resource), name, why))
+        Err(ApiError::forbidden(GroupResource::ours(resource), name, why))
     }
 }
 
-impl Admit for PilotStatus {
-    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+impl AdmissionPlugin for PilotStatusRestriction {
+    fn admit<'a>(
+        &'a self,
+        attributes: AdmissionAttributes<'a>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(std::future::ready(self.check(attributes)))
     }
 }
@@ -63,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_service_account_writes_the_status_of_its_own_pods_pilot_only() {
-        let plugin = PilotStatus::new("navigator");
+        let plugin = PilotStatusRestriction::new("navigator");
         let rows = [
             ("system:serviceaccount:db:cass-demo", Some("cass-demo-a-0"), true),
             ("system:serviceaccount:db:cass-demo", Some("cass-demo-a-1"), false),
@@ -77,8 +84,8 @@ mod tests {
             let extra = pod.map(|pod| (well_known::POD_NAME.to_owned(), vec![pod.to_owned()]));
             let user =
                 User { name: name.into(), extra: extra.into_iter().collect(), ..User::default() };
-            let mut attributes = Attributes {
-                operation: Operation::Update,
+            let mut attributes = AdmissionAttributes {
+                operation: AdmissionOperation::Update,
                 user: &user,
                 group: crate::api::GROUP,
                 resource: "pilots",

@@ -8,40 +8,40 @@ const LONGEST: usize = 64 * 1024;
 
 /// Collects the warnings and annotations of one request. While there are none it allocates nothing.
 #[derive(Debug, Default)]
-pub struct Remarks(Mutex<Said>);
+pub struct AdmissionRemarks(Mutex<CollectedRemarks>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct CollectedRemarks {
     warnings: Vec<String>,
-    annotations: Vec<Annotation>,
+    annotations: Vec<AuditAnnotation>,
 }
 
 /// For the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Annotation {
+pub struct AuditAnnotation {
     pub key: String,
     pub value: String,
     /// The value repeats parts of the object, so it is recorded only at level Request and above.
     pub of_request: bool,
 }
 
-impl Remarks {
+impl AdmissionRemarks {
     /// Adds a warning for the client.
     pub fn warn(&self, text: String) {
         self.lock().warnings.push(text);
     }
 
     pub fn annotate(&self, key: String, value: String) {
-        self.add(Annotation { key, value, of_request: false });
+        self.add(AuditAnnotation { key, value, of_request: false });
     }
 
     /// Adds an annotation that repeats parts of the object.
     pub fn annotate_request(&self, key: String, value: String) {
-        self.add(Annotation { key, value, of_request: true });
+        self.add(AuditAnnotation { key, value, of_request: true });
     }
 
     /// The first value of a key counts, as upstream has it.
-    fn add(&self, annotation: Annotation) {
+    fn add(&self, annotation: AuditAnnotation) {
         let annotations = &mut self.lock().annotations;
         let is_known = annotations.iter().any(|known| known.key == annotation.key);
         if !is_known && annotations.len() < MOST && annotation.value.len() <= LONGEST {
@@ -55,11 +55,11 @@ impl Remarks {
     }
 
     /// All annotations so far; each is told once.
-    pub fn take_annotations(&self) -> Vec<Annotation> {
+    pub fn take_annotations(&self) -> Vec<AuditAnnotation> {
         std::mem::take(&mut self.lock().annotations)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Said> {
+    fn lock(&self) -> MutexGuard<'_, CollectedRemarks> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_first_value_of_a_key_counts_and_long_ones_do_not() {
-        let remarks = Remarks::default();
+        let remarks = AdmissionRemarks::default();
         remarks.annotate("a".into(), "1".into());
         remarks.annotate("a".into(), "2".into());
         remarks.annotate("b".into(), "x".repeat(LONGEST + 1));

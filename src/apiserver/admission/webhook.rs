@@ -22,20 +22,20 @@ use std::{
 
 use serde_json::Value;
 
-use self::matching::Subject;
-pub use configurations::Sorts;
-pub use metrics::{AdmissionMetrics, Timing};
+use self::matching::RuleSubject;
+pub use configurations::EnabledWebhookTypes;
+pub use metrics::{AdmissionMetrics, AdmissionTiming};
 
-use super::{Operation, Remarks, namespace::Namespaces};
+use super::{AdmissionOperation, AdmissionRemarks, namespace::NamespaceLister};
 use crate::{
     api::{
         GROUP,
-        decode::{Document, weight},
-        kind::{Kind, Part, Version},
+        decode::{ParsedBody, weight},
+        kind::{ObjectPart, ServedKind, ServedVersion},
     },
     apiserver::{
         authn::User,
-        status::{ApiError, Resource, Result},
+        status::{ApiError, GroupResource, Result},
     },
     runtime::Runtime,
 };
@@ -45,12 +45,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A write that webhooks may be asked about.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    pub operation: Operation,
-    pub kind: &'static dyn Kind,
+pub struct ReviewSubject<'a> {
+    pub operation: AdmissionOperation,
+    pub kind: &'static dyn ServedKind,
     /// The version that the request names.
-    pub version: Version,
-    pub part: Part,
+    pub version: ServedVersion,
+    pub part: ObjectPart,
     pub namespace: &'a str,
     pub name: &'a str,
     pub user: &'a User,
@@ -60,21 +60,21 @@ pub struct Asked<'a> {
     /// The request's options as an object of `meta.k8s.io/v1`.
     pub options: &'a (dyn Fn() -> Value + Send + Sync),
     /// Applies a JSON patch to an object of some version.
-    pub patch: fn(&[u8], Value) -> Result<Document, Unpatched>,
-    pub remarks: &'a Remarks,
+    pub patch: fn(&[u8], Value) -> Result<ParsedBody, WebhookPatchError>,
+    pub remarks: &'a AdmissionRemarks,
 }
 
 /// Why a webhook's patch was not applied.
 #[derive(Debug)]
-pub enum Unpatched {
+pub enum WebhookPatchError {
     /// The text is no JSON patch.
     Unreadable(String),
     /// The patch does not fit the object.
     Failed(String),
 }
 
-impl Asked<'_> {
-    fn subject(&self) -> Subject<'static> {
+impl ReviewSubject<'_> {
+    fn subject(&self) -> RuleSubject<'static> {
         let Self { operation, kind, version, part, namespace, .. } = *self;
         subject(kind, version, operation, part, !namespace.is_empty())
     }
@@ -86,13 +86,13 @@ impl Asked<'_> {
 }
 
 fn subject(
-    kind: &'static dyn Kind,
-    version: Version,
-    operation: Operation,
-    part: Part,
+    kind: &'static dyn ServedKind,
+    version: ServedVersion,
+    operation: AdmissionOperation,
+    part: ObjectPart,
     is_namespaced: bool,
-) -> Subject<'static> {
-    Subject {
+) -> RuleSubject<'static> {
+    RuleSubject {
         operation,
         group: kind.group(),
         version,
@@ -104,22 +104,22 @@ fn subject(
 }
 
 /// The webhooks, as far as they concern our group.
-pub struct Webhooks {
-    latest: configurations::Latest,
-    namespaces: Arc<Namespaces>,
+pub struct WebhookDispatcher {
+    latest: configurations::WebhooksReceiver,
+    namespaces: Arc<NamespaceLister>,
     metrics: AdmissionMetrics,
-    mutating: Timing,
-    validating: Timing,
-    admit: Timing,
-    validate: Timing,
+    mutating: AdmissionTiming,
+    validating: AdmissionTiming,
+    admit: AdmissionTiming,
+    validate: AdmissionTiming,
 }
 
-impl Webhooks {
+impl WebhookDispatcher {
     /// Starts to follow the configurations.
     pub fn start(
         client: &kube::Client,
-        sorts: Sorts,
-        namespaces: Arc<Namespaces>,
+        sorts: EnabledWebhookTypes,
+        namespaces: Arc<NamespaceLister>,
         metrics: AdmissionMetrics,
         rt: &Runtime,
     ) -> Self {
@@ -137,21 +137,25 @@ impl Webhooks {
     /// May any webhook be asked about such a write, as far as the webhooks' rules tell?
     pub fn may_mean(
         &self,
-        kind: &'static dyn Kind,
-        version: Version,
-        operation: Operation,
-        part: Part,
+        kind: &'static dyn ServedKind,
+        version: ServedVersion,
+        operation: AdmissionOperation,
+        part: ObjectPart,
     ) -> bool {
         let subject = subject(kind, version, operation, part, kind.is_namespaced());
         let known = self.latest.borrow();
-        let means = |known: &configurations::Webhooks| {
+        let means = |known: &configurations::ConfiguredWebhooks| {
             means(&known.mutating, subject) || means(&known.validating, subject)
         };
         known.as_deref().is_none_or(means)
     }
 
     /// Lets webhooks change the object that shall be stored. Says whether they changed it.
-    pub async fn mutate(&self, asked: &Asked<'_>, object: Option<&mut Value>) -> Result<bool> {
+    pub async fn mutate(
+        &self,
+        asked: &ReviewSubject<'_>,
+        object: Option<&mut Value>,
+    ) -> Result<bool> {
         let begun = Instant::now();
         let known = self.known(asked).await?;
         let outcome = match known.filter(|known| means(&known.mutating, asked.subject())) {
@@ -163,7 +167,7 @@ impl Webhooks {
     }
 
     /// Asks the validating webhooks whether the object may be stored, or deleted.
-    pub async fn validate(&self, asked: &Asked<'_>, object: Option<&Value>) -> Result<()> {
+    pub async fn validate(&self, asked: &ReviewSubject<'_>, object: Option<&Value>) -> Result<()> {
         let begun = Instant::now();
         let known = self.known(asked).await?;
         let outcome = match known.filter(|known| means(&known.validating, asked.subject())) {
@@ -176,12 +180,15 @@ impl Webhooks {
     }
 
     /// Counts the time of all admission before validation.
-    pub fn admitted(&self, operation: Operation, begun: Instant, rejected: bool) {
+    pub fn admitted(&self, operation: AdmissionOperation, begun: Instant, rejected: bool) {
         self.admit.observe(operation, begun, rejected);
     }
 
     /// Waits, after a start, until the configurations were read. `None` stands for no webhooks.
-    async fn known(&self, asked: &Asked<'_>) -> Result<Option<Arc<configurations::Webhooks>>> {
+    async fn known(
+        &self,
+        asked: &ReviewSubject<'_>,
+    ) -> Result<Option<Arc<configurations::ConfiguredWebhooks>>> {
         if let Some(known) = &*self.latest.borrow() {
             return Ok((!known.is_empty()).then(|| Arc::clone(known)));
         }
@@ -190,12 +197,12 @@ impl Webhooks {
         if let Ok(Ok(known)) = known {
             return Ok(known.clone());
         }
-        let resource = Resource { group: asked.kind.group(), resource: asked.kind.plural() };
+        let resource = GroupResource { group: asked.kind.group(), resource: asked.kind.plural() };
         Err(ApiError::forbidden(resource, asked.name, "not yet ready to handle request"))
     }
 }
 
 /// Is any of these webhooks to be asked, as far as their rules tell?
-fn means(hooks: &[Arc<hook::Hook>], subject: Subject<'_>) -> bool {
+fn means(hooks: &[Arc<hook::AdmissionWebhook>], subject: RuleSubject<'_>) -> bool {
     hooks.iter().any(|hook| hook.rules.version(subject).is_some())
 }

@@ -12,15 +12,15 @@ use tokio::{
 };
 
 use super::{
-    Delivery, LogConfig, Mode, WebhookConfig,
-    batch::Batches,
-    line::{Line, Room},
-    log::{self, Awaited, Log},
-    webhook::{self, Webhook, WebhookError},
+    AuditDelivery, AuditLogConfig, AuditWebhookConfig, DeliveryMode,
+    batch::BatchQueue,
+    line::{AuditLine, BufferSpace},
+    log::{self, AuditLog, AwaitedLine},
+    webhook::{self, AuditWebhook, AuditWebhookError},
 };
 use crate::{
     apiserver::metrics::Metrics,
-    runtime::{Runtime, Tasks},
+    runtime::{Runtime, TaskGroup},
 };
 
 /// The buffer's name in metrics, for events that found no room.
@@ -28,9 +28,9 @@ const BUFFER: &str = "buffered";
 /// How long a request waits for a disk or a webhook that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) struct Backend {
-    way: Way,
-    room: Room,
+pub(super) struct AuditBackend {
+    way: DeliveryChannel,
+    room: BufferSpace,
     /// Bytes of an event, when larger ones are truncated.
     pub(super) max_event: Option<usize>,
     /// Must a request fail whose arrival could not be recorded?
@@ -38,27 +38,27 @@ pub(super) struct Backend {
     metrics: Arc<Metrics>,
 }
 
-enum Way {
-    Batched(mpsc::Sender<Line>),
+enum DeliveryChannel {
+    Batched(mpsc::Sender<AuditLine>),
     /// The queue has a place for every line that has room.
-    Written(mpsc::Sender<Awaited>),
-    Sent(Arc<Webhook>, Tasks),
+    Written(mpsc::Sender<AwaitedLine>),
+    Sent(Arc<AuditWebhook>, TaskGroup),
 }
 
 /// What a request waits for after it gave an event.
-pub(super) enum Receipt<'a> {
+pub(super) enum DeliveryReceipt<'a> {
     Nothing,
-    Room(Unplaced<'a>),
+    Room(UnplacedEvent<'a>),
     Written(oneshot::Receiver<bool>),
 }
 
 /// An event for which there is no room yet. When dropped, it is counted as lost.
-pub(super) struct Unplaced<'a> {
+pub(super) struct UnplacedEvent<'a> {
     text: Bytes,
-    backend: Option<&'a Backend>,
+    backend: Option<&'a AuditBackend>,
 }
 
-impl Drop for Unplaced<'_> {
+impl Drop for UnplacedEvent<'_> {
     fn drop(&mut self) {
         if let Some(backend) = self.backend {
             backend.lose();
@@ -66,73 +66,78 @@ impl Drop for Unplaced<'_> {
     }
 }
 
-impl Backend {
-    fn new(way: Way, delivery: Delivery, metrics: &Arc<Metrics>) -> Self {
-        let Delivery { mode, truncation } = delivery;
+impl AuditBackend {
+    fn new(way: DeliveryChannel, delivery: AuditDelivery, metrics: &Arc<Metrics>) -> Self {
+        let AuditDelivery { mode, truncation } = delivery;
         Self {
             way,
-            room: Room::new(),
+            room: BufferSpace::new(),
             max_event: truncation.map(|truncation| truncation.max_event),
-            is_strict: mode == Mode::BlockingStrict,
+            is_strict: mode == DeliveryMode::BlockingStrict,
             metrics: Arc::clone(metrics),
         }
     }
 
     pub(super) fn log(
-        config: &LogConfig,
+        config: &AuditLogConfig,
         metrics: &Arc<Metrics>,
         rt: &Runtime,
     ) -> io::Result<Self> {
-        let LogConfig { target, rotation, delivery } = config;
-        let log = Log::open(target.clone(), *rotation, Arc::clone(metrics))?;
-        let way = if let Mode::Batch(batch) = delivery.mode {
-            let (queue, batches) = Batches::new(batch, rt.shutdown());
+        let AuditLogConfig { target, rotation, delivery } = config;
+        let log = AuditLog::open(target.clone(), *rotation, Arc::clone(metrics))?;
+        let way = if let DeliveryMode::Batch(batch) = delivery.mode {
+            let (queue, batches) = BatchQueue::new(batch, rt.shutdown());
             rt.tasks().spawn("audit-log", log.write_batches(batches));
-            Way::Batched(queue)
+            DeliveryChannel::Batched(queue)
         } else {
-            let (queue, awaited) = mpsc::channel(Room::MOST);
+            let (queue, awaited) = mpsc::channel(BufferSpace::MOST);
             rt.tasks().spawn("audit-log", log.write_awaited(awaited, rt.shutdown()));
-            Way::Written(queue)
+            DeliveryChannel::Written(queue)
         };
         Ok(Self::new(way, *delivery, metrics))
     }
 
     pub(super) async fn webhook(
-        config: &WebhookConfig,
+        config: &AuditWebhookConfig,
         metrics: &Arc<Metrics>,
         rt: &Runtime,
-    ) -> Result<Self, WebhookError> {
-        let WebhookConfig { file, backoff, delivery } = config;
+    ) -> Result<Self, AuditWebhookError> {
+        let AuditWebhookConfig { file, backoff, delivery } = config;
         let largest = delivery.truncation.map(|truncation| truncation.max_batch);
         let shutdown = rt.shutdown();
-        let hook = Webhook::new(file, *backoff, largest, Arc::clone(metrics), shutdown).await?;
+        let hook =
+            AuditWebhook::new(file, *backoff, largest, Arc::clone(metrics), shutdown).await?;
         let (hook, tasks) = (Arc::new(hook), rt.tasks().clone());
-        let way = if let Mode::Batch(batch) = delivery.mode {
-            let (queue, batches) = Batches::new(batch, rt.shutdown());
+        let way = if let DeliveryMode::Batch(batch) = delivery.mode {
+            let (queue, batches) = BatchQueue::new(batch, rt.shutdown());
             rt.tasks().spawn("audit-webhook", hook.send_batches(batches, tasks));
-            Way::Batched(queue)
+            DeliveryChannel::Batched(queue)
         } else {
-            Way::Sent(hook, tasks)
+            DeliveryChannel::Sent(hook, tasks)
         };
         Ok(Self::new(way, *delivery, metrics))
     }
 
     /// Takes an event as far as it gets without waiting.
-    pub(super) fn take(&self, text: Bytes) -> Receipt<'_> {
+    pub(super) fn take(&self, text: Bytes) -> DeliveryReceipt<'_> {
         let receipt = match self.room.try_take(text) {
-            Ok(line) => Receipt::Written(self.carry(line)),
-            Err(text) => Receipt::Room(Unplaced { text, backend: Some(self) }),
+            Ok(line) => DeliveryReceipt::Written(self.carry(line)),
+            Err(text) => DeliveryReceipt::Room(UnplacedEvent { text, backend: Some(self) }),
         };
         // In mode batch no request waits, neither for room nor for the write.
-        if matches!(self.way, Way::Batched(_)) { Receipt::Nothing } else { receipt }
+        if matches!(self.way, DeliveryChannel::Batched(_)) {
+            DeliveryReceipt::Nothing
+        } else {
+            receipt
+        }
     }
 
     /// Waits until the backend has the event: `false` when it is lost, or takes too long.
-    pub(super) async fn settle(&self, receipt: Receipt<'_>) -> bool {
+    pub(super) async fn settle(&self, receipt: DeliveryReceipt<'_>) -> bool {
         let written = match receipt {
-            Receipt::Nothing => return true,
-            Receipt::Written(written) => written,
-            Receipt::Room(mut unplaced) => {
+            DeliveryReceipt::Nothing => return true,
+            DeliveryReceipt::Written(written) => written,
+            DeliveryReceipt::Room(mut unplaced) => {
                 let line = timeout(PATIENCE, self.room.take(unplaced.text.clone())).await;
                 let Ok(line) = line else { return false };
                 unplaced.backend = None;
@@ -142,21 +147,21 @@ impl Backend {
         matches!(timeout(PATIENCE, written).await, Ok(Ok(true)))
     }
 
-    fn carry(&self, line: Line) -> oneshot::Receiver<bool> {
+    fn carry(&self, line: AuditLine) -> oneshot::Receiver<bool> {
         let (done, written) = oneshot::channel();
         match &self.way {
-            Way::Batched(queue) => {
+            DeliveryChannel::Batched(queue) => {
                 if queue.try_send(line).is_err() {
                     self.lose();
                 }
             }
-            Way::Written(queue) => {
+            DeliveryChannel::Written(queue) => {
                 // The queue is closed when the process ends.
-                if queue.try_send(Awaited { line, done }).is_err() {
+                if queue.try_send(AwaitedLine { line, done }).is_err() {
                     self.lose();
                 }
             }
-            Way::Sent(hook, tasks) => {
+            DeliveryChannel::Sent(hook, tasks) => {
                 let hook = Arc::clone(hook);
                 tasks.spawn("audit-webhook", async move {
                     // The request that waited may be gone.
@@ -169,9 +174,9 @@ impl Backend {
 
     fn lose(&self) {
         let plugin = match self.way {
-            Way::Batched(_) => BUFFER,
-            Way::Written(_) => log::PLUGIN,
-            Way::Sent(..) => webhook::PLUGIN,
+            DeliveryChannel::Batched(_) => BUFFER,
+            DeliveryChannel::Written(_) => log::PLUGIN,
+            DeliveryChannel::Sent(..) => webhook::PLUGIN,
         };
         self.metrics.lost_events(plugin, 1);
     }
@@ -179,13 +184,13 @@ impl Backend {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Batch, *};
+    use super::{super::BatchConfig, *};
 
     const LARGE: usize = 6 << 20;
 
-    fn backend(way: Way, mode: Mode) -> (Backend, Arc<Metrics>) {
+    fn backend(way: DeliveryChannel, mode: DeliveryMode) -> (AuditBackend, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::new());
-        (Backend::new(way, Delivery { mode, truncation: None }, &metrics), metrics)
+        (AuditBackend::new(way, AuditDelivery { mode, truncation: None }, &metrics), metrics)
     }
 
     fn lost(metrics: &Metrics, plugin: &str) -> u64 {
@@ -195,9 +200,11 @@ mod tests {
     #[tokio::test]
     async fn large_events_that_wait_in_a_buffer_are_bounded_by_their_bytes() {
         let throttle = None;
-        let batch = Batch { buffer: 10_000, max_size: 400, max_wait: Duration::ZERO, throttle };
+        let batch =
+            BatchConfig { buffer: 10_000, max_size: 400, max_wait: Duration::ZERO, throttle };
         let (queue, mut waiting) = mpsc::channel(batch.buffer);
-        let (backend, metrics) = backend(Way::Batched(queue), Mode::Batch(batch));
+        let (backend, metrics) =
+            backend(DeliveryChannel::Batched(queue), DeliveryMode::Batch(batch));
         for _ in 0..7 {
             assert!(backend.settle(backend.take(vec![b'x'; LARGE].into())).await);
         }
@@ -211,8 +218,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_a_disk_that_hangs_but_not_for_ever() {
-        let (queue, mut waiting) = mpsc::channel(Room::MOST);
-        let (backend, metrics) = backend(Way::Written(queue), Mode::Blocking);
+        let (queue, mut waiting) = mpsc::channel(BufferSpace::MOST);
+        let (backend, metrics) = backend(DeliveryChannel::Written(queue), DeliveryMode::Blocking);
         let event = || Bytes::from(vec![b'x'; LARGE]);
         let begun = tokio::time::Instant::now();
         for _ in 0..5 {
@@ -225,7 +232,7 @@ mod tests {
         assert_eq!((begun.elapsed(), lost(&metrics, "log")), (6 * PATIENCE, 2));
         let (settled, ()) = tokio::join!(backend.settle(backend.take(event())), async {
             for _ in 0..6 {
-                let Awaited { line, done } = waiting.recv().await.unwrap();
+                let AwaitedLine { line, done } = waiting.recv().await.unwrap();
                 drop(line);
                 let _gone = done.send(true);
             }

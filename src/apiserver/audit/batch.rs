@@ -11,19 +11,19 @@ use crate::runtime::Shutdown;
 
 /// How events are gathered.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Batch {
+pub struct BatchConfig {
     /// Events that may wait; those beyond are lost.
     pub buffer: usize,
     /// Most events of a batch.
     pub max_size: usize,
     /// How long the first event of a batch may wait for others.
     pub max_wait: Duration,
-    pub throttle: Option<Throttle>,
+    pub throttle: Option<BatchThrottle>,
 }
 
 /// How fast batches are handed over.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Throttle {
+pub struct BatchThrottle {
     /// Batches a second, in the long run.
     pub rate: f64,
     /// Batches at one time.
@@ -31,18 +31,18 @@ pub struct Throttle {
 }
 
 /// The end of the queue from which batches are taken.
-pub(super) struct Batches<T> {
+pub(super) struct BatchQueue<T> {
     queue: mpsc::Receiver<T>,
-    batch: Batch,
-    bucket: Option<Bucket>,
+    batch: BatchConfig,
+    bucket: Option<TokenBucket>,
     shutdown: Shutdown,
     closing: bool,
 }
 
-impl<T> Batches<T> {
-    pub(super) fn new(batch: Batch, shutdown: Shutdown) -> (mpsc::Sender<T>, Self) {
+impl<T> BatchQueue<T> {
+    pub(super) fn new(batch: BatchConfig, shutdown: Shutdown) -> (mpsc::Sender<T>, Self) {
         let (sender, queue) = mpsc::channel(batch.buffer);
-        let bucket = batch.throttle.map(Bucket::new);
+        let bucket = batch.throttle.map(TokenBucket::new);
         (sender, Self { queue, batch, bucket, shutdown, closing: false })
     }
 
@@ -85,14 +85,14 @@ impl<T> Batches<T> {
 }
 
 /// A token bucket.
-struct Bucket {
-    throttle: Throttle,
+struct TokenBucket {
+    throttle: BatchThrottle,
     tokens: f64,
     at: Instant,
 }
 
-impl Bucket {
-    fn new(throttle: Throttle) -> Self {
+impl TokenBucket {
+    fn new(throttle: BatchThrottle) -> Self {
         Self { throttle, tokens: f64::from(throttle.burst), at: Instant::now() }
     }
 
@@ -115,11 +115,12 @@ mod tests {
 
     fn batches(
         max_size: usize,
-        throttle: Option<Throttle>,
-    ) -> (mpsc::Sender<char>, Batches<char>, Shutdown) {
+        throttle: Option<BatchThrottle>,
+    ) -> (mpsc::Sender<char>, BatchQueue<char>, Shutdown) {
         let shutdown = Shutdown::new();
-        let batch = Batch { buffer: 100, max_size, max_wait: Duration::from_secs(30), throttle };
-        let (sender, batches) = Batches::new(batch, shutdown.clone());
+        let batch =
+            BatchConfig { buffer: 100, max_size, max_wait: Duration::from_secs(30), throttle };
+        let (sender, batches) = BatchQueue::new(batch, shutdown.clone());
         (sender, batches, shutdown)
     }
 
@@ -148,7 +149,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn batches_are_throttled_until_the_end() {
-        let (sender, mut batches, shutdown) = batches(1, Some(Throttle { rate: 2.0, burst: 3 }));
+        let (sender, mut batches, shutdown) =
+            batches(1, Some(BatchThrottle { rate: 2.0, burst: 3 }));
         let begun = Instant::now();
         offer(&sender, 8);
         for expected in [0, 0, 0, 500, 1000] {

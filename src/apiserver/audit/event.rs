@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use super::policy::{Level, Stage};
+use super::policy::{AuditLevel, AuditStage};
 use crate::apiserver::{authn::User, peer::Peer, request_info::RequestInfo};
 
 /// Bytes of a User-Agent that are kept.
@@ -24,27 +24,27 @@ const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Event {
+pub(super) struct AuditEvent {
     kind: &'static str,
     api_version: &'static str,
-    pub(super) level: Level,
+    pub(super) level: AuditLevel,
     #[serde(rename = "auditID")]
     audit_id: String,
-    stage: Stage,
+    stage: AuditStage,
     #[serde(rename = "requestURI")]
     request_uri: String,
     verb: String,
-    user: Who,
+    user: AuditUser,
     #[serde(skip_serializing_if = "Option::is_none")]
-    impersonated_user: Option<Who>,
+    impersonated_user: Option<AuditUser>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     user_agent: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    object_ref: Option<Reference>,
+    object_ref: Option<ObjectReference>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) response_status: Option<Status>,
+    pub(super) response_status: Option<ResponseStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request_object: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub(super) struct Event {
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
-struct Who {
+struct AuditUser {
     #[serde(skip_serializing_if = "String::is_empty")]
     username: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ struct Who {
 /// The object of a request. What the path does not say of it may come from the body.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Reference {
+pub(super) struct ObjectReference {
     #[serde(skip_serializing_if = "String::is_empty")]
     resource: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -90,11 +90,10 @@ pub(super) struct Reference {
 }
 
 /// What was answered: the code, and the rest of a `metav1.Status`.
-#[expect(clippy::struct_field_names, reason = "the wire has a field status")]
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Status {
+pub(super) struct ResponseStatus {
     #[serde(default, skip_deserializing)]
-    pub(super) metadata: Empty,
+    pub(super) metadata: EmptyMetadata,
     #[serde(default, skip_serializing)]
     pub(super) kind: String,
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -110,9 +109,9 @@ pub(super) struct Status {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Empty {}
+pub(super) struct EmptyMetadata {}
 
-impl Status {
+impl ResponseStatus {
     /// A Status that a client is sent; `None` when it is something else.
     pub(super) fn read(body: &str) -> Option<Self> {
         let read = serde_json::from_str(body).ok();
@@ -126,14 +125,14 @@ impl Status {
     }
 }
 
-impl Event {
+impl AuditEvent {
     pub(super) fn new<B>(
         request: &Request<B>,
         info: &RequestInfo,
         user: Option<&User>,
         id: &[u8],
         received: Timestamp,
-        level: Level,
+        level: AuditLevel,
     ) -> Self {
         let headers = request.headers();
         let peer = request.extensions().get::<Peer>();
@@ -142,7 +141,7 @@ impl Event {
             api_version: "audit.k8s.io/v1",
             level,
             audit_id: String::from_utf8_lossy(id).into_owned(),
-            stage: Stage::RequestReceived,
+            stage: AuditStage::RequestReceived,
             request_uri: cut(
                 request.uri().path_and_query().map_or("", |uri| uri.as_str()),
                 LONGEST_TEXT,
@@ -152,14 +151,14 @@ impl Event {
             impersonated_user: None,
             source_ips: source_ips(headers, peer),
             user_agent: agent(headers),
-            object_ref: info.operation.as_ref().map(|operation| Reference {
+            object_ref: info.operation.as_ref().map(|operation| ObjectReference {
                 resource: cut(&operation.resource, LONGEST_NAME),
                 namespace: cut(&operation.namespace, LONGEST_NAME),
                 name: cut(&operation.name, LONGEST_NAME),
                 api_group: cut(&operation.group, LONGEST_NAME),
                 api_version: cut(&operation.version, LONGEST_NAME),
                 subresource: cut(&operation.subresource, LONGEST_NAME),
-                ..Reference::default()
+                ..ObjectReference::default()
             }),
             response_status: None,
             request_object: None,
@@ -200,7 +199,7 @@ impl Event {
     }
 
     /// The event's line, stamped with the current time.
-    pub(super) fn encode(&mut self, stage: Stage) -> Bytes {
+    pub(super) fn encode(&mut self, stage: AuditStage) -> Bytes {
         self.stage = stage;
         self.stage_timestamp = micros(Timestamp::now());
         self.line()
@@ -225,9 +224,14 @@ impl Event {
     }
 }
 
-fn describe(user: &User) -> Who {
+fn describe(user: &User) -> AuditUser {
     let User { name, uid, groups, extra } = user;
-    Who { username: name.clone(), uid: uid.clone(), groups: groups.clone(), extra: extra.clone() }
+    AuditUser {
+        username: name.clone(),
+        uid: uid.clone(),
+        groups: groups.clone(),
+        extra: extra.clone(),
+    }
 }
 
 fn agent(headers: &HeaderMap) -> String {
@@ -289,11 +293,12 @@ mod tests {
         let info = RequestInfo::of(&request);
         let at = Timestamp::from_microsecond(1_500_000_000_000_001).unwrap();
         let user = User { name: "jane".into(), groups: vec!["dev".into()], ..User::default() };
-        let mut event = Event::new(&request, &info, Some(&user), b"id-1", at, Level::Metadata);
+        let mut event =
+            AuditEvent::new(&request, &info, Some(&user), b"id-1", at, AuditLevel::Metadata);
         event.name("generated", "", "");
-        event.response_status = Some(Status { code: 201, ..Status::default() });
+        event.response_status = Some(ResponseStatus { code: 201, ..ResponseStatus::default() });
         event.annotate("authorization.k8s.io/decision", "allow");
-        let line = event.encode(Stage::ResponseComplete);
+        let line = event.encode(AuditStage::ResponseComplete);
         assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
         let mut event: Value = serde_json::from_slice(&line).unwrap();
         assert!(event["stageTimestamp"].take().is_string());
@@ -328,8 +333,8 @@ mod tests {
     fn only_a_status_is_read_as_one() {
         let told =
             r#"{"kind":"Status","status":"Failure","message":"no","reason":"Gone","code":410}"#;
-        let read = Status::read(told).unwrap();
+        let read = ResponseStatus::read(told).unwrap();
         assert_eq!((read.message.as_str(), read.reason.as_str(), read.code), ("no", "Gone", 410));
-        assert!(Status::read(r#"{"kind":"Pilot","status":{"phase":"x"}}"#).is_none());
+        assert!(ResponseStatus::read(r#"{"kind":"Pilot","status":{"phase":"x"}}"#).is_none());
     }
 }

@@ -25,7 +25,7 @@ const COMPRESSED: &str = ".gz";
 
 /// When the file is rotated, and what becomes of the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rotation {
+pub struct FileRotation {
     /// Most bytes of a file.
     pub max_size: u64,
     /// No limit when absent.
@@ -35,28 +35,28 @@ pub struct Rotation {
     pub compress: bool,
 }
 
-impl Rotation {
+impl FileRotation {
     pub const DEFAULT: Self =
         Self { max_size: 100 << 20, max_age: None, max_backups: 0, compress: false };
 }
 
 /// The file that is written now.
-pub(super) struct Current {
+pub(super) struct RotatingFile {
     file: File,
     size: u64,
     path: PathBuf,
     /// Devices and pipes are never rotated.
     is_regular: bool,
-    rotation: Rotation,
+    rotation: FileRotation,
     /// Held by the thread that tidies up the old files.
     tidying: Arc<Mutex<()>>,
 }
 
 /// How many lines were written, from the first on, and the error that kept the others out.
-pub(super) type Outcome = (usize, Option<io::Error>);
+pub(super) type WriteOutcome = (usize, Option<io::Error>);
 
-impl Current {
-    pub(super) fn open(path: PathBuf, rotation: Rotation) -> io::Result<Self> {
+impl RotatingFile {
+    pub(super) fn open(path: PathBuf, rotation: FileRotation) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
@@ -70,7 +70,7 @@ impl Current {
     }
 
     /// Writes the lines; blocks while the disk does.
-    pub(super) fn write(&mut self, lines: &[Bytes]) -> Outcome {
+    pub(super) fn write(&mut self, lines: &[Bytes]) -> WriteOutcome {
         let mut done = 0;
         while done < lines.len() {
             if let Err(error) = self.make_ready(lines[done].len() as u64) {
@@ -122,7 +122,7 @@ impl Current {
     fn rotate(&mut self) -> io::Result<()> {
         let mut now = Timestamp::now();
         let backup = loop {
-            let backup = self.path.with_file_name(Backup::name(&self.path, now));
+            let backup = self.path.with_file_name(BackupFile::name(&self.path, now));
             if !backup.exists() {
                 break backup;
             }
@@ -135,7 +135,7 @@ impl Current {
     }
 
     /// Writes some lines. A line that was written in part is cut off again.
-    fn append(&mut self, lines: &[Bytes]) -> Outcome {
+    fn append(&mut self, lines: &[Bytes]) -> WriteOutcome {
         let bytes = lines.concat();
         let mut written = 0;
         let error = loop {
@@ -192,13 +192,13 @@ fn append(path: &Path) -> io::Result<File> {
 
 /// A rotated file.
 #[derive(Debug)]
-struct Backup {
+struct BackupFile {
     path: PathBuf,
     at: Timestamp,
     compressed: bool,
 }
 
-impl Backup {
+impl BackupFile {
     fn name(path: &Path, at: Timestamp) -> String {
         let (stem, ending) = parts(path);
         format!("{stem}-{}{ending}", at.strftime(TIME))
@@ -223,11 +223,11 @@ fn parts(path: &Path) -> (String, String) {
     (stem, ending)
 }
 
-fn tidy(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
+fn tidy(path: &Path, rotation: FileRotation, now: Timestamp) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let entries = std::fs::read_dir(folder.unwrap_or(Path::new(".")))?;
-    let mut backups: Vec<Backup> =
-        entries.filter_map(|entry| Backup::read(entry.ok()?.path(), path)).collect();
+    let mut backups: Vec<BackupFile> =
+        entries.filter_map(|entry| BackupFile::read(entry.ok()?.path(), path)).collect();
     // The latest first.
     backups.sort_by_key(|backup| std::cmp::Reverse(backup.at));
     let oldest =
@@ -286,8 +286,8 @@ mod tests {
     async fn a_full_file_is_rotated_and_no_line_is_cut() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/audit.log");
-        let rotation = Rotation { max_size: 8, ..Rotation::DEFAULT };
-        let mut current = Current::open(path.clone(), rotation).unwrap();
+        let rotation = FileRotation { max_size: 8, ..FileRotation::DEFAULT };
+        let mut current = RotatingFile::open(path.clone(), rotation).unwrap();
         let all_lines = lines(&["123", "456", "789", "longer than a file", "x"]);
         assert!(matches!(current.write(&all_lines), (5, None)));
         let folder = path.parent().unwrap();
@@ -297,10 +297,10 @@ mod tests {
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         assert_eq!(folder.metadata().unwrap().mode() & 0o777, 0o700);
         for name in &names(folder)[..3] {
-            assert!(Backup::read(folder.join(name), &path).is_some(), "{name}");
+            assert!(BackupFile::read(folder.join(name), &path).is_some(), "{name}");
         }
         // Bytes that the file already has count.
-        let mut current = Current::open(path.clone(), rotation).unwrap();
+        let mut current = RotatingFile::open(path.clone(), rotation).unwrap();
         assert!(matches!(current.write(&lines(&["1234567"])), (1, None)));
         assert_eq!(names(folder).len(), 5);
     }
@@ -309,7 +309,7 @@ mod tests {
     async fn a_trail_that_was_rotated_away_is_made_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
-        let mut current = Current::open(path.clone(), Rotation::DEFAULT).unwrap();
+        let mut current = RotatingFile::open(path.clone(), FileRotation::DEFAULT).unwrap();
         current.write(&lines(&["1"]));
         std::fs::rename(&path, folder.path().join("audit.log.1")).unwrap();
         current.write(&lines(&["2"]));
@@ -318,7 +318,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_device_takes_nothing_and_says_so() {
-        let mut current = Current::open("/dev/full".into(), Rotation::DEFAULT).unwrap();
+        let mut current = RotatingFile::open("/dev/full".into(), FileRotation::DEFAULT).unwrap();
         let (written, error) = current.write(&lines(&["1", "2"]));
         assert_eq!((written, error.unwrap().kind()), (0, io::ErrorKind::StorageFull));
     }
@@ -330,17 +330,17 @@ mod tests {
         let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
         let back = |hours: i64| now - SignedDuration::from_hours(hours);
         for hours in [1, 2, 3, 30] {
-            let name = Backup::name(&path, back(hours));
+            let name = BackupFile::name(&path, back(hours));
             std::fs::write(folder.path().join(&name), name).unwrap();
         }
         for other in ["audit.log", "audit-notes.log", "other-2026-11-22T11-00-00.000.log"] {
             std::fs::write(folder.path().join(other), "").unwrap();
         }
         let day = Some(Duration::from_secs(24 * 3600));
-        let rotation = Rotation { max_age: day, ..Rotation::DEFAULT };
+        let rotation = FileRotation { max_age: day, ..FileRotation::DEFAULT };
         tidy(&path, rotation, now).unwrap();
         assert_eq!(names(folder.path()).len(), 6, "the oldest is gone");
-        let rotation = Rotation { max_backups: 2, compress: true, ..Rotation::DEFAULT };
+        let rotation = FileRotation { max_backups: 2, compress: true, ..FileRotation::DEFAULT };
         for _ in 0..2 {
             tidy(&path, rotation, now).unwrap();
             let expected = [

@@ -6,15 +6,15 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// An event's line, and its share of the room until the backend has the line or it is lost.
-pub(super) struct Line {
+pub(super) struct AuditLine {
     pub(super) text: Bytes,
     _room: OwnedSemaphorePermit,
 }
 
 /// Room for bytes, however many events they are. Writing and sending take as much again.
-pub(super) struct Room(Arc<Semaphore>);
+pub(super) struct BufferSpace(Arc<Semaphore>);
 
-impl Room {
+impl BufferSpace {
     /// In KiB, and so the most lines: 10000 events of 3 KiB, or 5 with two of the largest objects.
     pub(super) const MOST: usize = 32 * 1024;
 
@@ -23,22 +23,22 @@ impl Room {
     }
 
     /// Gives the text back when there is no room.
-    pub(super) fn try_take(&self, text: Bytes) -> Result<Line, Bytes> {
+    pub(super) fn try_take(&self, text: Bytes) -> Result<AuditLine, Bytes> {
         match Arc::clone(&self.0).try_acquire_many_owned(permits(&text)) {
-            Ok(room) => Ok(Line { text, _room: room }),
+            Ok(room) => Ok(AuditLine { text, _room: room }),
             Err(_) => Err(text),
         }
     }
 
     /// Waits until there is room.
-    pub(super) async fn take(&self, text: Bytes) -> Line {
+    pub(super) async fn take(&self, text: Bytes) -> AuditLine {
         let room = Arc::clone(&self.0).acquire_many_owned(permits(&text)).await;
-        Line { text, _room: room.expect("the room is never closed") }
+        AuditLine { text, _room: room.expect("the room is never closed") }
     }
 }
 
 /// Never more than the whole room, or a large event would wait for ever.
 fn permits(text: &Bytes) -> u32 {
-    let kibibytes = text.len().div_ceil(1024).min(Room::MOST);
+    let kibibytes = text.len().div_ceil(1024).min(BufferSpace::MOST);
     u32::try_from(kibibytes).expect("the room has fewer than 4 TiB")
 }

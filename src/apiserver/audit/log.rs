@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
 
 use super::{
-    batch::Batches,
-    file::{Current, Outcome, Rotation},
-    line::Line,
+    batch::BatchQueue,
+    file::{FileRotation, RotatingFile, WriteOutcome},
+    line::AuditLine,
 };
 use crate::{apiserver::metrics::Metrics, runtime::Shutdown};
 
@@ -28,46 +28,46 @@ const TOGETHER: usize = 256;
 
 /// Where the trail goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum AuditLogTarget {
     Stdout,
     File(PathBuf),
 }
 
-enum Sink {
+enum AuditLogSink {
     Stdout,
-    File(Current),
+    File(RotatingFile),
 }
 
 /// A line, and the sender that tells its request whether it was written.
-pub(super) struct Awaited {
-    pub(super) line: Line,
+pub(super) struct AwaitedLine {
+    pub(super) line: AuditLine,
     pub(super) done: oneshot::Sender<bool>,
 }
 
 /// Writes lines.
-pub(super) struct Log {
+pub(super) struct AuditLog {
     /// `None` only after a write that panicked.
-    sink: Option<Sink>,
+    sink: Option<AuditLogSink>,
     /// The last write did not succeed.
     failing: bool,
     metrics: Arc<Metrics>,
 }
 
-impl Log {
+impl AuditLog {
     pub(super) fn open(
-        target: Target,
-        rotation: Rotation,
+        target: AuditLogTarget,
+        rotation: FileRotation,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let sink = match target {
-            Target::Stdout => Sink::Stdout,
-            Target::File(path) => Sink::File(Current::open(path, rotation)?),
+            AuditLogTarget::Stdout => AuditLogSink::Stdout,
+            AuditLogTarget::File(path) => AuditLogSink::File(RotatingFile::open(path, rotation)?),
         };
         Ok(Self { sink: Some(sink), failing: false, metrics })
     }
 
     /// Writes until shutdown was asked for and the last line is out.
-    pub(super) async fn write_batches(mut self, mut batches: Batches<Line>) {
+    pub(super) async fn write_batches(mut self, mut batches: BatchQueue<AuditLine>) {
         while let Some(lines) = batches.next().await {
             self.write(lines).await;
         }
@@ -76,7 +76,7 @@ impl Log {
     /// Writes until shutdown was asked for and the last line is out.
     pub(super) async fn write_awaited(
         mut self,
-        mut queue: mpsc::Receiver<Awaited>,
+        mut queue: mpsc::Receiver<AwaitedLine>,
         shutdown: Shutdown,
     ) {
         let mut closing = false;
@@ -92,7 +92,7 @@ impl Log {
                 }
             }
             let (lines, waiting): (Vec<_>, Vec<_>) =
-                awaited.into_iter().map(|Awaited { line, done }| (line, done)).unzip();
+                awaited.into_iter().map(|AwaitedLine { line, done }| (line, done)).unzip();
             let written = self.write(lines).await;
             for (index, done) in waiting.into_iter().enumerate() {
                 // The request that waited may be gone.
@@ -102,7 +102,7 @@ impl Log {
     }
 
     /// Writes the lines. Returns how many were written, from the first on.
-    async fn write(&mut self, lines: Vec<Line>) -> usize {
+    async fn write(&mut self, lines: Vec<AuditLine>) -> usize {
         let count = lines.len();
         let Some(mut sink) = self.sink.take() else { return 0 };
         let written = tokio::task::spawn_blocking(move || {
@@ -136,8 +136,8 @@ impl Log {
     }
 }
 
-impl Sink {
-    fn write(&mut self, lines: &[Bytes]) -> Outcome {
+impl AuditLogSink {
+    fn write(&mut self, lines: &[Bytes]) -> WriteOutcome {
         match self {
             Self::Stdout => {
                 let mut out = io::stdout().lock();

@@ -18,17 +18,17 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde_json::value::RawValue;
 
 use crate::apiserver::{
-    account::Share,
+    account::MemoryShare,
     body::{guarded, in_parts},
     load, negotiate,
 };
 
 /// What has passed of a body so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kept(Arc<Mutex<Parts>>);
+pub(super) struct BodyCapture(Arc<Mutex<CapturedParts>>);
 
 #[derive(Debug, Default)]
-struct Parts {
+struct CapturedParts {
     shared: Vec<Bytes>,
     length: usize,
     too_large: bool,
@@ -36,30 +36,30 @@ struct Parts {
 
 /// A body as it was kept.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Whole {
+pub(super) enum CapturedBody {
     Is(Vec<u8>),
     TooLarge,
 }
 
-impl Kept {
+impl BodyCapture {
     /// The request's body, kept while a handler reads it.
     pub(super) fn passing(&self, body: Body, limit: usize) -> Body {
-        Body::new(Passing { body, kept: self.clone(), limit })
+        Body::new(CapturingBody { body, kept: self.clone(), limit })
     }
 
-    pub(super) fn whole(&self) -> Whole {
+    pub(super) fn whole(&self) -> CapturedBody {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.too_large { Whole::TooLarge } else { Whole::Is(kept.shared.concat()) }
+        if kept.too_large { CapturedBody::TooLarge } else { CapturedBody::Is(kept.shared.concat()) }
     }
 }
 
-struct Passing {
+struct CapturingBody {
     body: Body,
-    kept: Kept,
+    kept: BodyCapture,
     limit: usize,
 }
 
-impl HttpBody for Passing {
+impl HttpBody for CapturingBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -72,7 +72,11 @@ impl HttpBody for Passing {
             let mut kept = self.kept.0.lock().unwrap_or_else(PoisonError::into_inner);
             kept.length += data.len();
             if kept.length > self.limit {
-                *kept = Parts { too_large: true, length: kept.length, ..Parts::default() };
+                *kept = CapturedParts {
+                    too_large: true,
+                    length: kept.length,
+                    ..CapturedParts::default()
+                };
             } else {
                 kept.shared.push(data.clone());
             }
@@ -91,10 +95,13 @@ impl HttpBody for Passing {
 
 /// The whole body of a response, and the response as it was. Only for responses whose body is
 /// complete when they begin. Memory that the body holds stays held until the response was sent.
-pub(super) async fn whole(response: Response<Body>, limit: usize) -> (Whole, Response<Body>) {
+pub(super) async fn whole(
+    response: Response<Body>,
+    limit: usize,
+) -> (CapturedBody, Response<Body>) {
     let length = response.body().size_hint().exact();
     if length.is_none_or(|length| length > limit as u64) {
-        return (Whole::TooLarge, response);
+        return (CapturedBody::TooLarge, response);
     }
     let (head, mut body) = response.into_parts();
     let mut parts = Vec::new();
@@ -104,7 +111,7 @@ pub(super) async fn whole(response: Response<Body>, limit: usize) -> (Whole, Res
     }
     let bytes = parts.concat();
     let again = Response::from_parts(head, in_parts(parts));
-    (Whole::Is(bytes), guarded(again, body))
+    (CapturedBody::Is(bytes), guarded(again, body))
 }
 
 /// A body as JSON on one line; `None` for what is no JSON.
@@ -114,7 +121,7 @@ pub(super) async fn object(
     omit_managed_fields: bool,
 ) -> Option<Box<RawValue>> {
     let is_yaml = negotiate::content_type(headers).ends_with("yaml");
-    let _share = if is_yaml { load::record(&body).await.ok()? } else { Share::NONE };
+    let _share = if is_yaml { load::record(&body).await.ok()? } else { MemoryShare::NONE };
     load::work(body.len(), || {
         let text = if is_yaml { from_yaml(&body) } else { from_json(body) }?;
         let text =
@@ -150,14 +157,14 @@ fn compact(mut text: Vec<u8>) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-type Fields<'a> = BTreeMap<String, &'a RawValue>;
+type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// An object, a list of objects or a table without `managedFields`; `None` for anything else.
 fn without_managed_fields(text: &str) -> Option<String> {
-    let mut top: Fields<'_> = serde_json::from_str(text).ok()?;
+    let mut top: RawFields<'_> = serde_json::from_str(text).ok()?;
     let mut changed: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
     if let Some(metadata) = top.remove("metadata") {
-        let mut fields: Fields<'_> = serde_json::from_str(metadata.get()).ok()?;
+        let mut fields: RawFields<'_> = serde_json::from_str(metadata.get()).ok()?;
         fields.remove("managedFields");
         changed.insert("metadata", raw(&fields)?);
     }
@@ -174,7 +181,7 @@ fn without_managed_fields(text: &str) -> Option<String> {
 }
 
 fn row_without_managed_fields(row: &str) -> Option<String> {
-    let mut fields: Fields<'_> = serde_json::from_str(row).ok()?;
+    let mut fields: RawFields<'_> = serde_json::from_str(row).ok()?;
     let object = fields.get("object").and_then(|object| without_managed_fields(object.get()));
     let object = object.and_then(|object| RawValue::from_string(object).ok());
     if let Some(object) = &object {
@@ -249,8 +256,10 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_are_kept_while_they_pass_and_not_beyond_the_limit() {
-        for (limit, expected) in [(8, Whole::Is(b"12345678".to_vec())), (7, Whole::TooLarge)] {
-            let kept = Kept::default();
+        for (limit, expected) in
+            [(8, CapturedBody::Is(b"12345678".to_vec())), (7, CapturedBody::TooLarge)]
+        {
+            let kept = BodyCapture::default();
             let parts = vec![Bytes::from_static(b"1234"), Bytes::from_static(b"5678")];
             let body = kept.passing(in_parts(parts.clone()), limit);
             assert_eq!(body.size_hint().exact(), Some(8));

@@ -11,22 +11,22 @@ use tracing::warn;
 
 use crate::{
     api::{
-        field::{ErrorList, FieldError, Path, Problem, aggregate},
+        field::{ErrorList, FieldError, FieldErrorKind, FieldPath, aggregate},
         validation::format::dns_subdomain,
     },
-    apiserver::{authn::User, operation::Operation, request_info::RequestInfo},
+    apiserver::{authn::User, operation::ResourceOperation, request_info::RequestInfo},
 };
 
 /// How much of a request is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Level {
+pub enum AuditLevel {
     None,
     Metadata,
     Request,
     RequestResponse,
 }
 
-impl Level {
+impl AuditLevel {
     const ALL: [Self; 4] = [Self::None, Self::Metadata, Self::Request, Self::RequestResponse];
 
     pub const fn as_str(self) -> &'static str {
@@ -41,14 +41,14 @@ impl Level {
 
 /// When in the life of a request something is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Stage {
+pub enum AuditStage {
     RequestReceived,
     ResponseStarted,
     ResponseComplete,
     Panic,
 }
 
-impl Stage {
+impl AuditStage {
     const ALL: [Self; 4] =
         [Self::RequestReceived, Self::ResponseStarted, Self::ResponseComplete, Self::Panic];
 
@@ -64,52 +64,52 @@ impl Stage {
 
 /// Stages that are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stages(u8);
+pub struct OmittedStages(u8);
 
-impl Stages {
+impl OmittedStages {
     #[must_use]
-    pub const fn with(self, stage: Stage) -> Self {
+    pub const fn with(self, stage: AuditStage) -> Self {
         Self(self.0 | 1 << stage as u8)
     }
 
-    pub const fn has(self, stage: Stage) -> bool {
+    pub const fn has(self, stage: AuditStage) -> bool {
         self.0 & 1 << stage as u8 != 0
     }
 
     fn read(names: &[String]) -> Self {
         let known =
-            Stage::ALL.into_iter().filter(|stage| names.iter().any(|n| n == stage.as_str()));
+            AuditStage::ALL.into_iter().filter(|stage| names.iter().any(|n| n == stage.as_str()));
         known.fold(Self::default(), Self::with)
     }
 }
 
 /// What is recorded of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
-    pub level: Level,
-    pub omit: Stages,
+pub struct AuditDecision {
+    pub level: AuditLevel,
+    pub omit: OmittedStages,
     pub omit_managed_fields: bool,
 }
 
 /// Rules, and what holds for requests that no rule matches.
 #[derive(Clone, Debug)]
-pub struct Policy {
-    rules: Vec<Rule>,
-    omit: Stages,
+pub struct AuditPolicy {
+    rules: Vec<AuditRule>,
+    omit: OmittedStages,
     omit_managed_fields: bool,
     /// No file was given: requests that change something are recorded, at level Metadata.
     changes_only: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Rule {
-    matches: Matches,
-    decision: Decision,
+struct AuditRule {
+    matches: RequestMatcher,
+    decision: AuditDecision,
 }
 
 /// Empty lists match everything.
 #[derive(Clone, Debug)]
-struct Matches {
+struct RequestMatcher {
     users: Vec<String>,
     groups: Vec<String>,
     verbs: Vec<String>,
@@ -120,30 +120,31 @@ struct Matches {
 
 /// Why there is no policy.
 #[derive(Debug, thiserror::Error)]
-pub enum PolicyError {
+pub enum AuditPolicyError {
     #[error("failed to read the audit policy file {path:?}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("the audit policy file {path:?} cannot be used: {why}")]
     Content { path: PathBuf, why: String },
 }
 
-impl Policy {
+impl AuditPolicy {
     /// The policy without a file. `strict`: a request that cannot be recorded must fail, so its
     /// arrival is recorded, too.
     pub fn of_changes(strict: bool) -> Self {
-        let received = Stages::default().with(Stage::RequestReceived);
+        let received = OmittedStages::default().with(AuditStage::RequestReceived);
         Self {
             rules: Vec::new(),
-            omit: (if strict { Stages::default() } else { received }).with(Stage::ResponseStarted),
+            omit: (if strict { OmittedStages::default() } else { received })
+                .with(AuditStage::ResponseStarted),
             omit_managed_fields: false,
             changes_only: true,
         }
     }
 
-    pub fn load(path: &File) -> Result<Self, PolicyError> {
+    pub fn load(path: &File) -> Result<Self, AuditPolicyError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| PolicyError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text).map_err(|why| PolicyError::Content { path: path.to_owned(), why })
+            .map_err(|source| AuditPolicyError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|why| AuditPolicyError::Content { path: path.to_owned(), why })
     }
 
     /// Reads YAML, and so JSON too. Fields that do not exist are told in the log and passed over.
@@ -151,11 +152,18 @@ impl Policy {
         let failed = |error: &dyn std::fmt::Display| format!("failed decoding: {error}");
         let value: Value = serde_yaml::from_str(text).map_err(|error| failed(&error))?;
         let unknown = unknown_fields(&value);
-        let wire: Wire = match value {
-            Value::Null => Wire::default(),
+        let wire: PolicyManifest = match value {
+            Value::Null => PolicyManifest::default(),
             value => serde_json::from_value(value).map_err(|error| failed(&error))?,
         };
-        let Wire { api_version, kind, rules, omit_stages, omit_managed_fields, metadata: _ } = wire;
+        let PolicyManifest {
+            api_version,
+            kind,
+            rules,
+            omit_stages,
+            omit_managed_fields,
+            metadata: _,
+        } = wire;
         if (api_version.as_str(), kind.as_str()) != ("audit.k8s.io/v1", "Policy") {
             return Err(format!(
                 "unknown group version field {api_version:?}, kind {kind:?} in policy; it must \
@@ -174,12 +182,12 @@ impl Policy {
         }
         let rules = rules.into_iter().map(|rule| {
             let both = [omit_stages.as_slice(), &rule.omit_stages].concat();
-            let decision = Decision {
-                level: level(&rule.level).unwrap_or(Level::None),
-                omit: Stages::read(&both),
+            let decision = AuditDecision {
+                level: level(&rule.level).unwrap_or(AuditLevel::None),
+                omit: OmittedStages::read(&both),
                 omit_managed_fields: rule.omit_managed_fields.unwrap_or(omit_managed_fields),
             };
-            let matches = Matches {
+            let matches = RequestMatcher {
                 users: rule.users,
                 groups: rule.user_groups,
                 verbs: rule.verbs,
@@ -187,27 +195,30 @@ impl Policy {
                 namespaces: rule.namespaces,
                 urls: rule.non_resource_urls,
             };
-            Rule { matches, decision }
+            AuditRule { matches, decision }
         });
         Ok(Self {
             rules: rules.collect(),
-            omit: Stages::read(&omit_stages),
+            omit: OmittedStages::read(&omit_stages),
             omit_managed_fields,
             changes_only: false,
         })
     }
 
     /// `user` is absent when the client could not be authenticated.
-    pub fn decide(&self, user: Option<&User>, request: &RequestInfo) -> Decision {
+    pub fn decide(&self, user: Option<&User>, request: &RequestInfo) -> AuditDecision {
         let matching = self.rules.iter().find(|rule| rule.matches.matches(user, request));
-        let level =
-            if self.changes_only && request.is_mutating() { Level::Metadata } else { Level::None };
+        let level = if self.changes_only && request.is_mutating() {
+            AuditLevel::Metadata
+        } else {
+            AuditLevel::None
+        };
         let Self { omit, omit_managed_fields, .. } = *self;
-        matching.map_or(Decision { level, omit, omit_managed_fields }, |rule| rule.decision)
+        matching.map_or(AuditDecision { level, omit, omit_managed_fields }, |rule| rule.decision)
     }
 }
 
-impl Matches {
+impl RequestMatcher {
     fn matches(&self, user: Option<&User>, request: &RequestInfo) -> bool {
         let Self { users, groups, verbs, resources, namespaces, urls } = self;
         if !users.is_empty() && !user.is_some_and(|user| users.contains(&user.name)) {
@@ -231,7 +242,7 @@ impl Matches {
 }
 
 impl GroupResources {
-    fn matches(&self, asked: &Operation) -> bool {
+    fn matches(&self, asked: &ResourceOperation) -> bool {
         let Self { group, resources, resource_names } = self;
         if *group != asked.group {
             return false;
@@ -242,7 +253,7 @@ impl GroupResources {
         if !resource_names.is_empty() && !resource_names.contains(&asked.name) {
             return false;
         }
-        let Operation { resource, subresource, .. } = asked;
+        let ResourceOperation { resource, subresource, .. } = asked;
         resources.iter().any(|known| match known.split_once('/') {
             _ if known == "*" => true,
             None => subresource.is_empty() && known == resource,
@@ -260,20 +271,20 @@ fn covers(url: &str, path: &str) -> bool {
     url == path || (url.ends_with('*') && path.starts_with(url.trim_end_matches('*')))
 }
 
-fn level(name: &str) -> Option<Level> {
-    Level::ALL.into_iter().find(|level| level.as_str() == name)
+fn level(name: &str) -> Option<AuditLevel> {
+    AuditLevel::ALL.into_iter().find(|level| level.as_str() == name)
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Wire {
+struct PolicyManifest {
     #[serde(deserialize_with = "or_default")]
     api_version: String,
     #[serde(deserialize_with = "or_default")]
     kind: String,
     metadata: Value,
     #[serde(deserialize_with = "or_default")]
-    rules: Vec<WireRule>,
+    rules: Vec<PolicyRuleManifest>,
     #[serde(deserialize_with = "or_default")]
     omit_stages: Vec<String>,
     #[serde(deserialize_with = "or_default")]
@@ -282,7 +293,7 @@ struct Wire {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct WireRule {
+struct PolicyRuleManifest {
     #[serde(deserialize_with = "or_default")]
     level: String,
     #[serde(deserialize_with = "or_default")]
@@ -352,25 +363,29 @@ fn unknown_fields(policy: &Value) -> Vec<String> {
     unknown
 }
 
-fn validate(rules: &[WireRule], omit_stages: &[String]) -> ErrorList {
+fn validate(rules: &[PolicyRuleManifest], omit_stages: &[String]) -> ErrorList {
     let mut errors = ErrorList::new();
-    validate_stages(omit_stages, &Path::new("omitStages"), &mut errors);
+    validate_stages(omit_stages, &FieldPath::new("omitStages"), &mut errors);
     for (index, rule) in rules.iter().enumerate() {
-        validate_rule(rule, &Path::new("rules").index(index), &mut errors);
+        validate_rule(rule, &FieldPath::new("rules").index(index), &mut errors);
     }
     errors
 }
 
-fn validate_rule(rule: &WireRule, path: &Path, errors: &mut ErrorList) {
+fn validate_rule(rule: &PolicyRuleManifest, path: &FieldPath, errors: &mut ErrorList) {
     let at = path.child("level");
     if rule.level.is_empty() {
-        errors.push(FieldError::new(&at, Problem::Required, ""));
+        errors.push(FieldError::new(&at, FieldErrorKind::Required, ""));
     } else if level(&rule.level).is_none() {
-        let supported = Level::ALL.map(|level| level.as_str().to_owned()).to_vec();
-        errors.push(FieldError::new(&at, Problem::NotSupported(json!(rule.level), supported), ""));
+        let supported = AuditLevel::ALL.map(|level| level.as_str().to_owned()).to_vec();
+        errors.push(FieldError::new(
+            &at,
+            FieldErrorKind::NotSupported(json!(rule.level), supported),
+            "",
+        ));
     }
-    let mut wrong = |path: &Path, value: Value, detail: &str| {
-        errors.push(FieldError::new(path, Problem::Invalid(value), detail));
+    let mut wrong = |path: &FieldPath, value: Value, detail: &str| {
+        errors.push(FieldError::new(path, FieldErrorKind::Invalid(value), detail));
     };
     let urls = path.child("nonResourceURLs");
     for (index, url) in rule.non_resource_urls.iter().enumerate().filter(|(_, url)| *url != "*") {
@@ -401,17 +416,17 @@ fn validate_rule(rule: &WireRule, path: &Path, errors: &mut ErrorList) {
         && (!rule.resources.is_empty() || !rule.namespaces.is_empty())
     {
         let detail = "rules cannot apply to both regular resources and non-resource URLs";
-        let problem = Problem::Invalid(json!(rule.non_resource_urls));
+        let problem = FieldErrorKind::Invalid(json!(rule.non_resource_urls));
         errors.push(FieldError::new(&urls, problem, detail));
     }
 }
 
-fn validate_stages(stages: &[String], path: &Path, errors: &mut ErrorList) {
-    let allowed = Stage::ALL.map(Stage::as_str);
+fn validate_stages(stages: &[String], path: &FieldPath, errors: &mut ErrorList) {
+    let allowed = AuditStage::ALL.map(AuditStage::as_str);
     for (index, stage) in stages.iter().enumerate() {
         if !allowed.contains(&stage.as_str()) {
             let detail = format!("allowed stages are {}", allowed.join(","));
-            let problem = Problem::Invalid(json!(stage));
+            let problem = FieldErrorKind::Invalid(json!(stage));
             errors.push(FieldError::new(&path.index(index), problem, detail));
         }
     }
@@ -435,8 +450,8 @@ mod tests {
         User { name: "tim@k8s.io".into(), groups, ..User::default() }
     }
 
-    fn policy(body: &str) -> Result<Policy, String> {
-        Policy::parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{body}"))
+    fn policy(body: &str) -> Result<AuditPolicy, String> {
+        AuditPolicy::parse(&format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{body}"))
     }
 
     /// The rules of upstream's `checker_test.go`, by the names that it gives them.
@@ -472,7 +487,7 @@ mod tests {
         ("everywhereElse", "level: None, namespaces: [db]"),
     ];
 
-    fn of(names: &str, more: &str) -> Policy {
+    fn of(names: &str, more: &str) -> AuditPolicy {
         let known: BTreeMap<_, _> = RULES.iter().copied().collect();
         let rules = names.split_whitespace().map(|name| format!("- {{{}}}\n", known[name]));
         policy(&format!("{more}\nrules:\n{}", rules.collect::<String>())).unwrap()
@@ -537,10 +552,13 @@ mod tests {
             ("below", "getAnyLog", "Request"),
             ("below", "getBelowPods", "Request"),
         ];
-        let omitted = Stages::default().with(Stage::RequestReceived).with(Stage::ResponseStarted);
-        for (more, omit) in
-            [("", Stages::default()), ("omitStages: [RequestReceived, ResponseStarted]", omitted)]
-        {
+        let omitted = OmittedStages::default()
+            .with(AuditStage::RequestReceived)
+            .with(AuditStage::ResponseStarted);
+        for (more, omit) in [
+            ("", OmittedStages::default()),
+            ("omitStages: [RequestReceived, ResponseStarted]", omitted),
+        ] {
             for (name, rules, expected) in rows {
                 let decision =
                     of(rules, more).decide(Some(&tim()), &request("GET", requests[name]));
@@ -562,7 +580,7 @@ mod tests {
 
     #[test]
     fn stages_of_the_rule_and_of_the_policy_are_left_out() {
-        use Stage::{Panic, RequestReceived, ResponseComplete, ResponseStarted};
+        use AuditStage::{Panic, RequestReceived, ResponseComplete, ResponseStarted};
         let global = "omitStages: [RequestReceived, ResponseStarted]";
         let rows = [
             ("", "omitReceived", vec![RequestReceived]),
@@ -575,7 +593,7 @@ mod tests {
         for (more, rules, expected) in rows {
             let decision = of(rules, more).decide(None, &request("GET", "/version"));
             let omitted: Vec<_> =
-                Stage::ALL.into_iter().filter(|stage| decision.omit.has(*stage)).collect();
+                AuditStage::ALL.into_iter().filter(|stage| decision.omit.has(*stage)).collect();
             assert_eq!(omitted, expected, "{more} {rules}");
         }
     }
@@ -596,22 +614,22 @@ mod tests {
 
     #[test]
     fn without_a_file_what_changes_something_is_recorded() {
-        let policy = Policy::of_changes(false);
+        let policy = AuditPolicy::of_changes(false);
         let pilots = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
         for (method, uri, expected) in [
-            ("GET", pilots, Level::None),
-            ("GET", "/version", Level::None),
-            ("POST", pilots, Level::Metadata),
-            ("DELETE", pilots, Level::Metadata),
-            ("POST", "/version", Level::Metadata),
+            ("GET", pilots, AuditLevel::None),
+            ("GET", "/version", AuditLevel::None),
+            ("POST", pilots, AuditLevel::Metadata),
+            ("DELETE", pilots, AuditLevel::Metadata),
+            ("POST", "/version", AuditLevel::Metadata),
         ] {
             let decision = policy.decide(None, &request(method, uri));
             assert_eq!(decision.level, expected, "{method} {uri}");
-            assert!(decision.omit.has(Stage::RequestReceived));
-            assert!(!decision.omit.has(Stage::ResponseComplete));
+            assert!(decision.omit.has(AuditStage::RequestReceived));
+            assert!(!decision.omit.has(AuditStage::ResponseComplete));
         }
-        let strict = Policy::of_changes(true).decide(None, &request("POST", pilots));
-        assert!(!strict.omit.has(Stage::RequestReceived), "else nothing could fail");
+        let strict = AuditPolicy::of_changes(true).decide(None, &request("POST", pilots));
+        assert!(!strict.omit.has(AuditStage::RequestReceived), "else nothing could fail");
     }
 
     #[test]
@@ -683,7 +701,7 @@ mod tests {
             assert!(told.starts_with(&expected), "{text}:\n{told}\n{expected}");
         }
         for text in ["", "rules: [{level: None}]", "apiVersion: audit.k8s.io/v2\nkind: Policy"] {
-            let told = Policy::parse(text).unwrap_err();
+            let told = AuditPolicy::parse(text).unwrap_err();
             assert!(told.starts_with("unknown group version field"), "{text}: {told}");
         }
     }

@@ -13,22 +13,22 @@ use jiff::Timestamp;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    Trail,
-    event::{Event, Status},
-    object::{self, Kept, Whole},
-    policy::{Decision, Level, Stage},
+    AuditTrail,
+    event::{AuditEvent, ResponseStatus},
+    object::{self, BodyCapture, CapturedBody},
+    policy::{AuditDecision, AuditLevel, AuditStage},
 };
 use crate::{
     api::names::annotation,
     apiserver::{
-        admission::remarks::Annotation, authn::User, body::guarded, latency, negotiate::Said,
-        peer::Peer, request_info::RequestInfo, status::ApiError,
+        admission::remarks::AuditAnnotation, authn::User, body::guarded, latency,
+        negotiate::SentStatus, peer::Peer, request_info::RequestInfo, status::ApiError,
     },
 };
 
 /// A request before any filter has looked at it.
 #[derive(Clone, Copy)]
-pub struct Incoming<'a> {
+pub struct IncomingRequest<'a> {
     pub info: &'a RequestInfo,
     pub id: &'a HeaderValue,
     pub received: Timestamp,
@@ -38,52 +38,58 @@ pub struct Incoming<'a> {
 /// server generated, or that only the body held; and what admission has to say. In the extensions
 /// of a request that is audited.
 #[derive(Clone, Debug, Default)]
-pub struct Subject(Arc<Told>);
+pub struct AuditSubject(Arc<SubjectRecord>);
 
 #[derive(Debug, Default)]
-struct Told {
-    named: OnceLock<Named>,
-    annotations: Mutex<Vec<Annotation>>,
+struct SubjectRecord {
+    named: OnceLock<ObjectIdentity>,
+    annotations: Mutex<Vec<AuditAnnotation>>,
 }
 
 #[derive(Debug, Default)]
-struct Named {
+struct ObjectIdentity {
     name: String,
     uid: String,
     resource_version: String,
 }
 
-impl Subject {
+impl AuditSubject {
     /// The first name counts.
     pub fn set_name(&self, name: &str) {
-        drop(self.0.named.set(Named { name: name.to_owned(), ..Named::default() }));
+        drop(
+            self.0.named.set(ObjectIdentity { name: name.to_owned(), ..ObjectIdentity::default() }),
+        );
     }
 
     /// Takes name, uid and resource version from the object that the client sent.
     pub fn set_sent(&self, object: &Value) {
         let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
         let (name, uid) = (text("name"), text("uid"));
-        drop(self.0.named.set(Named { name, uid, resource_version: text("resourceVersion") }));
+        drop(self.0.named.set(ObjectIdentity {
+            name,
+            uid,
+            resource_version: text("resourceVersion"),
+        }));
     }
 
     /// Adds what admission says for the trail.
-    pub fn annotate(&self, annotations: Vec<Annotation>) {
+    pub fn annotate(&self, annotations: Vec<AuditAnnotation>) {
         self.annotations().extend(annotations);
     }
 
-    fn annotations(&self) -> MutexGuard<'_, Vec<Annotation>> {
+    fn annotations(&self) -> MutexGuard<'_, Vec<AuditAnnotation>> {
         self.0.annotations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request that is recorded. Dropping it records its end, be it answered or not.
-pub struct Audit {
-    trail: Arc<Trail>,
-    decision: Decision,
-    event: Event,
-    subject: Subject,
+pub struct AuditedRequest {
+    trail: Arc<AuditTrail>,
+    decision: AuditDecision,
+    event: AuditEvent,
+    subject: AuditSubject,
     /// The headers and the body of the request, where a rule asks for them.
-    sent: Option<(HeaderMap, Kept)>,
+    sent: Option<(HeaderMap, BodyCapture)>,
     is_long_running: bool,
     is_delete: bool,
     /// Address of a stranger: an anonymous client whose certificate no CA vouches for.
@@ -92,35 +98,35 @@ pub struct Audit {
     ended: bool,
 }
 
-impl Audit {
+impl AuditedRequest {
     /// Begins to record; `None` when no rule asks for it. Nothing is copied then.
     pub fn begin(
-        trail: &Arc<Trail>,
-        incoming: Incoming<'_>,
+        trail: &Arc<AuditTrail>,
+        incoming: IncomingRequest<'_>,
         request: &mut Request<Body>,
         user: Option<&User>,
     ) -> Option<Self> {
-        let Incoming { info, id, received } = incoming;
+        let IncomingRequest { info, id, received } = incoming;
         let decision = trail.decide(user, info);
-        if decision.level == Level::None {
+        if decision.level == AuditLevel::None {
             return None;
         }
-        let event = Event::new(request, info, user, id.as_bytes(), received, decision.level);
-        let subject = Subject::default();
+        let event = AuditEvent::new(request, info, user, id.as_bytes(), received, decision.level);
+        let subject = AuditSubject::default();
         let unknown = user.is_none_or(User::is_anonymous);
         let peer = request.extensions().get::<Peer>().filter(|_| unknown);
         let stranger = peer.filter(|peer| !peer.certificates.is_vouched_for());
         let stranger = stranger.map(|peer| peer.address.ip());
         request.extensions_mut().insert(subject.clone());
-        let sent = (decision.level >= Level::Request && info.is_mutating()).then(|| {
-            let kept = Kept::default();
+        let sent = (decision.level >= AuditLevel::Request && info.is_mutating()).then(|| {
+            let kept = BodyCapture::default();
             let body = mem::take(request.body_mut());
             *request.body_mut() = kept.passing(body, trail.largest_object());
             let media_type = request.headers().get(header::CONTENT_TYPE).cloned();
             let media_type = media_type.map(|value| (header::CONTENT_TYPE, value));
             (media_type.into_iter().collect(), kept)
         });
-        if decision.level == Level::RequestResponse {
+        if decision.level == AuditLevel::RequestResponse {
             // The answer is recorded as it is sent, so it is not compressed.
             request.headers_mut().remove(header::ACCEPT_ENCODING);
         }
@@ -139,7 +145,7 @@ impl Audit {
 
     /// Records that the request is here. An error when it must not go on unrecorded.
     pub async fn received(&mut self) -> Result<(), ApiError> {
-        if self.record(Stage::RequestReceived).await {
+        if self.record(AuditStage::RequestReceived).await {
             return Ok(());
         }
         self.trail.reject();
@@ -162,31 +168,31 @@ impl Audit {
     /// Takes from an answer what is recorded of it. Call before anything waits for its body.
     pub async fn look_at(&mut self, response: Response<Body>) -> Response<Body> {
         let code = response.status();
-        let mut status = Status { code: code.as_u16(), ..Status::default() };
+        let mut status = ResponseStatus { code: code.as_u16(), ..ResponseStatus::default() };
         let flows = self.is_long_running && code.is_success();
         let may_be_status = self.is_delete || !code.is_success();
-        let wants_object = self.event.level == Level::RequestResponse;
+        let wants_object = self.event.level == AuditLevel::RequestResponse;
         if flows || !(may_be_status || wants_object) {
             self.event.response_status = Some(status);
             return response;
         }
         let headers = response.headers().clone();
-        let said = response.extensions().get::<Said>().cloned();
+        let said = response.extensions().get::<SentStatus>().cloned();
         let (whole, response) = object::whole(response, self.trail.largest_object()).await;
         let found = match (said, whole) {
-            (Some(Said(text)), _) => RawValue::from_string(text).ok(),
-            (None, Whole::Is(bytes)) => {
+            (Some(SentStatus(text)), _) => RawValue::from_string(text).ok(),
+            (None, CapturedBody::Is(bytes)) => {
                 object::object(&headers, bytes, self.decision.omit_managed_fields).await
             }
-            (None, Whole::TooLarge) => {
+            (None, CapturedBody::TooLarge) => {
                 if wants_object {
                     self.event.truncate();
                 }
                 None
             }
         };
-        if let Some(told) = found.as_deref().map(RawValue::get).and_then(Status::read) {
-            status = Status { code: code.as_u16(), ..told };
+        if let Some(told) = found.as_deref().map(RawValue::get).and_then(ResponseStatus::read) {
+            status = ResponseStatus { code: code.as_u16(), ..told };
         }
         self.event.response_status = Some(status);
         if wants_object {
@@ -202,12 +208,12 @@ impl Audit {
         let known = self.event.response_status.as_ref().is_some_and(|known| known.code == code);
         let response = if known { response } else { self.look_at(response).await };
         if self.is_long_running && response.status().is_success() {
-            self.record(Stage::ResponseStarted).await;
+            self.record(AuditStage::ResponseStarted).await;
             return guarded(response, self);
         }
         self.ended = true;
         self.account();
-        self.record(Stage::ResponseComplete).await;
+        self.record(AuditStage::ResponseComplete).await;
         response
     }
 
@@ -217,8 +223,9 @@ impl Audit {
     pub async fn refuse(mut self, response: Response<Body>) -> Response<Body> {
         let response = self.look_at(response).await;
         self.ended = true;
-        let started = !self.decision.omit.has(Stage::ResponseStarted);
-        let stage = if started { Stage::ResponseStarted } else { Stage::ResponseComplete };
+        let started = !self.decision.omit.has(AuditStage::ResponseStarted);
+        let stage =
+            if started { AuditStage::ResponseStarted } else { AuditStage::ResponseComplete };
         self.record(stage).await;
         response
     }
@@ -229,22 +236,22 @@ impl Audit {
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
         let message = format!("APIServer panic'd: {text}");
         drop(panic);
-        self.event.response_status = Some(Status {
+        self.event.response_status = Some(ResponseStatus {
             status: json!("Failure"),
             message,
             reason: "InternalError".to_owned(),
             code: StatusCode::INTERNAL_SERVER_ERROR.as_u16(),
-            ..Status::default()
+            ..ResponseStatus::default()
         });
         self.ended = true;
-        self.record(Stage::Panic).await;
+        self.record(AuditStage::Panic).await;
     }
 
-    async fn record(&mut self, stage: Stage) -> bool {
+    async fn record(&mut self, stage: AuditStage) -> bool {
         if self.decision.omit.has(stage) {
             return true;
         }
-        if stage != Stage::RequestReceived {
+        if stage != AuditStage::RequestReceived {
             if !self.is_to_be_recorded() {
                 return true;
             }
@@ -256,7 +263,7 @@ impl Audit {
 
     /// Few of a stranger's refusals are recorded; the others are counted.
     fn is_to_be_recorded(&mut self) -> bool {
-        let refused = |status: &Status| (400..500).contains(&status.code);
+        let refused = |status: &ResponseStatus| (400..500).contains(&status.code);
         let refused = self.event.response_status.as_ref().is_some_and(refused);
         let Some(address) = self.stranger.filter(|_| refused) else { return true };
         match self.trail.strangers.refused(address) {
@@ -271,13 +278,13 @@ impl Audit {
 
     /// Adds what became known of the object meanwhile, and admission's annotations.
     fn name(&mut self) {
-        let with_request = self.event.level >= Level::Request;
-        for Annotation { key, value, of_request } in self.subject.annotations().drain(..) {
+        let with_request = self.event.level >= AuditLevel::Request;
+        for AuditAnnotation { key, value, of_request } in self.subject.annotations().drain(..) {
             if with_request || !of_request {
                 self.event.annotate(key, value);
             }
         }
-        if let Some(Named { name, uid, resource_version }) = self.subject.0.named.get() {
+        if let Some(ObjectIdentity { name, uid, resource_version }) = self.subject.0.named.get() {
             self.event.name(name, uid, resource_version);
         }
     }
@@ -292,30 +299,30 @@ impl Audit {
     async fn add_request(&mut self) {
         let Some((headers, kept)) = self.sent.take() else { return };
         match kept.whole() {
-            Whole::Is(bytes) => {
+            CapturedBody::Is(bytes) => {
                 let omit = self.decision.omit_managed_fields;
                 self.event.request_object = object::object(&headers, bytes, omit).await;
             }
-            Whole::TooLarge => self.event.truncate(),
+            CapturedBody::TooLarge => self.event.truncate(),
         }
     }
 }
 
 /// A watch ends when its body is dropped, and so may any request whose client goes away.
-impl Drop for Audit {
+impl Drop for AuditedRequest {
     fn drop(&mut self) {
-        if self.ended || self.decision.omit.has(Stage::ResponseComplete) {
+        if self.ended || self.decision.omit.has(AuditStage::ResponseComplete) {
             return;
         }
-        self.event.response_status.get_or_insert_with(|| Status {
+        self.event.response_status.get_or_insert_with(|| ResponseStatus {
             status: json!("Success"),
             message: "Connection closed early".to_owned(),
             code: StatusCode::OK.as_u16(),
-            ..Status::default()
+            ..ResponseStatus::default()
         });
         self.account();
         // The body may not have been read to its end, so no object is added.
         self.name();
-        self.trail.leave(&mut self.event, Stage::ResponseComplete);
+        self.trail.leave(&mut self.event, AuditStage::ResponseComplete);
     }
 }

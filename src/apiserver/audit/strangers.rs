@@ -17,16 +17,16 @@ const WHILE: Duration = Duration::from_secs(10);
 const ADDRESSES: usize = 1024;
 
 #[derive(Default)]
-pub(super) struct Strangers(Mutex<HashMap<Option<IpAddr>, Refusals>>);
+pub(super) struct StrangerRefusals(Mutex<HashMap<Option<IpAddr>, AddressRefusals>>);
 
 /// Refusals of one address.
-struct Refusals {
+struct AddressRefusals {
     recorded: Instant,
     /// Refusals since then, none of which was recorded.
     unrecorded: u64,
 }
 
-impl Strangers {
+impl StrangerRefusals {
     /// Is this refusal to be recorded? If so, how many before it were not.
     pub(super) fn refused(&self, address: IpAddr) -> Option<u64> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,7 +45,7 @@ impl Strangers {
             }
             refusals => {
                 let unrecorded = refusals.map_or(0, |refusals| refusals.unrecorded);
-                known.insert(address, Refusals { recorded: now, unrecorded: 0 });
+                known.insert(address, AddressRefusals { recorded: now, unrecorded: 0 });
                 Some(unrecorded)
             }
         }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn of_each_address_one_refusal_is_recorded_in_a_while() {
-        let strangers = Strangers::default();
+        let strangers = StrangerRefusals::default();
         let address = |at: u32| IpAddr::from(at.to_be_bytes());
         assert_eq!(strangers.refused(address(1)), Some(0));
         assert_eq!([strangers.refused(address(1)), strangers.refused(address(1))], [None, None]);

@@ -19,11 +19,11 @@ use tokio::{
 };
 use tracing::{debug, error};
 
-use super::{batch::Batches, line::Line};
+use super::{batch::BatchQueue, line::AuditLine};
 use crate::{
     apiserver::{kubernetes, metrics::Metrics},
     error::chain,
-    runtime::{Shutdown, Tasks},
+    runtime::{Shutdown, TaskGroup},
 };
 
 /// The webhook's name in metrics.
@@ -46,14 +46,14 @@ const OPENING: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 /// Why there is no webhook.
 #[derive(Debug, thiserror::Error)]
 #[error("the audit webhook's file {path:?} cannot be used")]
-pub struct WebhookError {
+pub struct AuditWebhookError {
     path: PathBuf,
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 /// Why one try failed.
 #[derive(Debug, thiserror::Error)]
-enum PostError {
+enum AuditPostError {
     #[error("the webhook did not answer")]
     Call(#[source] Box<kube::Error>),
     #[error("the webhook answered {0}")]
@@ -64,7 +64,7 @@ enum PostError {
     Over,
 }
 
-pub(super) struct Webhook {
+pub(super) struct AuditWebhook {
     client: Client,
     path: Uri,
     backoff: Duration,
@@ -76,15 +76,15 @@ pub(super) struct Webhook {
     end: OnceLock<Instant>,
 }
 
-impl Webhook {
+impl AuditWebhook {
     pub(super) async fn new(
         file: &Path,
         backoff: Duration,
         largest: Option<usize>,
         metrics: Arc<Metrics>,
         shutdown: Shutdown,
-    ) -> Result<Self, WebhookError> {
-        let wrong = |source| WebhookError { path: file.to_owned(), source };
+    ) -> Result<Self, AuditWebhookError> {
+        let wrong = |source| AuditWebhookError { path: file.to_owned(), source };
         let config = kubernetes::config(file).await;
         let mut config = config.map_err(|error| wrong(error.into()))?;
         // The file's server is the webhook's whole address; kube's client would append a slash.
@@ -97,7 +97,11 @@ impl Webhook {
     }
 
     /// Sends until shutdown was asked for and the last batch is out.
-    pub(super) async fn send_batches(self: Arc<Self>, mut batches: Batches<Line>, tasks: Tasks) {
+    pub(super) async fn send_batches(
+        self: Arc<Self>,
+        mut batches: BatchQueue<AuditLine>,
+        tasks: TaskGroup,
+    ) {
         let room = Arc::new(Semaphore::new(UNDER_WAY));
         while let Some(events) = batches.next().await {
             for batch in self.by_size(events) {
@@ -112,9 +116,9 @@ impl Webhook {
         }
     }
 
-    fn by_size(&self, events: Vec<Line>) -> Vec<Vec<Line>> {
+    fn by_size(&self, events: Vec<AuditLine>) -> Vec<Vec<AuditLine>> {
         let Some(largest) = self.largest else { return vec![events] };
-        let mut batches: Vec<Vec<Line>> = Vec::new();
+        let mut batches: Vec<Vec<AuditLine>> = Vec::new();
         let mut size = 0;
         for event in events {
             size += event.text.len();
@@ -130,13 +134,13 @@ impl Webhook {
     }
 
     /// Did the events arrive?
-    pub(super) async fn send(&self, events: Vec<Line>) -> bool {
+    pub(super) async fn send(&self, events: Vec<AuditLine>) -> bool {
         let texts: Vec<_> = events.iter().map(|event| event.text.clone()).collect();
         let body = list(&texts);
         drop(texts);
         let outcome = tokio::select! {
             outcome = self.try_often(body) => outcome,
-            () = self.over() => Err(PostError::Over),
+            () = self.over() => Err(AuditPostError::Over),
         };
         if let Err(error) = &outcome {
             self.metrics.lost_events(PLUGIN, events.len());
@@ -150,7 +154,7 @@ impl Webhook {
         sleep_until(*self.end.get_or_init(|| Instant::now() + FLUSH)).await;
     }
 
-    async fn try_often(&self, body: Bytes) -> Result<(), PostError> {
+    async fn try_often(&self, body: Bytes) -> Result<(), AuditPostError> {
         let mut pause = self.backoff;
         let mut tries = 1;
         loop {
@@ -175,16 +179,16 @@ impl Webhook {
         }
     }
 
-    async fn post(&self, body: Bytes) -> Result<(), PostError> {
+    async fn post(&self, body: Bytes) -> Result<(), AuditPostError> {
         let request = Request::post(self.path.clone())
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from(body))
             .expect("the path is valid");
         match timeout(ANSWER, self.client.send(request)).await {
             Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
-            Ok(Ok(answer)) => Err(PostError::Answer(answer.status())),
-            Ok(Err(error)) => Err(PostError::Call(Box::new(error))),
-            Err(_) => Err(PostError::Timeout),
+            Ok(Ok(answer)) => Err(AuditPostError::Answer(answer.status())),
+            Ok(Err(error)) => Err(AuditPostError::Call(Box::new(error))),
+            Err(_) => Err(AuditPostError::Timeout),
         }
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use http::HeaderMap;
 
-use super::{Identified, Rejected, User, trust::FrontProxy, x509};
+use super::{AuthenticationResult, CredentialError, User, trust::FrontProxy, x509};
 use crate::apiserver::{
-    peer::{Presented, Subject},
+    peer::{CertificateSubject, PeerCertificates},
     url::percent_decode,
 };
 
@@ -18,14 +18,16 @@ const STANDARD_EXTRA: &str = "x-remote-extra-";
 /// The user that the front proxy names; `None` when no certificate or no user name was sent.
 pub(super) async fn authenticate(
     proxy: Option<&FrontProxy>,
-    chain: &Presented,
+    chain: &PeerCertificates,
     headers: &HeaderMap,
-) -> Identified {
+) -> AuthenticationResult {
     let Some(proxy) = proxy.filter(|_| !chain.is_empty()) else { return Ok(None) };
-    proxy.pool.verify(chain).await.map_err(Rejected::FrontProxyCertificate)?;
-    let Some(Subject { common_name, .. }) = x509::subject(chain)? else { return Ok(None) };
+    proxy.pool.verify(chain).await.map_err(CredentialError::FrontProxyCertificate)?;
+    let Some(CertificateSubject { common_name, .. }) = x509::subject(chain)? else {
+        return Ok(None);
+    };
     if !proxy.allowed_names.is_empty() && !proxy.allowed_names.contains(common_name) {
-        return Err(Rejected::FrontProxyName { name: common_name.clone() });
+        return Err(CredentialError::FrontProxyName { name: common_name.clone() });
     }
     let first = |names: &[String]| {
         names.iter().find_map(|name| text(headers.get(name)?.as_bytes())).filter(|v| !v.is_empty())

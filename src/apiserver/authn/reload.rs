@@ -1,4 +1,4 @@
-//! Reads the cluster's [`Trust`] and follows its changes, so that CAs rotate while we run.
+//! Reads the cluster's [`ClusterTrust`] and follows its changes, so that CAs rotate while we run.
 //!
 //! Once there was a good configuration, a bad or missing one is refused and the good one kept.
 
@@ -13,8 +13,8 @@ use kube::{
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::trust::{CONFIG_MAP, NAMESPACE, Trust, TrustError};
-use crate::{apiserver::kubernetes::Pauses, error::chain, runtime::Runtime};
+use super::trust::{CONFIG_MAP, ClusterTrust, NAMESPACE, TrustError};
+use crate::{apiserver::kubernetes::WatchBackoff, error::chain, runtime::Runtime};
 
 /// Pause between tries while kube-apiserver does not answer.
 const RETRY: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// Why the API server must not start.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub enum TrustLoadError {
     #[error(
         "ConfigMap {NAMESPACE}/{CONFIG_MAP} does not exist: kube-apiserver publishes there whom \
          it trusts when it runs with --requestheader-client-ca-file"
@@ -37,10 +37,14 @@ pub enum LoadError {
 
 /// Waits for the configuration, then follows it in the background. An API server that does not
 /// answer, or refuses, is waited for; a configuration that is missing or unusable is an error.
-pub async fn load(client: &Client, rt: &Runtime) -> Result<watch::Receiver<Arc<Trust>>, LoadError> {
+pub async fn load(
+    client: &Client,
+    rt: &Runtime,
+) -> Result<watch::Receiver<Arc<ClusterTrust>>, TrustLoadError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let first = first(&api, rt).await?;
-    let trust = Trust::parse(&first.data.unwrap_or_default()).map_err(LoadError::Unusable)?;
+    let trust =
+        ClusterTrust::parse(&first.data.unwrap_or_default()).map_err(TrustLoadError::Unusable)?;
     if trust.front_proxy.as_ref().is_some_and(|proxy| proxy.allowed_names.is_empty()) {
         warn!("The front proxy may have any common name: set --requestheader-allowed-names");
     }
@@ -49,12 +53,12 @@ pub async fn load(client: &Client, rt: &Runtime) -> Result<watch::Receiver<Arc<T
     Ok(receiver)
 }
 
-async fn first(api: &Api<ConfigMap>, rt: &Runtime) -> Result<ConfigMap, LoadError> {
+async fn first(api: &Api<ConfigMap>, rt: &Runtime) -> Result<ConfigMap, TrustLoadError> {
     let shutdown = rt.shutdown();
     loop {
         match tokio::time::timeout(ANSWER, api.get_opt(CONFIG_MAP)).await {
             Ok(Ok(Some(found))) => return Ok(found),
-            Ok(Ok(None)) => return Err(LoadError::Absent),
+            Ok(Ok(None)) => return Err(TrustLoadError::Absent),
             Ok(Err(error)) => {
                 warn!(error = %chain(&error), "Failed to read whom the cluster trusts");
             }
@@ -62,15 +66,15 @@ async fn first(api: &Api<ConfigMap>, rt: &Runtime) -> Result<ConfigMap, LoadErro
         }
         tokio::select! {
             () = tokio::time::sleep(RETRY) => {}
-            () = shutdown.triggered() => return Err(LoadError::Shutdown),
+            () = shutdown.triggered() => return Err(TrustLoadError::Shutdown),
         }
     }
 }
 
-async fn follow(api: Api<ConfigMap>, sender: watch::Sender<Arc<Trust>>, rt: Runtime) {
+async fn follow(api: Api<ConfigMap>, sender: watch::Sender<Arc<ClusterTrust>>, rt: Runtime) {
     let shutdown = rt.shutdown();
     let config = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
-    let mut events = std::pin::pin!(watcher(api, config).backoff(Pauses::new()));
+    let mut events = std::pin::pin!(watcher(api, config).backoff(WatchBackoff::new()));
     let mut last = None;
     loop {
         let event = tokio::select! {
@@ -83,7 +87,7 @@ async fn follow(api: Api<ConfigMap>, sender: watch::Sender<Arc<Trust>>, rt: Runt
                 if last.as_ref() == Some(&data) {
                     continue;
                 }
-                match Trust::parse(&data) {
+                match ClusterTrust::parse(&data) {
                     Ok(trust) => {
                         if last.is_some() {
                             info!("Whom the cluster trusts has changed");

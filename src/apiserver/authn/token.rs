@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::User;
 use crate::apiserver::{
-    delegate::{self, CallError},
+    delegate::{self, ReviewCallError},
     metrics::Metrics,
 };
 
@@ -23,9 +23,11 @@ const REMEMBER: Duration = Duration::from_secs(10);
 const TOKENS: u64 = 8192;
 
 /// Finds the user of a token; `None` when the token is not valid.
-pub trait ReviewTokens: Send + Sync {
-    fn review<'a>(&'a self, token: &'a str)
-    -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>>;
+pub trait TokenReviewer: Send + Sync {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>>;
 }
 
 /// Reviews at one time. A token's user is not known before its review, so this alone holds back a
@@ -34,29 +36,29 @@ const REVIEWS: usize = 32;
 
 /// The review did not happen; says nothing about the token.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenError {
+pub enum TokenReviewError {
     #[error("failed to create a TokenReview")]
-    Call(#[from] CallError),
+    Call(#[from] ReviewCallError),
     #[error("{REVIEWS} other tokens are being reviewed")]
     Busy,
 }
 
 /// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
-pub struct TokenReviews {
+pub struct CachingTokenReviewer {
     api: Api<TokenReview>,
     known: Cache<[u8; 32], Option<User>>,
     places: Semaphore,
     metrics: Arc<Metrics>,
 }
 
-impl TokenReviews {
+impl CachingTokenReviewer {
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
         let known = Cache::builder().max_capacity(TOKENS).time_to_live(REMEMBER).build();
         Self { api: Api::all(client), known, places: Semaphore::new(REVIEWS), metrics }
     }
 
-    async fn ask(&self, token: &str) -> Result<Option<User>, TokenError> {
-        let _place = self.places.try_acquire().map_err(|_| TokenError::Busy)?;
+    async fn ask(&self, token: &str) -> Result<Option<User>, TokenReviewError> {
+        let _place = self.places.try_acquire().map_err(|_| TokenReviewError::Busy)?;
         let spec = TokenReviewSpec { token: Some(token.to_owned()), ..Default::default() };
         let review = TokenReview { spec, ..Default::default() };
         let calls = &self.metrics.delegated_authn;
@@ -80,11 +82,11 @@ impl TokenReviews {
     }
 }
 
-impl ReviewTokens for TokenReviews {
+impl TokenReviewer for CachingTokenReviewer {
     fn review<'a>(
         &'a self,
         token: &'a str,
-    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>> {
         let key: [u8; 32] = Sha256::digest(token).into();
         Box::pin(self.known.try_get_with(key, self.ask(token)))
     }

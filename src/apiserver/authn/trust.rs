@@ -1,27 +1,27 @@
 //! What the cluster trusts: ConfigMap `kube-system/extension-apiserver-authentication`, parsed.
 //!
-//! Fails closed: without a usable front-proxy configuration there is no [`Trust`] at all.
+//! Fails closed: without a usable front-proxy configuration there is no [`ClusterTrust`] at all.
 
 use std::collections::BTreeMap;
 
-use super::x509::{Pool, PoolError};
+use super::x509::{CaPool, CaPoolError};
 
 pub(super) const NAMESPACE: &str = "kube-system";
 pub(super) const CONFIG_MAP: &str = "extension-apiserver-authentication";
 
 /// CAs and rules for client certificates and for the front proxy.
 #[derive(Debug)]
-pub struct Trust {
+pub struct ClusterTrust {
     /// Absent when no front proxy may vouch for users.
     pub(super) front_proxy: Option<FrontProxy>,
     /// Absent when the cluster uses no client certificates.
-    pub(super) client_ca: Option<Pool>,
+    pub(super) client_ca: Option<CaPool>,
 }
 
 /// Which certificates may vouch for users, and in which headers. Header names are in lower case.
 #[derive(Debug)]
 pub(super) struct FrontProxy {
-    pub(super) pool: Pool,
+    pub(super) pool: CaPool,
     /// Common names; empty means any that the CA signed.
     pub(super) allowed_names: Vec<String>,
     pub(super) username_headers: Vec<String>,
@@ -38,7 +38,7 @@ pub enum TrustError {
     #[error("key {key:?} is no JSON array of strings")]
     Strings { key: &'static str, source: serde_json::Error },
     #[error("key {key:?} is no usable CA bundle")]
-    Bundle { key: &'static str, source: PoolError },
+    Bundle { key: &'static str, source: CaPoolError },
     #[error(
         "\"requestheader-allowed-names\" is empty although the front proxy's CA is also the CA of \
          client certificates: any client could then vouch for any user"
@@ -49,10 +49,10 @@ pub enum TrustError {
 const CLIENT_CA: &str = "client-ca-file";
 const PROXY_CA: &str = "requestheader-client-ca-file";
 
-impl Trust {
+impl ClusterTrust {
     /// Trusts client certificates of this CA (PEM), and no front proxy.
     pub fn of_clients(ca: &str) -> Result<Self, TrustError> {
-        let pool = Pool::from_pem(ca);
+        let pool = CaPool::from_pem(ca);
         let pool = pool.map_err(|source| TrustError::Bundle { key: CLIENT_CA, source })?;
         Ok(Self { front_proxy: None, client_ca: Some(pool) })
     }
@@ -60,7 +60,7 @@ impl Trust {
     pub fn parse(data: &BTreeMap<String, String>) -> Result<Self, TrustError> {
         let bundle = |key: &'static str| match data.get(key).filter(|pem| !pem.trim().is_empty()) {
             Some(pem) => {
-                Pool::from_pem(pem).map(Some).map_err(|source| TrustError::Bundle { key, source })
+                CaPool::from_pem(pem).map(Some).map_err(|source| TrustError::Bundle { key, source })
             }
             None => Ok(None),
         };

@@ -24,10 +24,10 @@ use x509_parser::{
     prelude::{ASN1Time, AttributeTypeAndValue, FromDer, X509Certificate, X509Name},
 };
 
-use super::{Identified, Rejected, User, well_known};
+use super::{AuthenticationResult, CredentialError, User, well_known};
 use crate::apiserver::{
     load,
-    peer::{PoolId, Presented, Subject, Verdict, check_length},
+    peer::{CaPoolId, CertificateSubject, ChainVerdict, PeerCertificates, check_length},
 };
 
 /// The uid in a subject (Kubernetes' arc, `AllowParsingUserUIDFromCertAuth`).
@@ -42,15 +42,15 @@ static JUDGES: Semaphore = Semaphore::const_new(1);
 /// CAs that certificates are checked against: chain, validity, clientAuth usage. A CA outside of
 /// its own validity vouches for no client.
 #[derive(Debug)]
-pub(super) struct Pool {
-    anchors: Vec<Anchor>,
+pub(super) struct CaPool {
+    anchors: Vec<TrustAnchor>,
     /// The CAs that are valid now.
-    bench: Mutex<Arc<Bench>>,
+    bench: Mutex<Arc<ValidAnchors>>,
 }
 
 /// A CA of a bundle.
 #[derive(Debug)]
-struct Anchor {
+struct TrustAnchor {
     der: CertificateDer<'static>,
     /// The public key: a CA may be certified several times with one key.
     key: Vec<u8>,
@@ -60,8 +60,8 @@ struct Anchor {
 
 /// The CAs of a pool that are valid at one time.
 #[derive(Debug)]
-struct Bench {
-    id: PoolId,
+struct ValidAnchors {
+    id: CaPoolId,
     /// Absent when no CA is valid.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// When the first of these CAs ends, or another one of the pool becomes valid.
@@ -70,7 +70,7 @@ struct Bench {
 
 /// A CA bundle that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum PoolError {
+pub enum CaPoolError {
     #[error("it is no PEM")]
     Pem(#[source] rustls::pki_types::pem::Error),
     #[error("it holds no certificate")]
@@ -81,9 +81,9 @@ pub enum PoolError {
     Verifier(#[source] rustls::server::VerifierBuilderError),
 }
 
-impl Anchor {
-    fn read(der: CertificateDer<'static>) -> Result<Self, PoolError> {
-        let unread = || PoolError::Anchor(CertificateError::BadEncoding.into());
+impl TrustAnchor {
+    fn read(der: CertificateDer<'static>) -> Result<Self, CaPoolError> {
+        let unread = || CaPoolError::Anchor(CertificateError::BadEncoding.into());
         let certificate = parse(&der).map_err(|_| unread())?;
         let key = certificate.public_key().raw.to_vec();
         let validity = certificate.validity();
@@ -98,11 +98,11 @@ impl Anchor {
     }
 }
 
-impl Bench {
-    fn new(anchors: &[Anchor], now: SystemTime) -> Result<Self, PoolError> {
+impl ValidAnchors {
+    fn new(anchors: &[TrustAnchor], now: SystemTime) -> Result<Self, CaPoolError> {
         let mut roots = RootCertStore::empty();
         for anchor in anchors.iter().filter(|anchor| anchor.is_valid(now)) {
-            roots.add(anchor.der.clone()).map_err(PoolError::Anchor)?;
+            roots.add(anchor.der.clone()).map_err(CaPoolError::Anchor)?;
         }
         let changes = anchors.iter().flat_map(|anchor| [anchor.from, anchor.until]);
         let until = changes.filter(|change| *change > now).min();
@@ -111,12 +111,12 @@ impl Bench {
             None
         } else {
             let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            Some(builder.build().map_err(PoolError::Verifier)?)
+            Some(builder.build().map_err(CaPoolError::Verifier)?)
         };
-        Ok(Self { id: PoolId(POOLS.fetch_add(1, Ordering::Relaxed)), verifier, until })
+        Ok(Self { id: CaPoolId(POOLS.fetch_add(1, Ordering::Relaxed)), verifier, until })
     }
 
-    fn judge(&self, chain: &Presented) -> Result<(), rustls::Error> {
+    fn judge(&self, chain: &PeerCertificates) -> Result<(), rustls::Error> {
         let [leaf, intermediates @ ..] = &**chain else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
@@ -128,36 +128,37 @@ impl Bench {
     }
 }
 
-impl Pool {
-    pub(super) fn from_pem(pem: &str) -> Result<Self, PoolError> {
+impl CaPool {
+    pub(super) fn from_pem(pem: &str) -> Result<Self, CaPoolError> {
         let anchors = CertificateDer::pem_slice_iter(pem.as_bytes())
             .collect::<Result<Vec<_>, _>>()
-            .map_err(PoolError::Pem)?;
+            .map_err(CaPoolError::Pem)?;
         if anchors.is_empty() {
-            return Err(PoolError::Empty);
+            return Err(CaPoolError::Empty);
         }
         // CAs that are not valid now are checked, too, since they may become valid.
         for anchor in &anchors {
-            RootCertStore::empty().add(anchor.clone()).map_err(PoolError::Anchor)?;
+            RootCertStore::empty().add(anchor.clone()).map_err(CaPoolError::Anchor)?;
         }
-        let anchors = anchors.into_iter().map(Anchor::read).collect::<Result<Vec<_>, _>>()?;
-        let bench = Mutex::new(Arc::new(Bench::new(&anchors, SystemTime::now())?));
+        let anchors = anchors.into_iter().map(TrustAnchor::read).collect::<Result<Vec<_>, _>>()?;
+        let bench = Mutex::new(Arc::new(ValidAnchors::new(&anchors, SystemTime::now())?));
         Ok(Self { anchors, bench })
     }
 
     /// Does the key of any CA belong to both pools?
     pub(super) fn overlaps(&self, other: &Self) -> bool {
-        let theirs = |anchor: &Anchor| other.anchors.iter().any(|their| their.key == anchor.key);
+        let theirs =
+            |anchor: &TrustAnchor| other.anchors.iter().any(|their| their.key == anchor.key);
         self.anchors.iter().any(theirs)
     }
 
     /// The CAs that are valid now.
-    fn bench(&self) -> Arc<Bench> {
+    fn bench(&self) -> Arc<ValidAnchors> {
         let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::now();
         if bench.until.is_some_and(|until| until < now) {
             // These CAs could be read before, so they can be read again.
-            if let Ok(anew) = Bench::new(&self.anchors, now) {
+            if let Ok(anew) = ValidAnchors::new(&self.anchors, now) {
                 *bench = Arc::new(anew);
             }
         }
@@ -166,11 +167,11 @@ impl Pool {
 
     /// Checks a presented chain, leaf first, as of now: once for each connection, in its turn and
     /// off the threads that serve others.
-    pub(super) async fn verify(&self, chain: &Presented) -> Result<(), rustls::Error> {
+    pub(super) async fn verify(&self, chain: &PeerCertificates) -> Result<(), rustls::Error> {
         let bench = self.bench();
         let known = || match chain.verdict(bench.id)? {
-            Verdict::Good { .. } => Some(Ok(())),
-            Verdict::Bad(error) => Some(Err(error)),
+            ChainVerdict::Good { .. } => Some(Ok(())),
+            ChainVerdict::Bad(error) => Some(Err(error)),
         };
         if let Some(known) = known() {
             return known;
@@ -184,10 +185,10 @@ impl Pool {
         match &verdict {
             Ok(()) => {
                 if let Some(until) = first_end(chain) {
-                    chain.judge(bench.id, Verdict::Good { until });
+                    chain.judge(bench.id, ChainVerdict::Good { until });
                 }
             }
-            Err(error) => chain.judge(bench.id, Verdict::Bad(error.clone())),
+            Err(error) => chain.judge(bench.id, ChainVerdict::Bad(error.clone())),
         }
         verdict
     }
@@ -209,17 +210,19 @@ fn time(time: ASN1Time) -> Option<SystemTime> {
 }
 
 /// The subject of the leaf; absent when no certificate was presented.
-pub(super) fn subject(chain: &Presented) -> Result<Option<&Subject>, Rejected> {
+pub(super) fn subject(
+    chain: &PeerCertificates,
+) -> Result<Option<&CertificateSubject>, CredentialError> {
     let subject = chain.subject(read).transpose();
-    subject.map_err(|why| Rejected::Unreadable(why.to_owned()))
+    subject.map_err(|why| CredentialError::Unreadable(why.to_owned()))
 }
 
-fn read(leaf: &CertificateDer<'_>) -> Result<Subject, String> {
+fn read(leaf: &CertificateDer<'_>) -> Result<CertificateSubject, String> {
     let certificate = parse(leaf)?;
     let names = certificate.subject();
     let common_name = names.iter_common_name().next().and_then(|name| name.as_str().ok());
     let organisations = names.iter_organization().filter_map(|name| name.as_str().ok());
-    Ok(Subject {
+    Ok(CertificateSubject {
         common_name: common_name.unwrap_or_default().to_owned(),
         organisations: organisations.map(str::to_owned).collect(),
         uid: uid(names),
@@ -244,14 +247,14 @@ fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
 /// its subject may hold. A subject without a common name names no user. `left` counts how many
 /// seconds certificates are still valid.
 pub(super) async fn authenticate(
-    pool: Option<&Pool>,
-    chain: &Presented,
+    pool: Option<&CaPool>,
+    chain: &PeerCertificates,
     left: &Histogram,
-) -> Identified {
+) -> AuthenticationResult {
     let Some(pool) = pool.filter(|_| !chain.is_empty()) else { return Ok(None) };
-    pool.verify(chain).await.map_err(Rejected::ClientCertificate)?;
+    pool.verify(chain).await.map_err(CredentialError::ClientCertificate)?;
     let Some(subject) = subject(chain)? else { return Ok(None) };
-    let Subject { common_name, organisations, uid, fingerprint, until } = subject;
+    let CertificateSubject { common_name, organisations, uid, fingerprint, until } = subject;
     if let Ok(time) = until.duration_since(SystemTime::now()) {
         left.observe(time.as_secs_f64());
     }
@@ -261,7 +264,7 @@ pub(super) async fn authenticate(
     let credential = format!("X509SHA256={fingerprint}");
     let extra = BTreeMap::from([(well_known::CREDENTIAL_ID.to_owned(), vec![credential])]);
     let (name, groups) = (common_name.clone(), organisations.clone());
-    let uid = uid.clone().map_err(Rejected::Unreadable)?;
+    let uid = uid.clone().map_err(CredentialError::Unreadable)?;
     Ok(Some(User { name, uid, groups, extra }))
 }
 

@@ -11,12 +11,12 @@ use kube::{Api, Client};
 use moka::future::Cache;
 use sha2::{Digest as _, Sha256};
 
-use super::{Decision, ReviewAccess};
+use super::{AccessReviewer, AuthorizationDecision};
 use crate::apiserver::{
     authn::User,
-    delegate::{self, CallError},
+    delegate::{self, ReviewCallError},
     metrics::Metrics,
-    operation::{Action, Operation},
+    operation::{ResourceAction, ResourceOperation},
     request_info::RequestInfo,
     selector::{LabelSelector, field_requirements},
 };
@@ -31,41 +31,44 @@ const STRANGERS: u64 = 1 << 20;
 const ENTRY: usize = 256;
 
 /// A digest: a long question takes no more memory than a short one.
-type Question = [u8; 32];
+type ReviewDigest = [u8; 32];
 
 /// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
-pub struct AccessReviews {
+pub struct CachingAccessReviewer {
     api: Api<SubjectAccessReview>,
-    known: Cache<Question, Decision>,
-    of_strangers: Cache<Question, Decision>,
+    known: Cache<ReviewDigest, AuthorizationDecision>,
+    of_strangers: Cache<ReviewDigest, AuthorizationDecision>,
     metrics: Arc<Metrics>,
 }
 
-impl AccessReviews {
+impl CachingAccessReviewer {
     pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
         let (known, of_strangers) = (answers(ANSWERS), answers(STRANGERS));
         Self { api: Api::all(client), known, of_strangers, metrics }
     }
 
-    async fn ask(&self, spec: SubjectAccessReviewSpec) -> Result<Decision, CallError> {
+    async fn ask(
+        &self,
+        spec: SubjectAccessReviewSpec,
+    ) -> Result<AuthorizationDecision, ReviewCallError> {
         let review = SubjectAccessReview { spec, ..Default::default() };
         let answer = delegate::create(&self.api, &review, &self.metrics.delegated_authz).await?;
         let status = answer.status.unwrap_or_default();
         let reason = status.reason.unwrap_or_default();
         Ok(match (status.denied, status.allowed) {
-            (Some(true), _) => Decision::Deny(reason),
-            (_, true) => Decision::Allow(reason),
-            (_, false) => Decision::NoOpinion(reason),
+            (Some(true), _) => AuthorizationDecision::Deny(reason),
+            (_, true) => AuthorizationDecision::Allow(reason),
+            (_, false) => AuthorizationDecision::NoOpinion(reason),
         })
     }
 }
 
-impl ReviewAccess for AccessReviews {
+impl AccessReviewer for CachingAccessReviewer {
     fn review<'a>(
         &'a self,
         user: &'a User,
         request: &'a RequestInfo,
-    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+    ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>> {
         let spec = question(user, request);
         let text = serde_json::to_vec(&spec).expect("a review has string keys only");
         let known = if user.is_anonymous() { &self.of_strangers } else { &self.known };
@@ -74,10 +77,11 @@ impl ReviewAccess for AccessReviews {
 }
 
 /// Answers of so many bytes together.
-fn answers(bytes: u64) -> Cache<Question, Decision> {
-    let weigh = |_: &Question, decision: &Decision| {
-        let (Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason)) =
-            decision;
+fn answers(bytes: u64) -> Cache<ReviewDigest, AuthorizationDecision> {
+    let weigh = |_: &ReviewDigest, decision: &AuthorizationDecision| {
+        let (AuthorizationDecision::Allow(reason)
+        | AuthorizationDecision::Deny(reason)
+        | AuthorizationDecision::NoOpinion(reason)) = decision;
         u32::try_from(ENTRY + reason.len()).unwrap_or(u32::MAX)
     };
     Cache::builder().max_capacity(bytes).weigher(weigh).time_to_live(REMEMBER).build()
@@ -118,10 +122,11 @@ fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
 /// cannot be read, or has no form here, is left out: the review then asks for more than the request
 /// needs.
 fn selectors(
-    asked: &Operation,
+    asked: &ResourceOperation,
 ) -> (Option<FieldSelectorAttributes>, Option<LabelSelectorAttributes>) {
-    let (Action::List(options) | Action::Watch(options) | Action::DeleteCollection(options)) =
-        &asked.action
+    let (ResourceAction::List(options)
+    | ResourceAction::Watch(options)
+    | ResourceAction::DeleteCollection(options)) = &asked.action
     else {
         return (None, None);
     };

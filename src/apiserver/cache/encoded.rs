@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::super::storage::Revision;
-use crate::api::ownership::{Entries, Gap, join, whole};
+use crate::api::ownership::{RawManagedFields, RevisionGap, join, whole};
 
 /// What happened to an object, as a watch calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +37,13 @@ const END: &[u8] = b"}\n";
 /// An object's JSON within the line that most watchers are sent. The line is made once; readers
 /// share all of it, or the JSON alone.
 #[derive(Clone, Debug)]
-pub struct Encoded {
+pub struct EncodedObject {
     line: Bytes,
     type_: EventType,
 }
 
-impl Encoded {
-    pub fn new(type_: EventType, object: &Value, owners: Option<&Entries>) -> Self {
+impl EncodedObject {
+    pub fn new(type_: EventType, object: &Value, owners: Option<&RawManagedFields>) -> Self {
         let owned = owners.map_or(0, |owners| owners.text().len());
         let mut line = Vec::with_capacity(2048 + owned);
         line.extend_from_slice(type_.begin());
@@ -57,7 +57,7 @@ impl Encoded {
     pub(super) fn filled(
         type_: EventType,
         around: (&[u8], &[u8]),
-        gap: Gap,
+        gap: RevisionGap,
         revision: Revision,
     ) -> Self {
         let (before, behind) = around;

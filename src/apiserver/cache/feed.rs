@@ -15,11 +15,11 @@ use tokio::time;
 use tracing::{info, warn};
 
 use super::{
-    super::storage::{self, Entry, Revision, WatchStream},
+    super::storage::{self, Revision, StoreEntry, WatchStream},
     Cache, EventType,
-    object::Shared,
-    past::Past,
-    source::{Change, ended, list, starts_over},
+    object::SharedDecodeResult,
+    past::StartupHistory,
+    source::{DecodedEvent, ended, list, starts_over},
 };
 use crate::{error::chain, runtime::readiness};
 
@@ -27,7 +27,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs for ever.
-pub(super) async fn follow(cache: &Cache, ready: readiness::Handle) {
+pub(super) async fn follow(cache: &Cache, ready: readiness::ReadinessHandle) {
     let mut ready = Some(ready);
     let mut pause = FIRST_PAUSE;
     // Where the next watch begins; absent when everything has to be listed.
@@ -54,7 +54,7 @@ pub(super) async fn follow(cache: &Cache, ready: readiness::Handle) {
 async fn session(
     cache: &Cache,
     at: &mut Option<Revision>,
-    ready: &mut Option<readiness::Handle>,
+    ready: &mut Option<readiness::ReadinessHandle>,
     pause: &mut Duration,
 ) -> storage::Error {
     let begun = match *at {
@@ -75,7 +75,8 @@ async fn session(
             Ok(event) => {
                 *at = Some(event.revision());
                 *pause = FIRST_PAUSE;
-                let change = Change::of(event, |entry, event| read_entry(cache, entry, event));
+                let change =
+                    DecodedEvent::of(event, |entry, event| read_entry(cache, entry, event));
                 cache.update(|state| change.apply(state));
             }
             Err(error) => return error,
@@ -90,7 +91,7 @@ async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error>
     let (objects, revision) = (state.len(), state.revision());
     let events = cache.storage.watch(&cache.prefix, revision).await?;
     // Set before the state is ready, and so before a watch can ask for it.
-    cache.unknown.send_replace(Some(Arc::new(Past::of(&state))));
+    cache.unknown.send_replace(Some(Arc::new(StartupHistory::of(&state))));
     cache.update(|current| current.start_over(state));
     info!(resource = cache.prefix.as_str(), objects, revision = revision.0, "Listed the store");
     Ok((revision, events))
@@ -98,12 +99,12 @@ async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error>
 
 /// An object that is known already is not decoded again: the shown objects stay in memory while all
 /// are listed anew.
-fn read_listed(cache: &Cache, entry: &Entry) -> Shared {
+fn read_listed(cache: &Cache, entry: &StoreEntry) -> SharedDecodeResult {
     let known = cache.read().known(&entry.key, entry.revision);
     known.map_or_else(|| read_entry(cache, entry, EventType::Added), Ok)
 }
 
-fn read_entry(cache: &Cache, entry: &Entry, event: EventType) -> Shared {
+fn read_entry(cache: &Cache, entry: &StoreEntry, event: EventType) -> SharedDecodeResult {
     let reading = cache.read_entry(entry, event);
     if let Err(reason) = &reading {
         warn!(key = entry.key.as_str(), reason, "Stored object cannot be read");

@@ -9,40 +9,40 @@ use std::{
     sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
-use super::{super::capacity::Bounds, encoded::Encoded};
+use super::{super::capacity::CapacityBounds, encoded::EncodedObject};
 
-static LATEST: LazyLock<Latest> = LazyLock::new(|| Latest::new(Bounds::own().forms));
+static LATEST: LazyLock<FormCache> = LazyLock::new(|| FormCache::new(CapacityBounds::own().forms));
 
 /// The forms that are kept, oldest first.
-struct Latest {
+struct FormCache {
     most: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptForms>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptForms {
     bytes: usize,
-    forms: VecDeque<(Weak<Held>, usize)>,
+    forms: VecDeque<(Weak<HeldForm>, usize)>,
 }
 
 /// A form, while it is kept.
-type Held = Mutex<Option<Encoded>>;
+type HeldForm = Mutex<Option<EncodedObject>>;
 
 /// One form of one object.
 #[derive(Debug, Default)]
-pub(super) struct Form(OnceLock<Arc<Held>>);
+pub(super) struct CachedForm(OnceLock<Arc<HeldForm>>);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Form {
+impl CachedForm {
     /// The form, made by the first reader that asks, while others wait.
-    pub(super) fn get(&self, make: impl FnOnce() -> Encoded) -> Encoded {
+    pub(super) fn get(&self, make: impl FnOnce() -> EncodedObject) -> EncodedObject {
         self.get_of(&LATEST, make)
     }
 
-    fn get_of(&self, latest: &Latest, make: impl FnOnce() -> Encoded) -> Encoded {
+    fn get_of(&self, latest: &FormCache, make: impl FnOnce() -> EncodedObject) -> EncodedObject {
         let held = self.0.get_or_init(Arc::default);
         let mut form = locked(held);
         if let Some(form) = &*form {
@@ -56,14 +56,14 @@ impl Form {
     }
 }
 
-impl Latest {
+impl FormCache {
     fn new(most: usize) -> Self {
         Self { most, kept: Mutex::default() }
     }
 
     /// Keeps a form, and drops the oldest forms that do not fit beside it.
-    fn keep(&self, held: &Arc<Held>, bytes: usize) {
-        let bytes = bytes + size_of::<(Weak<Held>, usize)>() + size_of::<Held>();
+    fn keep(&self, held: &Arc<HeldForm>, bytes: usize) {
+        let bytes = bytes + size_of::<(Weak<HeldForm>, usize)>() + size_of::<HeldForm>();
         let mut gone = Vec::new();
         let mut kept = locked(&self.kept);
         kept.bytes += bytes;
@@ -87,18 +87,18 @@ mod tests {
 
     use super::{super::encoded::EventType, *};
 
-    fn form(text: &str) -> Encoded {
-        Encoded::new(EventType::Added, &json!(text), None)
+    fn form(text: &str) -> EncodedObject {
+        EncodedObject::new(EventType::Added, &json!(text), None)
     }
 
-    fn is_kept(form: &Form) -> bool {
+    fn is_kept(form: &CachedForm) -> bool {
         form.0.get().is_some_and(|held| locked(held).is_some())
     }
 
     #[test]
     fn the_latest_forms_are_kept_and_made_once() {
-        let latest = Latest::new(10_000);
-        let forms: Vec<_> = (0..10).map(|_| Form::default()).collect();
+        let latest = FormCache::new(10_000);
+        let forms: Vec<_> = (0..10).map(|_| CachedForm::default()).collect();
         for one in &forms {
             for _ in 0..2 {
                 let mut made = 0;
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_at_all_is_made_and_not_kept() {
-        let latest = Latest::new(1000);
-        let large = Form::default();
+        let latest = FormCache::new(1000);
+        let large = CachedForm::default();
         assert!(large.get_of(&latest, || form(&"x".repeat(2000))).json().len() > 2000);
         assert!(!is_kept(&large));
     }

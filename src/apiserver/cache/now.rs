@@ -12,28 +12,28 @@ use super::super::storage::{Error, Revision, Storage};
 use crate::error::chain;
 
 #[derive(Default)]
-pub(super) struct Now {
+pub(super) struct RevisionLookup {
     /// Readers that came so far.
     came: AtomicU64,
     /// Held by the reader that asks the store.
-    answer: Mutex<Answer>,
+    answer: Mutex<RevisionAnswer>,
 }
 
 /// What the store said last.
 #[derive(Default)]
-struct Answer {
+struct RevisionAnswer {
     /// How many readers had come when the store was asked.
     readers: u64,
-    said: Option<Result<Revision, Shared>>,
+    said: Option<Result<Revision, SharedError>>,
 }
 
 /// An error that several readers get. Only this matters to them: was the store replaced?
-struct Shared {
+struct SharedError {
     replaced: bool,
     reason: String,
 }
 
-impl Now {
+impl RevisionLookup {
     /// A revision that the store stated as its latest after this was called.
     pub(super) async fn revision(&self, store: &dyn Storage) -> Result<Revision, Error> {
         let own = self.came.fetch_add(1, Ordering::SeqCst) + 1;
@@ -41,17 +41,17 @@ impl Now {
         if answer.readers >= own
             && let Some(said) = &answer.said
         {
-            return said.as_ref().copied().map_err(Shared::error);
+            return said.as_ref().copied().map_err(SharedError::error);
         }
         let readers = self.came.load(Ordering::SeqCst);
         let said = store.current_revision().await;
-        let shared = said.as_ref().copied().map_err(Shared::new);
-        *answer = Answer { readers, said: Some(shared) };
+        let shared = said.as_ref().copied().map_err(SharedError::new);
+        *answer = RevisionAnswer { readers, said: Some(shared) };
         said
     }
 }
 
-impl Shared {
+impl SharedError {
     fn new(error: &Error) -> Self {
         match error {
             Error::Replaced { reason } => Self { replaced: true, reason: reason.clone() },

@@ -9,40 +9,40 @@ use serde_json::Value;
 use super::{
     super::{
         capacity,
-        selector::Facets,
+        selector::ObjectFacets,
         storage::{Key, Revision},
     },
-    encoded::{Encoded, EventType},
+    encoded::{EncodedObject, EventType},
     forms,
 };
 use crate::api::{
     decode::weight,
-    ownership::{Entries, Gap, join_but_revision, split},
+    ownership::{RawManagedFields, RevisionGap, join_but_revision, split},
 };
 
 /// An object as its kind shows it, without the revision that it gets.
 #[derive(Debug)]
-pub struct Form {
+pub struct ObjectForm {
     json: Bytes,
-    gap: Gap,
-    facets: Facets,
+    gap: RevisionGap,
+    facets: ObjectFacets,
     weight: usize,
     whole: bool,
 }
 
-impl Form {
+impl ObjectForm {
     /// `object` as the kind's first version shows it, without its owners; `fields`: values of the
     /// kind's selectable fields, in their order; `whole`: the store holds nothing of the object
     /// that is not shown.
     pub fn new(
         object: &Value,
-        owners: Option<&Entries>,
+        owners: Option<&RawManagedFields>,
         fields: Vec<String>,
         whole: bool,
     ) -> Result<Self, String> {
         let (json, gap) = join_but_revision(object, owners);
         let gap = gap.ok_or("it has no metadata")?;
-        let facets = Facets::of(&object["metadata"], fields);
+        let facets = ObjectFacets::of(&object["metadata"], fields);
         let seen = owners.map_or(0, |owners| weight::foresee(owners.text().as_bytes()));
         Ok(Self { json: json.into(), gap, facets, weight: weight::of(object) + seen, whole })
     }
@@ -55,34 +55,34 @@ impl Form {
 
 /// One object at one revision; never changes.
 #[derive(Debug)]
-pub struct Cached {
+pub struct CachedObject {
     pub key: Key,
     pub revision: Revision,
-    pub facets: Facets,
+    pub facets: ObjectFacets,
     /// The memory that the object takes as a tree.
     pub weight: usize,
     /// The store holds nothing of the object that is not shown.
     pub whole: bool,
     /// The event that most watchers get of this revision.
     event: EventType,
-    shown: Encoded,
+    shown: EncodedObject,
     /// Where the revision stands in the JSON.
-    gap: Gap,
-    older: forms::Form,
-    partial: forms::Form,
+    gap: RevisionGap,
+    older: forms::CachedForm,
+    partial: forms::CachedForm,
 }
 
 /// An object that was read, or why it could not be.
-pub(super) type Reading = Result<Cached, String>;
+pub(super) type DecodeResult = Result<CachedObject, String>;
 /// An object that was read and that others may hold, too, or why it could not be read.
-pub(super) type Shared = Result<Arc<Cached>, String>;
+pub(super) type SharedDecodeResult = Result<Arc<CachedObject>, String>;
 
-impl Cached {
+impl CachedObject {
     /// The object under its revision.
-    pub fn new(key: Key, form: Form, revision: Revision, event: EventType) -> Self {
-        let Form { json, gap, facets, weight, whole } = form;
-        let shown = Encoded::filled(event, json.split_at(gap.at), gap, revision);
-        let (older, partial) = (forms::Form::default(), forms::Form::default());
+    pub fn new(key: Key, form: ObjectForm, revision: Revision, event: EventType) -> Self {
+        let ObjectForm { json, gap, facets, weight, whole } = form;
+        let shown = EncodedObject::filled(event, json.split_at(gap.at), gap, revision);
+        let (older, partial) = (forms::CachedForm::default(), forms::CachedForm::default());
         Self { key, revision, facets, weight, whole, event, shown, gap, older, partial }
     }
 
@@ -104,7 +104,7 @@ impl Cached {
     /// The object as deleted: under the revision of the change that took it from a watcher's sight.
     #[must_use]
     pub fn last_seen(&self, revision: Revision) -> Self {
-        let shown = Encoded::filled(EventType::Deleted, self.around(), self.gap, revision);
+        let shown = EncodedObject::filled(EventType::Deleted, self.around(), self.gap, revision);
         Self {
             key: self.key.clone(),
             revision,
@@ -114,13 +114,13 @@ impl Cached {
             event: EventType::Deleted,
             shown,
             gap: self.gap,
-            older: forms::Form::default(),
-            partial: forms::Form::default(),
+            older: forms::CachedForm::default(),
+            partial: forms::CachedForm::default(),
         }
     }
 
     /// As the kind's first version shows the object.
-    pub fn shown(&self) -> &Encoded {
+    pub fn shown(&self) -> &EncodedObject {
         &self.shown
     }
 
@@ -135,22 +135,22 @@ impl Cached {
     }
 
     /// The object as a tree, and its owners beside it.
-    pub fn apart(&self) -> (Value, Option<Entries>) {
+    pub fn apart(&self) -> (Value, Option<RawManagedFields>) {
         split(self.json()).expect("it was written by serde_json")
     }
 
-    fn encoded(&self, show: impl FnOnce(&Value) -> Value) -> Encoded {
+    fn encoded(&self, show: impl FnOnce(&Value) -> Value) -> EncodedObject {
         let (object, owners) = self.apart();
-        Encoded::new(self.event, &show(&object), owners.as_ref())
+        EncodedObject::new(self.event, &show(&object), owners.as_ref())
     }
 
     /// The object in the kind's older version.
-    pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> Encoded {
+    pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> EncodedObject {
         self.older.get(|| self.encoded(show))
     }
 
     /// The object's metadata in the kind's first version.
-    pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> Encoded {
+    pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> EncodedObject {
         self.partial.get(|| self.encoded(show))
     }
 

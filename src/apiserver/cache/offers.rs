@@ -10,34 +10,34 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    super::storage::{Entry, Key, Revision},
-    Cached, EventType, Form,
+    super::storage::{Key, Revision, StoreEntry},
+    CachedObject, EventType, ObjectForm,
 };
 
 /// Most offers that stand. While no watch of the store is open, no offer is taken.
 const MOST: usize = 256;
 
 #[derive(Default)]
-pub(super) struct Offers(Mutex<HashMap<Key, Vec<Arc<Offer>>>>);
+pub(super) struct PendingWrites(Mutex<HashMap<Key, Vec<Arc<PendingWrite>>>>);
 
 /// An object that is being written.
 #[derive(Debug)]
-pub(super) struct Offer {
+pub(super) struct PendingWrite {
     key: Key,
     stored: Bytes,
     event: EventType,
-    form: Mutex<Option<Form>>,
+    form: Mutex<Option<ObjectForm>>,
     /// The object under the revision that came first, the registry's or the watch's.
-    made: OnceLock<Option<Arc<Cached>>>,
+    made: OnceLock<Option<Arc<CachedObject>>>,
 }
 
-impl Offer {
+impl PendingWrite {
     /// The object under this revision. Absent when registry and watch saw different revisions: then
     /// one of them means another write of the same bytes.
-    fn at(&self, revision: Revision) -> Option<Arc<Cached>> {
+    fn at(&self, revision: Revision) -> Option<Arc<CachedObject>> {
         let made = self.made.get_or_init(|| {
             let form = self.form.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-            Some(Arc::new(Cached::new(self.key.clone(), form, revision, self.event)))
+            Some(Arc::new(CachedObject::new(self.key.clone(), form, revision, self.event)))
         });
         made.clone().filter(|made| made.revision == revision)
     }
@@ -45,21 +45,21 @@ impl Offer {
 
 /// A write of the registry. Dropping it withdraws the offer, unless the watch has yet to show it.
 #[must_use = "the offer stands as long as this lives"]
-pub struct Offered<'a> {
-    offers: &'a Offers,
-    offer: Arc<Offer>,
+pub struct PendingWriteGuard<'a> {
+    offers: &'a PendingWrites,
+    offer: Arc<PendingWrite>,
     stands: bool,
 }
 
-impl Offered<'_> {
+impl PendingWriteGuard<'_> {
     /// The store took the write. `shown`: the watch has shown it already.
-    pub(super) fn written(mut self, revision: Revision, shown: bool) -> Option<Arc<Cached>> {
+    pub(super) fn written(mut self, revision: Revision, shown: bool) -> Option<Arc<CachedObject>> {
         self.stands = !shown;
         self.offer.at(revision)
     }
 }
 
-impl Drop for Offered<'_> {
+impl Drop for PendingWriteGuard<'_> {
     fn drop(&mut self) {
         if !self.stands {
             self.offers.remove(&self.offer.key, |offer| Arc::ptr_eq(offer, &self.offer));
@@ -67,21 +67,21 @@ impl Drop for Offered<'_> {
     }
 }
 
-fn count(offers: &HashMap<Key, Vec<Arc<Offer>>>) -> usize {
+fn count(offers: &HashMap<Key, Vec<Arc<PendingWrite>>>) -> usize {
     offers.values().map(Vec::len).sum()
 }
 
-impl Offers {
+impl PendingWrites {
     pub(super) fn add(
         &self,
         key: &Key,
-        form: Form,
+        form: ObjectForm,
         stored: Bytes,
         event: EventType,
         shown: Revision,
-    ) -> Offered<'_> {
+    ) -> PendingWriteGuard<'_> {
         let (key, form) = (key.clone(), Mutex::new(Some(form)));
-        let offer = Arc::new(Offer { key, stored, event, form, made: OnceLock::new() });
+        let offer = Arc::new(PendingWrite { key, stored, event, form, made: OnceLock::new() });
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count(&offers) >= MOST {
             // These were not taken while no watch was open.
@@ -97,16 +97,20 @@ impl Offers {
             offers.entry(offer.key.clone()).or_default().push(Arc::clone(&offer));
         }
         drop(offers);
-        Offered { offers: self, offer, stands: false }
+        PendingWriteGuard { offers: self, offer, stands: false }
     }
 
     /// The object offered for this entry. Forgets the offer: the watch shows the object now.
-    pub(super) fn take(&self, entry: &Entry) -> Option<Arc<Cached>> {
-        let same = |offer: &Arc<Offer>| offer.stored == entry.value;
+    pub(super) fn take(&self, entry: &StoreEntry) -> Option<Arc<CachedObject>> {
+        let same = |offer: &Arc<PendingWrite>| offer.stored == entry.value;
         self.remove(&entry.key, same)?.at(entry.revision)
     }
 
-    fn remove(&self, key: &Key, which: impl Fn(&Arc<Offer>) -> bool) -> Option<Arc<Offer>> {
+    fn remove(
+        &self,
+        key: &Key,
+        which: impl Fn(&Arc<PendingWrite>) -> bool,
+    ) -> Option<Arc<PendingWrite>> {
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let list = offers.get_mut(key)?;
         let at = list.iter().position(which)?;
@@ -128,24 +132,28 @@ mod tests {
         Key::new("g", "pilots", "db", name).unwrap()
     }
 
-    fn offer<'a>(offers: &'a Offers, name: &str, text: &'static str) -> Offered<'a> {
+    fn offer<'a>(
+        offers: &'a PendingWrites,
+        name: &str,
+        text: &'static str,
+    ) -> PendingWriteGuard<'a> {
         let object = json!({"metadata": {"name": name}});
-        let form = Form::new(&object, None, Vec::new(), true).unwrap();
+        let form = ObjectForm::new(&object, None, Vec::new(), true).unwrap();
         offers.add(&key(name), form, Bytes::from(text), EventType::Modified, Revision(0))
     }
 
-    fn standing(offers: &Offers) -> usize {
+    fn standing(offers: &PendingWrites) -> usize {
         count(&offers.0.lock().unwrap())
     }
 
-    fn entry(name: &str, text: &'static str, revision: u64) -> Entry {
-        Entry { key: key(name), value: text.into(), revision: Revision(revision) }
+    fn entry(name: &str, text: &'static str, revision: u64) -> StoreEntry {
+        StoreEntry { key: key(name), value: text.into(), revision: Revision(revision) }
     }
 
     #[test]
     fn registry_and_watch_have_one_object_whoever_comes_first() {
         for registry_first in [true, false] {
-            let offers = Offers::default();
+            let offers = PendingWrites::default();
             let offered = offer(&offers, "a", "1");
             let (written, shown) = if registry_first {
                 let written = offered.written(Revision(7), false).unwrap();
@@ -161,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_same_bytes_under_another_revision_are_another_write() {
-        let offers = Offers::default();
+        let offers = PendingWrites::default();
         let written = offer(&offers, "a", "1").written(Revision(8), false);
         assert!(written.is_some() && offers.take(&entry("a", "1", 7)).is_none());
         assert!(offers.take(&entry("a", "2", 8)).is_none());
@@ -169,14 +177,14 @@ mod tests {
 
     #[test]
     fn what_the_store_refused_stands_no_longer() {
-        let offers = Offers::default();
+        let offers = PendingWrites::default();
         drop(offer(&offers, "a", "1"));
         assert!(standing(&offers) == 0 && offers.take(&entry("a", "1", 7)).is_none());
     }
 
     #[test]
     fn what_nobody_takes_is_bounded() {
-        let offers = Offers::default();
+        let offers = PendingWrites::default();
         for at in 0..4 * MOST as u64 {
             assert!(offer(&offers, "a", "1").written(Revision(at + 1), false).is_some());
         }

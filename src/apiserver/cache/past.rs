@@ -16,11 +16,11 @@ use tokio::{task, time};
 use tracing::{info, warn};
 
 use super::{
-    super::storage::{Entry, Error, Event, Key, Revision},
-    Cache, Cached, EventType,
-    object::Shared,
-    source::{self, Change},
-    state::{State, window},
+    super::storage::{Error, Key, Revision, StoreEntry, StoreEvent},
+    Cache, CachedObject, EventType,
+    object::SharedDecodeResult,
+    source::{self, DecodedEvent},
+    state::{CacheState, window},
 };
 use crate::error::chain;
 
@@ -37,9 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The time before a list.
-pub(super) struct Past {
+pub(super) struct StartupHistory {
     /// The objects that were listed: most of them were there before, too.
-    objects: BTreeMap<Key, Arc<Cached>>,
+    objects: BTreeMap<Key, Arc<CachedObject>>,
     /// The revision of the list.
     until: Revision,
 }
@@ -61,8 +61,8 @@ pub(super) async fn follow(cache: &Cache) {
     }
 }
 
-impl Past {
-    pub(super) fn of(listed: &State) -> Self {
+impl StartupHistory {
+    pub(super) fn of(listed: &CacheState) -> Self {
         Self { objects: listed.objects().clone(), until: listed.revision() }
     }
 
@@ -96,7 +96,7 @@ impl Past {
 
     /// The state as of the first revision that the window can reach, and the changes until the
     /// list.
-    async fn read(&self, cache: &Cache) -> Result<State, Error> {
+    async fn read(&self, cache: &Cache) -> Result<CacheState, Error> {
         let mut from = Revision(self.until.0.saturating_sub(REVISIONS));
         let mut moved = 0;
         loop {
@@ -112,16 +112,16 @@ impl Past {
         }
     }
 
-    async fn since(&self, cache: &Cache, from: Revision) -> Result<State, Error> {
+    async fn since(&self, cache: &Cache, from: Revision) -> Result<CacheState, Error> {
         let (from, events) = self.events(cache, from).await?;
-        let reading = |entry: &Entry, happened| self.reading(cache, entry, happened);
+        let reading = |entry: &StoreEntry, happened| self.reading(cache, entry, happened);
         let mut past = if events.is_empty() {
-            State::listed(Vec::new(), from)
+            CacheState::listed(Vec::new(), from)
         } else {
             source::list(cache, Some(from), |entry| reading(entry, EventType::Added)).await?
         };
         for event in events {
-            Change::of(event, reading).apply(&mut past);
+            DecodedEvent::of(event, reading).apply(&mut past);
             // Requests come first.
             task::yield_now().await;
         }
@@ -129,7 +129,12 @@ impl Past {
         Ok(past)
     }
 
-    fn reading(&self, cache: &Cache, entry: &Entry, happened: EventType) -> Shared {
+    fn reading(
+        &self,
+        cache: &Cache,
+        entry: &StoreEntry,
+        happened: EventType,
+    ) -> SharedDecodeResult {
         match self.objects.get(&entry.key).filter(|known| known.revision == entry.revision) {
             Some(known) => Ok(Arc::clone(known)),
             None => cache.decode(entry, happened).map(Arc::new),
@@ -141,7 +146,7 @@ impl Past {
         &self,
         cache: &Cache,
         mut from: Revision,
-    ) -> Result<(Revision, VecDeque<Event>), Error> {
+    ) -> Result<(Revision, VecDeque<StoreEvent>), Error> {
         let mut stream = cache.storage.watch(&cache.prefix, from).await?;
         cache.storage.request_progress(self.until);
         let (mut events, mut kept) = (VecDeque::new(), 0);
@@ -149,7 +154,7 @@ impl Past {
         while reached < self.until {
             let event = stream.next().await.unwrap_or_else(|| Err(source::ended()))?;
             reached = event.revision();
-            if reached > self.until || matches!(event, Event::Progress(_)) {
+            if reached > self.until || matches!(event, StoreEvent::Progress(_)) {
                 continue;
             }
             kept += size(&event);
@@ -165,9 +170,9 @@ impl Past {
     }
 }
 
-fn size(event: &Event) -> usize {
+fn size(event: &StoreEvent) -> usize {
     match event {
-        Event::Put { entry, .. } => entry.value.len(),
-        Event::Delete { .. } | Event::Progress(_) => 0,
+        StoreEvent::Put { entry, .. } => entry.value.len(),
+        StoreEvent::Delete { .. } | StoreEvent::Progress(_) => 0,
     }
 }

@@ -10,16 +10,16 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::super::storage::{Key, Prefix};
+use super::super::storage::{Key, KeyPrefix};
 
 /// Keys that a watch is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Range {
-    Under(Prefix),
+pub enum KeyRange {
+    Under(KeyPrefix),
     One(Key),
 }
 
-impl Range {
+impl KeyRange {
     pub fn contains(&self, key: &Key) -> bool {
         match self {
             Self::Under(prefix) => prefix.contains(key),
@@ -37,22 +37,22 @@ impl Range {
 
 /// Watchers that wait, by their range.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<HashMap<Box<str>, watch::Sender<()>>>);
+pub(super) struct WaitingWatchers(Mutex<HashMap<Box<str>, watch::Sender<()>>>);
 
-impl Waiting {
-    pub(super) fn subscribe(&self, range: &Range) -> watch::Receiver<()> {
+impl WaitingWatchers {
+    pub(super) fn subscribe(&self, range: &KeyRange) -> watch::Receiver<()> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.entry(range.as_str().into()).or_default().subscribe()
     }
 
     /// How many watchers wait for a range.
-    pub(super) fn count(&self, range: &Range) -> usize {
+    pub(super) fn count(&self, range: &KeyRange) -> usize {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.get(range.as_str()).map_or(0, watch::Sender::receiver_count)
     }
 
     /// Forgets a range that no watcher waits for any more.
-    pub(super) fn left(&self, range: &Range) {
+    pub(super) fn left(&self, range: &KeyRange) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.get(range.as_str()).is_some_and(|sender| sender.receiver_count() == 0) {
             waiting.remove(range.as_str());
@@ -88,13 +88,13 @@ mod tests {
     fn a_change_wakes_those_alone_who_look_at_it() {
         let key = |namespace: &str, name: &str| Key::new("g", "pilots", namespace, name).unwrap();
         let ranges = [
-            Range::Under(Prefix::resource("g", "pilots").unwrap()),
-            Range::Under(Prefix::namespace("g", "pilots", "a").unwrap()),
-            Range::Under(Prefix::namespace("g", "pilots", "a2").unwrap()),
-            Range::One(key("a", "x")),
-            Range::One(key("a", "x2")),
+            KeyRange::Under(KeyPrefix::resource("g", "pilots").unwrap()),
+            KeyRange::Under(KeyPrefix::namespace("g", "pilots", "a").unwrap()),
+            KeyRange::Under(KeyPrefix::namespace("g", "pilots", "a2").unwrap()),
+            KeyRange::One(key("a", "x")),
+            KeyRange::One(key("a", "x2")),
         ];
-        let waiting = Waiting::default();
+        let waiting = WaitingWatchers::default();
         let woken = |keys: &[Key]| {
             let receivers = ranges.each_ref().map(|range| waiting.subscribe(range));
             waiting.wake(keys.iter());
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn a_range_is_forgotten_with_its_last_watcher() {
-        let range = Range::Under(Prefix::resource("g", "pilots").unwrap());
-        let waiting = Waiting::default();
+        let range = KeyRange::Under(KeyPrefix::resource("g", "pilots").unwrap());
+        let waiting = WaitingWatchers::default();
         let (one, other) = (waiting.subscribe(&range), waiting.subscribe(&range));
         assert_eq!(waiting.count(&range), 2);
         drop(one);

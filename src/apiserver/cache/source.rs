@@ -4,10 +4,10 @@ use futures::TryStreamExt as _;
 use tokio::task;
 
 use super::{
-    super::storage::{self, Entry, Event, Key, Revision},
+    super::storage::{self, Key, Revision, StoreEntry, StoreEvent},
     Cache, EventType,
-    object::Shared,
-    state::State,
+    object::SharedDecodeResult,
+    state::CacheState,
 };
 
 /// All objects of a resource, of now or of a revision, read by pages. Caches take turns: one page
@@ -15,8 +15,8 @@ use super::{
 pub(super) async fn list(
     cache: &Cache,
     at: Option<Revision>,
-    reading: impl Fn(&Entry) -> Shared,
-) -> Result<State, storage::Error> {
+    reading: impl Fn(&StoreEntry) -> SharedDecodeResult,
+) -> Result<CacheState, storage::Error> {
     let mut read = Vec::new();
     let mut pages = cache.storage.scan(&cache.prefix, at);
     let mut revision = at.unwrap_or_default();
@@ -32,30 +32,33 @@ pub(super) async fn list(
         }
         drop(turn);
     }
-    Ok(State::listed(read, revision))
+    Ok(CacheState::listed(read, revision))
 }
 
 /// An event of the store, decoded: applying it takes no time.
-pub(super) enum Change {
-    Put { key: Key, reading: Shared, revision: Revision },
+pub(super) enum DecodedEvent {
+    Put { key: Key, reading: SharedDecodeResult, revision: Revision },
     Delete { key: Key, revision: Revision },
     Progress(Revision),
 }
 
-impl Change {
-    pub(super) fn of(event: Event, reading: impl Fn(&Entry, EventType) -> Shared) -> Self {
+impl DecodedEvent {
+    pub(super) fn of(
+        event: StoreEvent,
+        reading: impl Fn(&StoreEntry, EventType) -> SharedDecodeResult,
+    ) -> Self {
         match event {
-            Event::Put { entry, created } => {
+            StoreEvent::Put { entry, created } => {
                 let happened = if created { EventType::Added } else { EventType::Modified };
                 let reading = reading(&entry, happened);
                 Self::Put { key: entry.key, reading, revision: entry.revision }
             }
-            Event::Delete { key, revision } => Self::Delete { key, revision },
-            Event::Progress(revision) => Self::Progress(revision),
+            StoreEvent::Delete { key, revision } => Self::Delete { key, revision },
+            StoreEvent::Progress(revision) => Self::Progress(revision),
         }
     }
 
-    pub(super) fn apply(self, state: &mut State) {
+    pub(super) fn apply(self, state: &mut CacheState) {
         match self {
             Self::Put { key, reading, revision } => state.put(key, reading, revision),
             Self::Delete { key, revision } => state.delete(key, revision),

@@ -11,39 +11,39 @@ use std::{
 
 use super::{
     super::{
-        account::Share,
-        capacity::{Bounds, Sums},
-        storage::{Key, PageRequest, Prefix, Revision},
+        account::MemoryShare,
+        capacity::{CapacityBounds, StoredBytes},
+        storage::{Key, KeyPrefix, PageRequest, Revision},
     },
-    Cached, Error, Listing,
-    object::Shared,
-    range::Range,
+    CacheListing, CachedObject, Error,
+    object::SharedDecodeResult,
+    range::KeyRange,
 };
 
 /// Bytes of changes that are kept for watchers. A hundred pilots that write a heartbeat of 3 KiB
 /// every 10 s fill 4 MiB in two minutes.
 pub(super) fn window() -> usize {
-    Bounds::own().window
+    CapacityBounds::own().window
 }
 
 /// One change of one object.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum CacheEvent {
     Put {
-        object: Arc<Cached>,
+        object: Arc<CachedObject>,
         /// Absent when the object was created.
-        previous: Option<Arc<Cached>>,
+        previous: Option<Arc<CachedObject>>,
     },
     Deleted {
         /// The last state, under the revision of the deletion.
-        object: Arc<Cached>,
+        object: Arc<CachedObject>,
         /// The last state as it was stored.
-        previous: Arc<Cached>,
+        previous: Arc<CachedObject>,
     },
 }
 
-impl Event {
-    pub fn object(&self) -> &Arc<Cached> {
+impl CacheEvent {
+    pub fn object(&self) -> &Arc<CachedObject> {
         match self {
             Self::Put { object, .. } | Self::Deleted { object, .. } => object,
         }
@@ -61,22 +61,22 @@ impl Event {
 }
 
 /// A line of the window.
-struct Change {
+struct WindowEntry {
     key: Key,
     revision: Revision,
     size: usize,
     /// Or why the object cannot be read.
-    event: Result<Event, String>,
+    event: Result<CacheEvent, String>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    objects: BTreeMap<Key, Arc<Cached>>,
+pub(super) struct CacheState {
+    objects: BTreeMap<Key, Arc<CachedObject>>,
     /// What the objects count of the capacity.
-    sums: Sums,
+    sums: StoredBytes,
     /// Objects that cannot be read, and why.
     broken: BTreeMap<Key, String>,
-    window: VecDeque<Change>,
+    window: VecDeque<WindowEntry>,
     /// Bytes of the objects in the window.
     kept: usize,
     oldest: Revision,
@@ -88,8 +88,8 @@ pub(super) struct State {
 }
 
 /// Changes for a watcher.
-pub(super) struct Changes {
-    pub events: Vec<Event>,
+pub(super) struct ChangeBatch {
+    pub events: Vec<CacheEvent>,
     /// Every change up to this revision was looked at.
     pub reached: Revision,
     /// The window holds later changes, which may be of the range or not.
@@ -98,7 +98,7 @@ pub(super) struct Changes {
     pub failure: Option<Error>,
 }
 
-impl State {
+impl CacheState {
     pub(super) fn is_ready(&self) -> bool {
         self.lists > 0
     }
@@ -112,22 +112,22 @@ impl State {
         self.oldest
     }
 
-    pub(super) fn objects(&self) -> &BTreeMap<Key, Arc<Cached>> {
+    pub(super) fn objects(&self) -> &BTreeMap<Key, Arc<CachedObject>> {
         &self.objects
     }
 
-    pub(super) fn sums(&self) -> &Sums {
+    pub(super) fn sums(&self) -> &StoredBytes {
         &self.sums
     }
 
-    fn insert(&mut self, key: Key, object: Arc<Cached>) -> Option<Arc<Cached>> {
+    fn insert(&mut self, key: Key, object: Arc<CachedObject>) -> Option<Arc<CachedObject>> {
         self.sums.add(&key, object.counted());
         let previous = self.objects.insert(key, object)?;
         self.sums.remove(&previous.key, previous.counted());
         Some(previous)
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Arc<Cached>> {
+    fn remove(&mut self, key: &Key) -> Option<Arc<CachedObject>> {
         let gone = self.objects.remove(key)?;
         self.sums.remove(key, gone.counted());
         Some(gone)
@@ -142,7 +142,7 @@ impl State {
         (self.lists, self.changes)
     }
 
-    pub(super) fn get(&self, key: &Key) -> Result<Option<Arc<Cached>>, Error> {
+    pub(super) fn get(&self, key: &Key) -> Result<Option<Arc<CachedObject>>, Error> {
         match self.broken.get(key) {
             Some(reason) => Err(Error::Undecodable { key: key.clone(), reason: reason.clone() }),
             None => Ok(self.objects.get(key).cloned()),
@@ -150,42 +150,42 @@ impl State {
     }
 
     /// The object under this key, if it is the one of that revision.
-    pub(super) fn known(&self, key: &Key, revision: Revision) -> Option<Arc<Cached>> {
+    pub(super) fn known(&self, key: &Key, revision: Revision) -> Option<Arc<CachedObject>> {
         self.objects.get(key).filter(|object| object.revision == revision).cloned()
     }
 
     /// A list of the one object that can be in it.
-    pub(super) fn one(&self, key: &Key) -> Result<Listing, Error> {
+    pub(super) fn one(&self, key: &Key) -> Result<CacheListing, Error> {
         let objects = self.get(key)?.into_iter().collect();
-        Ok(Listing {
+        Ok(CacheListing {
             objects,
             revision: self.revision,
             more: false,
             remaining: 0,
             from_store: false,
-            share: Share::NONE,
+            share: MemoryShare::NONE,
         })
     }
 
-    pub(super) fn list(&self, range: &Prefix) -> Result<Listing, Error> {
+    pub(super) fn list(&self, range: &KeyPrefix) -> Result<CacheListing, Error> {
         if let Some((key, reason)) = self.broken.iter().find(|(key, _)| range.contains(key)) {
             return Err(Error::Undecodable { key: key.clone(), reason: reason.clone() });
         }
         let (begin, end) = range.bounds();
         let objects = self.objects.range(begin..end).map(|(_, object)| Arc::clone(object));
-        Ok(Listing {
+        Ok(CacheListing {
             objects: objects.collect(),
             revision: self.revision,
             more: false,
             remaining: 0,
             from_store: false,
-            share: Share::NONE,
+            share: MemoryShare::NONE,
         })
     }
 
     /// The memory that a read of the store will take: for the objects about what they take now, and
     /// for the changes since `at` what a store looks at.
-    pub(super) fn foresee(&self, range: &Prefix, request: &PageRequest) -> usize {
+    pub(super) fn foresee(&self, range: &KeyPrefix, request: &PageRequest) -> usize {
         /// Bytes of a change that is looked at, and the most changes that a store tells of.
         const CHANGE: u64 = 160;
         const CHANGES: u64 = 20_000;
@@ -204,10 +204,10 @@ impl State {
     /// Absent when the window does not reach so far back, or an object cannot be read.
     pub(super) fn page(
         &self,
-        range: &Prefix,
+        range: &KeyPrefix,
         at: Revision,
         request: &PageRequest,
-    ) -> Option<Listing> {
+    ) -> Option<CacheListing> {
         if at < self.oldest || at > self.revision || !self.is_ready() {
             return None;
         }
@@ -215,12 +215,12 @@ impl State {
             return None;
         }
         // Of a key that changed several times the first change says what it was before.
-        let mut before: BTreeMap<&Key, Option<&Arc<Cached>>> = BTreeMap::new();
+        let mut before: BTreeMap<&Key, Option<&Arc<CachedObject>>> = BTreeMap::new();
         for change in self.window.iter().rev().take_while(|change| change.revision > at) {
             if range.contains(&change.key) {
                 let previous = match change.event.as_ref().ok()? {
-                    Event::Put { previous, .. } => previous.as_ref(),
-                    Event::Deleted { previous, .. } => Some(previous),
+                    CacheEvent::Put { previous, .. } => previous.as_ref(),
+                    CacheEvent::Deleted { previous, .. } => Some(previous),
                 };
                 before.insert(&change.key, previous);
             }
@@ -266,18 +266,18 @@ impl State {
         } else {
             usize::from(more)
         };
-        Some(Listing {
+        Some(CacheListing {
             objects,
             revision: at,
             more,
             remaining,
             from_store: false,
-            share: Share::NONE,
+            share: MemoryShare::NONE,
         })
     }
 
     /// The state that a list of the store showed, without any changes yet.
-    pub(super) fn listed(read: Vec<(Key, Shared)>, revision: Revision) -> Self {
+    pub(super) fn listed(read: Vec<(Key, SharedDecodeResult)>, revision: Revision) -> Self {
         let mut state = Self { oldest: revision, revision, ..Self::default() };
         for (key, reading) in read {
             match reading {
@@ -314,12 +314,12 @@ impl State {
         self.objects.len() + self.broken.len()
     }
 
-    pub(super) fn put(&mut self, key: Key, reading: Shared, revision: Revision) {
+    pub(super) fn put(&mut self, key: Key, reading: SharedDecodeResult, revision: Revision) {
         let event = match reading {
             Ok(object) => {
                 self.broken.remove(&key);
                 let previous = self.insert(key.clone(), Arc::clone(&object));
-                Ok(Event::Put { object, previous })
+                Ok(CacheEvent::Put { object, previous })
             }
             Err(reason) => {
                 self.remove(&key);
@@ -335,7 +335,7 @@ impl State {
         // No watcher was shown an object that could not be read, so none misses its deletion.
         if let Some(object) = self.remove(&key) {
             let (previous, object) = (Arc::clone(&object), Arc::new(object.last_seen(revision)));
-            self.record(key, revision, Ok(Event::Deleted { object, previous }));
+            self.record(key, revision, Ok(CacheEvent::Deleted { object, previous }));
         }
         self.progress(revision);
     }
@@ -344,12 +344,12 @@ impl State {
         self.revision = self.revision.max(revision);
     }
 
-    fn record(&mut self, key: Key, revision: Revision, event: Result<Event, String>) {
+    fn record(&mut self, key: Key, revision: Revision, event: Result<CacheEvent, String>) {
         self.progress(revision);
         self.changes += 1;
-        let size = event.as_ref().map_or(0, Event::size);
+        let size = event.as_ref().map_or(0, CacheEvent::size);
         self.kept += size;
-        self.window.push_back(Change { key, revision, size, event });
+        self.window.push_back(WindowEntry { key, revision, size, event });
         // The last change stays, however large it is: its watchers are woken only after this.
         while self.kept > window()
             && self.window.len() > 1
@@ -370,17 +370,18 @@ impl State {
     /// The changes of a range among the next `limit` changes after `reached`.
     pub(super) fn changes(
         &self,
-        range: &Range,
+        range: &KeyRange,
         reached: Revision,
         lists: u64,
         limit: usize,
-    ) -> Result<Changes, Error> {
+    ) -> Result<ChangeBatch, Error> {
         if reached < self.oldest || lists != self.lists {
             return Err(Error::TooOld { asked: reached, oldest: self.oldest });
         }
         let start = self.window.partition_point(|change| change.revision <= reached);
         let more = self.window.len() - start > limit;
-        let mut found = Changes { events: Vec::new(), reached: self.revision, more, failure: None };
+        let mut found =
+            ChangeBatch { events: Vec::new(), reached: self.revision, more, failure: None };
         for change in self.window.range(start..).take(limit) {
             found.reached = change.revision;
             if !range.contains(&change.key) {

@@ -15,7 +15,7 @@ pub const WAITS: [f64; 13] =
 
 /// Counts of the lists that one place, cache or store, served.
 #[derive(Debug, Default)]
-pub struct Served {
+pub struct ListCounters {
     lists: AtomicU64,
     fetched: AtomicU64,
     evaluated: AtomicU64,
@@ -24,7 +24,7 @@ pub struct Served {
 
 /// What became of the objects of a list, or of all lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListCounts {
     pub lists: u64,
     pub fetched: u64,
     /// Objects put to the selector; fewer than were fetched when the page was full before.
@@ -32,18 +32,18 @@ pub struct Listed {
     pub returned: u64,
 }
 
-impl Served {
-    fn add(&self, more: Listed) {
-        let Listed { lists, fetched, evaluated, returned } = more;
+impl ListCounters {
+    fn add(&self, more: ListCounts) {
+        let ListCounts { lists, fetched, evaluated, returned } = more;
         self.lists.fetch_add(lists, Ordering::Relaxed);
         self.fetched.fetch_add(fetched, Ordering::Relaxed);
         self.evaluated.fetch_add(evaluated, Ordering::Relaxed);
         self.returned.fetch_add(returned, Ordering::Relaxed);
     }
 
-    pub fn so_far(&self) -> Listed {
+    pub fn so_far(&self) -> ListCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Listed {
+        ListCounts {
             lists: of(&self.lists),
             fetched: of(&self.fetched),
             evaluated: of(&self.evaluated),
@@ -54,7 +54,7 @@ impl Served {
 
 /// How a read of the latest state ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Consistent {
+pub enum ConsistentReadOutcome {
     /// The cache caught up.
     Cache,
     /// The cache did not catch up, and the store answered.
@@ -65,7 +65,7 @@ pub enum Consistent {
     StoreFailed,
 }
 
-impl Consistent {
+impl ConsistentReadOutcome {
     pub const ALL: [Self; 4] = [Self::Cache, Self::Store, Self::CacheFailed, Self::StoreFailed];
 
     /// The labels `success` and `fallback`: was the read answered, and was the store asked?
@@ -81,40 +81,40 @@ impl Consistent {
 
 /// Numbers about the reads of one cache.
 #[derive(Debug)]
-pub struct Tally {
-    pub cached: Served,
-    pub stored: Served,
-    consistent: [AtomicU64; Consistent::ALL.len()],
+pub struct ReadTally {
+    pub cached: ListCounters,
+    pub stored: ListCounters,
+    consistent: [AtomicU64; ConsistentReadOutcome::ALL.len()],
     /// The metric gets its name in `handlers/objects.rs`.
     pub waits: Histogram,
 }
 
-impl Default for Tally {
+impl Default for ReadTally {
     fn default() -> Self {
         let waits = HistogramOpts::new("waits", "Seconds.").buckets(WAITS.to_vec());
         Self {
-            cached: Served::default(),
-            stored: Served::default(),
+            cached: ListCounters::default(),
+            stored: ListCounters::default(),
             consistent: Default::default(),
             waits: Histogram::with_opts(waits).expect("the name is valid"),
         }
     }
 }
 
-impl Tally {
+impl ReadTally {
     /// One list, or page of a list.
     pub fn listed(&self, from_store: bool, objects: [usize; 3]) {
         let [fetched, evaluated, returned] =
             objects.map(|count| u64::try_from(count).unwrap_or(u64::MAX));
         let lists = if from_store { &self.stored } else { &self.cached };
-        lists.add(Listed { lists: 1, fetched, evaluated, returned });
+        lists.add(ListCounts { lists: 1, fetched, evaluated, returned });
     }
 
-    pub fn read_consistently(&self, outcome: Consistent) {
+    pub fn read_consistently(&self, outcome: ConsistentReadOutcome) {
         self.consistent[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn consistent(&self, outcome: Consistent) -> u64 {
+    pub fn consistent(&self, outcome: ConsistentReadOutcome) -> u64 {
         self.consistent[outcome as usize].load(Ordering::Relaxed)
     }
 

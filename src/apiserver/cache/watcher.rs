@@ -13,7 +13,7 @@ use tokio::{
     time::{self, Instant},
 };
 
-use super::{super::storage::Revision, Cache, Error, Event, range::Range};
+use super::{super::storage::Revision, Cache, CacheEvent, Error, range::KeyRange};
 
 /// Changes that one look takes along.
 const CHUNK: usize = 256;
@@ -32,15 +32,15 @@ fn pace(watchers: usize) -> Duration {
 }
 
 /// The changes of a range, in revision order, none missing and none twice.
-pub struct Watcher {
+pub struct CacheWatcher {
     cache: Arc<Cache>,
-    range: Range,
+    range: KeyRange,
     lists: u64,
     /// Every change up to here was looked at.
     reached: Revision,
     /// Every change up to here was returned.
     returned: Revision,
-    ready: VecDeque<Event>,
+    ready: VecDeque<CacheEvent>,
     /// Ends the watch after what is ready.
     failure: Option<Error>,
     changed: watch::Receiver<()>,
@@ -48,7 +48,7 @@ pub struct Watcher {
     found: Instant,
 }
 
-impl Drop for Watcher {
+impl Drop for CacheWatcher {
     fn drop(&mut self) {
         // The watcher's own receiver goes first, or the range would still count it.
         let (_, gone) = watch::channel(());
@@ -57,8 +57,8 @@ impl Drop for Watcher {
     }
 }
 
-impl Watcher {
-    pub(super) fn start(cache: Arc<Cache>, range: Range, from: Revision) -> Result<Self, Error> {
+impl CacheWatcher {
+    pub(super) fn start(cache: Arc<Cache>, range: KeyRange, from: Revision) -> Result<Self, Error> {
         let changed = cache.waiting.subscribe(&range);
         let lists = cache.read().lists();
         let (ready, failure) = (VecDeque::new(), None);
@@ -71,7 +71,7 @@ impl Watcher {
     }
 
     /// The next change. An error ends the watch: its client has to list again. Cancel-safe.
-    pub async fn next(&mut self) -> Result<Event, Error> {
+    pub async fn next(&mut self) -> Result<CacheEvent, Error> {
         loop {
             if let Some(event) = self.ready() {
                 return Ok(event);
@@ -92,7 +92,7 @@ impl Watcher {
     }
 
     /// The next change, if it was taken out of the window already.
-    pub fn ready(&mut self) -> Option<Event> {
+    pub fn ready(&mut self) -> Option<CacheEvent> {
         let event = self.ready.pop_front()?;
         self.returned = event.object().revision;
         Some(event)

@@ -8,10 +8,10 @@ use prometheus::{
     proto::MetricFamily,
 };
 
-use super::{Bounds, Capacity, Scope};
+use super::{Capacity, CapacityBounds, CapacityScope};
 
 /// How full a server is.
-pub struct Figures {
+pub struct CapacityMetrics {
     capacity: Arc<Capacity>,
     bytes: IntGauge,
     limit: IntGauge,
@@ -24,7 +24,7 @@ fn gauge(name: &str, help: &str) -> IntGauge {
     IntGauge::new(name, help).expect("the metric's name is valid")
 }
 
-impl Figures {
+impl CapacityMetrics {
     pub fn new(capacity: Arc<Capacity>) -> Self {
         let refused = Opts::new(
             "navigator_apiserver_stored_refused_total",
@@ -60,14 +60,14 @@ impl Figures {
     }
 }
 
-impl Collector for Figures {
+impl Collector for CapacityMetrics {
     fn desc(&self) -> Vec<&Desc> {
         self.all().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let number = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let Bounds { all, namespace, .. } = self.capacity.bounds;
+        let CapacityBounds { all, namespace, .. } = self.capacity.bounds;
         let sums = self.capacity.sums();
         self.bytes.set(number(sums.all));
         self.limit.set(number(all));
@@ -75,7 +75,7 @@ impl Collector for Figures {
         // A series for each namespace would be unbounded.
         self.fullest.set(number(sums.namespaces.values().copied().max().unwrap_or_default()));
         self.refused.reset();
-        for scope in Scope::EACH {
+        for scope in CapacityScope::EACH {
             let refused = self.capacity.refused[scope as usize].load(Ordering::Relaxed);
             self.refused.with_label_values(&[scope.name()]).inc_by(refused);
         }

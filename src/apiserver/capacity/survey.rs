@@ -2,25 +2,25 @@
 
 use futures::TryStreamExt as _;
 
-use super::{Bounds, counted};
+use super::{CapacityBounds, counted};
 use crate::{
     api::GROUP,
-    apiserver::storage::{self, Prefix, Storage},
+    apiserver::storage::{self, KeyPrefix, Storage},
 };
 
 /// How much a store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct StoreSurvey {
     pub objects: usize,
     /// Bytes, as [`counted`] counts them.
     pub bytes: usize,
 }
 
 /// Reads everything once, page by page, and keeps nothing of it.
-pub async fn survey(store: &dyn Storage) -> Result<Survey, storage::Error> {
-    let all = Prefix::group(GROUP).expect("our group is a valid part of a key");
+pub async fn survey(store: &dyn Storage) -> Result<StoreSurvey, storage::Error> {
+    let all = KeyPrefix::group(GROUP).expect("our group is a valid part of a key");
     let mut pages = store.scan(&all, None);
-    let mut survey = Survey::default();
+    let mut survey = StoreSurvey::default();
     while let Some(page) = pages.try_next().await? {
         survey.objects += page.entries.len();
         survey.bytes += page.entries.iter().map(|entry| counted(entry.value.len())).sum::<usize>();
@@ -28,13 +28,13 @@ pub async fn survey(store: &dyn Storage) -> Result<Survey, storage::Error> {
     Ok(survey)
 }
 
-impl Survey {
+impl StoreSurvey {
     /// Why a process with these bounds serves no object of the store.
-    pub fn too_much(&self, bounds: Bounds) -> Option<String> {
+    pub fn too_much(&self, bounds: CapacityBounds) -> Option<String> {
         let Self { objects, bytes } = self;
-        let Bounds { limit, startable, .. } = bounds;
+        let CapacityBounds { limit, startable, .. } = bounds;
         (*bytes > startable).then(|| {
-            let needed = Bounds::limit_for(*bytes);
+            let needed = CapacityBounds::limit_for(*bytes);
             format!(
                 "the {objects} objects in the store count {bytes} bytes, and a memory limit of \
                  {limit} holds {startable}: nothing was loaded, and nothing is served. Raise the \

@@ -8,11 +8,11 @@ use kube::{
 use serde_json::json;
 use tracing::info;
 
-use crate::api::{GROUP, kind::Version};
+use crate::api::{GROUP, kind::ServedVersion};
 
 /// The bundle is not in place everywhere.
 #[derive(Debug, thiserror::Error)]
-pub enum BundleError {
+pub enum CaBundleError {
     #[error("APIService {name:?} does not exist")]
     Absent { name: String },
     #[error("failed to read APIService {name:?}")]
@@ -22,16 +22,16 @@ pub enum BundleError {
 }
 
 /// Writes `bundle` (PEM) wherever another one stands.
-pub(super) async fn ensure(client: &Client, bundle: &str) -> Result<(), BundleError> {
+pub(super) async fn ensure(client: &Client, bundle: &str) -> Result<(), CaBundleError> {
     let services: Api<DynamicObject> = Api::all_with(client.clone(), &api_service());
     let bundle = BASE64_STANDARD.encode(bundle);
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         let name = format!("{version}.{GROUP}");
         let read = services.get_opt(&name).await;
         let found = match read {
             Ok(Some(found)) => found,
-            Ok(None) => return Err(BundleError::Absent { name }),
-            Err(source) => return Err(BundleError::Read { name, source: Box::new(source) }),
+            Ok(None) => return Err(CaBundleError::Absent { name }),
+            Err(source) => return Err(CaBundleError::Read { name, source: Box::new(source) }),
         };
         let spec = &found.data["spec"];
         // Unset and false are the same.
@@ -41,7 +41,7 @@ pub(super) async fn ensure(client: &Client, bundle: &str) -> Result<(), BundleEr
         }
         let patch = json!({"spec": {"caBundle": bundle, "insecureSkipTLSVerify": null}});
         services.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(
-            |source| BundleError::Write { name: name.clone(), source: Box::new(source) },
+            |source| CaBundleError::Write { name: name.clone(), source: Box::new(source) },
         )?;
         info!(api_service = name, "Wrote the CA bundle");
     }

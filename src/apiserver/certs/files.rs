@@ -5,49 +5,56 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tracing::{info, warn};
 
-use super::{PairError, Serving};
+use super::{CertificatePairError, ServingCertificate};
 use crate::{error::chain, runtime::Shutdown};
 
 const POLL: Duration = Duration::from_secs(60);
 
 /// Where certificate and key lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
+pub struct CertificateFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
 /// Files that cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum FilesError {
+pub enum CertificateFilesError {
     #[error("failed to read {path:?}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{certificate:?} and {key:?} cannot be served")]
-    Pair { certificate: PathBuf, key: PathBuf, source: PairError },
+    Pair { certificate: PathBuf, key: PathBuf, source: CertificatePairError },
 }
 
 /// Certificate and key as they were read.
-pub type Contents = (Vec<u8>, Vec<u8>);
+pub type CertificateContents = (Vec<u8>, Vec<u8>);
 
-impl Files {
-    async fn read(&self) -> Result<Contents, FilesError> {
+impl CertificateFiles {
+    async fn read(&self) -> Result<CertificateContents, CertificateFilesError> {
         let read = async |path: &PathBuf| {
             tokio::fs::read(path)
                 .await
-                .map_err(|source| FilesError::Read { path: path.clone(), source })
+                .map_err(|source| CertificateFilesError::Read { path: path.clone(), source })
         };
         Ok((read(&self.certificate).await?, read(&self.key).await?))
     }
 
     /// Serves what the files hold now.
-    pub async fn load(&self, serving: &Serving) -> Result<Contents, FilesError> {
+    pub async fn load(
+        &self,
+        serving: &ServingCertificate,
+    ) -> Result<CertificateContents, CertificateFilesError> {
         let contents = self.read().await?;
         self.swap(serving, &contents)?;
         Ok(contents)
     }
 
-    fn swap(&self, serving: &Serving, (certificate, key): &Contents) -> Result<(), FilesError> {
-        serving.swap(certificate, key).map_err(|source| FilesError::Pair {
+    fn swap(
+        &self,
+        serving: &ServingCertificate,
+        (certificate, key): &CertificateContents,
+    ) -> Result<(), CertificateFilesError> {
+        serving.swap(certificate, key).map_err(|source| CertificateFilesError::Pair {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             source,
@@ -55,7 +62,12 @@ impl Files {
     }
 
     /// Follows the files; a bad pair leaves the one in use.
-    pub async fn follow(self, serving: Arc<Serving>, mut last: Contents, shutdown: Shutdown) {
+    pub async fn follow(
+        self,
+        serving: Arc<ServingCertificate>,
+        mut last: CertificateContents,
+        shutdown: Shutdown,
+    ) {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(POLL) => {}

@@ -20,14 +20,14 @@ const SKEW: Duration = Duration::from_secs(3600);
 
 /// A certificate and its key, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificatePair {
     pub certificate: String,
     pub key: String,
 }
 
 /// Material that cannot be worked with.
 #[derive(Debug, thiserror::Error)]
-pub enum MakeError {
+pub enum CertificateIssueError {
     #[error("the CA cannot be used")]
     Ca(#[source] rcgen::Error),
     #[error("the certificate cannot be made")]
@@ -35,25 +35,32 @@ pub enum MakeError {
 }
 
 /// A new CA of our own.
-pub fn ca() -> Result<Pair, MakeError> {
-    let key = KeyPair::generate().map_err(MakeError::Make)?;
+pub fn ca() -> Result<CertificatePair, CertificateIssueError> {
+    let key = KeyPair::generate().map_err(CertificateIssueError::Make)?;
     let mut params = params(CA_LIFE, "navigator-apiserver-ca");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let certificate = params.self_signed(&key).map_err(MakeError::Make)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    let certificate = params.self_signed(&key).map_err(CertificateIssueError::Make)?;
+    Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// A server's leaf for these names, signed by `ca` (the first certificate of its bundle).
-pub fn leaf(ca: &Pair, names: &[String]) -> Result<Pair, MakeError> {
+pub fn leaf(
+    ca: &CertificatePair,
+    names: &[String],
+) -> Result<CertificatePair, CertificateIssueError> {
     let mut params = params(LEAF_LIFE, "navigator-apiserver");
-    let named = CertificateParams::new(names).map_err(MakeError::Make)?;
+    let named = CertificateParams::new(names).map_err(CertificateIssueError::Make)?;
     params.subject_alt_names = named.subject_alt_names;
     signed(ca, params, ExtendedKeyUsagePurpose::ServerAuth)
 }
 
 /// A client's leaf: a user of this name in this group, or in none.
-pub fn client(ca: &Pair, user: &str, group: Option<&str>) -> Result<Pair, MakeError> {
+pub fn client(
+    ca: &CertificatePair,
+    user: &str,
+    group: Option<&str>,
+) -> Result<CertificatePair, CertificateIssueError> {
     let mut params = params(LEAF_LIFE, user);
     if let Some(group) = group {
         params.distinguished_name.push(DnType::OrganizationName, group);
@@ -62,18 +69,19 @@ pub fn client(ca: &Pair, user: &str, group: Option<&str>) -> Result<Pair, MakeEr
 }
 
 fn signed(
-    ca: &Pair,
+    ca: &CertificatePair,
     mut params: CertificateParams,
     usage: ExtendedKeyUsagePurpose,
-) -> Result<Pair, MakeError> {
-    let ca_key = KeyPair::from_pem(&ca.key).map_err(MakeError::Ca)?;
-    let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key).map_err(MakeError::Ca)?;
-    let key = KeyPair::generate().map_err(MakeError::Make)?;
+) -> Result<CertificatePair, CertificateIssueError> {
+    let ca_key = KeyPair::from_pem(&ca.key).map_err(CertificateIssueError::Ca)?;
+    let issuer =
+        Issuer::from_ca_cert_pem(&ca.certificate, ca_key).map_err(CertificateIssueError::Ca)?;
+    let key = KeyPair::generate().map_err(CertificateIssueError::Make)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![usage];
     params.use_authority_key_identifier_extension = true;
-    let certificate = params.signed_by(&key, &issuer).map_err(MakeError::Make)?;
-    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+    let certificate = params.signed_by(&key, &issuer).map_err(CertificateIssueError::Make)?;
+    Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// A certificate that no client trusts, for the time before a real one: (certificate, key).
@@ -98,13 +106,13 @@ fn params(life: Duration, name: &str) -> CertificateParams {
 
 /// The facts of a certificate that renewal looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct CertificateDetails {
     pub not_before: i64,
     pub not_after: i64,
     pub names: Vec<String>,
 }
 
-impl Facts {
+impl CertificateDetails {
     /// The facts of the first certificate in `pem`.
     pub fn read(pem: &str) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
@@ -148,7 +156,7 @@ mod tests {
     fn a_leaf_has_its_names_and_is_due_after_two_thirds_of_its_life() {
         let names = ["navigator-apiserver.navigator.svc".to_owned(), "127.0.0.1".to_owned()];
         let leaf = leaf(&ca().unwrap(), &names).unwrap();
-        let facts = Facts::read(&leaf.certificate).unwrap();
+        let facts = CertificateDetails::read(&leaf.certificate).unwrap();
         assert!(facts.covers(&names), "{facts:?}");
         assert!(!facts.covers(&["other".to_owned()]));
         let life = facts.not_after - facts.not_before;

@@ -15,8 +15,8 @@ use kube::{Api, Client, api::PostParams};
 use tracing::{info, warn};
 
 use super::{
-    PairError, Serving, bundle,
-    leaf::{self, Facts, MakeError, Pair},
+    CertificatePairError, ServingCertificate, bundle,
+    leaf::{self, CertificateDetails, CertificateIssueError, CertificatePair},
 };
 use crate::{
     api::names,
@@ -36,7 +36,7 @@ const SOON: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
-pub enum OwnError {
+pub enum CertificateRotatorError {
     #[error("failed to read or write Secret {SECRET:?}")]
     Secret(#[source] Box<kube::Error>),
     #[error("Secret {SECRET:?} could not be read or written within {ANSWER:?}")]
@@ -44,24 +44,24 @@ pub enum OwnError {
     #[error(
         "Secret {SECRET:?} cannot be used; repair it, or delete it to have new certificates made"
     )]
-    Unusable(#[source] PairError),
+    Unusable(#[source] CertificatePairError),
     #[error(
         "Secret {SECRET:?} has no usable {key:?}; repair it, or delete it to have new \
              certificates made"
     )]
     Part { key: &'static str },
     #[error("failed to make certificates from Secret {SECRET:?}")]
-    Make(#[from] MakeError),
+    Make(#[from] CertificateIssueError),
 }
 
-impl OwnError {
+impl CertificateRotatorError {
     /// Must a person repair the Secret?
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Secret(_) | Self::Timeout)
     }
 }
 
-impl From<kube::Error> for OwnError {
+impl From<kube::Error> for CertificateRotatorError {
     fn from(error: kube::Error) -> Self {
         Self::Secret(Box::new(error))
     }
@@ -69,22 +69,22 @@ impl From<kube::Error> for OwnError {
 
 /// CA (its certificate may be a bundle, the one in use first) and leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Material {
-    ca: Pair,
-    leaf: Pair,
+struct CertificateMaterial {
+    ca: CertificatePair,
+    leaf: CertificatePair,
 }
 
 /// Keeps certificates and serves them.
-pub struct Own {
+pub struct CertificateRotator {
     client: Client,
     secrets: Api<Secret>,
     names: Vec<String>,
-    serving: Arc<Serving>,
+    serving: Arc<ServingCertificate>,
 }
 
-impl Own {
+impl CertificateRotator {
     /// Certificates for the Service of the API server in `namespace`.
-    pub fn new(client: Client, namespace: &str, serving: Arc<Serving>) -> Self {
+    pub fn new(client: Client, namespace: &str, serving: Arc<ServingCertificate>) -> Self {
         let secrets = Api::namespaced(client.clone(), namespace);
         Self { client, secrets, names: names_of(namespace), serving }
     }
@@ -94,28 +94,32 @@ impl Own {
     ///
     /// # Errors
     /// When the Secret cannot be used at the first look.
-    pub async fn run(self, readiness: &Readiness, shutdown: Shutdown) -> Result<(), OwnError> {
+    pub async fn run(
+        self,
+        readiness: &Readiness,
+        shutdown: Shutdown,
+    ) -> Result<(), CertificateRotatorError> {
         let mut not_ready = Some(readiness.add("certificates"));
-        let mut served: Option<Material> = None;
+        let mut served: Option<CertificateMaterial> = None;
         let mut published = None;
         let mut said = String::new();
         loop {
             let looked = tokio::time::timeout(ANSWER, self.material()).await;
-            match looked.unwrap_or(Err(OwnError::Timeout)) {
+            match looked.unwrap_or(Err(CertificateRotatorError::Timeout)) {
                 Ok(material) => {
                     let changed = served.as_ref() != Some(&material);
                     // The bundle first: kube-apiserver must not meet a leaf it cannot check.
                     published = Some(self.publish(&material, &mut said).await);
                     let must = served.as_ref().is_none_or(|old| expired(&old.leaf));
                     if changed && (published == Some(true) || must) {
-                        let Pair { certificate, key } = &material.leaf;
+                        let CertificatePair { certificate, key } = &material.leaf;
                         match self.serving.swap(certificate.as_bytes(), key.as_bytes()) {
                             Ok(()) => {
                                 info!("Serving a certificate of our own CA");
                                 served = Some(material);
                             }
                             Err(error) if served.is_none() => {
-                                return Err(OwnError::Unusable(error));
+                                return Err(CertificateRotatorError::Unusable(error));
                             }
                             Err(error) => {
                                 warn!(error = %chain(&error), "Keeping the certificate in use");
@@ -140,7 +144,7 @@ impl Own {
     }
 
     /// Is the CA bundle in both APIServices? Each new reason why not is logged once.
-    async fn publish(&self, material: &Material, said: &mut String) -> bool {
+    async fn publish(&self, material: &CertificateMaterial, said: &mut String) -> bool {
         let ensured = bundle::ensure(&self.client, &material.ca.certificate);
         let text = match tokio::time::timeout(ANSWER, ensured).await {
             Ok(Ok(())) => {
@@ -159,7 +163,7 @@ impl Own {
 
     /// The Secret's material, after making or renewing what is due. When another replica was
     /// faster, its material is taken.
-    async fn material(&self) -> Result<Material, OwnError> {
+    async fn material(&self) -> Result<CertificateMaterial, CertificateRotatorError> {
         loop {
             let stored = self.secrets.get_opt(SECRET).await?;
             let current = stored.as_ref().map(read).transpose()?;
@@ -185,31 +189,36 @@ impl Own {
 }
 
 /// What has to be written, if anything is missing, due, or does not cover `names`.
-fn renew(current: Option<&Material>, names: &[String]) -> Result<Option<Material>, OwnError> {
+fn renew(
+    current: Option<&CertificateMaterial>,
+    names: &[String],
+) -> Result<Option<CertificateMaterial>, CertificateRotatorError> {
     renew_at(current, names, Timestamp::now().as_second())
 }
 
 fn renew_at(
-    current: Option<&Material>,
+    current: Option<&CertificateMaterial>,
     names: &[String],
     now: i64,
-) -> Result<Option<Material>, OwnError> {
-    let Some(Material { ca, leaf }) = current else {
+) -> Result<Option<CertificateMaterial>, CertificateRotatorError> {
+    let Some(CertificateMaterial { ca, leaf }) = current else {
         let ca = leaf::ca()?;
-        return Ok(Some(Material { leaf: leaf::leaf(&ca, names)?, ca }));
+        return Ok(Some(CertificateMaterial { leaf: leaf::leaf(&ca, names)?, ca }));
     };
-    let facts = Facts::read(&ca.certificate).ok_or(OwnError::Part { key: CA_CERTIFICATE })?;
+    let facts = CertificateDetails::read(&ca.certificate)
+        .ok_or(CertificateRotatorError::Part { key: CA_CERTIFICATE })?;
     if facts.is_due(now) {
         let mut new = leaf::ca()?;
         let leaf = leaf::leaf(&new, names)?;
         if !facts.is_expired(now) {
             new.certificate.push_str(first_certificate(&ca.certificate));
         }
-        return Ok(Some(Material { ca: new, leaf }));
+        return Ok(Some(CertificateMaterial { ca: new, leaf }));
     }
-    let facts = Facts::read(&leaf.certificate).ok_or(OwnError::Part { key: CERTIFICATE })?;
+    let facts = CertificateDetails::read(&leaf.certificate)
+        .ok_or(CertificateRotatorError::Part { key: CERTIFICATE })?;
     if facts.is_due(now) || !facts.covers(names) {
-        return Ok(Some(Material { ca: ca.clone(), leaf: leaf::leaf(ca, names)? }));
+        return Ok(Some(CertificateMaterial { ca: ca.clone(), leaf: leaf::leaf(ca, names)? }));
     }
     Ok(None)
 }
@@ -220,27 +229,27 @@ fn first_certificate(bundle: &str) -> &str {
     bundle.find(END).map_or(bundle, |end| &bundle[..end + END.len()])
 }
 
-fn expired(leaf: &Pair) -> bool {
+fn expired(leaf: &CertificatePair) -> bool {
     let now = Timestamp::now().as_second();
-    Facts::read(&leaf.certificate).is_none_or(|facts| facts.is_expired(now))
+    CertificateDetails::read(&leaf.certificate).is_none_or(|facts| facts.is_expired(now))
 }
 
-fn read(secret: &Secret) -> Result<Material, OwnError> {
+fn read(secret: &Secret) -> Result<CertificateMaterial, CertificateRotatorError> {
     let part = |key: &'static str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
         let text = bytes.and_then(|ByteString(bytes)| String::from_utf8(bytes.clone()).ok());
-        text.filter(|text| !text.is_empty()).ok_or(OwnError::Part { key })
+        text.filter(|text| !text.is_empty()).ok_or(CertificateRotatorError::Part { key })
     };
-    Ok(Material {
-        ca: Pair { certificate: part(CA_CERTIFICATE)?, key: part(CA_KEY)? },
-        leaf: Pair { certificate: part(CERTIFICATE)?, key: part(KEY)? },
+    Ok(CertificateMaterial {
+        ca: CertificatePair { certificate: part(CA_CERTIFICATE)?, key: part(CA_KEY)? },
+        leaf: CertificatePair { certificate: part(CERTIFICATE)?, key: part(KEY)? },
     })
 }
 
 /// The Secret to write: `stored` with new data, its resourceVersion making the write a
 /// compare-and-swap.
-fn write(stored: Option<Secret>, material: &Material) -> Secret {
-    let Material { ca, leaf } = material;
+fn write(stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
+    let CertificateMaterial { ca, leaf } = material;
     let parts = [
         (CA_CERTIFICATE, &ca.certificate),
         (CA_KEY, &ca.key),
@@ -294,7 +303,7 @@ mod tests {
     fn a_new_ca_comes_first_in_the_bundle_and_the_one_before_it_stays_while_it_is_valid() {
         let names = names_of("navigator");
         let made = renew(None, &names).unwrap().unwrap();
-        let life = Facts::read(&made.ca.certificate).unwrap();
+        let life = CertificateDetails::read(&made.ca.certificate).unwrap();
         let (due, expired) = (life.not_after - 24 * 3600, life.not_after + 1);
         let renewed = renew_at(Some(&made), &names, due).unwrap().expect("due");
         let (new, before) = renewed

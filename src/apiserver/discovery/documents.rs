@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     api::{
-        kind::{Kind, Subresource, Version},
+        kind::{ServedKind, ServedVersion, Subresource},
         scheme::Scheme,
     },
     runtime::build,
@@ -19,21 +19,21 @@ const VERBS: [&str; 8] =
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// A group and its versions.
-pub(super) type Group = (&'static str, Vec<Version>);
+pub(super) type GroupVersions = (&'static str, Vec<ServedVersion>);
 
 /// What objects of a version of a group say in `apiVersion`.
-fn group_version(group: &str, version: Version) -> String {
+fn group_version(group: &str, version: ServedVersion) -> String {
     if group.is_empty() { version.to_string() } else { format!("{group}/{version}") }
 }
 
 /// Where a version of a group is served, without the first slash.
-pub(super) fn path(group: &str, version: Version) -> String {
+pub(super) fn path(group: &str, version: ServedVersion) -> String {
     let prefix = if group.is_empty() { "api" } else { "apis" };
     format!("{prefix}/{}", group_version(group, version))
 }
 
 /// `APIGroupList`
-pub(super) fn groups(groups: &[Group]) -> Value {
+pub(super) fn groups(groups: &[GroupVersions]) -> Value {
     let named = groups.iter().filter(|(group, _)| !group.is_empty());
     let listed = named.map(|(name, versions)| {
         let mut group = group(name, versions);
@@ -48,8 +48,8 @@ pub(super) fn groups(groups: &[Group]) -> Value {
 }
 
 /// `APIGroup`
-pub(super) fn group(group: &str, versions: &[Version]) -> Value {
-    let entry = |version: &Version| json!({"groupVersion": group_version(group, *version), "version": version.as_str()});
+pub(super) fn group(group: &str, versions: &[ServedVersion]) -> Value {
+    let entry = |version: &ServedVersion| json!({"groupVersion": group_version(group, *version), "version": version.as_str()});
     json!({
         "kind": "APIGroup",
         "apiVersion": "v1",
@@ -63,13 +63,13 @@ pub(super) fn group(group: &str, versions: &[Version]) -> Value {
 pub(super) fn core() -> Value {
     json!({
         "kind": "APIVersions",
-        "versions": [Version::V1.as_str()],
+        "versions": [ServedVersion::V1.as_str()],
         "serverAddressByClientCIDRs": [],
     })
 }
 
 /// `APIResourceList`
-pub(super) fn resources(scheme: &Scheme, group: &str, version: Version) -> Value {
+pub(super) fn resources(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
     let mut resources = Vec::new();
     for kind in served(scheme, group, version) {
         resources.push(json!({
@@ -106,15 +106,15 @@ pub(super) fn resources(scheme: &Scheme, group: &str, version: Version) -> Value
     })
 }
 
-fn subresources(kind: &dyn Kind) -> impl Iterator<Item = Subresource> {
+fn subresources(kind: &dyn ServedKind) -> impl Iterator<Item = Subresource> {
     let status = Subresource { name: "status", form: None, verbs: STATUS_VERBS };
     let status = kind.has_status().then_some(status);
     status.into_iter().chain(kind.subresources().iter().copied())
 }
 
 /// `APIGroupDiscoveryList`: all of the above in one document.
-pub(super) fn aggregated(scheme: &Scheme, groups: &[Group]) -> Value {
-    let item = |(group, versions): &Group| {
+pub(super) fn aggregated(scheme: &Scheme, groups: &[GroupVersions]) -> Value {
+    let item = |(group, versions): &GroupVersions| {
         let mut metadata = json!({"creationTimestamp": null});
         if !group.is_empty() {
             metadata["name"] = json!(group);
@@ -130,8 +130,8 @@ pub(super) fn aggregated(scheme: &Scheme, groups: &[Group]) -> Value {
     })
 }
 
-fn aggregated_version(scheme: &Scheme, group: &str, version: Version) -> Value {
-    let resource = |kind: &'static dyn Kind| {
+fn aggregated_version(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
+    let resource = |kind: &'static dyn ServedKind| {
         let response_kind =
             json!({"group": group, "version": version.as_str(), "kind": kind.kind()});
         let mut resource = json!({
@@ -209,16 +209,16 @@ pub(super) fn openapi_index(hashes: &BTreeMap<String, String>) -> Value {
 fn served(
     scheme: &Scheme,
     group: &str,
-    version: Version,
-) -> impl Iterator<Item = &'static dyn Kind> {
-    let mut served: Vec<&'static dyn Kind> = scheme.served(group, version).collect();
+    version: ServedVersion,
+) -> impl Iterator<Item = &'static dyn ServedKind> {
+    let mut served: Vec<&'static dyn ServedKind> = scheme.served(group, version).collect();
     served.sort_by_key(|kind| kind.plural());
     served.into_iter()
 }
 
 /// Changes when the stored version does.
-fn storage_version_hash(kind: &dyn Kind) -> String {
-    let stored = kind.versions().iter().min().copied().unwrap_or(Version::V1beta1);
+fn storage_version_hash(kind: &dyn ServedKind) -> String {
+    let stored = kind.versions().iter().min().copied().unwrap_or(ServedVersion::V1beta1);
     let digest = Sha256::digest(format!("{}/{stored}/{}", kind.group(), kind.kind()));
     STANDARD.encode(&digest[..8])
 }

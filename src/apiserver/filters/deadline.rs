@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::apiserver::{
-    operation::{Operation, Verb},
+    operation::{ResourceOperation, Verb},
     request_info::RequestInfo,
     status::ApiError,
 };
@@ -18,12 +18,12 @@ pub struct Deadline(pub Instant);
 
 /// The server's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadlines {
+pub struct RequestTimeouts {
     /// Limit of every request that is no watch; `?timeout=` can make it less.
     pub request: Duration,
 }
 
-impl Default for Deadlines {
+impl Default for RequestTimeouts {
     fn default() -> Self {
         Self { request: Duration::from_secs(60) }
     }
@@ -31,15 +31,15 @@ impl Default for Deadlines {
 
 /// The limit of one request, and the message when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limit {
+pub(super) struct RequestTimeLimit {
     pub(super) after: Duration,
     pub(super) message: &'static str,
 }
 
-impl Deadlines {
+impl RequestTimeouts {
     /// The limit of this request; none for a watch. Fails with 400 when `?timeout=` is no
     /// duration.
-    pub(super) fn of(&self, info: &RequestInfo) -> Result<Option<Limit>, ApiError> {
+    pub(super) fn of(&self, info: &RequestInfo) -> Result<Option<RequestTimeLimit>, ApiError> {
         if info.is_long_running() {
             return Ok(None);
         }
@@ -54,15 +54,18 @@ impl Deadlines {
         };
         let after = if asked.is_zero() { self.request } else { asked.min(self.request) };
         let write = matches!(
-            info.operation.as_ref().and_then(Operation::verb),
+            info.operation.as_ref().and_then(ResourceOperation::verb),
             Some(Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)
         );
         Ok(Some(if write && after > WRITES {
             let message =
                 "request did not complete within requested timeout - context deadline exceeded";
-            Limit { after: WRITES, message }
+            RequestTimeLimit { after: WRITES, message }
         } else {
-            Limit { after, message: "request did not complete within the allotted timeout" }
+            RequestTimeLimit {
+                after,
+                message: "request did not complete within the allotted timeout",
+            }
         }))
     }
 }
@@ -121,7 +124,7 @@ mod tests {
     fn limits_by_verb_and_query() {
         let of = |method: &str, uri: &str| {
             let request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
-            Deadlines::default()
+            RequestTimeouts::default()
                 .of(&RequestInfo::of(&request))
                 .map(|limit| limit.map(|l| l.after.as_secs()))
         };

@@ -19,16 +19,16 @@ const HEARD: Duration = Duration::from_secs(5);
 
 /// The end of an HTTP/2 connection, in the extensions of its requests. Clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Farewell(Arc<Said>);
+pub struct ConnectionFarewell(Arc<FarewellState>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct FarewellState {
     at: OnceLock<Instant>,
     waiting: Notify,
     ignored: Notify,
 }
 
-impl Farewell {
+impl ConnectionFarewell {
     /// Asks the client to end the connection.
     pub fn say(&self) {
         if self.0.at.set(Instant::now()).is_ok() {
@@ -56,10 +56,10 @@ impl Farewell {
 }
 
 /// Says farewell when it is dropped, unless the request's user became known.
-pub(super) struct Stranger(Option<Farewell>);
+pub(super) struct StrangerFarewell(Option<ConnectionFarewell>);
 
-impl Stranger {
-    pub(super) fn new(farewell: Option<Farewell>) -> Self {
+impl StrangerFarewell {
+    pub(super) fn new(farewell: Option<ConnectionFarewell>) -> Self {
         Self(farewell)
     }
 
@@ -69,7 +69,7 @@ impl Stranger {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for StrangerFarewell {
     fn drop(&mut self) {
         if let Some(farewell) = &self.0 {
             farewell.say();
@@ -79,9 +79,9 @@ impl Drop for Stranger {
 
 /// The part of all requests after which a connection ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Goaway(f64);
+pub struct GoawayChance(f64);
 
-impl Goaway {
+impl GoawayChance {
     /// At most one request of fifty.
     pub const MOST: f64 = 0.02;
 

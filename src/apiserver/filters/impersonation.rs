@@ -13,7 +13,7 @@ use crate::{
     apiserver::{
         authn::{User, well_known},
         authz::{Authorizer, sanitized},
-        operation::{Action, Operation, Verb},
+        operation::{ResourceAction, ResourceOperation, Verb},
         request_info::RequestInfo,
         status::ApiError,
         url::{Query, percent_decode},
@@ -33,7 +33,7 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// One attribute of the user that a request asks to be.
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+enum ImpersonatedAttribute {
     User(String),
     ServiceAccount { namespace: String, name: String },
     Group(String),
@@ -43,15 +43,15 @@ enum Part {
 
 /// The user that a request asks to impersonate.
 #[derive(Debug)]
-pub(super) struct Wanted(Vec<Part>);
+pub(super) struct ImpersonationRequest(Vec<ImpersonatedAttribute>);
 
 /// Groups, extras or a uid without a user.
 #[derive(Debug)]
-pub(super) struct Nobody(Vec<Part>);
+pub(super) struct MissingImpersonatedUser(Vec<ImpersonatedAttribute>);
 
-impl Wanted {
+impl ImpersonationRequest {
     /// `None` when the request impersonates no user. The headers are gone afterwards.
-    pub(super) fn take(headers: &mut HeaderMap) -> Result<Option<Self>, Nobody> {
+    pub(super) fn take(headers: &mut HeaderMap) -> Result<Option<Self>, MissingImpersonatedUser> {
         let parts = read(headers);
         let ours = |name: &str| [USER, GROUP, UID].contains(&name) || name.starts_with(EXTRA);
         let doomed: Vec<_> = headers.keys().filter(|name| ours(name.as_str())).cloned().collect();
@@ -60,8 +60,10 @@ impl Wanted {
         }
         match parts.first() {
             None => Ok(None),
-            Some(Part::User(_) | Part::ServiceAccount { .. }) => Ok(Some(Self(parts))),
-            Some(_) => Err(Nobody(parts)),
+            Some(ImpersonatedAttribute::User(_) | ImpersonatedAttribute::ServiceAccount { .. }) => {
+                Ok(Some(Self(parts)))
+            }
+            Some(_) => Err(MissingImpersonatedUser(parts)),
         }
     }
 
@@ -72,21 +74,24 @@ impl Wanted {
         authorizer: &Authorizer,
     ) -> Result<User, ApiError> {
         let mut wanted = User::default();
-        let groups_are_said = self.0.iter().any(|part| matches!(part, Part::Group(_)));
+        let groups_are_said =
+            self.0.iter().any(|part| matches!(part, ImpersonatedAttribute::Group(_)));
         for part in self.0 {
             authorizer.may_impersonate(user, &part.asked()).await?;
             match part {
-                Part::User(name) => wanted.name = name,
-                Part::ServiceAccount { namespace, name } => {
+                ImpersonatedAttribute::User(name) => wanted.name = name,
+                ImpersonatedAttribute::ServiceAccount { namespace, name } => {
                     wanted.name = format!("{SERVICE_ACCOUNT}{namespace}:{name}");
                     if !groups_are_said {
                         let own = format!("{SERVICE_ACCOUNTS}:{namespace}");
                         wanted.groups = vec![SERVICE_ACCOUNTS.to_owned(), own];
                     }
                 }
-                Part::Group(name) => wanted.groups.push(name),
-                Part::Extra { key, value } => wanted.extra.entry(key).or_default().push(value),
-                Part::Uid(uid) => wanted.uid = Some(uid),
+                ImpersonatedAttribute::Group(name) => wanted.groups.push(name),
+                ImpersonatedAttribute::Extra { key, value } => {
+                    wanted.extra.entry(key).or_default().push(value);
+                }
+                ImpersonatedAttribute::Uid(uid) => wanted.uid = Some(uid),
             }
         }
         let implied = if wanted.name == well_known::ANONYMOUS {
@@ -101,19 +106,20 @@ impl Wanted {
     }
 }
 
-fn read(headers: &HeaderMap) -> Vec<Part> {
+fn read(headers: &HeaderMap) -> Vec<ImpersonatedAttribute> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let first = |name| headers.get(name).map(text).filter(|value| !value.is_empty());
     let user = first(USER).map(|name| match service_account(&name) {
-        Some((namespace, name)) => Part::ServiceAccount { namespace, name },
-        None => Part::User(name),
+        Some((namespace, name)) => ImpersonatedAttribute::ServiceAccount { namespace, name },
+        None => ImpersonatedAttribute::User(name),
     });
-    let groups = headers.get_all(GROUP).iter().map(|value| Part::Group(text(value)));
+    let groups =
+        headers.get_all(GROUP).iter().map(|value| ImpersonatedAttribute::Group(text(value)));
     let extras = headers.iter().filter_map(|(name, value)| {
         let key = percent_decode(name.as_str().strip_prefix(EXTRA)?);
-        Some(Part::Extra { key, value: text(value) })
+        Some(ImpersonatedAttribute::Extra { key, value: text(value) })
     });
-    let uid = first(UID).map(Part::Uid);
+    let uid = first(UID).map(ImpersonatedAttribute::Uid);
     user.into_iter().chain(groups).chain(extras).chain(uid).collect()
 }
 
@@ -124,7 +130,7 @@ fn service_account(user: &str) -> Option<(String, String)> {
     valid.then(|| (namespace.to_owned(), name.to_owned()))
 }
 
-impl Part {
+impl ImpersonatedAttribute {
     /// The request that authorization is asked about.
     fn asked(&self) -> RequestInfo {
         let (group, version, resource, subresource, namespace, name) = match self {
@@ -142,8 +148,8 @@ impl Part {
             method: Method::GET,
             path: String::new(),
             query: Query::default(),
-            operation: Some(Operation {
-                action: Action::Unserved(Some(Verb::Impersonate)),
+            operation: Some(ResourceOperation {
+                action: ResourceAction::Unserved(Some(Verb::Impersonate)),
                 group: group.to_owned(),
                 version: version.to_owned(),
                 resource: resource.to_owned(),
@@ -171,12 +177,12 @@ impl Part {
     }
 }
 
-impl Nobody {
+impl MissingImpersonatedUser {
     /// 500 in upstream's words, as plain text.
     pub(super) fn response(&self, uri: &Uri) -> Response<Body> {
         let Self(parts) = self;
         let uri = uri.path_and_query().map_or("/", |uri| uri.as_str());
-        let parts = parts.iter().map(Part::shown).collect::<Vec<_>>().join(" ");
+        let parts = parts.iter().map(ImpersonatedAttribute::shown).collect::<Vec<_>>().join(" ");
         let text = format!(
             "Internal Server Error: {uri:?}: requested [{parts}] without impersonating a user\n"
         );
@@ -189,12 +195,14 @@ impl Nobody {
 mod tests {
     use super::*;
 
-    fn take(lines: &[(&'static str, &str)]) -> (Result<Option<Wanted>, Nobody>, HeaderMap) {
+    fn take(
+        lines: &[(&'static str, &str)],
+    ) -> (Result<Option<ImpersonationRequest>, MissingImpersonatedUser>, HeaderMap) {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, value.parse().unwrap());
         }
-        (Wanted::take(&mut headers), headers)
+        (ImpersonationRequest::take(&mut headers), headers)
     }
 
     #[test]
@@ -209,11 +217,11 @@ mod tests {
             ("impersonate-other", "x"),
         ]);
         let expected = [
-            Part::ServiceAccount { namespace: "db".into(), name: "demo".into() },
-            Part::Group("b".into()),
-            Part::Group(String::new()),
-            Part::Extra { key: "a/b".into(), value: "1".into() },
-            Part::Uid("7".into()),
+            ImpersonatedAttribute::ServiceAccount { namespace: "db".into(), name: "demo".into() },
+            ImpersonatedAttribute::Group("b".into()),
+            ImpersonatedAttribute::Group(String::new()),
+            ImpersonatedAttribute::Extra { key: "a/b".into(), value: "1".into() },
+            ImpersonatedAttribute::Uid("7".into()),
         ];
         assert_eq!(wanted.unwrap().unwrap().0, expected);
         assert_eq!(left.keys().collect::<Vec<_>>(), ["impersonate-other"]);
@@ -233,7 +241,7 @@ mod tests {
             "jane",
         ] {
             let wanted = take(&[("impersonate-user", name)]).0.unwrap().unwrap();
-            assert_eq!(wanted.0, [Part::User(name.to_owned())]);
+            assert_eq!(wanted.0, [ImpersonatedAttribute::User(name.to_owned())]);
         }
     }
 

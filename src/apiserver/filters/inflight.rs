@@ -25,49 +25,49 @@ const WATCHES: usize = 1000;
 
 /// Requests at one time. A watch counts until it has begun, and among watches from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct InflightLimits {
     pub reading: usize,
     pub mutating: usize,
 }
 
-impl Default for Limits {
+impl Default for InflightLimits {
     /// kube-apiserver's limits.
     fn default() -> Self {
         Self { reading: 400, mutating: 200 }
     }
 }
 
-pub(super) struct Inflight {
-    reading: Arc<Seats>,
-    mutating: Arc<Seats>,
-    watches: Arc<Seats>,
+pub(super) struct InflightRequests {
+    reading: Arc<SeatPool>,
+    mutating: Arc<SeatPool>,
+    watches: Arc<SeatPool>,
     metrics: Arc<Metrics>,
 }
 
 /// Seats of one kind.
-struct Seats {
+struct SeatPool {
     kind: &'static str,
     all: usize,
     /// Seats that one user may have.
     share: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<TakenSeats>,
 }
 
 #[derive(Default)]
-struct Taken {
+struct TakenSeats {
     all: usize,
     /// Seats by user name; a user without a seat is absent.
     by_user: HashMap<String, usize>,
 }
 
 /// Held until a response was sent.
-pub(super) struct Seat {
-    seats: Arc<Seats>,
+pub(super) struct RequestSeat {
+    seats: Arc<SeatPool>,
     user: String,
     gauge: Option<IntGauge>,
 }
 
-impl Seats {
+impl SeatPool {
     fn new(kind: &'static str, all: usize, share: usize) -> Arc<Self> {
         Arc::new(Self { kind, all, share, taken: Mutex::default() })
     }
@@ -94,13 +94,13 @@ impl Seats {
     }
 }
 
-impl Inflight {
-    pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Self {
-        let seats = |kind, all: usize| Seats::new(kind, all, all.div_ceil(USERS));
+impl InflightRequests {
+    pub(super) fn new(limits: InflightLimits, metrics: Arc<Metrics>) -> Self {
+        let seats = |kind, all: usize| SeatPool::new(kind, all, all.div_ceil(USERS));
         Self {
             reading: seats("readOnly", limits.reading),
             mutating: seats("mutating", limits.mutating),
-            watches: Seats::new("watch", usize::MAX, WATCHES),
+            watches: SeatPool::new("watch", usize::MAX, WATCHES),
             metrics,
         }
     }
@@ -111,7 +111,7 @@ impl Inflight {
         &self,
         user: &User,
         request: &RequestInfo,
-    ) -> Result<Option<Seat>, ApiError> {
+    ) -> Result<Option<RequestSeat>, ApiError> {
         let probe = request.operation.is_none()
             && matches!(request.path.as_str(), "/livez" | "/readyz" | "/healthz");
         if request.is_long_running() || probe || user.in_group(well_known::MASTERS) {
@@ -125,14 +125,14 @@ impl Inflight {
         &self,
         user: &User,
         request: &RequestInfo,
-    ) -> Result<Option<Seat>, ApiError> {
+    ) -> Result<Option<RequestSeat>, ApiError> {
         if !request.is_long_running() || user.in_group(well_known::MASTERS) {
             return Ok(None);
         }
         self.take(user, request).map(Some)
     }
 
-    fn take(&self, user: &User, request: &RequestInfo) -> Result<Seat, ApiError> {
+    fn take(&self, user: &User, request: &RequestInfo) -> Result<RequestSeat, ApiError> {
         let seats = self.seats(request);
         if !seats.take(&user.name) {
             return Err(self.refuse(request));
@@ -140,11 +140,15 @@ impl Inflight {
         let gauge = self.metrics.inflight.with_label_values(&[seats.kind]);
         gauge.inc();
         let (seats, user) = (Arc::clone(seats), user.name.clone());
-        Ok(Seat { seats, user, gauge: Some(gauge) })
+        Ok(RequestSeat { seats, user, gauge: Some(gauge) })
     }
 
     /// Takes a seat among the watches that go on.
-    pub(super) fn watch(&self, user: &User, request: &RequestInfo) -> Result<Seat, ApiError> {
+    pub(super) fn watch(
+        &self,
+        user: &User,
+        request: &RequestInfo,
+    ) -> Result<RequestSeat, ApiError> {
         let pod = user.extra(well_known::POD_NAME).unwrap_or_default();
         let watcher = format!("{}/{pod}", user.name);
         if !self.watches.take(&watcher) {
@@ -152,7 +156,7 @@ impl Inflight {
             let message = "Too many watches of this user, please end some of them.";
             return Err(ApiError::too_many_requests(message, 1));
         }
-        Ok(Seat { seats: Arc::clone(&self.watches), user: watcher, gauge: None })
+        Ok(RequestSeat { seats: Arc::clone(&self.watches), user: watcher, gauge: None })
     }
 
     /// The answer to a request for which there is no room.
@@ -161,12 +165,12 @@ impl Inflight {
         ApiError::too_many_requests("Too many requests, please try again later.", 1)
     }
 
-    fn seats(&self, request: &RequestInfo) -> &Arc<Seats> {
+    fn seats(&self, request: &RequestInfo) -> &Arc<SeatPool> {
         if request.is_mutating() { &self.mutating } else { &self.reading }
     }
 }
 
-impl Drop for Seat {
+impl Drop for RequestSeat {
     fn drop(&mut self) {
         self.seats.give_back(&self.user);
         if let Some(gauge) = &self.gauge {
@@ -191,7 +195,8 @@ mod tests {
     #[test]
     fn a_full_house_turns_away_all_but_masters_and_probes() {
         let metrics = Arc::new(Metrics::new());
-        let inflight = Inflight::new(Limits { reading: 1, mutating: 1 }, Arc::clone(&metrics));
+        let inflight =
+            InflightRequests::new(InflightLimits { reading: 1, mutating: 1 }, Arc::clone(&metrics));
         let (get, post) = (parse("GET", "/apis/g/v/r"), parse("POST", "/apis/g/v/r"));
         let seat = inflight.enter(&user("a"), &get).unwrap();
         let error = inflight.enter(&user("b"), &get).err().expect("no seat left");
@@ -212,7 +217,7 @@ mod tests {
 
     #[test]
     fn one_user_leaves_seats_to_the_others() {
-        let inflight = Inflight::new(Limits::default(), Arc::new(Metrics::new()));
+        let inflight = InflightRequests::new(InflightLimits::default(), Arc::new(Metrics::new()));
         for (method, share) in [("GET", 100), ("POST", 50)] {
             let request = parse(method, "/apis/g/v/r");
             let enter = |name: &str| inflight.enter(&user(name), &request);
@@ -230,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_user_has_so_many_watches_and_each_pod_its_own() {
-        let inflight = Inflight::new(Limits::default(), Arc::new(Metrics::new()));
+        let inflight = InflightRequests::new(InflightLimits::default(), Arc::new(Metrics::new()));
         let pod = |name: &str| User {
             extra: [(well_known::POD_NAME.to_owned(), vec![name.to_owned()])].into(),
             ..user("system:serviceaccount:db:pilot")

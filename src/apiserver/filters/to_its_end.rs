@@ -9,15 +9,17 @@ use tokio::runtime::Handle;
 
 /// The future runs within its caller, and as a task of its own once the caller drops it before its
 /// end. Most callers wait, and spare the task and its wake-ups.
-pub(super) struct ToItsEnd<F: Future<Output: Send> + Send + 'static>(Option<Pin<Box<F>>>);
+pub(super) struct UncancellableFuture<F: Future<Output: Send> + Send + 'static>(
+    Option<Pin<Box<F>>>,
+);
 
-impl<F: Future<Output: Send> + Send + 'static> ToItsEnd<F> {
+impl<F: Future<Output: Send> + Send + 'static> UncancellableFuture<F> {
     pub(super) fn new(future: F) -> Self {
         Self(Some(Box::pin(future)))
     }
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Future for ToItsEnd<F> {
+impl<F: Future<Output: Send> + Send + 'static> Future for UncancellableFuture<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
@@ -33,7 +35,7 @@ impl<F: Future<Output: Send> + Send + 'static> Future for ToItsEnd<F> {
     }
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Drop for ToItsEnd<F> {
+impl<F: Future<Output: Send> + Send + 'static> Drop for UncancellableFuture<F> {
     fn drop(&mut self) {
         // Without a runtime the process is at its end.
         if let (Some(future), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
@@ -53,14 +55,14 @@ mod tests {
     #[tokio::test]
     async fn it_ends_where_it_is_waited_for() {
         let here = tokio::task::try_id();
-        assert_eq!(ToItsEnd::new(async { tokio::task::try_id() }).await, here);
+        assert_eq!(UncancellableFuture::new(async { tokio::task::try_id() }).await, here);
     }
 
     #[tokio::test]
     async fn dropped_half_way_it_ends_elsewhere() {
         let (go, (ended, end)) = (Arc::new(Notify::new()), oneshot::channel());
         let begun = Arc::clone(&go);
-        let mut future = ToItsEnd::new(async move {
+        let mut future = UncancellableFuture::new(async move {
             begun.notified().await;
             ended.send(()).unwrap();
         });

@@ -15,19 +15,19 @@ use prometheus::{
 
 use crate::{
     api::{
-        kind::{Kind, Version},
+        kind::{ServedKind, ServedVersion},
         scheme::Scheme,
     },
     apiserver::{
         filters::Deadline,
         latency,
-        metrics::{Labels, Metrics},
+        metrics::{Metrics, RequestLabels},
         request_info::RequestInfo,
-        storage::Size,
+        storage::StoreSize,
     },
     runtime::{
         admin,
-        catalogue::{Described, described},
+        catalogue::{MetricDescription, described},
     },
 };
 
@@ -47,7 +47,7 @@ const RESPONSES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 const EVENTS: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 
 /// The metrics of requests, for their reference.
-pub(crate) fn catalogue(scheme: &'static Scheme) -> Vec<Described> {
+pub(crate) fn catalogue(scheme: &'static Scheme) -> Vec<MetricDescription> {
     let total = Metrics::new().requests;
     described(&RequestMetrics::new(scheme, total).collectors())
 }
@@ -82,7 +82,7 @@ impl RequestMetrics {
     }
 
     fn new(scheme: &'static Scheme, total: IntCounterVec) -> Self {
-        let labels = &Labels::NAMES[..];
+        let labels = &RequestLabels::NAMES[..];
         let without_component = &labels[..labels.len() - 1];
         let event = &["group", "version", "resource"];
         Self {
@@ -92,7 +92,7 @@ impl RequestMetrics {
                 "apiserver_request_duration_seconds",
                 "Seconds until a response began, by verb, resource and scope. Watches are left out.",
                 &SECONDS,
-                &Labels::NAMES_WITH_DRY_RUN,
+                &RequestLabels::NAMES_WITH_DRY_RUN,
             ),
             sli_duration: histograms(
                 "apiserver_request_sli_duration_seconds",
@@ -172,9 +172,9 @@ impl RequestMetrics {
     }
 
     /// Sets the store's size; a store that cannot tell its size has no series.
-    pub(super) fn set_store_size(&self, size: Option<Size>) {
+    pub(super) fn set_store_size(&self, size: Option<StoreSize>) {
         self.store_size.reset();
-        if let Some(Size { of, bytes }) = size {
+        if let Some(StoreSize { of, bytes }) = size {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
             self.store_size.with_label_values(&[of]).set(bytes);
         }
@@ -185,19 +185,31 @@ impl RequestMetrics {
         &'a self,
         info: &'a RequestInfo,
         extensions: &Extensions,
-    ) -> Running<'a> {
-        let labels = Labels::of(Some(self.scheme), info);
+    ) -> RunningRequest<'a> {
+        let labels = RequestLabels::of(Some(self.scheme), info);
         let deadline = extensions.get().copied();
-        Running { metrics: self, info, labels, began: Instant::now(), deadline, ended: false }
+        RunningRequest {
+            metrics: self,
+            info,
+            labels,
+            began: Instant::now(),
+            deadline,
+            ended: false,
+        }
     }
 
-    pub(super) fn watch(&self, info: &RequestInfo, kind: &dyn Kind, version: Version) -> Watching {
-        let labels = Labels::of(Some(self.scheme), info);
+    pub(super) fn watch(
+        &self,
+        info: &RequestInfo,
+        kind: &dyn ServedKind,
+        version: ServedVersion,
+    ) -> OpenWatch {
+        let labels = RequestLabels::of(Some(self.scheme), info);
         let event = [kind.group(), version.as_str(), kind.plural()];
         let open = self.long_running.with_label_values(&labels.values());
         open.inc();
         let [group, version, resource] = event;
-        Watching {
+        OpenWatch {
             open,
             events: self.watch_events.with_label_values(&event),
             sizes: self.watch_event_sizes.with_label_values(&event),
@@ -218,16 +230,16 @@ fn histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> Histo
 }
 
 /// A request that is being handled.
-pub(super) struct Running<'a> {
+pub(super) struct RunningRequest<'a> {
     metrics: &'a RequestMetrics,
     info: &'a RequestInfo,
-    labels: Labels,
+    labels: RequestLabels,
     began: Instant,
     deadline: Option<Deadline>,
     ended: bool,
 }
 
-impl Running<'_> {
+impl RunningRequest<'_> {
     pub(super) fn end(mut self, response: &Response<Body>) {
         self.ended = true;
         self.count(response.status().as_str());
@@ -253,7 +265,7 @@ impl Running<'_> {
 }
 
 /// A dropped request was answered in the handler's place, or its client went away.
-impl Drop for Running<'_> {
+impl Drop for RunningRequest<'_> {
     fn drop(&mut self) {
         if self.ended {
             return;
@@ -270,7 +282,7 @@ impl Drop for Running<'_> {
 }
 
 /// An open watch.
-pub(super) struct Watching {
+pub(super) struct OpenWatch {
     open: IntGauge,
     events: IntCounter,
     sizes: Histogram,
@@ -278,7 +290,7 @@ pub(super) struct Watching {
     began: Instant,
 }
 
-impl Watching {
+impl OpenWatch {
     pub(super) fn sent(&self, bytes: usize) {
         self.events.inc();
         #[expect(clippy::cast_precision_loss, reason = "no event has 2^52 bytes")]
@@ -291,7 +303,7 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for OpenWatch {
     fn drop(&mut self) {
         self.open.dec();
     }

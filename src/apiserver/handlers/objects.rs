@@ -9,19 +9,19 @@ use prometheus::{
 };
 
 use crate::apiserver::{
-    cache::{Consistent, Figures, Listed, Tally, WAITS},
+    cache::{CacheStatistics, ConsistentReadOutcome, ListCounts, ReadTally, WAITS},
     registry::Registry,
 };
 
 const WAITED: &str = "apiserver_watch_cache_read_wait_seconds";
 
 /// Metrics of the caches, under upstream's names.
-pub(in crate::apiserver) struct Objects {
+pub(in crate::apiserver) struct CacheMetrics {
     registries: Vec<Arc<Registry>>,
     descriptions: Vec<Desc>,
 }
 
-struct Series {
+struct CacheSeries {
     objects: IntGaugeVec,
     by_resource: IntGaugeVec,
     revision: IntGaugeVec,
@@ -34,9 +34,9 @@ struct Series {
     waits: HistogramVec,
 }
 
-impl Objects {
+impl CacheMetrics {
     pub(in crate::apiserver) fn new(registries: Vec<Arc<Registry>>) -> Self {
-        let families = Series::new();
+        let families = CacheSeries::new();
         let collectors = families.collectors();
         let descriptions = collectors.iter().flat_map(|collector| collector.desc());
         let descriptions = descriptions.cloned().collect();
@@ -44,7 +44,7 @@ impl Objects {
     }
 }
 
-impl Series {
+impl CacheSeries {
     fn new() -> Self {
         let kind = &["group", "resource"];
         let gauges = |name: &str, help: &str, labels: &[&str]| {
@@ -146,8 +146,8 @@ impl Series {
         all
     }
 
-    fn set(&self, group: &str, resource: &str, figures: Figures) {
-        let Figures { objects, revision, lists, changes } = figures;
+    fn set(&self, group: &str, resource: &str, figures: CacheStatistics) {
+        let CacheStatistics { objects, revision, lists, changes } = figures;
         let kind = [group, resource];
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
         self.objects.with_label_values(&kind).set(objects);
@@ -160,18 +160,18 @@ impl Series {
         self.dispatched.with_label_values(&kind).inc_by(changes);
     }
 
-    fn set_reads(&self, kind: [&str; 2], tally: &Tally) {
+    fn set_reads(&self, kind: [&str; 2], tally: &ReadTally) {
         let [group, resource] = kind;
-        let Listed { lists, fetched, returned, .. } = tally.cached.so_far();
+        let ListCounts { lists, fetched, returned, .. } = tally.cached.so_far();
         let [cached_lists, cached_fetched, cached_returned] = &self.cached;
         cached_lists.with_label_values(&[group, resource, ""]).inc_by(lists);
         cached_fetched.with_label_values(&[group, resource, ""]).inc_by(fetched);
         cached_returned.with_label_values(&kind).inc_by(returned);
-        let Listed { lists, fetched, evaluated, returned } = tally.stored.so_far();
+        let ListCounts { lists, fetched, evaluated, returned } = tally.stored.so_far();
         for (counter, count) in self.stored.iter().zip([lists, fetched, evaluated, returned]) {
             counter.with_label_values(&kind).inc_by(count);
         }
-        for outcome in Consistent::ALL {
+        for outcome in ConsistentReadOutcome::ALL {
             let [success, fallback] = outcome.labels();
             let labels = [group, resource, success, fallback];
             self.consistent.with_label_values(&labels).inc_by(tally.consistent(outcome));
@@ -179,13 +179,13 @@ impl Series {
     }
 }
 
-impl Collector for Objects {
+impl Collector for CacheMetrics {
     fn desc(&self) -> Vec<&Desc> {
         self.descriptions.iter().collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let series = Series::new();
+        let series = CacheSeries::new();
         let mut waits = Vec::new();
         for registry in &self.registries {
             let (kind, cache) = (registry.kind(), registry.cache());
@@ -204,7 +204,7 @@ impl Collector for Objects {
 }
 
 /// The waits of one cache under the labels of its kind.
-fn waits_of(group: &str, resource: &str, tally: &Tally) -> Vec<Metric> {
+fn waits_of(group: &str, resource: &str, tally: &ReadTally) -> Vec<Metric> {
     let mut families = tally.waits.collect();
     let metrics = families.iter_mut().flat_map(MetricFamily::take_metric);
     let labelled = metrics.map(|mut metric| {

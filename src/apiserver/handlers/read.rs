@@ -7,24 +7,24 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde_json::Value;
 
-use super::Target;
+use super::RequestScope;
 use crate::apiserver::{
     body::guarded,
-    cache::Cached,
+    cache::CachedObject,
     load,
-    negotiate::{Encoding, ITEM, Output, View},
-    operation::Operation,
-    options::{ListOptions, ReadAt},
+    negotiate::{BodyEncoding, ITEM, ObjectView, ResponseFormat},
+    operation::ResourceOperation,
+    options::{ListOptions, ReadConsistency},
     protobuf,
-    registry::Page,
+    registry::ListPage,
     selector::Selector,
     status::Result,
-    view::Viewer,
+    view::ObjectViewer,
 };
 
-pub(super) async fn get(target: &Target<'_>, at: ReadAt) -> Result<Response<Body>> {
+pub(super) async fn get(target: &RequestScope<'_>, at: ReadConsistency) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
-    let Operation { namespace, name, .. } = target.operation;
+    let ResourceOperation { namespace, name, .. } = target.operation;
     let (object, share) = target.registry.get(namespace, name, at).await?;
     let response = respond_object(StatusCode::OK, &output, &viewer, &object)?;
     drop(object);
@@ -34,24 +34,28 @@ pub(super) async fn get(target: &Target<'_>, at: ReadAt) -> Result<Response<Body
 /// One object as the client wants it.
 pub(super) fn respond_object(
     code: StatusCode,
-    output: &Output,
-    viewer: &Viewer,
-    object: &Cached,
+    output: &ResponseFormat,
+    viewer: &ObjectViewer,
+    object: &CachedObject,
 ) -> Result<Response<Body>> {
     if output.is_compact_json()
-        && viewer.view != View::PartialObjectMetadataList
+        && viewer.view != ObjectView::PartialObjectMetadataList
         && let Some(encoded) = load::work(object.json().len(), || viewer.shared(object))
     {
         let parts = vec![encoded.json(), Bytes::from_static(b"\n")];
         return output.respond_parts(code, parts);
     }
-    if output.encoding == Encoding::Protobuf && viewer.view == View::PartialObjectMetadata {
+    if output.encoding == BodyEncoding::Protobuf && viewer.view == ObjectView::PartialObjectMetadata
+    {
         return load::work(object.weight, || output.respond(code, &viewer.metadata(object)));
     }
     load::work(object.weight, || output.respond(code, &viewer.object(&object.tree())?))
 }
 
-pub(super) async fn list(target: &Target<'_>, options: &ListOptions) -> Result<Response<Body>> {
+pub(super) async fn list(
+    target: &RequestScope<'_>,
+    options: &ListOptions,
+) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let selector = selection(target, options)?;
     let page = target.registry.list(&target.operation.namespace, &selector, options).await?;
@@ -64,16 +68,20 @@ const SHORT: usize = 1 << 20;
 /// A list as the client wants it. JSON is sent out of what the cache holds, item by item, so that
 /// its readers share the memory; in every other form a long list is written item by item.
 pub(super) async fn respond_page(
-    output: &Output,
-    viewer: &Viewer,
-    mut page: Page,
+    output: &ResponseFormat,
+    viewer: &ObjectViewer,
+    mut page: ListPage,
 ) -> Result<Response<Body>> {
     let share = mem::take(&mut page.share);
     let response = respond_items(output, viewer, page).await?;
     Ok(if share.is_none() { response } else { guarded(response, share) })
 }
 
-async fn respond_items(output: &Output, viewer: &Viewer, page: Page) -> Result<Response<Body>> {
+async fn respond_items(
+    output: &ResponseFormat,
+    viewer: &ObjectViewer,
+    page: ListPage,
+) -> Result<Response<Body>> {
     let bytes: usize = page.items.iter().map(|object| object.json().len()).sum();
     let is_shared = page.items.first().is_none_or(|object| viewer.shared(object).is_some());
     if output.is_compact_json()
@@ -92,13 +100,13 @@ async fn respond_items(output: &Output, viewer: &Viewer, page: Page) -> Result<R
     let weight = page.items.iter().map(|object| 3 * object.weight).sum();
     if weight > SHORT {
         return match (output.encoding, viewer.list_head(&page.meta)?) {
-            (Encoding::Protobuf, Some(head)) => long_protobuf(output, *viewer, &head, page),
+            (BodyEncoding::Protobuf, Some(head)) => long_protobuf(output, *viewer, &head, page),
             _ => long_text(*output, *viewer, page),
         };
     }
     let share = load::response(weight).await?;
     let response = load::work(weight, || {
-        if output.encoding == Encoding::Protobuf
+        if output.encoding == BodyEncoding::Protobuf
             && let Some(mut list) = viewer.list_head(&page.meta)?
         {
             list["items"] = page.items.iter().map(|object| viewer.metadata(object)).collect();
@@ -111,7 +119,11 @@ async fn respond_items(output: &Output, viewer: &Viewer, page: Page) -> Result<R
 }
 
 /// A list in JSON or YAML of which only one item is a tree at a time.
-fn long_text(output: Output, viewer: Viewer, page: Page) -> Result<Response<Body>> {
+fn long_text(
+    output: ResponseFormat,
+    viewer: ObjectViewer,
+    page: ListPage,
+) -> Result<Response<Body>> {
     let around = output.around_items(&viewer.list_around(ITEM, &page.meta)?)?;
     let [before, between, behind] = around.map(Bytes::from);
     let items = page.items.into_iter().enumerate().flat_map(move |(at, object)| {
@@ -124,14 +136,14 @@ fn long_text(output: Output, viewer: Viewer, page: Page) -> Result<Response<Body
 
 /// A long list in protobuf, where the length of the whole stands before it.
 fn long_protobuf(
-    output: &Output,
-    viewer: Viewer,
+    output: &ResponseFormat,
+    viewer: ObjectViewer,
     head: &Value,
-    page: Page,
+    page: ListPage,
 ) -> Result<Response<Body>> {
     let item = {
         let head = head.clone();
-        move |object: &Cached| protobuf::item(&head, &viewer.partial_of(object))
+        move |object: &CachedObject| protobuf::item(&head, &viewer.partial_of(object))
     };
     let bytes = load::work(usize::MAX, || page.items.iter().map(|object| item(object).len()).sum());
     let [before, behind] = protobuf::around(head, bytes).map(Bytes::from);
@@ -143,8 +155,8 @@ fn long_protobuf(
 /// A list in compact JSON, out of items that are shared.
 fn list_pieces(
     mut head: String,
-    viewer: Viewer,
-    page: Page,
+    viewer: ObjectViewer,
+    page: ListPage,
 ) -> impl Iterator<Item = Bytes> + Send + Unpin + 'static {
     // The items are a field of the head, before its closing brace.
     head.pop();
@@ -157,13 +169,13 @@ fn list_pieces(
     iter::once(Bytes::from(head)).chain(items).chain(behind)
 }
 
-pub(super) fn view(target: &Target<'_>) -> Result<(Output, Viewer)> {
-    let output = Output::negotiate(target.headers, target.query)?;
-    let viewer = Viewer::new(target.registry.kind(), target.version, &output, target.query)?;
+pub(super) fn view(target: &RequestScope<'_>) -> Result<(ResponseFormat, ObjectViewer)> {
+    let output = ResponseFormat::negotiate(target.headers, target.query)?;
+    let viewer = ObjectViewer::new(target.registry.kind(), target.version, &output, target.query)?;
     Ok((output, viewer))
 }
 
-pub(super) fn selection(target: &Target<'_>, options: &ListOptions) -> Result<Selector> {
+pub(super) fn selection(target: &RequestScope<'_>, options: &ListOptions) -> Result<Selector> {
     let (labels, fields) = (&options.label_selector, &options.field_selector);
     let mut selector = Selector::parse(target.registry.kind(), labels, fields)?;
     // Authorization saw this name, from the path or from the selector.

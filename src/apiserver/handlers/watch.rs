@@ -13,19 +13,19 @@ use rand::Rng;
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Target, metrics::Watching, read::selection};
+use super::{RequestScope, metrics::OpenWatch, read::selection};
 use crate::{
     apiserver::{
-        account::{self, Share, Use},
-        cache::{Cached, Encoded, EventType},
-        identity::Guard,
-        negotiate::{Encoding, Output},
+        account::{self, MemoryShare, MemoryUse},
+        cache::{CachedObject, EncodedObject, EventType},
+        identity::StoreGuard,
+        negotiate::{BodyEncoding, ResponseFormat},
         options::ListOptions,
         protobuf,
-        registry::{Events, Observed, Registry},
+        registry::{ClientWatch, Registry, WatchEvent},
         status::{ApiError, Result},
         storage::Revision,
-        view::Viewer,
+        view::ObjectViewer,
     },
     runtime::Shutdown,
 };
@@ -42,12 +42,19 @@ const FRAME: usize = 16 * 1024;
 /// The last bookmark comes this long before the end, so that the client still reads it.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<Response<Body>> {
-    let output = Output::negotiate_stream(target.headers, target.query)?;
-    let viewer = Viewer::new(target.registry.kind(), target.version, &output, target.query)?;
+pub(super) async fn watch(
+    target: &RequestScope<'_>,
+    options: &ListOptions,
+) -> Result<Response<Body>> {
+    let output = ResponseFormat::negotiate_stream(target.headers, target.query)?;
+    let viewer = ObjectViewer::new(target.registry.kind(), target.version, &output, target.query)?;
     let selector = selection(target, options)?;
     let weight = selector.weight();
-    let kept = if weight > SHORT { account::take(Use::Kept, weight).await? } else { Share::NONE };
+    let kept = if weight > SHORT {
+        account::take(MemoryUse::Kept, weight).await?
+    } else {
+        MemoryShare::NONE
+    };
     let registry = target.registry;
     let events = registry.watch(&target.operation.namespace, selector, options).await;
     // Clients expect these two errors as a response, and every other one within the stream.
@@ -58,7 +65,7 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
     let least = target.least_watch;
     let timeout =
         options.timeout.unwrap_or_else(|| least + rand::rng().random_range(Duration::ZERO..least));
-    let mut feed = Feed {
+    let mut feed = WatchFeed {
         registry: Arc::clone(registry),
         viewer,
         encoding: output.encoding,
@@ -67,7 +74,7 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
         pending: None,
         left: None,
         events: None,
-        bookmarks: options.allow_watch_bookmarks.then(|| Schedule::new(timeout)),
+        bookmarks: options.allow_watch_bookmarks.then(|| BookmarkSchedule::new(timeout)),
         end: Instant::now() + timeout,
         guard: target.guard.clone(),
         shutdown: target.shutdown.clone(),
@@ -83,8 +90,8 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
         feed.next().await.map(|frame| (Ok::<_, Infallible>(frame), feed))
     });
     let content_type = match output.encoding {
-        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-        Encoding::Json | Encoding::Yaml => output.content_type(),
+        BodyEncoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        BodyEncoding::Json | BodyEncoding::Yaml => output.content_type(),
     };
     Response::builder()
         .status(StatusCode::OK)
@@ -94,12 +101,12 @@ pub(super) async fn watch(target: &Target<'_>, options: &ListOptions) -> Result<
 }
 
 /// When bookmarks are due.
-struct Schedule {
+struct BookmarkSchedule {
     next: Instant,
     last: Instant,
 }
 
-impl Schedule {
+impl BookmarkSchedule {
     fn new(timeout: Duration) -> Self {
         let now = Instant::now();
         let last = now + timeout.saturating_sub(LAST_BOOKMARK);
@@ -118,12 +125,12 @@ impl Schedule {
 }
 
 /// One watch on its way to the client.
-struct Feed {
+struct WatchFeed {
     registry: Arc<Registry>,
-    viewer: Viewer,
-    encoding: Encoding,
+    viewer: ObjectViewer,
+    encoding: BodyEncoding,
     /// Objects of the initial state that were not sent yet.
-    state: VecDeque<Arc<Cached>>,
+    state: VecDeque<Arc<CachedObject>>,
     /// The revision of the bookmark that ends the initial state.
     state_ends: Option<Revision>,
     /// A line that goes before further events.
@@ -131,20 +138,20 @@ struct Feed {
     /// A line that found no room in the last frame.
     left: Option<Bytes>,
     /// Absent once the watch failed: what is pending is all that is left.
-    events: Option<Events>,
-    bookmarks: Option<Schedule>,
+    events: Option<ClientWatch>,
+    bookmarks: Option<BookmarkSchedule>,
     end: Instant,
-    guard: Guard,
+    guard: StoreGuard,
     shutdown: Shutdown,
     /// Nothing was sent yet; the first Table names its columns.
     first: bool,
     /// The memory of a long selector.
-    _kept: Share,
-    metrics: Watching,
+    _kept: MemoryShare,
+    metrics: OpenWatch,
 }
 
-impl Feed {
-    fn begin(&mut self, mut events: Events) {
+impl WatchFeed {
+    fn begin(&mut self, mut events: ClientWatch) {
         if let Some(initial) = events.initial.take() {
             self.state = initial.objects.into();
             self.state_ends = Some(initial.revision).filter(|_| self.bookmarks.is_some());
@@ -241,24 +248,23 @@ impl Feed {
         Some(line)
     }
 
-    fn observed_line(&mut self, observed: &Observed) -> Bytes {
+    fn observed_line(&mut self, observed: &WatchEvent) -> Bytes {
         match observed {
-            Observed::Added(object) => self.object_line(EventType::Added, object),
-            Observed::Modified(object) => self.object_line(EventType::Modified, object),
-            Observed::Deleted(object) => self.object_line(EventType::Deleted, object),
+            WatchEvent::Added(object) => self.object_line(EventType::Added, object),
+            WatchEvent::Modified(object) => self.object_line(EventType::Modified, object),
+            WatchEvent::Deleted(object) => self.object_line(EventType::Deleted, object),
         }
     }
 
-    fn object_line(&mut self, type_: EventType, object: &Arc<Cached>) -> Bytes {
+    fn object_line(&mut self, type_: EventType, object: &Arc<CachedObject>) -> Bytes {
         let first = std::mem::take(&mut self.first);
-        if self.encoding == Encoding::Protobuf {
+        if self.encoding == BodyEncoding::Protobuf {
             return line(self.encoding, type_.name(), &self.viewer.metadata(object));
         }
         match self.viewer.shared(object) {
             Some(encoded) => encoded.line(type_),
-            None => {
-                Encoded::new(type_, &self.viewer.event(&object.tree(), first), None).line(type_)
-            }
+            None => EncodedObject::new(type_, &self.viewer.event(&object.tree(), first), None)
+                .line(type_),
         }
     }
 
@@ -269,8 +275,8 @@ impl Feed {
 }
 
 /// A line that no other watcher shares.
-fn line(encoding: Encoding, type_: &str, object: &Value) -> Bytes {
-    if encoding == Encoding::Protobuf {
+fn line(encoding: BodyEncoding, type_: &str, object: &Value) -> Bytes {
+    if encoding == BodyEncoding::Protobuf {
         return protobuf::frame(type_, object).expect("a watch shows metadata and Status alone");
     }
     format!("{{\"type\":\"{type_}\",\"object\":{object}}}\n").into()

@@ -6,26 +6,26 @@ use http::{Response, StatusCode};
 use serde_json::json;
 
 use super::{
-    Target, given,
+    RequestScope, given,
     read::{respond_object, respond_page, selection, view},
 };
 use crate::apiserver::{
-    account::Share,
-    load::{self, Arrived},
-    negotiate::{Output, content_type, read_body},
-    operation::PatchForm,
+    account::MemoryShare,
+    load::{self, RequestBody},
+    negotiate::{ResponseFormat, content_type, read_body},
+    operation::PatchType,
     options::{ApplyOptions, DeleteOptions, ListOptions, WriteOptions},
-    registry::{Apply, Change, Deleted, Object, Patch},
+    registry::{ApplyPatch, DeletionOutcome, ObjectChange, ObjectPatch, RegistryObject},
     status::{ApiError, Result},
-    view::Viewer,
+    view::ObjectViewer,
 };
 
 /// Reads a body, and takes memory for everything that is made of it.
 async fn understand<T>(
-    target: &Target<'_>,
-    body: Arrived,
+    target: &RequestScope<'_>,
+    body: RequestBody,
     read: impl FnOnce(&[u8]) -> Result<T>,
-) -> Result<(T, Share)> {
+) -> Result<(T, MemoryShare)> {
     let yaml = content_type(target.headers) == "application/yaml";
     let share = load::body(yaml, &body.bytes).await?;
     let meant = load::work(body.bytes.len(), || read(&body.bytes))?;
@@ -33,9 +33,9 @@ async fn understand<T>(
 }
 
 pub(super) async fn create(
-    target: &Target<'_>,
+    target: &RequestScope<'_>,
     options: WriteOptions,
-    body: Arrived,
+    body: RequestBody,
 ) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let read = |bytes: &[u8]| read_body(target.headers, bytes);
@@ -53,33 +53,33 @@ pub(super) async fn create(
 }
 
 pub(super) async fn update(
-    target: &Target<'_>,
+    target: &RequestScope<'_>,
     options: WriteOptions,
-    body: Arrived,
+    body: RequestBody,
 ) -> Result<Response<Body>> {
     let read = |bytes: &[u8]| read_body(target.headers, bytes);
     let (document, _share) = understand(target, body, read).await?;
     if let Some(subject) = target.subject {
         subject.set_sent(&document.value);
     }
-    change(target, Change::Replace(&document), options).await
+    change(target, ObjectChange::Replace(&document), options).await
 }
 
 pub(super) async fn patch(
-    target: &Target<'_>,
-    form: PatchForm,
+    target: &RequestScope<'_>,
+    form: PatchType,
     options: &Result<WriteOptions>,
-    body: Arrived,
+    body: RequestBody,
 ) -> Result<Response<Body>> {
     let read = match form {
-        PatchForm::Json => Patch::json,
-        PatchForm::Merge => Patch::merge,
-        PatchForm::Strategic if target.registry.kind().takes_strategic() => Patch::strategic,
-        PatchForm::Strategic | PatchForm::Unknown => return Err(unknown_form()),
+        PatchType::Json => ObjectPatch::json,
+        PatchType::Merge => ObjectPatch::merge,
+        PatchType::Strategic if target.registry.kind().takes_strategic() => ObjectPatch::strategic,
+        PatchType::Strategic | PatchType::Unknown => return Err(unknown_form()),
     };
     let options = *given(options)?;
     let (patch, _share) = understand(target, body, read).await?;
-    change(target, Change::Patch(&patch), options).await
+    change(target, ObjectChange::Patch(&patch), options).await
 }
 
 fn unknown_form() -> ApiError {
@@ -91,13 +91,13 @@ fn unknown_form() -> ApiError {
 }
 
 pub(super) async fn apply(
-    target: &Target<'_>,
+    target: &RequestScope<'_>,
     options: &Result<(WriteOptions, ApplyOptions)>,
-    body: Arrived,
+    body: RequestBody,
 ) -> Result<Response<Body>> {
     let (options, apply) = given(options)?.clone();
     let (output, viewer) = view(target)?;
-    let (apply, _share) = understand(target, body, |bytes| Apply::new(bytes, &apply)).await?;
+    let (apply, _share) = understand(target, body, |bytes| ApplyPatch::new(bytes, &apply)).await?;
     let mut call = target.call();
     let name = &target.operation.name;
     let applied = {
@@ -113,9 +113,9 @@ pub(super) async fn apply(
 /// The response to a write, made of the form that the cache shares.
 fn respond_written(
     code: StatusCode,
-    output: &Output,
-    viewer: &Viewer,
-    object: &Object,
+    output: &ResponseFormat,
+    viewer: &ObjectViewer,
+    object: &RegistryObject,
 ) -> Result<Response<Body>> {
     match &object.shown {
         Some(shown) => respond_object(code, output, viewer, shown),
@@ -124,8 +124,8 @@ fn respond_written(
 }
 
 async fn change(
-    target: &Target<'_>,
-    change: Change<'_>,
+    target: &RequestScope<'_>,
+    change: ObjectChange<'_>,
     options: WriteOptions,
 ) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
@@ -140,13 +140,13 @@ async fn change(
     Ok(load::written(response, share).await)
 }
 
-pub(super) async fn delete(target: &Target<'_>, body: Arrived) -> Result<Response<Body>> {
+pub(super) async fn delete(target: &RequestScope<'_>, body: RequestBody) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let options = delete_options(target, body).await?;
     let deleted = target.registry.delete(&target.call(), &target.operation.name, &options).await?;
     match deleted {
-        Deleted::Gone(object) => output.respond(StatusCode::OK, &success(target, &object)),
-        Deleted::Pending(object) => {
+        DeletionOutcome::Gone(object) => output.respond(StatusCode::OK, &success(target, &object)),
+        DeletionOutcome::Pending(object) => {
             // The deprecated option asks for the dependents first, so the request only began.
             let begun = options.orphan_dependents == Some(false);
             let code = if begun { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -156,9 +156,9 @@ pub(super) async fn delete(target: &Target<'_>, body: Arrived) -> Result<Respons
 }
 
 pub(super) async fn delete_collection(
-    target: &Target<'_>,
+    target: &RequestScope<'_>,
     list: &ListOptions,
-    body: Arrived,
+    body: RequestBody,
 ) -> Result<Response<Body>> {
     let (output, viewer) = view(target)?;
     let selector = selection(target, list)?;
@@ -169,7 +169,7 @@ pub(super) async fn delete_collection(
 }
 
 /// The body's options; those of the query when there is no body.
-async fn delete_options(target: &Target<'_>, body: Arrived) -> Result<DeleteOptions> {
+async fn delete_options(target: &RequestScope<'_>, body: RequestBody) -> Result<DeleteOptions> {
     if body.bytes.is_empty() {
         return DeleteOptions::parse(target.query, None);
     }
@@ -186,7 +186,7 @@ async fn delete_options(target: &Target<'_>, body: Arrived) -> Result<DeleteOpti
 }
 
 /// `metav1.Status` of an object that is gone.
-fn success(target: &Target<'_>, object: &Object) -> serde_json::Value {
+fn success(target: &RequestScope<'_>, object: &RegistryObject) -> serde_json::Value {
     json!({
         "kind": "Status",
         "apiVersion": "v1",

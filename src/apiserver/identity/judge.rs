@@ -11,9 +11,9 @@ use kube::{Api, Client, api::PostParams};
 use tracing::{info, warn};
 
 use super::{
-    super::storage::{self, PageRequest, Prefix, Revision, Sight, Storage},
-    Error, Verdict, orphans,
-    record::Record,
+    super::storage::{self, KeyPrefix, PageRequest, Revision, Storage, StoreStatus},
+    Error, StoreVerdict, orphans,
+    record::StoreRecord,
 };
 use crate::api::{
     self,
@@ -28,7 +28,7 @@ const STEP: u64 = 1000;
 const ACCEPTED: &str = "another state than the one that was opened has been accepted";
 const BACK: &str = "the store on record is back, in place of the one that was opened";
 
-pub(super) struct Judge {
+pub(super) struct StoreJudge {
     store: Arc<dyn Storage>,
     scheme: &'static Scheme,
     client: Client,
@@ -41,7 +41,7 @@ pub(super) struct Judge {
     seen_lost: bool,
 }
 
-impl Judge {
+impl StoreJudge {
     pub(super) fn new(
         store: Arc<dyn Storage>,
         scheme: &'static Scheme,
@@ -61,31 +61,31 @@ impl Judge {
         }
     }
 
-    pub(super) async fn look(&mut self) -> Result<Verdict, Error> {
+    pub(super) async fn look(&mut self) -> Result<StoreVerdict, Error> {
         let births = self.store.births_and_deaths();
-        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(Record::from);
-        let Sight { id, revision, other, lost } = self.store.sight().await?;
+        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(StoreRecord::from);
+        let StoreStatus { id, revision, other, lost } = self.store.sight().await?;
         let Some(record) = record else {
             let opened = id.filter(|_| other.is_none());
             return match opened {
                 Some(id) => match self.without_record(&id, revision).await {
                     // The store was replaced since this process opened it.
                     Err(Error::Store(storage::Error::Replaced { .. })) => {
-                        Ok(Verdict::Over(ACCEPTED.to_owned()))
+                        Ok(StoreVerdict::Over(ACCEPTED.to_owned()))
                     }
                     judged => judged,
                 },
-                None => Ok(Verdict::Over(ACCEPTED.to_owned())),
+                None => Ok(StoreVerdict::Over(ACCEPTED.to_owned())),
             };
         };
         let accepted = id.is_some() && record.accepted == id;
         let found = id.clone();
         let Some(id) = id.filter(|id| accepted || *id == record.id) else {
-            return Ok(Verdict::Foreign(self.explain_other(found.as_deref(), &record.id)));
+            return Ok(StoreVerdict::Foreign(self.explain_other(found.as_deref(), &record.id)));
         };
         if other.is_some() {
             let why = if id == record.id { BACK } else { ACCEPTED };
-            return Ok(Verdict::Over(why.to_owned()));
+            return Ok(StoreVerdict::Over(why.to_owned()));
         }
         if accepted {
             return self.accept(&id, revision, record).await;
@@ -97,47 +97,47 @@ impl Judge {
                 // The next process will not have seen the loss, so the record tells it.
                 let revision = record.revision.map_or(lost.reached, |old| old.max(lost.reached));
                 let (revision, lost) = (Some(revision), Some(lost.why));
-                self.write(Record { revision, lost, ..record }).await?;
+                self.write(StoreRecord { revision, lost, ..record }).await?;
             }
-            return Ok(Verdict::Foreign(explanation));
+            return Ok(StoreVerdict::Foreign(explanation));
         }
         if let Some(lost) = &record.lost {
             self.seen_lost = true;
-            return Ok(Verdict::Foreign(self.explain_loss(&id, lost)));
+            return Ok(StoreVerdict::Foreign(self.explain_loss(&id, lost)));
         }
         if let Some(reached) = record.revision.filter(|reached| revision < *reached) {
             self.seen_lost = true;
             let lost = format!("it is at revision {revision} and had reached {reached}");
-            return Ok(Verdict::Foreign(self.explain_loss(&id, &lost)));
+            return Ok(StoreVerdict::Foreign(self.explain_loss(&id, &lost)));
         }
         if self.seen_lost {
-            return Ok(Verdict::Over(ACCEPTED.to_owned()));
+            return Ok(StoreVerdict::Over(ACCEPTED.to_owned()));
         }
         let due = record.revision.is_none_or(|reached| {
             revision.0 >= reached.0 + STEP || (births != self.noted && revision > reached)
         });
-        if due && self.write(Record { revision: Some(revision), ..record }).await? {
+        if due && self.write(StoreRecord { revision: Some(revision), ..record }).await? {
             self.noted = births;
         }
-        Ok(Verdict::Ours)
+        Ok(StoreVerdict::Ours)
     }
 
     /// Records how far the store has come, before the process ends.
     pub(super) async fn last_word(&self) -> Result<(), Error> {
-        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(Record::from);
-        let Sight { id, revision, other, lost } = self.store.sight().await?;
+        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(StoreRecord::from);
+        let StoreStatus { id, revision, other, lost } = self.store.sight().await?;
         if let (Some(record), None, None) = (record, other, lost)
             && id.as_ref() == Some(&record.id)
             && record.lost.is_none()
             && record.revision.is_none_or(|reached| reached < revision)
         {
-            self.write(Record { revision: Some(revision), ..record }).await?;
+            self.write(StoreRecord { revision: Some(revision), ..record }).await?;
         }
         Ok(())
     }
 
     /// Replaces the record that was read; false when another replica was faster.
-    async fn write(&self, record: Record) -> Result<bool, Error> {
+    async fn write(&self, record: StoreRecord) -> Result<bool, Error> {
         let config_map = record.into_config_map();
         let name = names::STORE_CONFIG_MAP;
         match self.records.replace(name, &PostParams::default(), &config_map).await {
@@ -148,17 +148,22 @@ impl Judge {
     }
 
     /// A person accepts the store as it is. Clients that know a later state of it list again.
-    async fn accept(&self, id: &str, now: Revision, record: Record) -> Result<Verdict, Error> {
+    async fn accept(
+        &self,
+        id: &str,
+        now: Revision,
+        record: StoreRecord,
+    ) -> Result<StoreVerdict, Error> {
         let past = record.revision.map_or(now, |reached| reached.max(now));
         let revision = match self.store.advance(past).await {
             Ok(revision) => revision,
             // The store was replaced since this process opened it.
             Err(storage::Error::Replaced { .. }) => {
-                return Ok(Verdict::Over(ACCEPTED.to_owned()));
+                return Ok(StoreVerdict::Over(ACCEPTED.to_owned()));
             }
             Err(error) => return Err(error.into()),
         };
-        let record = Record {
+        let record = StoreRecord {
             id: id.to_owned(),
             revision: Some(revision),
             lost: None,
@@ -167,18 +172,18 @@ impl Judge {
         };
         if self.write(record).await? {
             warn!(id, revision = revision.0, "The store is accepted as it is");
-            let over = Verdict::Over(ACCEPTED.to_owned());
-            return Ok(if self.seen_lost { over } else { Verdict::Ours });
+            let over = StoreVerdict::Over(ACCEPTED.to_owned());
+            return Ok(if self.seen_lost { over } else { StoreVerdict::Ours });
         }
-        Ok(Verdict::Unknown("another replica has just accepted the store".to_owned()))
+        Ok(StoreVerdict::Unknown("another replica has just accepted the store".to_owned()))
     }
 
     /// Records the store in use as ours, unless a database would be deleted for it. Of several
     /// replicas that try, one succeeds and the others compare their store with its record.
-    async fn without_record(&self, id: &str, revision: Revision) -> Result<Verdict, Error> {
+    async fn without_record(&self, id: &str, revision: Revision) -> Result<StoreVerdict, Error> {
         let orphans = orphans::find(&self.client, &*self.store, self.scheme).await?;
         if !orphans.is_empty() {
-            return Ok(Verdict::Foreign(self.explain_orphans(id, &orphans)));
+            return Ok(StoreVerdict::Foreign(self.explain_orphans(id, &orphans)));
         }
         let mut revision = revision;
         if self.holds_objects().await? {
@@ -191,14 +196,14 @@ impl Judge {
             // How far the store had come is not known.
             revision = self.store.advance(revision).await?;
         }
-        let record = Record::new(id, revision).into_config_map();
+        let record = StoreRecord::new(id, revision).into_config_map();
         match self.records.create(&PostParams::default(), &record).await {
             Ok(_) => {
                 info!(id, config_map = names::STORE_CONFIG_MAP, "Recorded the store in use");
-                Ok(Verdict::Ours)
+                Ok(StoreVerdict::Ours)
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                Ok(Verdict::Unknown("another replica has just recorded its store".to_owned()))
+                Ok(StoreVerdict::Unknown("another replica has just recorded its store".to_owned()))
             }
             Err(error) => Err(error.into()),
         }
@@ -206,7 +211,7 @@ impl Judge {
 
     async fn holds_objects(&self) -> Result<bool, Error> {
         for kind in self.scheme.ours() {
-            let prefix = Prefix::resource(api::GROUP, kind.plural())
+            let prefix = KeyPrefix::resource(api::GROUP, kind.plural())
                 .expect("our group and plurals are valid parts of a key");
             let request = PageRequest { limit: Some(1), ..PageRequest::default() };
             if !self.store.list(&prefix, request).await?.entries.is_empty() {

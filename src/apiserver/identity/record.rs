@@ -13,7 +13,7 @@ const LOST: &str = "lost";
 
 /// What is recorded.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Record {
+pub(super) struct StoreRecord {
     pub id: String,
     /// A revision that the store has reached; absent in records of older releases.
     pub revision: Option<Revision>,
@@ -25,7 +25,7 @@ pub(super) struct Record {
     pub read: ConfigMap,
 }
 
-impl Record {
+impl StoreRecord {
     pub(super) fn new(id: &str, revision: Revision) -> Self {
         let metadata =
             ObjectMeta { name: Some(names::STORE_CONFIG_MAP.to_owned()), ..ObjectMeta::default() };
@@ -47,7 +47,7 @@ impl Record {
     }
 }
 
-impl From<ConfigMap> for Record {
+impl From<ConfigMap> for StoreRecord {
     fn from(read: ConfigMap) -> Self {
         let data = |key| read.data.as_ref().and_then(|data| data.get(key)).cloned();
         let accepted = read.metadata.annotations.as_ref();
@@ -78,15 +78,15 @@ mod tests {
 
     #[test]
     fn a_record_keeps_what_others_wrote_and_loses_what_is_settled() {
-        let mut config_map = Record::new("a", Revision(7)).into_config_map();
+        let mut config_map = StoreRecord::new("a", Revision(7)).into_config_map();
         config_map.data.get_or_insert_default().insert("note".into(), "mine".into());
         let annotations = config_map.metadata.annotations.get_or_insert_default();
         annotations.insert(annotation::ACCEPT_STORE.into(), "a".into());
         annotations.insert("other".into(), "stays".into());
-        let record = Record::from(config_map);
+        let record = StoreRecord::from(config_map);
         assert_eq!((record.id.as_str(), record.revision), ("a", Some(Revision(7))));
         assert_eq!(record.accepted.as_deref(), Some("a"));
-        let settled = Record { revision: Some(Revision(9)), accepted: None, ..record };
+        let settled = StoreRecord { revision: Some(Revision(9)), accepted: None, ..record };
         let config_map = settled.into_config_map();
         let data = config_map.data.unwrap();
         assert_eq!((data["note"].as_str(), data["revision"].as_str()), ("mine", "9"));
@@ -97,9 +97,9 @@ mod tests {
     #[test]
     fn a_record_of_an_older_release_has_no_revision_and_nonsense_is_none() {
         for text in [None, Some("x"), Some("-1"), Some("18446744073709551615")] {
-            let mut config_map = Record::new("a", Revision(1)).into_config_map();
+            let mut config_map = StoreRecord::new("a", Revision(1)).into_config_map();
             set(config_map.data.get_or_insert_default(), REVISION, text.map(str::to_owned));
-            assert_eq!(Record::from(config_map).revision, None, "{text:?}");
+            assert_eq!(StoreRecord::from(config_map).revision, None, "{text:?}");
         }
     }
 }

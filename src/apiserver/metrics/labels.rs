@@ -4,9 +4,9 @@
 use http::Method;
 
 use crate::{
-    api::{kind::Version, scheme::Scheme},
+    api::{kind::ServedVersion, scheme::Scheme},
     apiserver::{
-        operation::{Action, Operation, Verb},
+        operation::{ResourceAction, ResourceOperation, Verb},
         request_info::RequestInfo,
     },
 };
@@ -19,7 +19,7 @@ const PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// The labels of one request, in upstream's words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Labels {
+pub struct RequestLabels {
     pub verb: &'static str,
     pub group: &'static str,
     pub version: &'static str,
@@ -28,12 +28,12 @@ pub struct Labels {
     pub scope: &'static str,
 }
 
-impl Labels {
-    /// Names of [`Labels::values`].
+impl RequestLabels {
+    /// Names of [`RequestLabels::values`].
     pub const NAMES: [&str; 7] =
         ["verb", "group", "version", "resource", "subresource", "scope", "component"];
 
-    /// Names of [`Labels::with_dry_run`].
+    /// Names of [`RequestLabels::with_dry_run`].
     pub const NAMES_WITH_DRY_RUN: [&str; 8] =
         ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"];
 
@@ -63,17 +63,17 @@ impl Labels {
 }
 
 /// Group, version, resource and subresource, if they are ours.
-fn subject(scheme: &Scheme, operation: &Operation) -> [&'static str; 4] {
+fn subject(scheme: &Scheme, operation: &ResourceOperation) -> [&'static str; 4] {
     let kind = scheme.by_resource(&operation.group, &operation.resource);
-    let version = Version::parse(&operation.version);
+    let version = ServedVersion::parse(&operation.version);
     let (Some(kind), Some(version)) = (kind, version) else { return [""; 4] };
     let others = kind.subresources().iter().map(|other| other.name);
     let subresource = others.chain(["status"]).find(|known| *known == operation.subresource);
     [kind.group(), version.as_str(), kind.plural(), subresource.unwrap_or_default()]
 }
 
-fn verb(operation: &Operation) -> &'static str {
-    if matches!(operation.action, Action::Apply(_)) {
+fn verb(operation: &ResourceOperation) -> &'static str {
+    if matches!(operation.action, ResourceAction::Apply(_)) {
         return "APPLY";
     }
     match operation.verb() {
@@ -100,7 +100,7 @@ fn method(method: &Method) -> &'static str {
     }
 }
 
-fn scope(operation: &Operation) -> &'static str {
+fn scope(operation: &ResourceOperation) -> &'static str {
     if operation.is_named() || operation.verb() == Some(Verb::Create) {
         "resource"
     } else if operation.namespace.is_empty() {

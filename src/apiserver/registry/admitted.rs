@@ -5,16 +5,16 @@ use std::{borrow::Cow, time::Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::{Call, Object, Patch, Registry, meta};
+use super::{ObjectPatch, Registry, RegistryCall, RegistryObject, meta};
 use crate::{
     api::{
-        kind::Part,
-        ownership::{Entries, Managed},
+        kind::ObjectPart,
+        ownership::{ManagedFields, RawManagedFields},
         validation::warning,
     },
     apiserver::{
-        admission::{Attributes, Operation, webhook::Asked},
-        options::{DeleteOptions, FieldValidation, Propagation, WriteOptions},
+        admission::{AdmissionAttributes, AdmissionOperation, webhook::ReviewSubject},
+        options::{DeleteOptions, DeletionPropagation, FieldValidation, WriteOptions},
         status::Result,
     },
 };
@@ -24,28 +24,32 @@ const BEGUN: [&str; 3] = ["uid", "creationTimestamp", "generation"];
 
 /// A write that wants to be admitted.
 #[derive(Clone, Copy)]
-pub(super) struct Write<'a> {
-    pub(super) operation: Operation,
-    pub(super) part: Part,
+pub(super) struct AdmissionWrite<'a> {
+    pub(super) operation: AdmissionOperation,
+    pub(super) part: ObjectPart,
     pub(super) name: &'a str,
     /// The stored object; absent for creates.
     pub(super) old: Option<&'a Value>,
-    pub(super) options: Options<'a>,
+    pub(super) options: OperationOptions<'a>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Options<'a> {
+pub(super) enum OperationOptions<'a> {
     Write(WriteOptions),
     Delete(&'a DeleteOptions),
 }
 
-impl<'a> Write<'a> {
-    pub(super) fn new(operation: Operation, name: &'a str, options: Options<'a>) -> Self {
-        Self { operation, part: Part::Main, name, old: None, options }
+impl<'a> AdmissionWrite<'a> {
+    pub(super) fn new(
+        operation: AdmissionOperation,
+        name: &'a str,
+        options: OperationOptions<'a>,
+    ) -> Self {
+        Self { operation, part: ObjectPart::Main, name, old: None, options }
     }
 }
 
-impl Options<'_> {
+impl OperationOptions<'_> {
     fn dry_run(self) -> bool {
         match self {
             Self::Write(options) => options.dry_run,
@@ -54,7 +58,7 @@ impl Options<'_> {
     }
 
     /// As an object of `meta.k8s.io/v1`. A patch counts as an update.
-    fn to_value(self, operation: Operation, manager: &str) -> Value {
+    fn to_value(self, operation: AdmissionOperation, manager: &str) -> Value {
         let mut options = Map::new();
         let mut set = |name: &str, value: Value| {
             let is_empty = value.is_null() || value == "";
@@ -63,9 +67,9 @@ impl Options<'_> {
             }
         };
         let kind = match operation {
-            Operation::Create => "CreateOptions",
-            Operation::Update => "UpdateOptions",
-            Operation::Delete => "DeleteOptions",
+            AdmissionOperation::Create => "CreateOptions",
+            AdmissionOperation::Update => "UpdateOptions",
+            AdmissionOperation::Delete => "DeleteOptions",
         };
         set("kind", json!(kind));
         set("apiVersion", json!("meta.k8s.io/v1"));
@@ -96,9 +100,9 @@ impl Options<'_> {
                 set("gracePeriodSeconds", json!(grace_period));
                 set("orphanDependents", json!(orphan_dependents));
                 let policy = propagation.map(|propagation| match propagation {
-                    Propagation::Orphan => "Orphan",
-                    Propagation::Background => "Background",
-                    Propagation::Foreground => "Foreground",
+                    DeletionPropagation::Orphan => "Orphan",
+                    DeletionPropagation::Background => "Background",
+                    DeletionPropagation::Foreground => "Foreground",
                 });
                 set("propagationPolicy", json!(policy));
                 let mut preconditions = Map::new();
@@ -120,9 +124,9 @@ impl Registry {
     /// Admits a new object, which webhooks may change.
     pub(super) async fn admit_new(
         &self,
-        call: &mut Call<'_>,
-        write: Write<'_>,
-        (hub, owners): (&mut Value, &mut Option<Entries>),
+        call: &mut RegistryCall<'_>,
+        write: AdmissionWrite<'_>,
+        (hub, owners): (&mut Value, &mut Option<RawManagedFields>),
     ) -> Result<()> {
         let begun = BEGUN.map(|name| (name, meta::take(hub, name)));
         if self.admit_with(call, write, hub, owners).await? {
@@ -143,10 +147,10 @@ impl Registry {
     /// Admits the next state of an object, which webhooks may change.
     pub(super) async fn admit_change(
         &self,
-        call: &mut Call<'_>,
-        write: Write<'_>,
-        (next, owners): (&mut Value, &mut Option<Entries>),
-        current: &Object,
+        call: &mut RegistryCall<'_>,
+        write: AdmissionWrite<'_>,
+        (next, owners): (&mut Value, &mut Option<RawManagedFields>),
+        current: &RegistryObject,
     ) -> Result<()> {
         let revision = json!(current.revision.to_string());
         meta::fields(next).insert("resourceVersion".into(), revision);
@@ -155,7 +159,7 @@ impl Registry {
             return Ok(());
         }
         self.check_identity(call, write.name, next, current)?;
-        if write.part == Part::Main && self.kind.has_status() {
+        if write.part == ObjectPart::Main && self.kind.has_status() {
             call.warnings.extend(warning::status_ignored(next, Some(&current.hub)));
         }
         call.warnings.extend(meta::dedup_owners(next));
@@ -166,10 +170,10 @@ impl Registry {
     /// Admits an object, with its owners where webhooks may look at it.
     async fn admit_with(
         &self,
-        call: &mut Call<'_>,
-        write: Write<'_>,
+        call: &mut RegistryCall<'_>,
+        write: AdmissionWrite<'_>,
         hub: &mut Value,
-        owners: &mut Option<Entries>,
+        owners: &mut Option<RawManagedFields>,
     ) -> Result<bool> {
         if !self.asks_webhooks(call, write.operation, write.part) {
             return self.admit(call, write, Some(hub)).await;
@@ -183,8 +187,8 @@ impl Registry {
             drop(meta::take(hub, "managedFields"));
             return Ok(changed);
         }
-        let found = Entries::take(hub);
-        let valid = found.as_ref().map_or(Ok(()), |found| Managed::read(found).map(drop));
+        let found = RawManagedFields::take(hub);
+        let valid = found.as_ref().map_or(Ok(()), |found| ManagedFields::read(found).map(drop));
         match valid {
             Ok(()) => *owners = found,
             // When a webhook left invalid `managedFields`, the owners stay as they were.
@@ -200,10 +204,10 @@ impl Registry {
     /// The stored object, with its owners where webhooks may look at it.
     pub(super) fn seen<'o>(
         &self,
-        call: &Call<'_>,
-        operation: Operation,
-        part: Part,
-        stored: &'o Object,
+        call: &RegistryCall<'_>,
+        operation: AdmissionOperation,
+        part: ObjectPart,
+        stored: &'o RegistryObject,
     ) -> Cow<'o, Value> {
         if self.asks_webhooks(call, operation, part) {
             Cow::Owned(with_owners(&stored.hub, stored.owners.as_ref()))
@@ -215,7 +219,12 @@ impl Registry {
     /// May webhooks be asked about such a write? Then the write begins with the store's object, not
     /// with the cache's: no webhook shall judge an outdated object, or be asked twice because of
     /// one.
-    pub(super) fn asks_webhooks(&self, call: &Call<'_>, operation: Operation, part: Part) -> bool {
+    pub(super) fn asks_webhooks(
+        &self,
+        call: &RegistryCall<'_>,
+        operation: AdmissionOperation,
+        part: ObjectPart,
+    ) -> bool {
         let webhooks = self.admission.webhooks();
         webhooks.is_some_and(|webhooks| webhooks.may_mean(self.kind, call.version, operation, part))
     }
@@ -223,12 +232,12 @@ impl Registry {
     /// Asks plugins and mutating webhooks; says whether they changed the object.
     async fn admit(
         &self,
-        call: &Call<'_>,
-        write: Write<'_>,
+        call: &RegistryCall<'_>,
+        write: AdmissionWrite<'_>,
         object: Option<&mut Value>,
     ) -> Result<bool> {
         let begun = Instant::now();
-        let attributes = Attributes {
+        let attributes = AdmissionAttributes {
             operation: write.operation,
             user: call.user,
             group: self.kind.group(),
@@ -257,9 +266,9 @@ impl Registry {
     /// Asks validating webhooks about an object that was found valid.
     pub(super) async fn confirm(
         &self,
-        call: &Call<'_>,
-        write: Write<'_>,
-        object: Option<(&Value, Option<&Entries>)>,
+        call: &RegistryCall<'_>,
+        write: AdmissionWrite<'_>,
+        object: Option<(&Value, Option<&RawManagedFields>)>,
     ) -> Result<()> {
         let Some(webhooks) = self.admission.webhooks() else { return Ok(()) };
         let options = || write.options.to_value(write.operation, call.field_manager);
@@ -270,18 +279,22 @@ impl Registry {
     }
 
     /// Asks plugins and all webhooks about a deletion.
-    pub(super) async fn admit_delete(&self, call: &Call<'_>, write: Write<'_>) -> Result<()> {
+    pub(super) async fn admit_delete(
+        &self,
+        call: &RegistryCall<'_>,
+        write: AdmissionWrite<'_>,
+    ) -> Result<()> {
         self.admit(call, write, None).await?;
         self.confirm(call, write, None).await
     }
 
     fn asked<'a>(
         &self,
-        call: &'a Call<'_>,
-        write: Write<'a>,
+        call: &'a RegistryCall<'_>,
+        write: AdmissionWrite<'a>,
         options: &'a (dyn Fn() -> Value + Send + Sync),
-    ) -> Asked<'a> {
-        Asked {
+    ) -> ReviewSubject<'a> {
+        ReviewSubject {
             operation: write.operation,
             kind: self.kind,
             version: call.version,
@@ -292,13 +305,13 @@ impl Registry {
             old: write.old,
             dry_run: write.options.dry_run(),
             options,
-            patch: Patch::of_webhook,
+            patch: ObjectPatch::of_webhook,
             remarks: call.remarks,
         }
     }
 }
 
-fn with_owners(hub: &Value, owners: Option<&Entries>) -> Value {
+fn with_owners(hub: &Value, owners: Option<&RawManagedFields>) -> Value {
     let mut whole = hub.clone();
     if let Some(owners) = owners {
         owners.put_into(&mut whole);

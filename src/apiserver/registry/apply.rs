@@ -7,15 +7,15 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{
-    Call, Change, Object, Registry, meta,
-    owners::{Owners, without_views},
+    ObjectChange, Registry, RegistryCall, RegistryObject, meta,
+    owners::{ObjectFieldManager, without_views},
 };
 use crate::{
     api::{
-        decode::{self, Document},
-        kind::{Kind, Part, Version},
+        decode::{self, ParsedBody},
+        kind::{ObjectPart, ServedKind, ServedVersion},
         names::annotation,
-        ownership::Managed,
+        ownership::ManagedFields,
     },
     apiserver::{
         negotiate::unread,
@@ -28,20 +28,20 @@ use crate::{
 const ATTEMPTS: usize = 5;
 
 /// An object as its manager wants it.
-pub struct Apply {
-    body: Document,
+pub struct ApplyPatch {
+    body: ParsedBody,
     force: bool,
 }
 
 /// The outcome of merging an apply.
-pub(super) struct Merged {
-    pub(super) object: Document,
+pub(super) struct ApplyOutcome {
+    pub(super) object: ParsedBody,
     /// The owners from now on.
-    pub(super) managed: Managed,
+    pub(super) managed: ManagedFields,
     pub(super) warnings: Vec<String>,
 }
 
-impl Apply {
+impl ApplyPatch {
     /// A body of `application/apply-patch+yaml`, which is JSON as well.
     pub fn new(body: &[u8], options: &ApplyOptions) -> Result<Self> {
         let read = decode::json(body).or_else(|_| decode::yaml(body));
@@ -63,7 +63,7 @@ impl Apply {
     }
 
     /// The body must name its kind and version, and must not bring `managedFields`.
-    fn check_head(&self, kind: &dyn Kind, version: Version) -> Result<()> {
+    fn check_head(&self, kind: &dyn ServedKind, version: ServedVersion) -> Result<()> {
         let text = |name: &str| self.body.value[name].as_str().unwrap_or_default();
         let (api_version, named) = (text("apiVersion"), text("kind"));
         if named != kind.kind() || api_version != kind.api_version(version) {
@@ -82,12 +82,12 @@ impl Apply {
     /// `stored` is absent for an object that is created.
     pub(super) fn merge(
         &self,
-        call: &Call<'_>,
-        kind: &'static dyn Kind,
-        part: Part,
-        stored: Option<&Object>,
+        call: &RegistryCall<'_>,
+        kind: &'static dyn ServedKind,
+        part: ObjectPart,
+        stored: Option<&RegistryObject>,
         live: Value,
-    ) -> Result<Merged> {
+    ) -> Result<ApplyOutcome> {
         self.check_head(kind, call.version)?;
         let mut body = self.body.clone();
         let name = body.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -96,16 +96,16 @@ impl Apply {
             .map_err(|error| super::not_understood(kind, &name, error))?;
         let surplus = body.value["metadata"]["annotations"].get(annotation::SURPLUS).cloned();
         let config = without_views(body.value);
-        let owners = Owners::new(kind, part, stored);
+        let owners = ObjectFieldManager::new(kind, part, stored);
         let applied = owners.apply(call, live, &config, self.force)?;
         let mut object = applied.object;
         if let Some(surplus) = surplus.filter(|_| stored.is_none()) {
             object["metadata"]["annotations"][annotation::SURPLUS] = surplus;
         }
-        let mut object = Document::from(object);
+        let mut object = ParsedBody::from(object);
         object.duplicates = body.duplicates;
         object.numbers = body.numbers;
-        Ok(Merged { object, managed: applied.managed, warnings })
+        Ok(ApplyOutcome { object, managed: applied.managed, warnings })
     }
 }
 
@@ -114,20 +114,21 @@ impl Registry {
     /// `may_create` asks once whether the user may do that, too.
     pub async fn apply<'a>(
         &self,
-        call: &mut Call<'_>,
+        call: &mut RegistryCall<'_>,
         name: &str,
-        part: Part,
-        apply: &Apply,
+        part: ObjectPart,
+        apply: &ApplyPatch,
         options: WriteOptions,
         may_create: impl FnOnce() -> BoxFuture<'a, Result<()>>,
-    ) -> Result<(Object, bool)> {
+    ) -> Result<(RegistryObject, bool)> {
         let mut may_create = Some(may_create);
         let mut attempt = 1;
         loop {
-            let missing = match self.update(call, name, part, Change::Apply(apply), options).await {
-                Err(error) if error.reason() == "NotFound" && part == Part::Main => error,
-                updated => return Ok((updated?, false)),
-            };
+            let missing =
+                match self.update(call, name, part, ObjectChange::Apply(apply), options).await {
+                    Err(error) if error.reason() == "NotFound" && part == ObjectPart::Main => error,
+                    updated => return Ok((updated?, false)),
+                };
             if let Some(ask) = may_create.take() {
                 ask().await?;
             }
@@ -140,7 +141,7 @@ impl Registry {
                 "kind": self.kind().kind(),
                 "metadata": {"name": name},
             });
-            let Merged { object, managed, warnings } =
+            let ApplyOutcome { object, managed, warnings } =
                 apply.merge(call, self.kind(), part, None, new)?;
             call.warnings.extend(warnings);
             meta::same_name(meta::text(&object.value, "name"), name)?;

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    Call, Object, Ready, Registry, Understood,
-    admitted::{Options, Write},
+    DecodedBody, Registry, RegistryCall, RegistryObject, StorableObject,
+    admitted::{AdmissionWrite, OperationOptions},
     apply, meta,
-    owners::Owners,
-    room::Refused,
+    owners::ObjectFieldManager,
+    room::SizeRefusal,
 };
 use crate::{
     api::{
-        decode::{Document, weight},
+        decode::{ParsedBody, weight},
         field::{ErrorList, aggregate},
-        kind::Part,
-        ownership::{Entries, Managed},
+        kind::ObjectPart,
+        ownership::{ManagedFields, RawManagedFields},
         validation::warning,
     },
     apiserver::{
-        account::Share,
-        admission::Operation,
-        cache::{Cached, EventType},
+        account::MemoryShare,
+        admission::AdmissionOperation,
+        cache::{CachedObject, EventType},
         load,
         options::WriteOptions,
         status::{ApiError, Result},
@@ -37,23 +37,23 @@ impl Registry {
     /// Stores a new object and returns it as stored.
     pub async fn create(
         &self,
-        call: &mut Call<'_>,
-        body: Document,
+        call: &mut RegistryCall<'_>,
+        body: ParsedBody,
         options: WriteOptions,
-    ) -> Result<Object> {
+    ) -> Result<RegistryObject> {
         self.create_managed(call, body, None, options).await
     }
 
     /// Creates an object with these owners; without any, the caller's manager owns all fields.
     pub(super) async fn create_managed(
         &self,
-        call: &mut Call<'_>,
-        body: Document,
-        managed: Option<Managed>,
+        call: &mut RegistryCall<'_>,
+        body: ParsedBody,
+        managed: Option<ManagedFields>,
         options: WriteOptions,
-    ) -> Result<Object> {
+    ) -> Result<RegistryObject> {
         let given = body.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let Understood { mut hub, strict, owners: given } =
+        let DecodedBody { mut hub, strict, owners: given } =
             self.decode(call, body, &given, None, options)?;
         if !strict.is_empty() && managed.is_some() {
             return Err(apply::strict_error(&strict));
@@ -95,35 +95,40 @@ impl Registry {
 
     async fn create_named(
         &self,
-        call: &mut Call<'_>,
+        call: &mut RegistryCall<'_>,
         mut hub: Value,
-        (managed, given): (Option<&Managed>, Option<&Entries>),
+        (managed, given): (Option<&ManagedFields>, Option<&RawManagedFields>),
         options: WriteOptions,
-    ) -> Result<Object> {
+    ) -> Result<RegistryObject> {
         meta::begin(&mut hub);
         self.kind.begin(&mut hub);
         let mut owners = match managed {
             Some(managed) => managed.write(),
-            None => Owners::new(self.kind, Part::Main, None).after_update(call, &hub, given),
+            None => ObjectFieldManager::new(self.kind, ObjectPart::Main, None)
+                .after_update(call, &hub, given),
         };
         let name = meta::text(&hub, "name").to_owned();
-        let write = Write::new(Operation::Create, &name, Options::Write(options));
+        let write = AdmissionWrite::new(
+            AdmissionOperation::Create,
+            &name,
+            OperationOptions::Write(options),
+        );
         self.admit_new(call, write, (&mut hub, &mut owners)).await?;
         let name = meta::text(&hub, "name").to_owned();
         let weight = weight::of(&hub);
         let validation = load::work(weight, || self.kind.validate_create(call.version, &hub));
         self.accept(call, &name, validation)?;
-        let write = Write { name: &name, ..write };
+        let write = AdmissionWrite { name: &name, ..write };
         self.confirm(call, write, Some((&hub, owners.as_ref()))).await?;
         let key = self.key(call.namespace, &name)?;
         drop(meta::take(&mut hub, "resourceVersion"));
         let mut ready = self.made_ready(&hub, owners.as_ref())?;
-        let mut room = self.room(&key, Part::Main, None, (&ready, owners.as_ref()));
+        let mut room = self.room(&key, ObjectPart::Main, None, (&ready, owners.as_ref()));
         if room.is_err() && managed.is_none() {
             // Only an apply needs the owners; otherwise they go, so that the object fits.
             owners = None;
             ready = self.made_ready(&hub, None)?;
-            room = self.room(&key, Part::Main, None, (&ready, None));
+            room = self.room(&key, ObjectPart::Main, None, (&ready, None));
         }
         if options.dry_run {
             let taken = self.store.get(&key).await.map_err(|e| self.store_error(&name, &e))?;
@@ -133,8 +138,16 @@ impl Registry {
             drop(room.map_err(|refused| self.refused(&name, refused))?);
             // Nothing was stored, so there is no revision to show.
             let revision = Revision(0);
-            let share = Share::NONE;
-            return Ok(Object { key, hub, owners, revision, size: weight, share, shown: None });
+            let share = MemoryShare::NONE;
+            return Ok(RegistryObject {
+                key,
+                hub,
+                owners,
+                revision,
+                size: weight,
+                share,
+                shown: None,
+            });
         }
         let room = match room {
             Ok(room) => room,
@@ -152,14 +165,14 @@ impl Registry {
         match created {
             Ok((revision, shown)) => {
                 room.written(revision);
-                Ok(Object { shown, ..Object::new(key, (hub, owners), revision) })
+                Ok(RegistryObject { shown, ..RegistryObject::new(key, (hub, owners), revision) })
             }
             Err(storage::Error::Exists(_)) => Err(self.taken(&key, &name).await),
             Err(error) => Err(self.write_error(&name, &error)),
         }
     }
 
-    fn made_ready(&self, hub: &Value, owners: Option<&Entries>) -> Result<Ready> {
+    fn made_ready(&self, hub: &Value, owners: Option<&RawManagedFields>) -> Result<StorableObject> {
         load::work(weight::of(hub), || self.ready(hub, owners))
     }
 
@@ -167,16 +180,16 @@ impl Registry {
     async fn store_new(
         &self,
         key: &storage::Key,
-        ready: Ready,
-    ) -> storage::Result<(Revision, Option<Arc<Cached>>)> {
-        let Ready { form, stored } = ready;
+        ready: StorableObject,
+    ) -> storage::Result<(Revision, Option<Arc<CachedObject>>)> {
+        let StorableObject { form, stored } = ready;
         let offered = self.cache.offer(key, form, stored.clone(), EventType::Added);
         let revision = self.store.create(key, stored).await?;
         Ok((revision, self.cache.written(offered, revision)))
     }
 
     /// The error of a create for which there is no room: a name that is taken is told first.
-    async fn not_created(&self, key: &storage::Key, name: &str, refused: Refused) -> ApiError {
+    async fn not_created(&self, key: &storage::Key, name: &str, refused: SizeRefusal) -> ApiError {
         match self.store.get(key).await {
             Ok(Some(_)) => self.taken(key, name).await,
             Ok(None) => self.refused(name, refused),
@@ -187,7 +200,7 @@ impl Registry {
     /// The error for a name that is taken.
     async fn taken(&self, key: &storage::Key, name: &str) -> ApiError {
         let existing = self.store.get(key).await.ok().flatten();
-        match existing.map(|entry| self.object(&entry, Share::NONE)) {
+        match existing.map(|entry| self.object(&entry, MemoryShare::NONE)) {
             Some(Ok(object)) if object.is_deleting() => {
                 ApiError::exists_while_deleting(self.resource(), name)
             }
@@ -197,7 +210,7 @@ impl Registry {
 
     /// All other errors of a new object that has fields which it should not have, so that a user
     /// need not mend one mistake to hear of the next.
-    fn besides(&self, call: &Call<'_>, hub: &Value) -> ErrorList {
+    fn besides(&self, call: &RegistryCall<'_>, hub: &Value) -> ErrorList {
         let mut hub = hub.clone();
         let base = meta::text(&hub, "generateName").to_owned();
         if meta::text(&hub, "name").is_empty() && !base.is_empty() {
@@ -210,7 +223,7 @@ impl Registry {
     /// 400 for fields that should not be there, under `fieldValidation=Strict`.
     pub(super) fn strict_error(
         &self,
-        call: &Call<'_>,
+        call: &RegistryCall<'_>,
         strict: &[String],
         besides: &ErrorList,
     ) -> ApiError {
@@ -228,7 +241,7 @@ impl Registry {
     }
 
     /// Removes the status, which is written through its own subresource.
-    pub(super) fn drop_status(&self, call: &mut Call<'_>, hub: &mut Value) {
+    pub(super) fn drop_status(&self, call: &mut RegistryCall<'_>, hub: &mut Value) {
         if self.kind.has_status() {
             call.warnings.extend(warning::status_ignored(hub, None));
         }

@@ -5,16 +5,16 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::{
-    Call, Object, Page, Registry,
-    admitted::{Options, Write},
+    ListPage, Registry, RegistryCall, RegistryObject,
+    admitted::{AdmissionWrite, OperationOptions},
     meta, selectable,
 };
 use crate::{
-    api::{GROUP, kind::Part, names::annotation},
+    api::{GROUP, kind::ObjectPart, names::annotation},
     apiserver::{
-        admission::Operation,
-        options::{DeleteOptions, ListOptions, Propagation},
-        selector::{Facets, Selector},
+        admission::AdmissionOperation,
+        options::{DeleteOptions, DeletionPropagation, ListOptions},
+        selector::{ObjectFacets, Selector},
         status::{ApiError, Result},
         storage,
     },
@@ -22,15 +22,15 @@ use crate::{
 
 /// What became of the object.
 #[derive(Debug)]
-pub enum Deleted {
+pub enum DeletionOutcome {
     /// The object is gone; this is its last state.
-    Gone(Object),
+    Gone(RegistryObject),
     /// Finalizers hold the object, or its grace period runs.
-    Pending(Object),
+    Pending(RegistryObject),
 }
 
-impl Deleted {
-    pub fn object(&self) -> &Object {
+impl DeletionOutcome {
+    pub fn object(&self) -> &RegistryObject {
         match self {
             Self::Gone(object) | Self::Pending(object) => object,
         }
@@ -41,24 +41,25 @@ impl Registry {
     /// Deletes one object. Asking again while finalizers hold it changes nothing.
     pub async fn delete(
         &self,
-        call: &Call<'_>,
+        call: &RegistryCall<'_>,
         name: &str,
         options: &DeleteOptions,
-    ) -> Result<Deleted> {
+    ) -> Result<DeletionOutcome> {
         self.delete_selected(call, name, &Selector::default(), options).await
     }
 
     /// Deletes one object; it counts as not found unless the selector selects it as it is now.
     async fn delete_selected(
         &self,
-        call: &Call<'_>,
+        call: &RegistryCall<'_>,
         name: &str,
         selector: &Selector,
         options: &DeleteOptions,
-    ) -> Result<Deleted> {
+    ) -> Result<DeletionOutcome> {
         let key = self.key(call.namespace, name)?;
         // As in an update: the cache's object is good for a write that the store compares.
-        let fresh = options.dry_run || self.asks_webhooks(call, Operation::Delete, Part::Main);
+        let fresh = options.dry_run
+            || self.asks_webhooks(call, AdmissionOperation::Delete, ObjectPart::Main);
         let mut known = (!fresh).then(|| self.known(&key)).flatten();
         loop {
             let known = known.take();
@@ -77,9 +78,13 @@ impl Registry {
                 Err(_) if old => continue,
                 judged => judged?,
             }
-            let write = Write::new(Operation::Delete, name, Options::Delete(options));
-            let seen = self.seen(call, Operation::Delete, Part::Main, &current);
-            let write = Write { old: Some(seen.as_ref()), ..write };
+            let write = AdmissionWrite::new(
+                AdmissionOperation::Delete,
+                name,
+                OperationOptions::Delete(options),
+            );
+            let seen = self.seen(call, AdmissionOperation::Delete, ObjectPart::Main, &current);
+            let write = AdmissionWrite { old: Some(seen.as_ref()), ..write };
             if let Err(error) = self.admit_delete(call, write).await {
                 let judged_the_latest = !old
                     || self
@@ -97,25 +102,33 @@ impl Registry {
             let ends = finalizers.is_empty() && grace == 0 && !self.kind.is_held(&current.hub);
             let written = if ends {
                 if options.dry_run {
-                    return Ok(Deleted::Gone(current));
+                    return Ok(DeletionOutcome::Gone(current));
                 }
-                self.store.delete(&key, current.revision).await.map(|_| Deleted::Gone(current))
+                self.store
+                    .delete(&key, current.revision)
+                    .await
+                    .map(|_| DeletionOutcome::Gone(current))
             } else {
                 let next = self.marked(&current, &finalizers, grace);
                 if next == current.hub {
                     if old {
                         continue;
                     }
-                    return Ok(Deleted::Pending(current));
+                    return Ok(DeletionOutcome::Pending(current));
                 }
                 if options.dry_run {
                     let next = (next, current.owners);
-                    return Ok(Deleted::Pending(Object::new(key, next, current.revision)));
+                    return Ok(DeletionOutcome::Pending(RegistryObject::new(
+                        key,
+                        next,
+                        current.revision,
+                    )));
                 }
                 let bytes = Self::to_bytes(&Self::to_stored(&next), current.owners.as_ref());
                 let updated = self.store.update(&key, current.revision, bytes).await;
                 let next = (next, current.owners);
-                updated.map(|at| Deleted::Pending(Object::new(key.clone(), next, at)))
+                updated
+                    .map(|at| DeletionOutcome::Pending(RegistryObject::new(key.clone(), next, at)))
             };
             match written {
                 Ok(deleted) => return Ok(deleted),
@@ -133,11 +146,11 @@ impl Registry {
     /// a list of the past.
     pub async fn delete_collection(
         &self,
-        call: &Call<'_>,
+        call: &RegistryCall<'_>,
         selector: &Selector,
         list: &ListOptions,
         options: &DeleteOptions,
-    ) -> Result<Page> {
+    ) -> Result<ListPage> {
         let mut page = self.list(call.namespace, selector, list).await?;
         // Deletions wait for room one by one, and a request that waits must hold none.
         drop(std::mem::take(&mut page.share));
@@ -150,14 +163,14 @@ impl Registry {
         Ok(page)
     }
 
-    fn is_selected(&self, current: &Object, selector: &Selector) -> bool {
+    fn is_selected(&self, current: &RegistryObject, selector: &Selector) -> bool {
         let hub = &current.hub;
         selector.is_everything()
-            || selector.matches(&Facets::of(&hub["metadata"], selectable(self.kind, hub)))
+            || selector.matches(&ObjectFacets::of(&hub["metadata"], selectable(self.kind, hub)))
     }
 
     /// Seconds that the object stays without finalizers: a deletion can be hastened, not put off.
-    fn grace(&self, current: &Object, options: &DeleteOptions) -> i64 {
+    fn grace(&self, current: &RegistryObject, options: &DeleteOptions) -> i64 {
         let asked = options.grace_period;
         if !current.is_deleting() {
             return self.kind.grace_period(&current.hub, asked);
@@ -167,7 +180,7 @@ impl Registry {
     }
 
     /// The object, marked as going away.
-    fn marked(&self, current: &Object, finalizers: &[String], grace: i64) -> Value {
+    fn marked(&self, current: &RegistryObject, finalizers: &[String], grace: i64) -> Value {
         let mut next = current.hub.clone();
         let before = meta::finalizers(&current.hub);
         let kept: HashSet<&str> = finalizers.iter().map(String::as_str).collect();
@@ -201,7 +214,7 @@ impl Registry {
     fn check_preconditions(
         &self,
         name: &str,
-        current: &Object,
+        current: &RegistryObject,
         options: &DeleteOptions,
     ) -> Result<()> {
         if let Some(uid) = &options.uid
@@ -230,7 +243,7 @@ impl Registry {
 
 /// Finalizers that hold the object. An explicit policy replaces the finalizers of an earlier one;
 /// without a policy, those that are there count.
-fn finalizers_after(hub: &Value, propagation: Option<Propagation>) -> Vec<String> {
+fn finalizers_after(hub: &Value, propagation: Option<DeletionPropagation>) -> Vec<String> {
     let own = [meta::ORPHAN, meta::FOREGROUND];
     let mut names: Vec<String> = meta::finalizers(hub)
         .into_iter()
@@ -238,9 +251,9 @@ fn finalizers_after(hub: &Value, propagation: Option<Propagation>) -> Vec<String
         .map(str::to_owned)
         .collect();
     match propagation {
-        Some(Propagation::Orphan) => names.push(meta::ORPHAN.to_owned()),
-        Some(Propagation::Foreground) => names.push(meta::FOREGROUND.to_owned()),
-        Some(Propagation::Background) | None => {}
+        Some(DeletionPropagation::Orphan) => names.push(meta::ORPHAN.to_owned()),
+        Some(DeletionPropagation::Foreground) => names.push(meta::FOREGROUND.to_owned()),
+        Some(DeletionPropagation::Background) | None => {}
     }
     names
 }

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Registry;
 use crate::apiserver::{
-    account::Share,
-    cache::{self, Cached, Consistent},
+    account::MemoryShare,
+    cache::{self, CachedObject, ConsistentReadOutcome},
     load,
-    options::{ListOptions, ReadAt, revision},
+    options::{ListOptions, ReadConsistency, revision},
     selector::Selector,
     status::{ApiError, Result},
-    storage::{self, Key, PageRequest, Prefix, Revision},
+    storage::{self, Key, KeyPrefix, PageRequest, Revision},
     view::ListMeta,
 };
 
@@ -32,17 +32,17 @@ const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old
 
 /// Part of a list.
 #[derive(Debug)]
-pub struct Page {
-    pub items: Vec<Arc<Cached>>,
+pub struct ListPage {
+    pub items: Vec<Arc<CachedObject>>,
     pub meta: ListMeta,
     /// The account's memory for the items, unless they are the cache's own.
-    pub share: Share,
+    pub share: MemoryShare,
 }
 
 /// What the cache shows of a range.
-pub(super) struct Shown {
+pub(super) struct SelectedObjects {
     /// The objects that are selected.
-    pub(super) objects: Vec<Arc<Cached>>,
+    pub(super) objects: Vec<Arc<CachedObject>>,
     pub(super) revision: Revision,
     /// How many objects were looked at.
     pub(super) fetched: usize,
@@ -50,7 +50,7 @@ pub(super) struct Shown {
 
 /// Where and when a list goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Token {
+struct ContinueToken {
     v: String,
     /// The revision of the list; -1 for the latest, because the list's own is gone.
     rv: i64,
@@ -60,8 +60,8 @@ struct Token {
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-impl Token {
-    fn after(key: &Key, range: &Prefix, rv: i64) -> Self {
+impl ContinueToken {
+    fn after(key: &Key, range: &KeyPrefix, rv: i64) -> Self {
         let start = key.as_str().strip_prefix(range.as_str()).unwrap_or_default();
         Self { v: TOKEN_VERSION.to_owned(), rv, start: format!("{start}\0") }
     }
@@ -71,7 +71,7 @@ impl Token {
     }
 
     /// The token and the key that it points behind.
-    fn decode(text: &str, range: &Prefix) -> Result<(Self, Key)> {
+    fn decode(text: &str, range: &KeyPrefix) -> Result<(Self, Key)> {
         let refuse = |why: &str| ApiError::bad_request(format!("invalid continue token: {why}"));
         let bytes = URL_SAFE_NO_PAD
             .decode(text)
@@ -104,7 +104,7 @@ impl Registry {
         namespace: &str,
         selector: &Selector,
         options: &ListOptions,
-    ) -> Result<Page> {
+    ) -> Result<ListPage> {
         let range = self.prefix(namespace)?;
         if !options.continue_token.is_empty() {
             if revision(&options.resource_version)?.is_some_and(|asked| asked != Revision(0)) {
@@ -117,18 +117,18 @@ impl Registry {
         // One object is no more work than a page, and the cache has it.
         let all = options.limit == 0 || self.only_key(namespace, selector).is_some();
         match options.read_at()? {
-            ReadAt::Exact(at) => {
+            ReadConsistency::Exact(at) => {
                 let request = PageRequest { at: Some(at), ..PageRequest::default() };
                 self.page(&range, selector, request, options.limit).await.map_err(|error| {
                     self.list_error(error, || ApiError::expired(LIST_EXPIRED, None))
                 })
             }
-            ReadAt::Latest if all => match self.cache.catch_up().await {
+            ReadConsistency::Latest if all => match self.cache.catch_up().await {
                 Ok(latest) => {
                     let listed = self.all(namespace, &range, selector, Some(latest)).await;
                     self.cache.tally().read_consistently(match listed {
-                        Ok(_) => Consistent::Cache,
-                        Err(_) => Consistent::CacheFailed,
+                        Ok(_) => ConsistentReadOutcome::Cache,
+                        Err(_) => ConsistentReadOutcome::CacheFailed,
                     });
                     listed
                 }
@@ -139,14 +139,16 @@ impl Registry {
                 Err(error) => Err(self.cache_error(error)),
             },
             // A limit would cost more than it saves: the objects are in memory.
-            ReadAt::Any if self.cache.is_ready() => {
+            ReadConsistency::Any if self.cache.is_ready() => {
                 self.all(namespace, &range, selector, None).await
             }
-            ReadAt::Latest | ReadAt::Any => self.first_page(&range, selector, options).await,
-            ReadAt::NotOlderThan(at) if all => {
+            ReadConsistency::Latest | ReadConsistency::Any => {
+                self.first_page(&range, selector, options).await
+            }
+            ReadConsistency::NotOlderThan(at) if all => {
                 self.all(namespace, &range, selector, Some(at)).await
             }
-            ReadAt::NotOlderThan(at) => {
+            ReadConsistency::NotOlderThan(at) => {
                 self.cache.wait_until(at).await.map_err(|error| self.cache_error(error))?;
                 self.first_page(&range, selector, options).await
             }
@@ -156,15 +158,15 @@ impl Registry {
     async fn all(
         &self,
         namespace: &str,
-        range: &Prefix,
+        range: &KeyPrefix,
         selector: &Selector,
         at_least: Option<Revision>,
-    ) -> Result<Page> {
-        let Shown { objects, revision, fetched } =
+    ) -> Result<ListPage> {
+        let SelectedObjects { objects, revision, fetched } =
             self.shown(namespace, range, selector, at_least).await?;
         self.cache.tally().listed(false, [fetched, fetched, objects.len()]);
         let meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
-        Ok(Page { items: objects, meta, share: Share::NONE })
+        Ok(ListPage { items: objects, meta, share: MemoryShare::NONE })
     }
 
     /// The only key that can be selected. Each pilot asks for its own Pilot so, and after an outage
@@ -179,30 +181,30 @@ impl Registry {
     pub(super) async fn shown(
         &self,
         namespace: &str,
-        range: &Prefix,
+        range: &KeyPrefix,
         selector: &Selector,
         at_least: Option<Revision>,
-    ) -> Result<Shown> {
+    ) -> Result<SelectedObjects> {
         let listing = match self.only_key(namespace, selector) {
             Some(key) => self.cache.one(&key, at_least).await,
             None => self.cache.list(range, at_least).await,
         };
-        let cache::Listing { mut objects, revision, .. } =
+        let cache::CacheListing { mut objects, revision, .. } =
             listing.map_err(|error| self.cache_error(error))?;
         let fetched = objects.len();
         if !selector.is_everything() {
             let retain = || objects.retain(|object| selector.matches(&object.facets));
             load::work(selector.effort(fetched), retain);
         }
-        Ok(Shown { objects, revision, fetched })
+        Ok(SelectedObjects { objects, revision, fetched })
     }
 
     async fn first_page(
         &self,
-        range: &Prefix,
+        range: &KeyPrefix,
         selector: &Selector,
         options: &ListOptions,
-    ) -> Result<Page> {
+    ) -> Result<ListPage> {
         self.page(range, selector, PageRequest::default(), options.limit)
             .await
             .map_err(|error| self.cache_error(error))
@@ -210,18 +212,18 @@ impl Registry {
 
     async fn next_page(
         &self,
-        range: &Prefix,
+        range: &KeyPrefix,
         selector: &Selector,
         options: &ListOptions,
-    ) -> Result<Page> {
-        let (token, after) = Token::decode(&options.continue_token, range)?;
+    ) -> Result<ListPage> {
+        let (token, after) = ContinueToken::decode(&options.continue_token, range)?;
         let request = PageRequest {
             at: u64::try_from(token.rv).ok().map(Revision),
             after: Some(after),
             ..PageRequest::default()
         };
         self.page(range, selector, request, options.limit).await.map_err(|error| {
-            let fresh = Token { rv: -1, ..token };
+            let fresh = ContinueToken { rv: -1, ..token };
             self.list_error(error, || ApiError::expired(CONTINUE_EXPIRED, Some(fresh.encode())))
         })
     }
@@ -230,15 +232,15 @@ impl Registry {
     /// revision of all others.
     async fn page(
         &self,
-        range: &Prefix,
+        range: &KeyPrefix,
         selector: &Selector,
         mut request: PageRequest,
         limit: usize,
-    ) -> Result<Page, cache::Error> {
+    ) -> Result<ListPage, cache::Error> {
         let mut items = Vec::new();
         let (mut fetched, mut evaluated) = (0, 0);
         let mut from_store = false;
-        let mut share = Share::NONE;
+        let mut share = MemoryShare::NONE;
         loop {
             // A request that waits for memory must hold none.
             drop(mem::take(&mut share));
@@ -289,16 +291,17 @@ impl Registry {
 }
 
 fn finish(
-    (items, share): (Vec<Arc<Cached>>, Share),
-    range: &Prefix,
+    (items, share): (Vec<Arc<CachedObject>>, MemoryShare),
+    range: &KeyPrefix,
     revision: Revision,
     goes_on_after: Option<(Key, Option<usize>)>,
-) -> Page {
+) -> ListPage {
     let rv = i64::try_from(revision.0).unwrap_or(i64::MAX);
     let remaining = goes_on_after.as_ref().and_then(|(_, remaining)| *remaining);
-    let continue_token = goes_on_after.map(|(key, _)| Token::after(&key, range, rv).encode());
+    let continue_token =
+        goes_on_after.map(|(key, _)| ContinueToken::after(&key, range, rv).encode());
     let resource_version = revision.to_string();
-    Page { items, meta: ListMeta { resource_version, continue_token, remaining }, share }
+    ListPage { items, meta: ListMeta { resource_version, continue_token, remaining }, share }
 }
 
 #[cfg(test)]
@@ -307,16 +310,21 @@ mod tests {
 
     #[test]
     fn a_token_cannot_leave_its_range() {
-        let range = Prefix::namespace("g", "pilots", "a").unwrap();
-        let encode =
-            |start: &str, rv| Token { v: TOKEN_VERSION.into(), rv, start: start.into() }.encode();
-        let (token, key) = Token::decode(&encode("x\0", 5), &range).unwrap();
+        let range = KeyPrefix::namespace("g", "pilots", "a").unwrap();
+        let encode = |start: &str, rv| {
+            ContinueToken { v: TOKEN_VERSION.into(), rv, start: start.into() }.encode()
+        };
+        let (token, key) = ContinueToken::decode(&encode("x\0", 5), &range).unwrap();
         assert_eq!((token.rv, key.as_str()), (5, "g/pilots/a/x"));
         for bad in ["../b/x\0", "..\0", "\0", "x//y\0", "./x\0"] {
-            assert_eq!(Token::decode(&encode(bad, 5), &range).unwrap_err().code(), 400, "{bad:?}");
+            assert_eq!(
+                ContinueToken::decode(&encode(bad, 5), &range).unwrap_err().code(),
+                400,
+                "{bad:?}"
+            );
         }
-        assert!(Token::decode(&encode("x\0", 0), &range).is_err());
-        assert!(Token::decode(&encode("x\0", -1), &range).is_ok());
-        assert!(Token::decode("%%%", &range).is_err());
+        assert!(ContinueToken::decode(&encode("x\0", 0), &range).is_err());
+        assert!(ContinueToken::decode(&encode("x\0", -1), &range).is_ok());
+        assert!(ContinueToken::decode("%%%", &range).is_err());
     }
 }

@@ -9,7 +9,7 @@ use rand::Rng;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::{decode::MAX_FINDINGS, kind::Kind},
+    api::{decode::MAX_FINDINGS, kind::ServedKind},
     apiserver::status::{ApiError, Result},
 };
 
@@ -61,7 +61,11 @@ pub(super) fn grace(hub: &Value) -> i64 {
 }
 
 /// Puts the object into the namespace of the URL.
-pub(super) fn settle_namespace(hub: &mut Value, kind: &dyn Kind, namespace: &str) -> Result<()> {
+pub(super) fn settle_namespace(
+    hub: &mut Value,
+    kind: &dyn ServedKind,
+    namespace: &str,
+) -> Result<()> {
     if !kind.is_namespaced() {
         fields(hub).remove("namespace");
         return Ok(());

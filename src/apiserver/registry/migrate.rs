@@ -6,14 +6,14 @@
 use tracing::{info, warn};
 
 use super::Registry;
-use crate::apiserver::storage::{Entry, Error, Key, PageRequest, Result};
+use crate::apiserver::storage::{Error, Key, PageRequest, Result, StoreEntry};
 
 /// Objects that one request to the store reads.
 const PAGE: usize = 500;
 
 /// What a migration found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Migrated {
+pub struct MigrationReport {
     pub rewritten: usize,
     /// Objects that were in the current form already.
     pub current: usize,
@@ -22,7 +22,7 @@ pub struct Migrated {
     pub failed: Vec<Key>,
 }
 
-impl Migrated {
+impl MigrationReport {
     fn fail(&mut self, key: Key, why: &str) {
         warn!(key = key.as_str(), error = why, "Failed to migrate an object; it stays as it is");
         self.failed.push(key);
@@ -31,9 +31,9 @@ impl Migrated {
 
 impl Registry {
     /// Brings every object of this kind into the form that is stored today.
-    pub async fn migrate(&self) -> Result<Migrated> {
+    pub async fn migrate(&self) -> Result<MigrationReport> {
         let range = super::whole(self.kind);
-        let mut found = Migrated::default();
+        let mut found = MigrationReport::default();
         let mut request = PageRequest { limit: Some(PAGE), ..PageRequest::default() };
         loop {
             // Each page is read as of now: objects that are created meanwhile are in the current
@@ -57,7 +57,7 @@ impl Registry {
         }
     }
 
-    async fn migrate_one(&self, mut entry: Entry, found: &mut Migrated) -> Result<()> {
+    async fn migrate_one(&self, mut entry: StoreEntry, found: &mut MigrationReport) -> Result<()> {
         loop {
             let object = match self.read_stored(&entry.key, &entry.value, entry.revision) {
                 Ok(object) => object,

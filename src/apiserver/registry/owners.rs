@@ -7,13 +7,16 @@
 use serde_json::{Map, Value};
 use tracing::error;
 
-use super::{Call, Object};
+use super::{RegistryCall, RegistryObject};
 use crate::{
     api::{
-        decode::Document,
-        kind::{DecodeError, Kind, Part, Version},
+        decode::ParsedBody,
+        kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
         names::annotation,
-        ownership::{Applied, Conflict, Entries, Error, Managed, Schema, Set, Tracker, Versions},
+        ownership::{
+            AppliedObject, Error, FieldConflict, ManagedFields, OwnershipTracker, PathSet,
+            RawManagedFields, Schema, VersionConverter,
+        },
     },
     apiserver::status::{ApiError, Result},
 };
@@ -23,20 +26,24 @@ use crate::{
 const MAX_GIVEN: usize = 1024 * 1024;
 
 /// The versions of a kind, around one object.
-pub(super) struct Owners<'a> {
-    kind: &'static dyn Kind,
-    part: Part,
+pub(super) struct ObjectFieldManager<'a> {
+    kind: &'static dyn ServedKind,
+    part: ObjectPart,
     /// The object as it is stored, which conversions lean on.
-    stored: Option<&'a Object>,
-    reset: Set,
+    stored: Option<&'a RegistryObject>,
+    reset: PathSet,
 }
 
-impl<'a> Owners<'a> {
-    pub(super) fn new(kind: &'static dyn Kind, part: Part, stored: Option<&'a Object>) -> Self {
+impl<'a> ObjectFieldManager<'a> {
+    pub(super) fn new(
+        kind: &'static dyn ServedKind,
+        part: ObjectPart,
+        stored: Option<&'a RegistryObject>,
+    ) -> Self {
         let reset = match part {
-            Part::Main if kind.has_status() => Set::of_fields(&["status"]),
-            Part::Status => Set::of_fields(&["metadata", "spec"]),
-            Part::Main | Part::Other(_) => Set::default(),
+            ObjectPart::Main if kind.has_status() => PathSet::of_fields(&["status"]),
+            ObjectPart::Status => PathSet::of_fields(&["metadata", "spec"]),
+            ObjectPart::Main | ObjectPart::Other(_) => PathSet::default(),
         };
         Self { kind, part, stored, reset }
     }
@@ -45,19 +52,19 @@ impl<'a> Owners<'a> {
     /// about them: a client may change entries, or begin anew with none.
     pub(super) fn after_update(
         &self,
-        call: &Call<'_>,
+        call: &RegistryCall<'_>,
         next: &Value,
-        given: Option<&Entries>,
-    ) -> Option<Entries> {
+        given: Option<&RawManagedFields>,
+    ) -> Option<RawManagedFields> {
         let given = given.filter(|given| {
             // Entries that are sent back as read change nothing; only servers make so many bytes.
-            self.part == Part::Main
+            self.part == ObjectPart::Main
                 && Some(*given) != self.entries()
                 && given.text().len() <= MAX_GIVEN
         });
         let managed = match given {
-            Some(given) if given.is_reset() => Managed::default(),
-            Some(given) => match Managed::read(given) {
+            Some(given) if given.is_reset() => ManagedFields::default(),
+            Some(given) => match ManagedFields::read(given) {
                 Ok(managed) if !managed.managers.is_empty() => managed,
                 _ => self.managed().unwrap_or_default(),
             },
@@ -68,16 +75,16 @@ impl<'a> Owners<'a> {
             return None;
         }
         let version = self.kind.api_version(call.version);
-        let is_hub = call.version != Version::V1alpha1;
+        let is_hub = call.version != ServedVersion::V1alpha1;
         let nobody_else = managed.managers.values().all(|owned| owned.version == version);
         let (before, after) = match self.stored {
             None => (Value::Null, self.shown(call.version, next)),
             // No version is converted, so equal parts need not be looked at.
-            Some(Object { hub, .. }) if is_hub && nobody_else => {
+            Some(RegistryObject { hub, .. }) if is_hub && nobody_else => {
                 let (before, after) = differing(hub, next);
                 (self.shown(call.version, &before), self.shown(call.version, &after))
             }
-            Some(Object { hub, .. }) => {
+            Some(RegistryObject { hub, .. }) => {
                 (self.shown(call.version, hub), self.shown(call.version, next))
             }
         };
@@ -91,23 +98,23 @@ impl<'a> Owners<'a> {
         }
     }
 
-    fn entries(&self) -> Option<&Entries> {
+    fn entries(&self) -> Option<&RawManagedFields> {
         self.stored.and_then(|stored| stored.owners.as_ref())
     }
 
     /// The owners as they are stored.
-    fn managed(&self) -> Result<Managed, String> {
-        self.entries().map_or_else(|| Ok(Managed::default()), Managed::read)
+    fn managed(&self) -> Result<ManagedFields, String> {
+        self.entries().map_or_else(|| Ok(ManagedFields::default()), ManagedFields::read)
     }
 
     /// The object with what is applied, as the version shows it, and the owners after that.
     pub(super) fn apply(
         &self,
-        call: &Call<'_>,
+        call: &RegistryCall<'_>,
         live: Value,
         config: &Value,
         force: bool,
-    ) -> Result<Applied> {
+    ) -> Result<AppliedObject> {
         let managed = self
             .managed()
             .map_err(|why| ApiError::internal(format!("failed to decode managed fields: {why}")))?;
@@ -133,22 +140,22 @@ impl<'a> Owners<'a> {
     }
 
     /// The object as a version shows it, without the surplus that it shows.
-    pub(super) fn shown(&self, version: Version, hub: &Value) -> Value {
+    pub(super) fn shown(&self, version: ServedVersion, hub: &Value) -> Value {
         without_views(self.kind.encode(version, hub))
     }
 
-    fn tracker<'t>(&'t self, version: &'t str) -> Tracker<'t, Self> {
+    fn tracker<'t>(&'t self, version: &'t str) -> OwnershipTracker<'t, Self> {
         let now = jiff::Timestamp::now().as_second();
-        Tracker { versions: self, version, subresource: self.part.subresource(), now }
+        OwnershipTracker { versions: self, version, subresource: self.part.subresource(), now }
     }
 
-    fn version(&self, api_version: &str) -> Option<Version> {
+    fn version(&self, api_version: &str) -> Option<ServedVersion> {
         let versions = self.kind.versions().iter().copied();
         versions.into_iter().find(|version| self.kind.api_version(*version) == api_version)
     }
 }
 
-impl Versions for Owners<'_> {
+impl VersionConverter for ObjectFieldManager<'_> {
     type Error = DecodeError;
 
     fn schema(&self, version: &str) -> Option<&Schema> {
@@ -159,19 +166,23 @@ impl Versions for Owners<'_> {
         let served = "both versions have a schema, so they are served";
         let (from, to) = (self.version(from).expect(served), self.version(to).expect(served));
         let stored = self.stored.map(|stored| &stored.hub);
-        let decoded = self.kind.decode(from, Document::from(object.clone()), stored)?;
+        let decoded = self.kind.decode(from, ParsedBody::from(object.clone()), stored)?;
         Ok(self.shown(to, &decoded.hub))
     }
 
-    fn reset(&self, _version: &str) -> Option<&Set> {
+    fn reset(&self, _version: &str) -> Option<&PathSet> {
         Some(&self.reset)
     }
 }
 
 /// The old entries, when nothing but their times changed with `next`.
-pub(super) fn settled(owners: Option<Entries>, next: &Value, current: &Object) -> Option<Entries> {
-    let Object { hub, owners: before, .. } = current;
-    let same = |(now, before): (&Entries, &Entries)| now.same_but_times(before);
+pub(super) fn settled(
+    owners: Option<RawManagedFields>,
+    next: &Value,
+    current: &RegistryObject,
+) -> Option<RawManagedFields> {
+    let RegistryObject { hub, owners: before, .. } = current;
+    let same = |(now, before): (&RawManagedFields, &RawManagedFields)| now.same_but_times(before);
     let settled = owners != *before
         && same_but(next, hub, &["metadata"])
         && same_but(&next["metadata"], &hub["metadata"], &["resourceVersion"])
@@ -237,13 +248,13 @@ pub(super) fn without_views(mut shown: Value) -> Value {
     shown
 }
 
-fn refuse(conflicts: &[Conflict]) -> ApiError {
-    let cause = |conflict: &Conflict| {
+fn refuse(conflicts: &[FieldConflict]) -> ApiError {
+    let cause = |conflict: &FieldConflict| {
         let path = crate::api::ownership::path_text(&conflict.path);
         (format!("conflict with {}", conflict.manager.text()), path)
     };
     let causes: Vec<(String, String)> = conflicts.iter().map(cause).collect();
-    ApiError::apply_conflict(Conflict::message(conflicts), &causes)
+    ApiError::apply_conflict(FieldConflict::message(conflicts), &causes)
 }
 
 fn text(error: &Error<DecodeError>) -> String {
@@ -272,7 +283,7 @@ mod tests {
     #[test]
     fn what_differs_is_found_in_what_differs_alone() {
         let kind = Scheme::new(&[]).by_plural("pilots").unwrap();
-        let schema = kind.merging(Version::V1beta1);
+        let schema = kind.merging(ServedVersion::V1beta1);
         let conditions = |list: &[(&str, &str)]| {
             let list: Vec<Value> = list.iter().map(|(type_, is)| condition(type_, is)).collect();
             pilot(&json!({"conditions": list}))
@@ -308,8 +319,8 @@ mod tests {
         let old = noted(json!({"a": "1"}));
         let (before, after) = differing(&old, &noted(json!({"a": "1", "b": "2"})));
         let (before, after) = (without_views(before), without_views(after));
-        let added = compare(kind.merging(Version::V1beta1), &before, &after).unwrap().added;
-        assert_eq!(added, Set::of_fields(&["metadata.annotations.b"]));
+        let added = compare(kind.merging(ServedVersion::V1beta1), &before, &after).unwrap().added;
+        assert_eq!(added, PathSet::of_fields(&["metadata.annotations.b"]));
     }
 
     #[test]
@@ -317,9 +328,9 @@ mod tests {
         let object = |entries: &Value, phase: &str, revision: u64| {
             let metadata = json!({"name": "a", "managedFields": entries});
             let mut hub = json!({"metadata": metadata, "spec": {"phase": phase}});
-            let owners = Entries::take(&mut hub);
+            let owners = RawManagedFields::take(&mut hub);
             let key = Key::new("g", "pilots", "db", "a").unwrap();
-            Object::new(key, (hub, owners), Revision(revision))
+            RegistryObject::new(key, (hub, owners), Revision(revision))
         };
         let entry = |time: &str, manager: &str| json!([{"manager": manager, "time": time}]);
         let old = object(&entry("1", "a"), "Running", 1);
@@ -330,7 +341,7 @@ mod tests {
             (json!([]), "Running", false),
             (json!(null), "Running", false),
         ] {
-            let Object { hub, owners, .. } = object(&entries, phase, 2);
+            let RegistryObject { hub, owners, .. } = object(&entries, phase, 2);
             let expected = if settles { old.owners.clone() } else { owners.clone() };
             assert_eq!(settled(owners, &hub, &old), expected, "{entries}");
         }

@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::strategic;
 use crate::{
     api::decode::{
-        self, Document,
+        self, ParsedBody,
         weight::{self, MAX_DEPTH, MAX_TREE},
     },
     apiserver::{
-        admission::webhook::Unpatched,
+        admission::webhook::WebhookPatchError,
         negotiate::unread,
         status::{ApiError, Result},
     },
@@ -37,21 +37,22 @@ const MAX_COPIED: usize = 3 * 1024 * 1024;
 const MAX_MOVED: usize = 4_000_000;
 
 /// A patch that was understood.
-pub enum Patch {
-    Json(json_patch::Patch, Weight),
-    Merge(Document),
-    Strategic(Document),
+pub enum ObjectPatch {
+    Json(json_patch::Patch, TreeWeight),
+    Merge(ParsedBody),
+    Strategic(ParsedBody),
 }
 
 /// Memory of the body's tree.
-type Weight = usize;
+type TreeWeight = usize;
 
-impl Patch {
+impl ObjectPatch {
     /// A webhook's JSON patch, applied to an object.
-    pub(super) fn of_webhook(patch: &[u8], object: Value) -> Result<Document, Unpatched> {
+    pub(super) fn of_webhook(patch: &[u8], object: Value) -> Result<ParsedBody, WebhookPatchError> {
         let patch = Self::json(patch);
-        let patch = patch.map_err(|error| Unpatched::Unreadable(error.message().to_owned()))?;
-        patch.apply(object).map_err(|error| Unpatched::Failed(error.why()))
+        let patch =
+            patch.map_err(|error| WebhookPatchError::Unreadable(error.message().to_owned()))?;
+        patch.apply(object).map_err(|error| WebhookPatchError::Failed(error.why()))
     }
 
     /// Memory that the patch itself takes.
@@ -141,12 +142,12 @@ impl Patch {
     }
 
     /// The object with the patch applied.
-    pub(super) fn apply(&self, mut object: Value) -> Result<Document> {
+    pub(super) fn apply(&self, mut object: Value) -> Result<ParsedBody> {
         match self {
             Self::Merge(document) => {
                 json_patch::merge(&mut object, &document.value);
                 weight::check(&object).map_err(refused)?;
-                let mut patched = Document::from(object);
+                let mut patched = ParsedBody::from(object);
                 patched.duplicates.clone_from(&document.duplicates);
                 patched.numbers.clone_from(&document.numbers);
                 patched.owners.clone_from(&document.owners);
@@ -155,12 +156,12 @@ impl Patch {
             Self::Strategic(document) => {
                 strategic::merge(&mut object, &document.value).map_err(refused)?;
                 weight::check(&object).map_err(refused)?;
-                let mut patched = Document::from(object);
+                let mut patched = ParsedBody::from(object);
                 patched.owners.clone_from(&document.owners);
                 Ok(patched)
             }
             Self::Json(patch, _) => {
-                let mut effort = Effort::default();
+                let mut effort = PatchCost::default();
                 for operation in &patch.0 {
                     effort.add(&object, operation)?;
                     // The object is a copy, so a half-applied patch is simply dropped.
@@ -176,7 +177,7 @@ impl Patch {
 
 /// What the operations of a patch cost so far.
 #[derive(Default)]
-struct Effort {
+struct PatchCost {
     /// Bytes of JSON that copies add.
     copied: usize,
     /// Bytes of memory that these copies take.
@@ -185,7 +186,7 @@ struct Effort {
     moved: usize,
 }
 
-impl Effort {
+impl PatchCost {
     /// Adds an operation, or refuses it because it would cost too much.
     fn add(&mut self, object: &Value, operation: &PatchOperation) -> Result<()> {
         let to = operation.path();
@@ -232,9 +233,9 @@ impl Effort {
 
 /// Bytes of a value as Go writes it.
 fn json_length(value: &Value) -> usize {
-    struct Length(usize);
+    struct LengthCounter(usize);
 
-    impl io::Write for Length {
+    impl io::Write for LengthCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // Go writes these as `\u003c`, for the sake of HTML.
             let escaped = bytes.iter().filter(|byte| matches!(byte, b'<' | b'>' | b'&')).count();
@@ -247,7 +248,7 @@ fn json_length(value: &Value) -> usize {
         }
     }
 
-    let mut length = Length(0);
+    let mut length = LengthCounter(0);
     serde_json::to_writer(&mut length, value).expect("a value has string keys, and counting works");
     length.0
 }
@@ -272,9 +273,10 @@ mod tests {
 
     #[test]
     fn a_failed_test_operation_is_422() {
-        let patch =
-            Patch::json(br#"[{"op":"test","path":"/a","value":1},{"op":"remove","path":"/a"}]"#)
-                .unwrap();
+        let patch = ObjectPatch::json(
+            br#"[{"op":"test","path":"/a","value":1},{"op":"remove","path":"/a"}]"#,
+        )
+        .unwrap();
         assert_eq!(patch.apply(json!({"a": 1})).unwrap().value, json!({}));
         let error = patch.apply(json!({"a": 2})).unwrap_err();
         assert_eq!((error.code().as_u16(), error.reason()), (422, "Invalid"));
@@ -282,18 +284,18 @@ mod tests {
 
     #[test]
     fn nonsense_is_400() {
-        let error = Patch::json(b"[{\"op\":\"nope\",\"path\":\"/a\"}]").err().unwrap();
+        let error = ObjectPatch::json(b"[{\"op\":\"nope\",\"path\":\"/a\"}]").err().unwrap();
         assert_eq!(error.code(), 422, "as when a path leads nowhere");
         for body in ["{", "{}", "[1]"] {
-            assert_eq!(Patch::json(body.as_bytes()).err().unwrap().code(), 400, "{body}");
+            assert_eq!(ObjectPatch::json(body.as_bytes()).err().unwrap().code(), 400, "{body}");
         }
-        assert_eq!(Patch::merge(b"[]").err().unwrap().code(), 400);
+        assert_eq!(ObjectPatch::merge(b"[]").err().unwrap().code(), 400);
     }
 
     #[test]
     fn operations_and_growth_are_limited() {
         let many = vec![json!({"op": "add", "path": "/a", "value": 1}); MAX_OPERATIONS + 1];
-        let error = Patch::json(json!(many).to_string().as_bytes()).err().unwrap();
+        let error = ObjectPatch::json(json!(many).to_string().as_bytes()).err().unwrap();
         assert_eq!(error.code(), 413);
         // Doubles /a again and again.
         let mut operations =
@@ -302,12 +304,12 @@ mod tests {
             let path = format!("/a/n{level}");
             operations.push(json!({"op": "copy", "from": "/a", "path": path}));
         }
-        let patch = Patch::json(json!(operations).to_string().as_bytes()).unwrap();
+        let patch = ObjectPatch::json(json!(operations).to_string().as_bytes()).unwrap();
         assert_eq!(patch.apply(json!({})).unwrap_err().code(), 422);
     }
 
-    fn apply(operations: &[Value], object: Value) -> Result<Document> {
-        Patch::json(json!(operations).to_string().as_bytes()).unwrap().apply(object)
+    fn apply(operations: &[Value], object: Value) -> Result<ParsedBody> {
+        ObjectPatch::json(json!(operations).to_string().as_bytes()).unwrap().apply(object)
     }
 
     /// Without a limit the patch ends the process: the value overflows the stack when it is
@@ -370,11 +372,11 @@ mod tests {
             (json!({"metadata": {"labels": {"a": "b"}}}), false),
         ] {
             assert_eq!(
-                Patch::merge(body.to_string().as_bytes()).unwrap().names_revision(),
+                ObjectPatch::merge(body.to_string().as_bytes()).unwrap().names_revision(),
                 expected
             );
         }
         let body = br#"[{"op":"replace","path":"/metadata/resourceVersion","value":"5"}]"#;
-        assert!(Patch::json(body).unwrap().names_revision());
+        assert!(ObjectPatch::json(body).unwrap().names_revision());
     }
 }

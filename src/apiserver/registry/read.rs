@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::Registry;
 use crate::{
     apiserver::{
-        account::Share,
-        cache::{self, Cached},
+        account::MemoryShare,
+        cache::{self, CachedObject},
         load,
-        options::ReadAt,
+        options::ReadConsistency,
         status::{ApiError, Result},
         storage::Key,
     },
@@ -22,17 +22,19 @@ impl Registry {
         &self,
         namespace: &str,
         name: &str,
-        at: ReadAt,
-    ) -> Result<(Arc<Cached>, Share)> {
+        at: ReadConsistency,
+    ) -> Result<(Arc<CachedObject>, MemoryShare)> {
         let key = self.key(namespace, name)?;
         let at_least = match at {
-            ReadAt::NotOlderThan(revision) | ReadAt::Exact(revision) => Some(revision),
-            ReadAt::Any if self.cache.is_ready() => None,
-            ReadAt::Any => return self.latest(&key, name).await,
-            ReadAt::Latest => {
+            ReadConsistency::NotOlderThan(revision) | ReadConsistency::Exact(revision) => {
+                Some(revision)
+            }
+            ReadConsistency::Any if self.cache.is_ready() => None,
+            ReadConsistency::Any => return self.latest(&key, name).await,
+            ReadConsistency::Latest => {
                 let latest = self.cache.latest(&key).await;
                 return match latest.map_err(|error| self.cache_error(error))? {
-                    Some(Some(found)) => Ok((found, Share::NONE)),
+                    Some(Some(found)) => Ok((found, MemoryShare::NONE)),
                     Some(None) => Err(ApiError::not_found(self.resource(), name)),
                     None => self.latest(&key, name).await,
                 };
@@ -41,14 +43,14 @@ impl Registry {
         let found =
             self.cache.get(&key, at_least).await.map_err(|error| self.cache_error(error))?;
         match found {
-            Some(found) => Ok((found, Share::NONE)),
+            Some(found) => Ok((found, MemoryShare::NONE)),
             // The cache may be behind, and clients act on "not found", so the store is asked.
-            None if at == ReadAt::Any => self.latest(&key, name).await,
+            None if at == ReadConsistency::Any => self.latest(&key, name).await,
             None => Err(ApiError::not_found(self.resource(), name)),
         }
     }
 
-    async fn latest(&self, key: &Key, name: &str) -> Result<(Arc<Cached>, Share)> {
+    async fn latest(&self, key: &Key, name: &str) -> Result<(Arc<CachedObject>, MemoryShare)> {
         let found = self.fetch(key, name).await?;
         let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
         let read = load::work(entry.value.len(), || self.cache.object(&entry));

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use super::{Object, Ready, Registry};
+use super::{Registry, RegistryObject, StorableObject};
 use crate::{
-    api::{kind::Part, ownership::Entries},
+    api::{kind::ObjectPart, ownership::RawManagedFields},
     apiserver::{
-        capacity::{Claim, Full, Growth, counted},
+        capacity::{CapacityClaim, CapacityError, GrowthClass, counted},
         status::ApiError,
         storage::{self, Key},
     },
@@ -20,21 +20,21 @@ const SLIGHT: usize = 512;
 
 /// Why an object may not be stored as large as it is to be.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum SizeRefusal {
     TooLarge(storage::Error),
-    Full(Full),
+    Full(CapacityError),
 }
 
 /// Bytes of an object as it is stored.
 #[derive(Clone, Copy, Debug, Default)]
-struct Size {
+struct ObjectSize {
     all: usize,
     /// Bytes of its `managedFields`.
     owners: usize,
 }
 
-impl Size {
-    fn new(all: usize, owners: Option<&Entries>) -> Self {
+impl ObjectSize {
+    fn new(all: usize, owners: Option<&RawManagedFields>) -> Self {
         Self { all, owners: owners.map_or(0, |owners| owners.text().len()) }
     }
 
@@ -48,33 +48,33 @@ impl Registry {
     pub(super) fn room(
         &self,
         key: &Key,
-        part: Part,
-        current: Option<&Object>,
-        new: (&Ready, Option<&Entries>),
-    ) -> Result<Claim<'_>, Refused> {
+        part: ObjectPart,
+        current: Option<&RegistryObject>,
+        new: (&StorableObject, Option<&RawManagedFields>),
+    ) -> Result<CapacityClaim<'_>, SizeRefusal> {
         let (ready, owners) = new;
-        let new = Size::new(ready.stored.len(), owners);
-        let old = current.map(|current| Size::new(current.size, current.owners.as_ref()));
+        let new = ObjectSize::new(ready.stored.len(), owners);
+        let old = current.map(|current| ObjectSize::new(current.size, current.owners.as_ref()));
         let before = old.map_or(0, |old| old.all);
         if new.all > self.kind.largest().max(before) {
-            return Err(Refused::TooLarge(storage::Error::TooLarge { size: new.all }));
+            return Err(SizeRefusal::TooLarge(storage::Error::TooLarge { size: new.all }));
         }
         let grown = counted(new.all).saturating_sub(old.map_or(0, |old| counted(old.all)));
         let slight = old.is_some_and(|old| new.without_owners() <= old.without_owners() + SLIGHT);
-        let growth = if part == Part::Status || self.kind.is_vital() || slight {
-            Growth::Reserved
+        let growth = if part == ObjectPart::Status || self.kind.is_vital() || slight {
+            GrowthClass::Reserved
         } else {
-            Growth::Ordinary
+            GrowthClass::Ordinary
         };
         let cache = Arc::clone(&self.cache) as _;
-        self.capacity.claim(cache, key, growth, grown).map_err(Refused::Full)
+        self.capacity.claim(cache, key, growth, grown).map_err(SizeRefusal::Full)
     }
 
     /// The refusal, for the client.
-    pub(super) fn refused(&self, name: &str, refused: Refused) -> ApiError {
+    pub(super) fn refused(&self, name: &str, refused: SizeRefusal) -> ApiError {
         match refused {
-            Refused::TooLarge(error) => self.store_error(name, &error),
-            Refused::Full(full) => ApiError::forbidden(self.resource(), name, full),
+            SizeRefusal::TooLarge(error) => self.store_error(name, &error),
+            SizeRefusal::Full(full) => ApiError::forbidden(self.resource(), name, full),
         }
     }
 }

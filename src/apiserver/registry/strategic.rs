@@ -23,7 +23,7 @@ pub(super) enum Error {
 
 /// How a list is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lists {
+enum ListMergeStrategy {
     Replace,
     /// Values that are not there yet are added.
     Add,
@@ -31,7 +31,7 @@ enum Lists {
     By(&'static str),
 }
 
-fn lists(field: &str, items: &[Value]) -> Lists {
+fn lists(field: &str, items: &[Value]) -> ListMergeStrategy {
     match field {
         "containers"
         | "initContainers"
@@ -41,19 +41,19 @@ fn lists(field: &str, items: &[Value]) -> Lists {
         | "imagePullSecrets"
         | "secrets"
         | "resourceClaims"
-        | "schedulingGates" => Lists::By("name"),
+        | "schedulingGates" => ListMergeStrategy::By("name"),
         "ports" => {
             let of_container = items.iter().any(|item| item.get("containerPort").is_some());
-            Lists::By(if of_container { "containerPort" } else { "port" })
+            ListMergeStrategy::By(if of_container { "containerPort" } else { "port" })
         }
-        "volumeMounts" => Lists::By("mountPath"),
-        "volumeDevices" => Lists::By("devicePath"),
-        "conditions" | "addresses" => Lists::By("type"),
-        "ownerReferences" => Lists::By("uid"),
-        "hostAliases" | "podIPs" => Lists::By("ip"),
-        "topologySpreadConstraints" => Lists::By("topologyKey"),
-        "finalizers" => Lists::Add,
-        _ => Lists::Replace,
+        "volumeMounts" => ListMergeStrategy::By("mountPath"),
+        "volumeDevices" => ListMergeStrategy::By("devicePath"),
+        "conditions" | "addresses" => ListMergeStrategy::By("type"),
+        "ownerReferences" => ListMergeStrategy::By("uid"),
+        "hostAliases" | "podIPs" => ListMergeStrategy::By("ip"),
+        "topologySpreadConstraints" => ListMergeStrategy::By("topologyKey"),
+        "finalizers" => ListMergeStrategy::Add,
+        _ => ListMergeStrategy::Replace,
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Error> {
 fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> Result<(), Error> {
     let how = lists(name, items);
     let replaces = items.iter().any(|item| item[PATCH] == "replace");
-    if how == Lists::Replace || replaces {
+    if how == ListMergeStrategy::Replace || replaces {
         let kept = items.iter().filter(|item| item.get(PATCH).is_none());
         fields.insert(name.to_owned(), kept.cloned().collect());
         return Ok(());
@@ -122,7 +122,7 @@ fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> R
         *list = Value::Array(Vec::new());
     }
     let list = list.as_array_mut().expect("it was just made an array");
-    let Lists::By(key) = how else {
+    let ListMergeStrategy::By(key) = how else {
         for item in items {
             if !list.contains(item) {
                 list.push(item.clone());
@@ -149,10 +149,10 @@ fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> R
 
 /// Brings the items that are named into the order in which they are named; the others keep their
 /// places behind those that they stood behind.
-fn order(list: &mut Vec<Value>, wanted: &[Value], how: Lists) {
+fn order(list: &mut Vec<Value>, wanted: &[Value], how: ListMergeStrategy) {
     let id = |item: &Value| match how {
-        Lists::By(key) => item[key].clone(),
-        Lists::Add | Lists::Replace => item.clone(),
+        ListMergeStrategy::By(key) => item[key].clone(),
+        ListMergeStrategy::Add | ListMergeStrategy::Replace => item.clone(),
     };
     let rank = |item: &Value| wanted.iter().position(|wanted| id(wanted) == id(item));
     let mut last = 0;

@@ -7,25 +7,25 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{
-    Apply, Call, Object, Patch, Ready, Registry, Understood,
-    admitted::{Options, Write},
-    apply::{self, Merged},
+    ApplyPatch, DecodedBody, ObjectPatch, Registry, RegistryCall, RegistryObject, StorableObject,
+    admitted::{AdmissionWrite, OperationOptions},
+    apply::{self, ApplyOutcome},
     meta, not_understood,
-    owners::{self, Owners},
-    room::Refused,
+    owners::{self, ObjectFieldManager},
+    room::SizeRefusal,
 };
 use crate::{
     api::{
-        decode::Document,
-        field::{FieldError, Path, Problem},
-        kind::{Kind, Part, Version},
-        ownership::Entries,
+        decode::ParsedBody,
+        field::{FieldError, FieldErrorKind, FieldPath},
+        kind::{ObjectPart, ServedKind, ServedVersion},
+        ownership::RawManagedFields,
         validation::warning,
     },
     apiserver::{
-        admission::Operation,
-        cache::{Cached, EventType},
-        capacity::Claim,
+        admission::AdmissionOperation,
+        cache::{CachedObject, EventType},
+        capacity::CapacityClaim,
         load,
         options::WriteOptions,
         status::{ApiError, Result},
@@ -38,13 +38,13 @@ const ATTEMPTS: usize = 5;
 
 /// How an object shall change.
 #[derive(Clone, Copy)]
-pub enum Change<'a> {
-    Replace(&'a Document),
-    Patch(&'a Patch),
-    Apply(&'a Apply),
+pub enum ObjectChange<'a> {
+    Replace(&'a ParsedBody),
+    Patch(&'a ObjectPatch),
+    Apply(&'a ApplyPatch),
 }
 
-impl Change<'_> {
+impl ObjectChange<'_> {
     fn is_apply(&self) -> bool {
         matches!(self, Self::Apply(_))
     }
@@ -63,18 +63,18 @@ impl Registry {
     /// Changes an object and returns it as stored. A change that changes nothing writes nothing.
     pub async fn update(
         &self,
-        call: &mut Call<'_>,
+        call: &mut RegistryCall<'_>,
         name: &str,
-        part: Part,
-        change: Change<'_>,
+        part: ObjectPart,
+        change: ObjectChange<'_>,
         options: WriteOptions,
-    ) -> Result<Object> {
+    ) -> Result<RegistryObject> {
         let key = self.key(call.namespace, name)?;
         let spoken = call.warnings.len();
         let mut attempt = 1;
         // The cache's object may be old. A write based on it is compared by the store; every other
         // outcome is worked out again from the store's object.
-        let fresh = options.dry_run || self.asks_webhooks(call, Operation::Update, part);
+        let fresh = options.dry_run || self.asks_webhooks(call, AdmissionOperation::Update, part);
         let mut known = (!fresh).then(|| self.known(&key)).flatten();
         loop {
             call.warnings.truncate(spoken);
@@ -96,8 +96,9 @@ impl Registry {
             };
 
             let ends = current.is_deleting() && self.may_end(&next);
-            let ready =
-                |owners: Option<&Entries>| load::work(current.size, || self.ready(&next, owners));
+            let ready = |owners: Option<&RawManagedFields>| {
+                load::work(current.size, || self.ready(&next, owners))
+            };
             let mut new = ready(owners.as_ref())?;
             let same = match (&stored, &current.shown) {
                 (Some(stored), _) => new.stored == *stored,
@@ -124,9 +125,9 @@ impl Registry {
                 Err(_) => continue,
             };
             if options.dry_run {
-                return Ok(Object {
+                return Ok(RegistryObject {
                     share: current.share,
-                    ..Object::new(key, (next, owners), current.revision)
+                    ..RegistryObject::new(key, (next, owners), current.revision)
                 });
             }
             let read = current.revision;
@@ -148,10 +149,10 @@ impl Registry {
                         room.written(revision);
                     }
                     let share = current.share;
-                    return Ok(Object {
+                    return Ok(RegistryObject {
                         share,
                         shown,
-                        ..Object::new(key, (next, owners), revision)
+                        ..RegistryObject::new(key, (next, owners), revision)
                     });
                 }
                 Err(storage::Error::Conflict { .. } | storage::Error::NotFound(_))
@@ -170,11 +171,11 @@ impl Registry {
     fn room_for(
         &self,
         key: &Key,
-        part: Part,
-        current: &Object,
+        part: ObjectPart,
+        current: &RegistryObject,
         ends: bool,
-        new: (&Ready, Option<&Entries>),
-    ) -> Result<Option<Claim<'_>>, Refused> {
+        new: (&StorableObject, Option<&RawManagedFields>),
+    ) -> Result<Option<CapacityClaim<'_>>, SizeRefusal> {
         (!ends).then(|| self.room(key, part, Some(current), new)).transpose()
     }
 
@@ -183,16 +184,16 @@ impl Registry {
         &self,
         key: &Key,
         read: Revision,
-        new: Ready,
-    ) -> storage::Result<(Revision, Option<Arc<Cached>>)> {
-        let Ready { form, stored } = new;
+        new: StorableObject,
+    ) -> storage::Result<(Revision, Option<Arc<CachedObject>>)> {
+        let StorableObject { form, stored } = new;
         let offered = self.cache.offer(key, form, stored.clone(), EventType::Modified);
         let revision = self.store.update(key, read, stored).await?;
         Ok((revision, self.cache.written(offered, revision)))
     }
 
     /// The object as the store holds it, and its bytes.
-    pub(super) async fn stored(&self, key: &Key, name: &str) -> Result<(Object, Bytes)> {
+    pub(super) async fn stored(&self, key: &Key, name: &str) -> Result<(RegistryObject, Bytes)> {
         let found = self.fetch(key, name).await?;
         let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
         Ok((self.object(&entry, share)?, entry.value))
@@ -202,45 +203,45 @@ impl Registry {
     /// without a revision.
     async fn next(
         &self,
-        call: &mut Call<'_>,
+        call: &mut RegistryCall<'_>,
         name: &str,
-        part: Part,
-        change: Change<'_>,
-        current: &Object,
+        part: ObjectPart,
+        change: ObjectChange<'_>,
+        current: &RegistryObject,
         options: WriteOptions,
-    ) -> Result<(Value, Option<Entries>)> {
+    ) -> Result<(Value, Option<RawManagedFields>)> {
         let hub = Some(&current.hub);
         let mut managed = None;
         let (weight, understood) = match change {
-            Change::Replace(body) => {
+            ObjectChange::Replace(body) => {
                 (body.weight, self.decode(call, body.clone(), name, hub, options)?)
             }
-            Change::Patch(patch) => {
+            ObjectChange::Patch(patch) => {
                 let size = current.size.max(patch.weight());
                 let apply = || self.patched(call, name, patch, current);
                 let patched = load::work(size, apply)?;
                 (patched.weight, self.decode(call, patched, name, hub, options)?)
             }
-            Change::Apply(apply) => {
+            ObjectChange::Apply(apply) => {
                 let shown = self.kind.encode(call.version, &current.hub);
                 let merge = || apply.merge(call, self.kind, part, Some(current), shown);
                 let merged = load::work(current.size.max(apply.weight()), merge)?;
-                let Merged { object, managed: fields, warnings } = merged;
+                let ApplyOutcome { object, managed: fields, warnings } = merged;
                 managed = Some(fields);
                 call.warnings.extend(warnings);
                 (object.weight, self.decode(call, object, name, hub, options)?)
             }
         };
-        let Understood { hub: mut given, strict, owners: entries } = understood;
+        let DecodedBody { hub: mut given, strict, owners: entries } = understood;
         if !strict.is_empty() {
             return Err(match change {
-                Change::Replace(_) => self.strict_error(call, &strict, &Vec::new()),
-                Change::Patch(_) => strict_patch_error(self.kind, name, &strict),
-                Change::Apply(_) => apply::strict_error(&strict),
+                ObjectChange::Replace(_) => self.strict_error(call, &strict, &Vec::new()),
+                ObjectChange::Patch(_) => strict_patch_error(self.kind, name, &strict),
+                ObjectChange::Apply(_) => apply::strict_error(&strict),
             });
         }
         self.check_identity(call, name, &mut given, current)?;
-        if part == Part::Main && self.kind.has_status() {
+        if part == ObjectPart::Main && self.kind.has_status() {
             call.warnings.extend(warning::status_ignored(&given, Some(&current.hub)));
         }
         call.warnings.extend(meta::dedup_owners(&mut given));
@@ -248,16 +249,17 @@ impl Registry {
         let mut next = self.prepared(part, given, current);
         let track = || match managed {
             Some(managed) => managed.write(),
-            None => Owners::new(self.kind, part, Some(current)).after_update(
+            None => ObjectFieldManager::new(self.kind, part, Some(current)).after_update(
                 call,
                 &next,
                 entries.as_ref(),
             ),
         };
         let mut owners = load::work(weight, track);
-        let write = Write::new(Operation::Update, name, Options::Write(options));
-        let old = self.seen(call, Operation::Update, part, current);
-        let write = Write { part, old: Some(old.as_ref()), ..write };
+        let write =
+            AdmissionWrite::new(AdmissionOperation::Update, name, OperationOptions::Write(options));
+        let old = self.seen(call, AdmissionOperation::Update, part, current);
+        let write = AdmissionWrite { part, old: Some(old.as_ref()), ..write };
         self.admit_change(call, write, (&mut next, &mut owners), current).await?;
         // Only now it is known whether more than the owners' times changes.
         let owners = load::work(weight, || owners::settled(owners, &next, current));
@@ -270,11 +272,16 @@ impl Registry {
 
     /// The object that is given through a part, merged into the stored one: with the server's own
     /// fields, and without a revision.
-    pub(super) fn prepared(&self, part: Part, given: Value, current: &Object) -> Value {
+    pub(super) fn prepared(
+        &self,
+        part: ObjectPart,
+        given: Value,
+        current: &RegistryObject,
+    ) -> Value {
         let mut next = self.kind.merge_update(part, given, &current.hub);
         meta::keep(&mut next, &current.hub);
         drop(meta::take(&mut next, "resourceVersion"));
-        if part == Part::Main && next.get("spec") != current.hub.get("spec") {
+        if part == ObjectPart::Main && next.get("spec") != current.hub.get("spec") {
             meta::bump_generation(&mut next);
         }
         next
@@ -283,11 +290,11 @@ impl Registry {
     /// The object as the version shows it, with the patch applied.
     fn patched(
         &self,
-        call: &mut Call<'_>,
+        call: &mut RegistryCall<'_>,
         name: &str,
-        patch: &Patch,
-        current: &Object,
-    ) -> Result<Document> {
+        patch: &ObjectPatch,
+        current: &RegistryObject,
+    ) -> Result<ParsedBody> {
         let mut shown = self.kind.encode(call.version, &current.hub);
         if let Some(owners) = current.owners.as_ref().filter(|_| patch.looks_at_owners()) {
             owners.put_into(&mut shown);
@@ -295,24 +302,26 @@ impl Registry {
         match (patch, call.version) {
             // An older name of a field would contradict the object's own field beside it. The hub's
             // own version has no older names.
-            (Patch::Merge(document), Version::V1alpha1) => {
+            (ObjectPatch::Merge(document), ServedVersion::V1alpha1) => {
                 let mut document = document.clone();
                 let normalized = self.kind.normalize(call.version, &mut document);
                 let warnings = normalized.map_err(|e| not_understood(self.kind, name, e))?;
                 call.warnings.extend(warnings);
-                Patch::Merge(document).apply(shown)
+                ObjectPatch::Merge(document).apply(shown)
             }
-            (Patch::Json(..) | Patch::Merge(_) | Patch::Strategic(_), _) => patch.apply(shown),
+            (ObjectPatch::Json(..) | ObjectPatch::Merge(_) | ObjectPatch::Strategic(_), _) => {
+                patch.apply(shown)
+            }
         }
     }
 
     /// Name, namespace, uid and revision of the body must be those of the object.
     pub(super) fn check_identity(
         &self,
-        call: &Call<'_>,
+        call: &RegistryCall<'_>,
         name: &str,
         given: &mut Value,
-        current: &Object,
+        current: &RegistryObject,
     ) -> Result<()> {
         meta::settle_namespace(given, self.kind, call.namespace)?;
         let body_name = meta::text(given, "name");
@@ -339,14 +348,14 @@ impl Registry {
             Ok(revision) if revision == current.revision.0 => Ok(()),
             Ok(revision) if revision != 0 => Err(ApiError::modified(self.resource(), name)),
             Err(_) if !revision.is_empty() => {
-                let path = Path::new("metadata").child("resourceVersion");
-                let problem = Problem::Invalid(json!(revision));
+                let path = FieldPath::new("metadata").child("resourceVersion");
+                let problem = FieldErrorKind::Invalid(json!(revision));
                 let error = FieldError::new(&path, problem, "must be a decimal number");
                 Err(ApiError::invalid(self.kind.group(), self.kind.kind(), name, &vec![error]))
             }
             _ => {
-                let path = Path::new("metadata").child("resourceVersion");
-                let problem = Problem::Invalid(json!(0));
+                let path = FieldPath::new("metadata").child("resourceVersion");
+                let problem = FieldErrorKind::Invalid(json!(0));
                 let error = FieldError::new(&path, problem, "must be specified for an update");
                 // Upstream names the resource here, not the kind.
                 Err(ApiError::invalid(self.kind.group(), self.kind.plural(), name, &vec![error]))
@@ -357,8 +366,8 @@ impl Registry {
 
 /// 422 for fields that a patch should not have made. Upstream shows the whole patch first; the
 /// error would stand behind a page of JSON.
-fn strict_patch_error(kind: &dyn Kind, name: &str, strict: &[String]) -> ApiError {
+fn strict_patch_error(kind: &dyn ServedKind, name: &str, strict: &[String]) -> ApiError {
     let detail = format!("strict decoding error: {}", strict.join(", "));
-    let error = FieldError::new(&Path::new("patch"), Problem::Forbidden, detail);
+    let error = FieldError::new(&FieldPath::new("patch"), FieldErrorKind::Forbidden, detail);
     ApiError::invalid(kind.group(), kind.kind(), name, &vec![error])
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Registry, list::Shown};
+use super::{Registry, list::SelectedObjects};
 use crate::apiserver::{
-    cache::{Cached, Event, Range, Watcher},
+    cache::{CacheEvent, CacheWatcher, CachedObject, KeyRange},
     options::{ListOptions, revision},
     selector::Selector,
     status::{ApiError, Result},
@@ -12,26 +12,26 @@ use crate::apiserver::{
 };
 
 /// One client's watch.
-pub struct Events {
+pub struct ClientWatch {
     selector: Selector,
-    watcher: Watcher,
+    watcher: CacheWatcher,
     /// State to show first, ordered by key, and its revision.
-    pub initial: Option<Initial>,
+    pub initial: Option<InitialState>,
 }
 
 /// The state that a watch begins with.
-pub struct Initial {
-    pub objects: Vec<Arc<Cached>>,
+pub struct InitialState {
+    pub objects: Vec<Arc<CachedObject>>,
     pub revision: Revision,
 }
 
 /// One change as the client sees it.
-pub enum Observed {
-    Added(Arc<Cached>),
-    Modified(Arc<Cached>),
+pub enum WatchEvent {
+    Added(Arc<CachedObject>),
+    Modified(Arc<CachedObject>),
     /// The object is gone, or no longer selected: its last state that was selected, under the
     /// revision of the change.
-    Deleted(Arc<Cached>),
+    Deleted(Arc<CachedObject>),
 }
 
 impl Registry {
@@ -41,7 +41,7 @@ impl Registry {
         namespace: &str,
         selector: Selector,
         options: &ListOptions,
-    ) -> Result<Events> {
+    ) -> Result<ClientWatch> {
         let range = self.prefix(namespace)?;
         let asked = revision(&options.resource_version)?;
         // Without a revision to start from, a watch has always shown what exists first.
@@ -57,18 +57,18 @@ impl Registry {
         };
         let (initial, from) = if shows_state {
             let shown = self.shown(namespace, &range, &selector, at_least).await?;
-            let Shown { objects, revision, .. } = shown;
-            (Some(Initial { objects, revision }), revision)
+            let SelectedObjects { objects, revision, .. } = shown;
+            (Some(InitialState { objects, revision }), revision)
         } else {
             (None, at_least.unwrap_or_else(|| self.cache.revision()))
         };
         let range = match self.only_key(namespace, &selector) {
-            Some(key) => Range::One(key),
-            None => Range::Under(range),
+            Some(key) => KeyRange::One(key),
+            None => KeyRange::Under(range),
         };
         let watcher =
             self.cache.watch(range, from).await.map_err(|error| self.cache_error(error))?;
-        Ok(Events { selector, watcher, initial })
+        Ok(ClientWatch { selector, watcher, initial })
     }
 
     /// This store never gave out a revision that it has not reached: the state that the client
@@ -91,9 +91,9 @@ impl Registry {
     }
 }
 
-impl Events {
+impl ClientWatch {
     /// The next change that the client sees. Cancel-safe.
-    pub async fn next(&mut self) -> Result<Observed, crate::apiserver::cache::Error> {
+    pub async fn next(&mut self) -> Result<WatchEvent, crate::apiserver::cache::Error> {
         loop {
             let event = self.watcher.next().await?;
             if let Some(observed) = observe(&self.selector, event) {
@@ -103,7 +103,7 @@ impl Events {
     }
 
     /// The next change that the client sees, if it needs not be waited for.
-    pub fn ready(&mut self) -> Option<Observed> {
+    pub fn ready(&mut self) -> Option<WatchEvent> {
         let Self { selector, watcher, .. } = self;
         std::iter::from_fn(|| watcher.ready()).find_map(|event| observe(selector, event))
     }
@@ -115,20 +115,22 @@ impl Events {
 }
 
 /// A change of what is selected: entering is ADDED, leaving is DELETED.
-fn observe(selector: &Selector, event: Event) -> Option<Observed> {
-    let selects = |object: &Cached| selector.matches(&object.facets);
+fn observe(selector: &Selector, event: CacheEvent) -> Option<WatchEvent> {
+    let selects = |object: &CachedObject| selector.matches(&object.facets);
     match event {
-        Event::Put { object, previous } => {
+        CacheEvent::Put { object, previous } => {
             let before = previous.filter(|previous| selects(previous));
             match (before, selects(&object)) {
                 (None, false) => None,
-                (None, true) => Some(Observed::Added(object)),
-                (Some(_), true) => Some(Observed::Modified(object)),
+                (None, true) => Some(WatchEvent::Added(object)),
+                (Some(_), true) => Some(WatchEvent::Modified(object)),
                 (Some(previous), false) => {
-                    Some(Observed::Deleted(Arc::new(previous.last_seen(object.revision))))
+                    Some(WatchEvent::Deleted(Arc::new(previous.last_seen(object.revision))))
                 }
             }
         }
-        Event::Deleted { object, .. } => selects(&object).then_some(Observed::Deleted(object)),
+        CacheEvent::Deleted { object, .. } => {
+            selects(&object).then_some(WatchEvent::Deleted(object))
+        }
     }
 }

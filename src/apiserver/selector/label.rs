@@ -12,34 +12,34 @@ const MOST_VALUES: usize = 1000;
 
 /// Requirements that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelSelector(Vec<Requirement>);
+pub struct LabelSelector(Vec<LabelRequirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Requirement {
+struct LabelRequirement {
     key: String,
-    operator: Operator,
+    operator: RequirementOperator,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Operator {
+enum RequirementOperator {
     Exists,
     Absent,
-    In(Values),
+    In(LabelValues),
     /// An object without the label satisfies this.
-    NotIn(Values),
+    NotIn(LabelValues),
     Greater(i64),
     Less(i64),
 }
 
 /// Values, each once and sorted, as slices of one text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Values {
+struct LabelValues {
     text: Box<str>,
     /// Where each value ends in the text.
     ends: Box<[u32]>,
 }
 
-impl Values {
+impl LabelValues {
     fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         let mut values: Vec<_> = values.into_iter().collect();
         values.sort_unstable();
@@ -78,9 +78,9 @@ impl Values {
 
 /// The labels of one object, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+pub struct ObjectLabels(Box<[(Box<str>, Box<str>)]>);
 
-impl Labels {
+impl ObjectLabels {
     /// Out of `metadata.labels`, null when absent.
     pub fn of(labels: &Value) -> Self {
         let pairs = labels.as_object().into_iter().flatten();
@@ -108,15 +108,15 @@ impl LabelSelector {
     /// compared.
     pub fn parse(text: &str) -> Result<Self, String> {
         check_length("labelSelector", text)?;
-        let mut parser = Parser { tokens: tokens(text), at: 0 };
+        let mut parser = SelectorParser { tokens: tokens(text), at: 0 };
         let mut requirements = Vec::new();
-        while parser.peek() != &Token::End {
+        while parser.peek() != &SelectorToken::End {
             requirements.push(parser.requirement()?);
             match parser.next() {
-                Token::Comma if parser.peek() == &Token::End => {
+                SelectorToken::Comma if parser.peek() == &SelectorToken::End => {
                     return Err("found '', expected: identifier after ','".into());
                 }
-                Token::Comma | Token::End => {}
+                SelectorToken::Comma | SelectorToken::End => {}
                 other => return Err(format!("found '{other}', expected: ',' or 'end of string'")),
             }
         }
@@ -134,7 +134,9 @@ impl LabelSelector {
     /// Requirements, and the values that they list.
     pub fn values(&self) -> usize {
         let values = self.0.iter().map(|requirement| match &requirement.operator {
-            Operator::In(values) | Operator::NotIn(values) => values.ends.len(),
+            RequirementOperator::In(values) | RequirementOperator::NotIn(values) => {
+                values.ends.len()
+            }
             _ => 1,
         });
         values.sum()
@@ -144,21 +146,22 @@ impl LabelSelector {
     pub fn of_object(selector: Option<&meta::LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else { return Ok(Self::default()) };
         let labels = selector.match_labels.iter().flatten().map(|(key, value)| {
-            Ok(Requirement {
+            Ok(LabelRequirement {
                 key: key.clone(),
-                operator: Operator::In(Values::new([value.as_str()])),
+                operator: RequirementOperator::In(LabelValues::new([value.as_str()])),
             })
         });
         let expressions = selector.match_expressions.iter().flatten().map(|expression| {
-            let values = || Values::new(expression.values.iter().flatten().map(String::as_str));
+            let values =
+                || LabelValues::new(expression.values.iter().flatten().map(String::as_str));
             let operator = match expression.operator.as_str() {
-                "In" => Operator::In(values()),
-                "NotIn" => Operator::NotIn(values()),
-                "Exists" => Operator::Exists,
-                "DoesNotExist" => Operator::Absent,
+                "In" => RequirementOperator::In(values()),
+                "NotIn" => RequirementOperator::NotIn(values()),
+                "Exists" => RequirementOperator::Exists,
+                "DoesNotExist" => RequirementOperator::Absent,
                 other => return Err(format!("{other:?} is not a valid label selector operator")),
             };
-            Ok(Requirement { key: expression.key.clone(), operator })
+            Ok(LabelRequirement { key: expression.key.clone(), operator })
         });
         Ok(Self(labels.chain(expressions).collect::<Result<_, String>>()?))
     }
@@ -166,13 +169,13 @@ impl LabelSelector {
     /// The requirements as authorization is told of them. Comparisons of numbers have no form
     /// there: authorization is asked for more than is selected then.
     pub fn requirements(&self) -> Vec<meta::LabelSelectorRequirement> {
-        let told = self.0.iter().filter_map(|Requirement { key, operator }| {
+        let told = self.0.iter().filter_map(|LabelRequirement { key, operator }| {
             let (operator, values) = match operator {
-                Operator::Exists => ("Exists", None),
-                Operator::Absent => ("DoesNotExist", None),
-                Operator::In(values) => ("In", Some(values.to_strings())),
-                Operator::NotIn(values) => ("NotIn", Some(values.to_strings())),
-                Operator::Greater(_) | Operator::Less(_) => return None,
+                RequirementOperator::Exists => ("Exists", None),
+                RequirementOperator::Absent => ("DoesNotExist", None),
+                RequirementOperator::In(values) => ("In", Some(values.to_strings())),
+                RequirementOperator::NotIn(values) => ("NotIn", Some(values.to_strings())),
+                RequirementOperator::Greater(_) | RequirementOperator::Less(_) => return None,
             };
             let (key, operator) = (key.clone(), operator.to_owned());
             Some(meta::LabelSelectorRequirement { key, operator, values })
@@ -182,14 +185,14 @@ impl LabelSelector {
 
     /// Bytes of memory that the selector keeps.
     pub fn weight(&self) -> usize {
-        let own = self.0.iter().map(|Requirement { key, operator }| {
+        let own = self.0.iter().map(|LabelRequirement { key, operator }| {
             let values = match operator {
-                Operator::In(values) | Operator::NotIn(values) => {
+                RequirementOperator::In(values) | RequirementOperator::NotIn(values) => {
                     values.text.len() + size_of_val(&*values.ends)
                 }
                 _ => 0,
             };
-            size_of::<Requirement>() + key.len() + values
+            size_of::<LabelRequirement>() + key.len() + values
         });
         own.sum()
     }
@@ -198,24 +201,26 @@ impl LabelSelector {
         self.0.is_empty()
     }
 
-    pub fn matches(&self, labels: &Labels) -> bool {
+    pub fn matches(&self, labels: &ObjectLabels) -> bool {
         self.0.iter().all(|requirement| {
             let value = labels.get(&requirement.key);
             let number = || value.and_then(|value| value.parse::<i64>().ok());
             match &requirement.operator {
-                Operator::Exists => value.is_some(),
-                Operator::Absent => value.is_none(),
-                Operator::In(list) => value.is_some_and(|value| list.contain(value)),
-                Operator::NotIn(list) => value.is_none_or(|value| !list.contain(value)),
-                Operator::Greater(limit) => number().is_some_and(|number| number > *limit),
-                Operator::Less(limit) => number().is_some_and(|number| number < *limit),
+                RequirementOperator::Exists => value.is_some(),
+                RequirementOperator::Absent => value.is_none(),
+                RequirementOperator::In(list) => value.is_some_and(|value| list.contain(value)),
+                RequirementOperator::NotIn(list) => value.is_none_or(|value| !list.contain(value)),
+                RequirementOperator::Greater(limit) => {
+                    number().is_some_and(|number| number > *limit)
+                }
+                RequirementOperator::Less(limit) => number().is_some_and(|number| number < *limit),
             }
         })
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+enum SelectorToken {
     Word(String),
     Comma,
     Open,
@@ -228,7 +233,7 @@ enum Token {
     End,
 }
 
-impl std::fmt::Display for Token {
+impl std::fmt::Display for SelectorToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Word(word) => word,
@@ -246,22 +251,22 @@ impl std::fmt::Display for Token {
 }
 
 /// The text as tokens; the last one is `End`.
-fn tokens(text: &str) -> Vec<Token> {
+fn tokens(text: &str) -> Vec<SelectorToken> {
     let mut found = Vec::new();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let token = match c {
             c if c.is_whitespace() => continue,
-            ',' => Token::Comma,
-            '(' => Token::Open,
-            ')' => Token::Close,
-            '>' => Token::Greater,
-            '<' => Token::Less,
-            '!' if chars.next_if_eq(&'=').is_some() => Token::NotEqual,
-            '!' => Token::Not,
+            ',' => SelectorToken::Comma,
+            '(' => SelectorToken::Open,
+            ')' => SelectorToken::Close,
+            '>' => SelectorToken::Greater,
+            '<' => SelectorToken::Less,
+            '!' if chars.next_if_eq(&'=').is_some() => SelectorToken::NotEqual,
+            '!' => SelectorToken::Not,
             '=' => {
                 chars.next_if_eq(&'=');
-                Token::Equal
+                SelectorToken::Equal
             }
             first => {
                 let mut word = String::from(first);
@@ -269,78 +274,81 @@ fn tokens(text: &str) -> Vec<Token> {
                 while let Some(c) = chars.next_if(within) {
                     word.push(c);
                 }
-                Token::Word(word)
+                SelectorToken::Word(word)
             }
         };
         found.push(token);
     }
-    found.push(Token::End);
+    found.push(SelectorToken::End);
     found
 }
 
-struct Parser {
-    tokens: Vec<Token>,
+struct SelectorParser {
+    tokens: Vec<SelectorToken>,
     at: usize,
 }
 
-impl Parser {
-    fn peek(&self) -> &Token {
-        self.tokens.get(self.at).unwrap_or(&Token::End)
+impl SelectorParser {
+    fn peek(&self) -> &SelectorToken {
+        self.tokens.get(self.at).unwrap_or(&SelectorToken::End)
     }
 
-    fn next(&mut self) -> Token {
+    fn next(&mut self) -> SelectorToken {
         let token = self.peek().clone();
         self.at += 1;
         token
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
+    fn requirement(&mut self) -> Result<LabelRequirement, String> {
         let refuse = |why: String| format!("unable to parse requirement: {why}");
-        let values = |list: &[String]| Values::new(list.iter().map(String::as_str));
-        if self.peek() == &Token::Not {
+        let values = |list: &[String]| LabelValues::new(list.iter().map(String::as_str));
+        if self.peek() == &SelectorToken::Not {
             self.next();
             let key = self.key().map_err(refuse)?;
-            return Ok(Requirement { key, operator: Operator::Absent });
+            return Ok(LabelRequirement { key, operator: RequirementOperator::Absent });
         }
         let key = self.key().map_err(refuse)?;
         let operator = match self.peek().clone() {
-            Token::Comma | Token::End => Operator::Exists,
-            Token::Equal => {
+            SelectorToken::Comma | SelectorToken::End => RequirementOperator::Exists,
+            SelectorToken::Equal => {
                 self.next();
-                Operator::In(Values::new([self.value().map_err(refuse)?.as_str()]))
+                RequirementOperator::In(LabelValues::new([self.value().map_err(refuse)?.as_str()]))
             }
-            Token::NotEqual => {
+            SelectorToken::NotEqual => {
                 self.next();
-                Operator::NotIn(Values::new([self.value().map_err(refuse)?.as_str()]))
+                RequirementOperator::NotIn(LabelValues::new([self
+                    .value()
+                    .map_err(refuse)?
+                    .as_str()]))
             }
-            Token::Greater => {
+            SelectorToken::Greater => {
                 self.next();
-                Operator::Greater(self.number().map_err(refuse)?)
+                RequirementOperator::Greater(self.number().map_err(refuse)?)
             }
-            Token::Less => {
+            SelectorToken::Less => {
                 self.next();
-                Operator::Less(self.number().map_err(refuse)?)
+                RequirementOperator::Less(self.number().map_err(refuse)?)
             }
-            Token::Word(word) if word == "in" => {
+            SelectorToken::Word(word) if word == "in" => {
                 self.next();
-                Operator::In(values(&self.values().map_err(refuse)?))
+                RequirementOperator::In(values(&self.values().map_err(refuse)?))
             }
-            Token::Word(word) if word == "notin" => {
+            SelectorToken::Word(word) if word == "notin" => {
                 self.next();
-                Operator::NotIn(values(&self.values().map_err(refuse)?))
+                RequirementOperator::NotIn(values(&self.values().map_err(refuse)?))
             }
             other => {
                 let expected = "in, notin, =, ==, !=, gt, lt";
                 return Err(refuse(format!("found '{other}', expected: {expected}")));
             }
         };
-        Ok(Requirement { key, operator })
+        Ok(LabelRequirement { key, operator })
     }
 
     fn key(&mut self) -> Result<String, String> {
         match self.next() {
-            Token::Word(key) if is_qualified_name(&key) => Ok(key),
-            Token::Word(key) => Err(format!(
+            SelectorToken::Word(key) if is_qualified_name(&key) => Ok(key),
+            SelectorToken::Word(key) => Err(format!(
                 "<nil>: Invalid value: {key:?}: name part must consist of alphanumeric characters, \
                  '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
                  'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -353,35 +361,37 @@ impl Parser {
     /// A value after `=`, which may be empty.
     fn value(&mut self) -> Result<String, String> {
         match self.peek().clone() {
-            Token::Word(value) => {
+            SelectorToken::Word(value) => {
                 self.next();
                 checked_value(value)
             }
-            Token::Comma | Token::End => Ok(String::new()),
+            SelectorToken::Comma | SelectorToken::End => Ok(String::new()),
             other => Err(format!("found '{other}', expected: identifier")),
         }
     }
 
     fn values(&mut self) -> Result<Vec<String>, String> {
         match self.next() {
-            Token::Open => {}
+            SelectorToken::Open => {}
             other => return Err(format!("found '{other}' expected: '('")),
         }
         let mut values = Vec::new();
         loop {
             match self.next() {
-                Token::Word(value) => {
+                SelectorToken::Word(value) => {
                     values.push(checked_value(value)?);
                     match self.next() {
-                        Token::Comma if self.peek() == &Token::Close => values.push(String::new()),
-                        Token::Comma => {}
-                        Token::Close => return Ok(values),
+                        SelectorToken::Comma if self.peek() == &SelectorToken::Close => {
+                            values.push(String::new());
+                        }
+                        SelectorToken::Comma => {}
+                        SelectorToken::Close => return Ok(values),
                         other => return Err(format!("found '{other}', expected: ',' or ')'")),
                     }
                 }
                 // `(,a)` and `()` hold the empty value.
-                Token::Comma => values.push(String::new()),
-                Token::Close => {
+                SelectorToken::Comma => values.push(String::new()),
+                SelectorToken::Close => {
                     if values.is_empty() {
                         values.push(String::new());
                     }
@@ -394,7 +404,7 @@ impl Parser {
 
     fn number(&mut self) -> Result<i64, String> {
         match self.next() {
-            Token::Word(word) => word.parse().map_err(|_| {
+            SelectorToken::Word(word) => word.parse().map_err(|_| {
                 format!("values[0][]: Invalid value: {word:?}: for 'Gt', 'Lt' operators, the value must be an integer")
             }),
             other => Err(format!("found '{other}', expected: identifier")),
@@ -467,9 +477,9 @@ mod tests {
             ("app>1", false),
         ] {
             let selector = LabelSelector::parse(text).unwrap();
-            assert_eq!(selector.matches(&Labels::of(&labels)), expected, "{text}");
+            assert_eq!(selector.matches(&ObjectLabels::of(&labels)), expected, "{text}");
         }
-        assert!(!LabelSelector::parse("a").unwrap().matches(&Labels::default()));
+        assert!(!LabelSelector::parse("a").unwrap().matches(&ObjectLabels::default()));
     }
 
     #[test]
@@ -481,7 +491,7 @@ mod tests {
         let longest = LabelSelector::parse(&list(1000)).unwrap();
         assert_eq!(longest.values(), 1000);
         for (value, found) in [("000", true), ("3e7", true), ("3e8", false), ("", false)] {
-            assert_eq!(longest.matches(&Labels::of(&json!({"a": value}))), found, "{value}");
+            assert_eq!(longest.matches(&ObjectLabels::of(&json!({"a": value}))), found, "{value}");
         }
         assert_eq!(longest.requirements()[0].values.as_ref().map(Vec::len), Some(1000));
         let error = LabelSelector::parse(&list(1001)).unwrap_err();

@@ -34,14 +34,14 @@ const LAST: usize = 1024;
 
 /// Whether a response waits for its client or for us, and since when.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ResponsePace {
     began: Instant,
     /// Milliseconds after `began` at which the client got its last piece; [`Pace::OURS`] while it
     /// waits for us.
     handed: AtomicU64,
 }
 
-impl Pace {
+impl ResponsePace {
     const OURS: u64 = u64::MAX;
 
     pub(super) fn new() -> Arc<Self> {
@@ -77,26 +77,26 @@ impl Pace {
 
 tokio::task_local! {
     /// The pace of the HTTP/2 stream that this task serves.
-    static STREAM: Arc<Pace>;
+    static STREAM: Arc<ResponsePace>;
 }
 
 /// The pace of this task's stream. An HTTP/1 connection has only its socket to watch.
-pub(super) fn pace() -> Arc<Pace> {
-    STREAM.try_with(Arc::clone).unwrap_or_else(|_| Pace::new())
+pub(super) fn pace() -> Arc<ResponsePace> {
+    STREAM.try_with(Arc::clone).unwrap_or_else(|_| ResponsePace::new())
 }
 
 /// Runs the streams of an HTTP/2 connection, and drops those that stall, which resets them. Other
 /// streams of the connection, which the aggregator shares between users, go on.
 #[derive(Clone)]
-pub(super) struct Streams;
+pub(super) struct StreamExecutor;
 
-impl<F> Executor<F> for Streams
+impl<F> Executor<F> for StreamExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send,
 {
     fn execute(&self, stream: F) {
-        let pace = Pace::new();
+        let pace = ResponsePace::new();
         TokioExecutor::new().execute(STREAM.scope(Arc::clone(&pace), async move {
             tokio::select! {
                 _ = stream => {}
@@ -107,17 +107,17 @@ where
 }
 
 /// `body` in pieces, holding `guard` until the last one was taken.
-pub(super) struct Paced<G> {
+pub(super) struct PacedBody<G> {
     body: Body,
     /// What is left of the body's last frame.
     rest: Bytes,
-    pace: Arc<Pace>,
+    pace: Arc<ResponsePace>,
     done: bool,
     _guard: G,
 }
 
-impl<G> Paced<G> {
-    pub(super) fn new(body: Body, pace: Arc<Pace>, guard: G) -> Self {
+impl<G> PacedBody<G> {
+    pub(super) fn new(body: Body, pace: Arc<ResponsePace>, guard: G) -> Self {
         let done = body.is_end_stream();
         Self { body, rest: Bytes::new(), pace, done, _guard: guard }
     }
@@ -133,7 +133,7 @@ impl<G> Paced<G> {
     }
 }
 
-impl<G: Unpin> HttpBody for Paced<G> {
+impl<G: Unpin> HttpBody for PacedBody<G> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -181,8 +181,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_comes_in_pieces_and_whoever_takes_none_is_noticed() {
-        let pace = Pace::new();
-        let mut body = Paced::new(Body::from(vec![7; 40_000]), Arc::clone(&pace), ());
+        let pace = ResponsePace::new();
+        let mut body = PacedBody::new(Body::from(vec![7; 40_000]), Arc::clone(&pace), ());
         assert_eq!(body.size_hint().exact(), Some(40_000));
         let mut lengths = Vec::new();
         let began = Instant::now();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(lengths, [16_384, 16_384, 6208, 1024]);
         assert!(began.elapsed() >= STALLED * 2);
 
-        let mut body = Paced::new(Body::from(vec![7; 40_000]), Arc::clone(&pace), ());
+        let mut body = PacedBody::new(Body::from(vec![7; 40_000]), Arc::clone(&pace), ());
         let handed = Instant::now();
         drop(body.frame().await);
         pace.stalled().await;
@@ -210,7 +210,7 @@ mod tests {
     async fn frames_of_a_body_without_a_known_end_stay_whole() {
         let lines = [2000, 40_000].map(|length| Ok::<_, axum::Error>(vec![7; length]));
         let lines = Body::from_stream(futures::stream::iter(lines));
-        let mut body = Paced::new(lines, Pace::new(), ());
+        let mut body = PacedBody::new(lines, ResponsePace::new(), ());
         let mut lengths = Vec::new();
         while let Some(frame) = body.frame().await {
             lengths.push(frame.unwrap().into_data().unwrap().len());

@@ -23,14 +23,14 @@ use tokio_rustls::server::TlsStream;
 use tracing::{debug, error};
 
 use super::{
-    body::{Paced, Streams, pace},
-    patient::Patient,
-    places::{InUse, Use},
+    body::{PacedBody, StreamExecutor, pace},
+    patient::TimeoutStream,
+    places::{ConnectionUse, ConnectionUseGuard},
 };
 use crate::{
     apiserver::{
-        filters::{Chain, Farewell},
-        peer::{Peer, Presented},
+        filters::{ConnectionFarewell, FilterChain},
+        peer::{Peer, PeerCertificates},
     },
     runtime::Shutdown,
 };
@@ -62,34 +62,34 @@ const H2_SENDING: usize = 64 * 1024;
 /// (CVE-2023-44487) and ends the connection.
 const PENDING_RESETS: usize = 64;
 
-type Hyper = Result<(), hyper::Error>;
+type ConnectionResult = Result<(), hyper::Error>;
 
 /// A connection that can be asked to finish what it is doing and end.
-trait Drain: Future<Output = Hyper> {
+trait DrainableConnection: Future<Output = ConnectionResult> {
     fn drain(self: Pin<&mut Self>);
 }
 
 /// Serves one connection to its end. A panic that escapes a body ends this connection only.
 pub(super) async fn run(
-    stream: TlsStream<Patient<TcpStream>>,
+    stream: TlsStream<TimeoutStream<TcpStream>>,
     address: SocketAddr,
-    chain: Arc<Chain>,
-    used: &Arc<Use>,
+    chain: Arc<FilterChain>,
+    used: &Arc<ConnectionUse>,
     drain: Shutdown,
 ) {
     let (_, tls) = stream.get_ref();
     let http2 = tls.alpn_protocol() == Some(b"h2");
     let certificates = tls.peer_certificates().unwrap_or_default();
     let certificates = certificates.iter().map(|der| der.clone().into_owned()).collect();
-    let certificates = Arc::new(Presented::new(certificates));
+    let certificates = Arc::new(PeerCertificates::new(certificates));
     let head = if chain.vouches_for(&certificates).await { HEAD } else { STRANGERS_HEAD };
     let peer = Peer { address, certificates };
 
-    let farewell = Farewell::default();
+    let farewell = ConnectionFarewell::default();
     let service = {
         let (used, farewell) = (Arc::clone(used), farewell.clone());
         service_fn(move |mut request: Request<Incoming>| {
-            let (chain, in_use) = (Arc::clone(&chain), InUse::new(&used));
+            let (chain, in_use) = (Arc::clone(&chain), ConnectionUseGuard::new(&used));
             request.extensions_mut().insert(peer.clone());
             if http2 {
                 farewell.another_request();
@@ -97,14 +97,14 @@ pub(super) async fn run(
             }
             async move {
                 let response: Response<Body> = chain.handle(request.map(Body::new)).await;
-                Ok::<_, Infallible>(response.map(|body| Paced::new(body, pace(), in_use)))
+                Ok::<_, Infallible>(response.map(|body| PacedBody::new(body, pace(), in_use)))
             }
         })
     };
     let io = TokioIo::new(stream);
     let served = async {
         if http2 {
-            let mut builder = http2::Builder::new(Streams);
+            let mut builder = http2::Builder::new(StreamExecutor);
             builder
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS)
@@ -137,11 +137,11 @@ pub(super) async fn run(
 /// say farewell, or when it has been without a request for long. A connection that never had a
 /// request is cut, and so is one whose client ignores that it is to end.
 async fn until_done(
-    connection: impl Drain,
-    used: &Use,
-    farewell: &Farewell,
+    connection: impl DrainableConnection,
+    used: &ConnectionUse,
+    farewell: &ConnectionFarewell,
     drain: &Shutdown,
-) -> Hyper {
+) -> ConnectionResult {
     let mut connection = pin!(connection);
     let mut ending = false;
     let mut idle = Duration::ZERO;
@@ -188,9 +188,9 @@ async fn until_done(
     }
 }
 
-type Io = TokioIo<TlsStream<Patient<TcpStream>>>;
+type ConnectionIo = TokioIo<TlsStream<TimeoutStream<TcpStream>>>;
 
-impl<S, B> Drain for http1::Connection<Io, S>
+impl<S, B> DrainableConnection for http1::Connection<ConnectionIo, S>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -202,7 +202,7 @@ where
     }
 }
 
-impl<S, B> Drain for http2::Connection<Io, S, Streams>
+impl<S, B> DrainableConnection for http2::Connection<ConnectionIo, S, StreamExecutor>
 where
     S: hyper::service::HttpService<Incoming, ResBody = B>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -229,14 +229,14 @@ mod tests {
     struct Scripted(Option<Instant>);
 
     impl Future for &mut Scripted {
-        type Output = Hyper;
+        type Output = ConnectionResult;
 
-        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Hyper> {
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<ConnectionResult> {
             Poll::Pending
         }
     }
 
-    impl Drain for &mut Scripted {
+    impl DrainableConnection for &mut Scripted {
         fn drain(mut self: Pin<&mut Self>) {
             self.0 = Some(Instant::now());
         }
@@ -246,7 +246,7 @@ mod tests {
     async fn a_connection_that_never_had_a_request_is_cut() {
         let began = Instant::now();
         let mut connection = Scripted::default();
-        let (used, farewell) = (Use::default(), Farewell::default());
+        let (used, farewell) = (ConnectionUse::default(), ConnectionFarewell::default());
         until_done(&mut connection, &used, &farewell, &Shutdown::new()).await.unwrap();
         assert_eq!((began.elapsed(), connection.0), (FIRST_REQUEST, None));
     }
@@ -254,10 +254,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_connection_is_asked_to_end_and_then_cut_and_a_busy_one_is_not() {
         let began = Instant::now();
-        let (mut connection, used) = (Scripted::default(), Arc::<Use>::default());
-        let request = InUse::new(&used);
+        let (mut connection, used) = (Scripted::default(), Arc::<ConnectionUse>::default());
+        let request = ConnectionUseGuard::new(&used);
         let busy = Duration::from_secs(600);
-        let (farewell, drain) = (Farewell::default(), Shutdown::new());
+        let (farewell, drain) = (ConnectionFarewell::default(), Shutdown::new());
         let served = until_done(&mut connection, &used, &farewell, &drain);
         let request = async {
             tokio::time::sleep(busy).await;
@@ -274,9 +274,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_goes_on_asking_after_a_farewell_is_cut() {
         let began = Instant::now();
-        let (mut connection, used) = (Scripted::default(), Arc::<Use>::default());
-        let (farewell, drain) = (Farewell::default(), Shutdown::new());
-        let _request = InUse::new(&used);
+        let (mut connection, used) = (Scripted::default(), Arc::<ConnectionUse>::default());
+        let (farewell, drain) = (ConnectionFarewell::default(), Shutdown::new());
+        let _request = ConnectionUseGuard::new(&used);
         let served = until_done(&mut connection, &used, &farewell, &drain);
         let client = async {
             tokio::time::sleep(Duration::from_secs(1)).await;

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::body::STALLED;
-use crate::apiserver::account::{Share, Use};
+use crate::apiserver::account::{MemoryShare, MemoryUse};
 
 /// Bytes that a client may send until its handshake is over: the longest chain that is judged, the
 /// rest of the handshake, and the part of a first request that came with its end.
@@ -23,22 +23,22 @@ const FREE: usize = 8 * 1024;
 const CHAIN: usize = 3;
 
 /// Fails a write that has made no progress for [`STALLED`], and a handshake that is too long.
-pub(super) struct Patient<S> {
+pub(super) struct TimeoutStream<S> {
     stream: S,
     /// Bytes that came so far; absent once the handshake is over.
     came: Option<usize>,
     /// The memory of a long handshake, and then of a long chain.
-    share: Share,
+    share: MemoryShare,
     limit: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
-impl<S> Patient<S> {
+impl<S> TimeoutStream<S> {
     pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
             came: Some(0),
-            share: Share::NONE,
+            share: MemoryShare::NONE,
             limit: Box::pin(sleep(STALLED)),
             waiting: false,
         }
@@ -59,7 +59,7 @@ impl<S> Patient<S> {
         if now > HANDSHAKE {
             return refuse(format!("a handshake has {HANDSHAKE} bytes at most"));
         }
-        if now > FREE && !self.share.try_grow(Use::Kept, CHAIN * came) {
+        if now > FREE && !self.share.try_grow(MemoryUse::Kept, CHAIN * came) {
             return refuse("too many long handshakes at one time".to_owned());
         }
         Ok(())
@@ -86,7 +86,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -102,7 +102,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -145,7 +145,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_reader_is_waited_for_and_one_that_stops_is_cut() {
         let (ours, mut theirs) = duplex(100);
-        let mut ours = Patient::new(ours);
+        let mut ours = TimeoutStream::new(ours);
         let mut piece = [0; 100];
         for _ in 0..5 {
             let write = ours.write_all(&[7; 100]);

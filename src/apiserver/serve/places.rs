@@ -23,23 +23,23 @@ use tokio_util::sync::CancellationToken;
 /// few addresses of kube-apiservers, each of which carries a thousand requests at a time on one
 /// HTTP/2 connection: the second number bounds no client that means well.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
+pub(super) struct ConnectionLimits {
     pub(super) all: usize,
     pub(super) per_address: usize,
 }
 
-pub(super) const MOST: Most = Most { all: 1024, per_address: 256 };
+pub(super) const MOST: ConnectionLimits = ConnectionLimits { all: 1024, per_address: 256 };
 
 /// How a connection is used.
 #[derive(Debug, Default)]
-pub(super) struct Use {
+pub(super) struct ConnectionUse {
     /// Requests from their head to the end of their response's body.
     running: AtomicUsize,
     /// The connection has had a request.
     ever: AtomicBool,
 }
 
-impl Use {
+impl ConnectionUse {
     pub(super) fn is_running(&self) -> bool {
         self.running.load(Ordering::Relaxed) > 0
     }
@@ -50,62 +50,62 @@ impl Use {
 }
 
 /// Counts a request as long as it lives.
-pub(super) struct InUse(Arc<Use>);
+pub(super) struct ConnectionUseGuard(Arc<ConnectionUse>);
 
-impl InUse {
-    pub(super) fn new(connection: &Arc<Use>) -> Self {
+impl ConnectionUseGuard {
+    pub(super) fn new(connection: &Arc<ConnectionUse>) -> Self {
         connection.running.fetch_add(1, Ordering::Relaxed);
         connection.ever.store(true, Ordering::Relaxed);
         Self(Arc::clone(connection))
     }
 }
 
-impl Drop for InUse {
+impl Drop for ConnectionUseGuard {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// All connections.
-pub(super) struct Places {
-    most: Most,
-    held: Mutex<Held>,
+pub(super) struct ConnectionSlots {
+    most: ConnectionLimits,
+    held: Mutex<HeldSlots>,
     open: watch::Sender<usize>,
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldSlots {
     next: u64,
     /// Connections by age.
-    holders: BTreeMap<u64, Holder>,
+    holders: BTreeMap<u64, SlotHolder>,
     per_address: BTreeMap<IpAddr, usize>,
 }
 
-struct Holder {
+struct SlotHolder {
     address: IpAddr,
-    used: Arc<Use>,
+    used: Arc<ConnectionUse>,
     cut: CancellationToken,
 }
 
 /// The right of a connection to be open.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     id: u64,
-    places: Arc<Places>,
-    pub(super) used: Arc<Use>,
+    places: Arc<ConnectionSlots>,
+    pub(super) used: Arc<ConnectionUse>,
     cut: CancellationToken,
 }
 
-impl Places {
-    pub(super) fn new(most: Most) -> Arc<Self> {
+impl ConnectionSlots {
+    pub(super) fn new(most: ConnectionLimits) -> Arc<Self> {
         Arc::new(Self { most, held: Mutex::default(), open: watch::Sender::default() })
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldSlots> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for a new connection, if need be an unused one's; `None` when all are in use.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let mut held = self.held();
         if held.per_address.get(&address).is_some_and(|own| *own >= self.most.per_address) {
             held.evict(|holder| holder.address == address)?;
@@ -114,13 +114,13 @@ impl Places {
         }
         let id = held.next;
         held.next += 1;
-        let (used, cut) = (Arc::<Use>::default(), CancellationToken::new());
-        let holder = Holder { address, used: Arc::clone(&used), cut: cut.clone() };
+        let (used, cut) = (Arc::<ConnectionUse>::default(), CancellationToken::new());
+        let holder = SlotHolder { address, used: Arc::clone(&used), cut: cut.clone() };
         held.holders.insert(id, holder);
         *held.per_address.entry(address).or_default() += 1;
         drop(held);
         self.open.send_modify(|open| *open += 1);
-        Some(Place { id, places: Arc::clone(self), used, cut })
+        Some(ConnectionSlot { id, places: Arc::clone(self), used, cut })
     }
 
     /// Connections that have not ended, those that were cut and are about to end included.
@@ -136,11 +136,11 @@ impl Places {
     }
 }
 
-impl Held {
+impl HeldSlots {
     /// Cuts the connection among these that is missed least.
-    fn evict(&mut self, among: impl Fn(&Holder) -> bool) -> Option<()> {
-        let crowd = |holder: &Holder| self.per_address.get(&holder.address).copied();
-        let of_most = |is_unneeded: fn(&Use) -> bool| {
+    fn evict(&mut self, among: impl Fn(&SlotHolder) -> bool) -> Option<()> {
+        let crowd = |holder: &SlotHolder| self.per_address.get(&holder.address).copied();
+        let of_most = |is_unneeded: fn(&ConnectionUse) -> bool| {
             let holders = self.holders.iter().filter(|(_, holder)| among(holder));
             let unneeded = holders.filter(|(_, holder)| is_unneeded(&holder.used));
             let victim = unneeded.max_by_key(|(id, holder)| (crowd(holder), Reverse(**id)));
@@ -151,7 +151,7 @@ impl Held {
         self.remove(victim).map(|holder| holder.cut.cancel())
     }
 
-    fn remove(&mut self, id: u64) -> Option<Holder> {
+    fn remove(&mut self, id: u64) -> Option<SlotHolder> {
         let holder = self.holders.remove(&id)?;
         if let Some(own) = self.per_address.get_mut(&holder.address) {
             *own -= 1;
@@ -163,14 +163,14 @@ impl Held {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Ends when the place is given to another connection.
     pub(super) async fn lost(&self) {
         self.cut.cancelled().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         drop(self.places.held().remove(self.id));
         self.places.open.send_modify(|open| *open -= 1);
@@ -187,18 +187,18 @@ mod tests {
 
     #[test]
     fn idle_connections_give_way_to_newcomers_and_busy_ones_never() {
-        let places = Places::new(Most { all: 3, per_address: 3 });
+        let places = ConnectionSlots::new(ConnectionLimits { all: 3, per_address: 3 });
         let busy = places.take(address(1)).unwrap();
-        let _request = InUse::new(&busy.used);
+        let _request = ConnectionUseGuard::new(&busy.used);
         let idle = places.take(address(2)).unwrap();
-        drop(InUse::new(&idle.used));
+        drop(ConnectionUseGuard::new(&idle.used));
         let silent = places.take(address(3)).unwrap();
         let first = places.take(address(4)).unwrap();
         assert!(silent.cut.is_cancelled(), "it never sent a request");
-        let _first = InUse::new(&first.used);
+        let _first = ConnectionUseGuard::new(&first.used);
         let second = places.take(address(5)).unwrap();
         assert!(idle.cut.is_cancelled(), "it has no request under way");
-        let _second = InUse::new(&second.used);
+        let _second = ConnectionUseGuard::new(&second.used);
         assert!(places.take(address(6)).is_none(), "all are in use");
         assert!(!busy.cut.is_cancelled());
         drop(busy);
@@ -207,10 +207,10 @@ mod tests {
 
     #[test]
     fn a_crowd_of_a_few_addresses_makes_room_among_its_own() {
-        let places = Places::new(Most { all: 8, per_address: 8 });
+        let places = ConnectionSlots::new(ConnectionLimits { all: 8, per_address: 8 });
         let shaking_hands = places.take(address(9)).unwrap();
         let idle = places.take(address(8)).unwrap();
-        drop(InUse::new(&idle.used));
+        drop(ConnectionUseGuard::new(&idle.used));
         let crowd: Vec<_> = (0..40).map(|at| places.take(address(at % 3)).unwrap()).collect();
         assert!(!shaking_hands.cut.is_cancelled() && !idle.cut.is_cancelled());
         let left = crowd.iter().filter(|place| !place.cut.is_cancelled()).count();
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_address_with_many_connections_makes_room_among_its_own() {
-        let places = Places::new(Most { all: 10, per_address: 2 });
+        let places = ConnectionSlots::new(ConnectionLimits { all: 10, per_address: 2 });
         let other = places.take(address(9)).unwrap();
         let taken: Vec<_> = (0..5).map(|_| places.take(address(1)).unwrap()).collect();
         let cut: Vec<_> = taken.iter().map(|place| place.cut.is_cancelled()).collect();

@@ -20,8 +20,8 @@ use crate::apiserver::peer::check_length;
 
 /// The protocols and cipher suites that are spoken, as far as flags narrow them.
 #[derive(Clone, Debug, Default)]
-pub struct Spoken {
-    pub oldest: Version,
+pub struct SecureServingOptions {
+    pub oldest: TlsVersion,
     /// Suites of TLS 1.2, all when empty. Those of TLS 1.3 are always offered, as by Go's servers.
     pub cipher_suites: Vec<CipherSuite>,
     pub only_http1: bool,
@@ -29,7 +29,7 @@ pub struct Spoken {
 
 /// A version of TLS under kube-apiserver's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Version {
+pub enum TlsVersion {
     #[default]
     #[value(name = "VersionTLS12")]
     Tls12,
@@ -60,7 +60,7 @@ fn name_of(suite: CipherSuite) -> String {
 /// least.
 pub fn server_config(
     resolver: Arc<dyn ResolvesServerCert>,
-    spoken: &Spoken,
+    spoken: &SecureServingOptions,
 ) -> Arc<rustls::ServerConfig> {
     let mut provider = rustls::crypto::ring::default_provider();
     // A stable sort: all others stay in the order of rustls.
@@ -72,14 +72,14 @@ pub fn server_config(
         provider.cipher_suites.retain(is_wanted);
     }
     let versions: &[_] = match spoken.oldest {
-        Version::Tls12 => &[&TLS13, &TLS12],
-        Version::Tls13 => &[&TLS13],
+        TlsVersion::Tls12 => &[&TLS13, &TLS12],
+        TlsVersion::Tls13 => &[&TLS13],
     };
     let provider = Arc::new(provider);
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .expect("suites of TLS 1.3 are always offered")
-        .with_client_cert_verifier(Arc::new(RequestOnly(provider)))
+        .with_client_cert_verifier(Arc::new(PossessionVerifier(provider)))
         .with_cert_resolver(resolver);
     config.ignore_client_order = true;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -98,9 +98,9 @@ const AES_128: [CipherSuite; 3] = [
 /// Checks that the client holds the key of the certificate that it shows, and that the chain is
 /// not too long to be judged later; nothing else.
 #[derive(Debug)]
-struct RequestOnly(Arc<CryptoProvider>);
+struct PossessionVerifier(Arc<CryptoProvider>);
 
-impl ClientCertVerifier for RequestOnly {
+impl ClientCertVerifier for PossessionVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -26,14 +26,14 @@ use futures::future::BoxFuture;
 use redb::{Database, StorageBackend};
 use tokio::sync::{mpsc, oneshot, watch as latest};
 
-pub use self::open::OpenError;
+pub use self::open::StoreOpenError;
 use self::{
-    layout::{Change, Snapshot},
-    writer::{Command, Writer},
+    layout::{EntryChange, Snapshot},
+    writer::{StoreWriter, WriterCommand},
 };
 use super::{
-    Entry, Error, Key, Loss, Page, PageRequest, Prefix, Result, Revision, Sight, Size, Storage,
-    WatchStream,
+    Error, Key, KeyPrefix, PageRequest, Result, Revision, Storage, StoreEntry, StorePage,
+    StoreSize, StoreStatus, WatchStream, WriteLoss,
 };
 
 /// The largest value: etcd's limit, so that what one store takes the other takes too.
@@ -45,13 +45,13 @@ const QUEUE: usize = 1024;
 /// How much history is kept for watches and older lists. History beyond any of the limits goes with
 /// the next write.
 #[derive(Clone, Copy, Debug)]
-pub struct History {
+pub struct HistoryLimits {
     pub age: Duration,
     pub events: u64,
     pub bytes: u64,
 }
 
-impl Default for History {
+impl Default for HistoryLimits {
     fn default() -> Self {
         // A quarter of the default claim of 1 GiB: the file also holds the objects, and
         // copy-on-write needs room beside them.
@@ -60,68 +60,74 @@ impl Default for History {
 }
 
 /// The embedded store. Dropping it ends the writer's thread and lets go of the file.
-pub struct Embedded {
-    shared: Arc<Shared>,
+pub struct EmbeddedStore {
+    shared: Arc<SharedDatabase>,
     /// Absent where a test decides what a disk does.
     file: Option<PathBuf>,
     id: String,
     /// Creations and deletions that were acknowledged.
     births_and_deaths: AtomicU64,
     /// Absent only while the store is dropped.
-    commands: Option<mpsc::Sender<Command>>,
+    commands: Option<mpsc::Sender<WriterCommand>>,
     writer: Option<JoinHandle<()>>,
 }
 
-impl Embedded {
+impl EmbeddedStore {
     /// Opens the store in `directory`, or makes one when there is not a trace of one.
-    pub async fn open(directory: &Path, history: History) -> Result<Self, OpenError> {
+    pub async fn open(directory: &Path, history: HistoryLimits) -> Result<Self, StoreOpenError> {
         Self::open_by(open::open, directory, history).await
     }
 
     /// Opens the store in `directory` and never makes one: for tools, whose user may have
     /// mistyped the directory.
-    pub async fn open_present(directory: &Path, history: History) -> Result<Self, OpenError> {
+    pub async fn open_present(
+        directory: &Path,
+        history: HistoryLimits,
+    ) -> Result<Self, StoreOpenError> {
         Self::open_by(open::open_present, directory, history).await
     }
 
     /// Makes a store with the id of another one, where there is not a trace of one. The store says
     /// that its latest writes may be missing, and why, until a person accepts it.
-    pub async fn make(directory: &Path, id: &str, doubt: &str) -> Result<Self, OpenError> {
-        let new = open::New { id: id.to_owned(), doubt: Some(doubt.to_owned()) };
+    pub async fn make(directory: &Path, id: &str, doubt: &str) -> Result<Self, StoreOpenError> {
+        let new = open::NewStore { id: id.to_owned(), doubt: Some(doubt.to_owned()) };
         let make = move |directory: &Path| open::make(directory, &new);
-        Self::open_by(make, directory, History::default()).await
+        Self::open_by(make, directory, HistoryLimits::default()).await
     }
 
     async fn open_by(
-        open: impl FnOnce(&Path) -> Result<open::Opened, OpenError> + Send + 'static,
+        open: impl FnOnce(&Path) -> Result<open::OpenedStore, StoreOpenError> + Send + 'static,
         directory: &Path,
-        history: History,
-    ) -> Result<Self, OpenError> {
+        history: HistoryLimits,
+    ) -> Result<Self, StoreOpenError> {
         let path = directory.to_owned();
         let opened =
             tokio::task::spawn_blocking(move || open(&path)).await.map_err(|error| {
-                OpenError::Open { file: directory.to_owned(), source: error.into() }
+                StoreOpenError::Open { file: directory.to_owned(), source: error.into() }
             })??;
         let file = opened.file.clone();
         Self::begin(opened, Some(file), history)
     }
 
     /// A store in a backend that a test made, to decide what a disk does.
-    pub fn on(backend: impl StorageBackend, history: History) -> Result<Self, OpenError> {
+    pub fn on(
+        backend: impl StorageBackend,
+        history: HistoryLimits,
+    ) -> Result<Self, StoreOpenError> {
         Self::begin(open::on(backend)?, None, history)
     }
 
     fn begin(
-        opened: open::Opened,
+        opened: open::OpenedStore,
         file: Option<PathBuf>,
-        history: History,
-    ) -> Result<Self, OpenError> {
-        let open::Opened { database, file: named, summary, sync_failed } = opened;
-        let shared = Arc::new(Shared::new(database, summary.revision));
+        history: HistoryLimits,
+    ) -> Result<Self, StoreOpenError> {
+        let open::OpenedStore { database, file: named, summary, sync_failed } = opened;
+        let shared = Arc::new(SharedDatabase::new(database, summary.revision));
         shared.doubt(summary.doubt);
         let (commands, receiver) = mpsc::channel(QUEUE);
         let path = file.clone();
-        let writer = Writer {
+        let writer = StoreWriter {
             shared: Arc::clone(&shared),
             commands: receiver,
             history,
@@ -132,7 +138,7 @@ impl Embedded {
         let writer = thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
-            .map_err(|source| OpenError::Open { file: named, source: source.into() })?;
+            .map_err(|source| StoreOpenError::Open { file: named, source: source.into() })?;
         Ok(Self {
             shared,
             file: path,
@@ -143,10 +149,10 @@ impl Embedded {
         })
     }
 
-    async fn write(&self, key: &Key, change: Change) -> Result<Revision> {
-        let updates = matches!(change, Change::Update { .. });
+    async fn write(&self, key: &Key, change: EntryChange) -> Result<Revision> {
+        let updates = matches!(change, EntryChange::Update { .. });
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Write { key: key.clone(), change, reply }).await?;
+        self.send(WriterCommand::Write { key: key.clone(), change, reply }).await?;
         let written = answer.await.map_err(|_| closed())??;
         if !updates {
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
@@ -154,7 +160,7 @@ impl Embedded {
         Ok(written)
     }
 
-    async fn send(&self, command: Command) -> Result<()> {
+    async fn send(&self, command: WriterCommand) -> Result<()> {
         let commands = self.commands.as_ref().ok_or_else(closed)?;
         commands.send(command).await.map_err(|_| closed())
     }
@@ -168,7 +174,7 @@ impl Embedded {
     }
 }
 
-impl Drop for Embedded {
+impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         drop(self.commands.take());
         // Waits for the commit that is under way, so that the file is free afterwards.
@@ -178,13 +184,17 @@ impl Drop for Embedded {
     }
 }
 
-impl Storage for Embedded {
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+impl Storage for EmbeddedStore {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
         let key = key.clone();
         Box::pin(self.read(move |snapshot| snapshot.get(&key)))
     }
 
-    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a KeyPrefix,
+        request: PageRequest,
+    ) -> BoxFuture<'a, Result<StorePage>> {
         let prefix = prefix.clone();
         Box::pin(self.read(move |snapshot| snapshot.page(&prefix, &request)))
     }
@@ -192,7 +202,7 @@ impl Storage for Embedded {
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             fits(&value)?;
-            self.write(key, Change::Create(value)).await
+            self.write(key, EntryChange::Create(value)).await
         })
     }
 
@@ -204,17 +214,17 @@ impl Storage for Embedded {
     ) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             fits(&value)?;
-            self.write(key, Change::Update { expected, value }).await
+            self.write(key, EntryChange::Update { expected, value }).await
         })
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
-        Box::pin(self.write(key, Change::Delete { expected }))
+        Box::pin(self.write(key, EntryChange::Delete { expected }))
     }
 
     fn watch<'a>(
         &'a self,
-        prefix: &'a Prefix,
+        prefix: &'a KeyPrefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
         Box::pin(async move {
@@ -226,7 +236,7 @@ impl Storage for Embedded {
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            self.send(Command::Compact { revision, reply }).await?;
+            self.send(WriterCommand::Compact { revision, reply }).await?;
             answer.await.map_err(|_| closed())?
         })
     }
@@ -241,26 +251,26 @@ impl Storage for Embedded {
         Box::pin(async { Ok(self.id.clone()) })
     }
 
-    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
         Box::pin(async {
             let (id, revision) = (Some(self.id.clone()), self.current_revision().await?);
-            let lost = self.shared.doubts().map(|why| Loss { why, reached: revision });
-            Ok(Sight { id, revision, other: None, lost })
+            let lost = self.shared.doubts().map(|why| WriteLoss { why, reached: revision });
+            Ok(StoreStatus { id, revision, other: None, lost })
         })
     }
 
     fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>> {
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            self.send(Command::Advance { past, reply }).await?;
+            self.send(WriterCommand::Advance { past, reply }).await?;
             answer.await.map_err(|_| closed())?
         })
     }
 
-    fn size(&self) -> BoxFuture<'_, Option<Size>> {
+    fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
         Box::pin(async move {
             let file = tokio::fs::metadata(self.file.as_ref()?).await.ok()?;
-            Some(Size { of: "embedded", bytes: file.len() })
+            Some(StoreSize { of: "embedded", bytes: file.len() })
         })
     }
 
@@ -282,7 +292,7 @@ impl Storage for Embedded {
 }
 
 /// What readers, watchers and the writer share.
-struct Shared {
+struct SharedDatabase {
     /// Absent while the store is closed, or opened again after its file failed.
     database: RwLock<Option<Arc<Database>>>,
     published: latest::Sender<Revision>,
@@ -292,7 +302,7 @@ struct Shared {
     ended: latest::Sender<Option<&'static str>>,
 }
 
-impl Shared {
+impl SharedDatabase {
     fn new(database: Database, revision: Revision) -> Self {
         Self {
             database: RwLock::new(Some(Arc::new(database))),
@@ -333,7 +343,7 @@ impl Shared {
         self.published.subscribe()
     }
 
-    /// Everything fails until [`Shared::replace`]. Watchers are woken, so that they notice.
+    /// Everything fails until [`SharedDatabase::replace`]. Watchers are woken, so that they notice.
     fn close(&self) {
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.published.send_modify(|_| {});

@@ -29,14 +29,14 @@ use etcd_client::{
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 
-use self::witness::{Latest, Witness};
+use self::witness::{LatestWitness, WriteWitness};
 pub use self::{
     compaction::COMPACTION_INTERVAL,
-    connect::{Config, ConnectError, Tls},
+    connect::{Config, EtcdConnectError, EtcdTlsFiles},
 };
 use super::{
-    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Sight, Size, Storage,
-    WatchStream, standing::Standing, wanted::Wanted,
+    Error, Key, KeyPrefix, PageRequest, ReplacementAlarm, Result, Revision, Storage, StoreEntry,
+    StorePage, StoreSize, StoreStatus, WatchStream, standing::StoreTrust, wanted::AwaitedRevision,
 };
 
 /// Keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.
@@ -51,13 +51,13 @@ const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
 const SIZE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a transaction does to its key.
-enum Write {
+enum KeyWrite {
     Put(Bytes),
     Delete,
 }
 
 /// What became of a transaction.
-enum Attempt {
+enum TransactionOutcome {
     Done(Revision),
     /// The key is not as it was expected.
     Refused(Error),
@@ -67,31 +67,31 @@ enum Attempt {
 
 /// The etcd store. Cheap to clone.
 #[derive(Clone)]
-pub struct Etcd {
+pub struct EtcdStore {
     client: etcd_client::Client,
     /// What every key in etcd begins with: `/registry/navigator.jetstack.io/`.
     root: String,
-    standing: Arc<Standing>,
+    standing: Arc<StoreTrust>,
     /// The latest write of this process.
-    written: Arc<Latest>,
+    written: Arc<LatestWitness>,
     /// Creations and deletions that were acknowledged.
     births_and_deaths: Arc<AtomicU64>,
-    wanted: Wanted,
+    wanted: AwaitedRevision,
 }
 
-impl Etcd {
+impl EtcdStore {
     /// Reads the certificates. Sends nothing yet: an etcd that cannot be reached is
     /// [`Error::Unavailable`] for each request.
-    pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
+    pub async fn connect(config: &Config) -> Result<Self, EtcdConnectError> {
         let client = connect::client(config).await?;
         let root = format!("{}/", config.prefix.trim_end_matches('/'));
         Ok(Self {
             client,
             root,
-            standing: Arc::new(Standing::new("etcd")),
+            standing: Arc::new(StoreTrust::new("etcd")),
             written: Arc::default(),
             births_and_deaths: Arc::default(),
-            wanted: Wanted::default(),
+            wanted: AwaitedRevision::default(),
         })
     }
 
@@ -104,10 +104,10 @@ impl Etcd {
         format!("{}{}", self.root, key.as_str())
     }
 
-    fn entry(&self, kv: &KeyValue) -> Result<Entry> {
+    fn entry(&self, kv: &KeyValue) -> Result<StoreEntry> {
         let key = self.key(kv.key())?;
         let value = Bytes::copy_from_slice(kv.value());
-        Ok(Entry { key, value, revision: revision(kv.mod_revision()) })
+        Ok(StoreEntry { key, value, revision: revision(kv.mod_revision()) })
     }
 
     fn key(&self, path: &[u8]) -> Result<Key> {
@@ -135,7 +135,7 @@ impl Etcd {
 
     /// Changes `key` if it is at `expected`, in one request: the request's conditions demand that
     /// the store is the one that was opened and still has the witness.
-    async fn write(&self, key: &Key, expected: Revision, then: Write) -> Result<Revision> {
+    async fn write(&self, key: &Key, expected: Revision, then: KeyWrite) -> Result<Revision> {
         self.standing.whole()?;
         let mut witness = self.written.witness(self.standing.latest());
         loop {
@@ -143,10 +143,10 @@ impl Etcd {
                 self.verify(ANSWER_WITHIN).await?;
             }
             match self.attempt(key, expected, &then, witness.take()).await? {
-                Attempt::Done(revision) => return Ok(revision),
-                Attempt::Refused(error) => return Err(error),
+                TransactionOutcome::Done(revision) => return Ok(revision),
+                TransactionOutcome::Refused(error) => return Err(error),
                 // Another server deleted the witness, or the store lost it: the next look tells.
-                Attempt::WithoutWitness => {}
+                TransactionOutcome::WithoutWitness => {}
             }
         }
     }
@@ -155,21 +155,21 @@ impl Etcd {
         &self,
         key: &Key,
         expected: Revision,
-        then: &Write,
-        witness: Option<Witness>,
-    ) -> Result<Attempt> {
+        then: &KeyWrite,
+        witness: Option<WriteWitness>,
+    ) -> Result<TransactionOutcome> {
         let path = self.path(key);
         let mut conditions =
             vec![Compare::mod_revision(path.clone(), CompareOp::Equal, number(expected))];
         conditions.extend(
             self.standing.id().map(|id| Compare::value(self.id_path(), CompareOp::Equal, id)),
         );
-        conditions.extend(witness.map(|Witness { path, written }| {
+        conditions.extend(witness.map(|WriteWitness { path, written }| {
             Compare::mod_revision(path, CompareOp::Greater, number(written) - 1)
         }));
         let change = match then {
-            Write::Put(value) => TxnOp::put(path.clone(), value.clone(), None),
-            Write::Delete => TxnOp::delete(path.clone(), None),
+            KeyWrite::Put(value) => TxnOp::put(path.clone(), value.clone(), None),
+            KeyWrite::Delete => TxnOp::delete(path.clone(), None),
         };
         let look = vec![TxnOp::get(path.clone(), None), TxnOp::get(self.id_path(), None)];
         let transaction = Txn::new().when(conditions).and_then(vec![change]).or_else(look);
@@ -182,26 +182,26 @@ impl Etcd {
                 return Err(self.refused(sign).await);
             }
             self.standing.reached(now);
-            self.written.wrote(matches!(then, Write::Put(_)).then_some(path), now);
-            return Ok(Attempt::Done(now));
+            self.written.wrote(matches!(then, KeyWrite::Put(_)).then_some(path), now);
+            return Ok(TransactionOutcome::Done(now));
         }
         let [found, id] = <[_; 2]>::try_from(gets(&answer)).unwrap_or_default();
         self.opened(asked, now, id.as_ref())?;
         let actual = found.map_or(Revision(0), |kv| revision(kv.mod_revision()));
         Ok(if actual == expected {
-            Attempt::WithoutWitness
+            TransactionOutcome::WithoutWitness
         } else if expected == Revision(0) {
-            Attempt::Refused(Error::Exists(key.clone()))
+            TransactionOutcome::Refused(Error::Exists(key.clone()))
         } else if actual == Revision(0) {
-            Attempt::Refused(Error::NotFound(key.clone()))
+            TransactionOutcome::Refused(Error::NotFound(key.clone()))
         } else {
-            Attempt::Refused(Error::Conflict { key: key.clone(), expected, actual })
+            TransactionOutcome::Refused(Error::Conflict { key: key.clone(), expected, actual })
         })
     }
 
     /// A change of an object that must exist. Revision 0 would mean "absent" to etcd, so the object
     /// is read instead.
-    async fn change(&self, key: &Key, expected: Revision, then: Write) -> Result<Revision> {
+    async fn change(&self, key: &Key, expected: Revision, then: KeyWrite) -> Result<Revision> {
         if expected > Revision(0) {
             return self.write(key, expected, then).await;
         }
@@ -211,7 +211,7 @@ impl Etcd {
         })
     }
 
-    async fn list_page(&self, prefix: &Prefix, request: PageRequest) -> Result<Page> {
+    async fn list_page(&self, prefix: &KeyPrefix, request: PageRequest) -> Result<StorePage> {
         let start = match &request.after {
             Some(after) if after.as_str() >= prefix.as_str() => format!("{}\0", self.path(after)),
             _ => format!("{}{}", self.root, prefix.as_str()),
@@ -224,7 +224,7 @@ impl Etcd {
             return Err(self.before_everything(prefix).await);
         }
         let (mut start, mut at) = (start, request.at);
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<StoreEntry> = Vec::new();
         // An answer comes whole, so it is of few keys where bytes count.
         let step = if request.bytes.is_some() { FEW } else { PAGE };
         let mut bytes = 0;
@@ -253,7 +253,7 @@ impl Etcd {
             if size == 0 {
                 self.verify(ANSWER_WITHIN).await?;
                 let remaining = usize::try_from(answer.count()).unwrap_or_default();
-                return Ok(Page { entries, revision: shown, more: remaining > 0, remaining });
+                return Ok(StorePage { entries, revision: shown, more: remaining > 0, remaining });
             }
             for kv in answer.kvs() {
                 bytes += kv.value().len();
@@ -270,14 +270,19 @@ impl Etcd {
                     // etcd counts the whole range, whatever the limit.
                     let counted = usize::try_from(answer.count()).unwrap_or_default();
                     let remaining = counted.saturating_sub(answer.kvs().len());
-                    return Ok(Page { entries, revision: shown, more: answer.more(), remaining });
+                    return Ok(StorePage {
+                        entries,
+                        revision: shown,
+                        more: answer.more(),
+                        remaining,
+                    });
                 }
             }
         }
     }
 
     /// The error for revision 0, which is older than anything that etcd ever knew.
-    async fn before_everything(&self, prefix: &Prefix) -> Error {
+    async fn before_everything(&self, prefix: &KeyPrefix) -> Error {
         let request =
             PageRequest { at: Some(Revision(1)), limit: Some(1), ..PageRequest::default() };
         match Box::pin(self.list_page(prefix, request)).await {
@@ -300,8 +305,8 @@ impl Etcd {
     }
 }
 
-impl Storage for Etcd {
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+impl Storage for EtcdStore {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
         Box::pin(async move {
             // Together with the id: if the store was replaced before, that shows in the answer.
             let look = [self.path(key), self.id_path()].map(|path| TxnOp::get(path, None));
@@ -315,14 +320,18 @@ impl Storage for Etcd {
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a KeyPrefix,
+        request: PageRequest,
+    ) -> BoxFuture<'a, Result<StorePage>> {
         Box::pin(self.list_page(prefix, request))
     }
 
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             let size = value.len();
-            let created = self.write(key, Revision(0), Write::Put(value)).await;
+            let created = self.write(key, Revision(0), KeyWrite::Put(value)).await;
             let created = created.map_err(|error| error.of_value(size))?;
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
             Ok(created)
@@ -337,14 +346,14 @@ impl Storage for Etcd {
     ) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
             let size = value.len();
-            let changed = self.change(key, expected, Write::Put(value)).await;
+            let changed = self.change(key, expected, KeyWrite::Put(value)).await;
             changed.map_err(|error| error.of_value(size))
         })
     }
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            let deleted = self.change(key, expected, Write::Delete).await?;
+            let deleted = self.change(key, expected, KeyWrite::Delete).await?;
             self.births_and_deaths.fetch_add(1, Ordering::SeqCst);
             Ok(deleted)
         })
@@ -352,7 +361,7 @@ impl Storage for Etcd {
 
     fn watch<'a>(
         &'a self,
-        prefix: &'a Prefix,
+        prefix: &'a KeyPrefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
         Box::pin(async move {
@@ -398,7 +407,7 @@ impl Storage for Etcd {
         })
     }
 
-    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
         Box::pin(self.look(ANSWER_WITHIN))
     }
 
@@ -406,11 +415,11 @@ impl Storage for Etcd {
         Box::pin(self.burn(past))
     }
 
-    fn size(&self) -> BoxFuture<'_, Option<Size>> {
+    fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
         Box::pin(async move {
             let mut client = self.client.maintenance_client();
             let status = within(SIZE_WITHIN, client.status()).await.ok()?;
-            Some(Size { of: "etcd-0", bytes: u64::try_from(status.db_size()).ok()? })
+            Some(StoreSize { of: "etcd-0", bytes: u64::try_from(status.db_size()).ok()? })
         })
     }
 
@@ -418,7 +427,7 @@ impl Storage for Etcd {
         self.births_and_deaths.load(Ordering::SeqCst)
     }
 
-    fn on_replaced(&self, alarm: Alarm) {
+    fn on_replaced(&self, alarm: ReplacementAlarm) {
         self.standing.on_replaced(alarm);
     }
 }

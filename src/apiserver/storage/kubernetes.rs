@@ -28,11 +28,11 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-pub use self::connect::{Config, ConnectError};
-use self::{ask::unavailable, lists::Listing, object::Stored};
+pub use self::connect::{Config, KubernetesConnectError};
+use self::{ask::unavailable, lists::RangeSnapshot, object::StoredObject};
 use super::{
-    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Scan, Sight, Storage,
-    WatchStream, standing::Standing, wanted::Wanted,
+    Error, Key, KeyPrefix, PageRequest, ReplacementAlarm, Result, Revision, ScanStream, Storage,
+    StoreEntry, StorePage, StoreStatus, WatchStream, standing::StoreTrust, wanted::AwaitedRevision,
 };
 use crate::{
     engine::stored_object::{GROUP, PLURAL, VERSION},
@@ -51,17 +51,17 @@ const TRIES: usize = 20;
 
 /// The store in Kubernetes. Cheap to clone.
 #[derive(Clone)]
-pub struct Kubernetes {
+pub struct KubernetesStore {
     client: kube::Client,
     /// Path of all our objects.
     base: String,
-    standing: Arc<Standing>,
-    shared: Arc<Shared>,
-    wanted: Wanted,
+    standing: Arc<StoreTrust>,
+    shared: Arc<KubernetesStoreState>,
+    wanted: AwaitedRevision,
 }
 
 /// What all clones share.
-struct Shared {
+struct KubernetesStoreState {
     turns: Semaphore,
     /// The oldest revision that reads may ask for.
     floor: AtomicU64,
@@ -70,38 +70,38 @@ struct Shared {
     /// The last write for the sake of progress.
     beat: tokio::sync::Mutex<Revision>,
     /// The list whose next page a reader may ask for.
-    kept: Mutex<Option<Arc<Listing>>>,
+    kept: Mutex<Option<Arc<RangeSnapshot>>>,
 }
 
-impl Kubernetes {
+impl KubernetesStore {
     /// Reads credentials. Sends nothing yet: a kube-apiserver that cannot be reached is
     /// [`Error::Unavailable`] for each request.
-    pub async fn connect(config: &Config) -> Result<Self, ConnectError> {
+    pub async fn connect(config: &Config) -> Result<Self, KubernetesConnectError> {
         let client = connect::client(config).await?;
         let namespace = &config.namespace;
         Ok(Self {
             client,
             base: format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"),
-            standing: Arc::new(Standing::new("kube-apiserver")),
-            shared: Arc::new(Shared {
+            standing: Arc::new(StoreTrust::new("kube-apiserver")),
+            shared: Arc::new(KubernetesStoreState {
                 turns: Semaphore::new(TOGETHER),
                 floor: AtomicU64::new(0),
                 births_and_deaths: AtomicU64::new(0),
                 beat: tokio::sync::Mutex::default(),
                 kept: Mutex::default(),
             }),
-            wanted: Wanted::default(),
+            wanted: AwaitedRevision::default(),
         })
     }
 
     /// The object under a key, even one that was deleted. An absent object, and an absent
     /// definition, may be a sign of another store: the caller checks.
-    async fn stored(&self, key: &Key) -> Result<Option<Stored>> {
+    async fn stored(&self, key: &Key) -> Result<Option<StoredObject>> {
         let answer = self.read(&path(key), ANSWER_WITHIN).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        let stored: Stored = answer.read()?;
+        let stored: StoredObject = answer.read()?;
         let held = stored.key()?;
         if held == *key {
             return Ok(Some(stored));
@@ -182,8 +182,8 @@ fn path(key: &Key) -> String {
     format!("/{}", object::name(key))
 }
 
-impl Storage for Kubernetes {
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+impl Storage for KubernetesStore {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
         Box::pin(async move {
             let stored = self.stored(key).await?;
             // The check comes after the answer: a store that was replaced before it shows by now.
@@ -192,11 +192,15 @@ impl Storage for Kubernetes {
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a KeyPrefix,
+        request: PageRequest,
+    ) -> BoxFuture<'a, Result<StorePage>> {
         Box::pin(self.list_page(prefix, request))
     }
 
-    fn scan<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+    fn scan<'a>(&'a self, prefix: &'a KeyPrefix, at: Option<Revision>) -> ScanStream<'a> {
         self.scan_pages(prefix, at)
     }
 
@@ -234,7 +238,7 @@ impl Storage for Kubernetes {
 
     fn watch<'a>(
         &'a self,
-        prefix: &'a Prefix,
+        prefix: &'a KeyPrefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
         Box::pin(async move {
@@ -269,7 +273,7 @@ impl Storage for Kubernetes {
         })
     }
 
-    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
         Box::pin(async { Ok(self.look(ANSWER_WITHIN).await?.1) })
     }
 
@@ -281,7 +285,7 @@ impl Storage for Kubernetes {
         self.shared.births_and_deaths.load(Ordering::SeqCst)
     }
 
-    fn on_replaced(&self, alarm: Alarm) {
+    fn on_replaced(&self, alarm: ReplacementAlarm) {
         self.standing.on_replaced(alarm);
     }
 }

@@ -12,21 +12,21 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::{Alarm, Error, Loss, Result, Revision, Sight};
+use super::{Error, ReplacementAlarm, Result, Revision, StoreStatus, WriteLoss};
 
-pub(super) struct Standing {
+pub(super) struct StoreTrust {
     /// The server that answers, as messages name it.
     who: &'static str,
     /// Absent until the store is opened; nothing is compared before.
     id: OnceLock<String>,
     /// How it showed that writes were lost. A lost store that is written to soon looks whole.
-    lost: OnceLock<Loss>,
+    lost: OnceLock<WriteLoss>,
     /// The latest revision that this store, and certainly no other, has shown.
     latest: AtomicU64,
-    alarm: OnceLock<Alarm>,
+    alarm: OnceLock<ReplacementAlarm>,
 }
 
-impl Standing {
+impl StoreTrust {
     pub(super) fn new(who: &'static str) -> Self {
         Self {
             who,
@@ -65,19 +65,19 @@ impl Standing {
     }
 
     /// How an answer at `now`, which can show no revision below `least`, is a sign of loss.
-    pub(super) fn went_back(&self, least: Revision, now: Revision) -> Option<Loss> {
+    pub(super) fn went_back(&self, least: Revision, now: Revision) -> Option<WriteLoss> {
         let (who, reached) = (self.who, self.latest());
         (self.id.get().is_some() && now < least).then(|| {
             let why = format!(
                 "{who} answered at revision {now} and was at {reached} before: it was wiped or \
                  restored"
             );
-            Loss { why, reached }
+            WriteLoss { why, reached }
         })
     }
 
     /// Remembers the first sign that the store lost writes, until the process ends.
-    pub(super) fn lost(&self, sign: Option<Loss>) -> Option<Loss> {
+    pub(super) fn lost(&self, sign: Option<WriteLoss>) -> Option<WriteLoss> {
         if let Some(sign) = sign {
             drop(self.lost.set(sign));
         }
@@ -108,8 +108,8 @@ impl Standing {
     }
 
     /// The id of the store that was seen, unless that store was lost or replaced.
-    pub(super) fn id_of(&self, sight: Sight) -> Result<String> {
-        let Sight { id, revision: _, other, lost } = sight;
+    pub(super) fn id_of(&self, sight: StoreStatus) -> Result<String> {
+        let StoreStatus { id, revision: _, other, lost } = sight;
         match other.or(lost.map(|lost| lost.why)) {
             Some(reason) => Err(Error::Replaced { reason }),
             None => id.ok_or_else(|| self.absent()),
@@ -124,7 +124,7 @@ impl Standing {
         Error::Replaced { reason }
     }
 
-    pub(super) fn on_replaced(&self, alarm: Alarm) {
+    pub(super) fn on_replaced(&self, alarm: ReplacementAlarm) {
         // One guard watches over a store; a second one would be told nothing.
         drop(self.alarm.set(alarm));
     }

@@ -10,10 +10,10 @@ use futures::{TryStreamExt as _, future::BoxFuture, stream};
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 use super::{
-    Alarm, Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Scan, Sight, Size,
-    Storage, WatchStream,
+    Error, Key, KeyPrefix, PageRequest, ReplacementAlarm, Result, Revision, ScanStream, Storage,
+    StoreEntry, StorePage, StoreSize, StoreStatus, WatchStream,
 };
-use crate::apiserver::latency::{self, Layer};
+use crate::apiserver::latency::{self, LatencyLayer};
 
 /// Seconds: from a look into memory up to what no store should take.
 const BUCKETS: &[f64] =
@@ -131,8 +131,9 @@ impl StoreMetrics {
         kind: [&str; 2],
         answer: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let mut asked = Asked { metrics: self, operation, at: Instant::now(), answered: false };
-        let answer = latency::spend(Layer::Store, answer).await;
+        let mut asked =
+            StoreRequestTimer { metrics: self, operation, at: Instant::now(), answered: false };
+        let answer = latency::spend(LatencyLayer::Store, answer).await;
         asked.answered = true;
         let seconds = asked.at.elapsed().as_secs_f64();
         self.seconds.with_label_values(&[operation]).observe(seconds);
@@ -151,14 +152,14 @@ impl StoreMetrics {
 }
 
 /// A question that is under way.
-struct Asked<'a> {
+struct StoreRequestTimer<'a> {
     metrics: &'a StoreMetrics,
     operation: &'static str,
     at: Instant,
     answered: bool,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for StoreRequestTimer<'_> {
     fn drop(&mut self) {
         if !self.answered && self.at.elapsed() >= PATIENCE {
             self.metrics.errors.with_label_values(&[self.operation]).inc();
@@ -167,27 +168,31 @@ impl Drop for Asked<'_> {
 }
 
 /// A store whose answers are timed.
-pub struct Timed {
+pub struct TimedStore {
     store: Arc<dyn Storage>,
     metrics: StoreMetrics,
 }
 
-impl Timed {
+impl TimedStore {
     pub fn new(store: Arc<dyn Storage>, metrics: StoreMetrics) -> Self {
         Self { store, metrics }
     }
 }
 
-impl Storage for Timed {
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+impl Storage for TimedStore {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
         Box::pin(self.metrics.timed("get", key.kind(), self.store.get(key)))
     }
 
-    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a KeyPrefix,
+        request: PageRequest,
+    ) -> BoxFuture<'a, Result<StorePage>> {
         Box::pin(self.metrics.timed("list", prefix.kind(), self.store.list(prefix, request)))
     }
 
-    fn scan<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+    fn scan<'a>(&'a self, prefix: &'a KeyPrefix, at: Option<Revision>) -> ScanStream<'a> {
         let pages = self.store.scan(prefix, at);
         Box::pin(stream::try_unfold(pages, move |mut pages| async move {
             let next = self.metrics.timed("list", prefix.kind(), pages.try_next()).await?;
@@ -214,7 +219,7 @@ impl Storage for Timed {
 
     fn watch<'a>(
         &'a self,
-        prefix: &'a Prefix,
+        prefix: &'a KeyPrefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
         Box::pin(self.metrics.timed("watch", prefix.kind(), self.store.watch(prefix, from)))
@@ -236,7 +241,7 @@ impl Storage for Timed {
         self.store.id()
     }
 
-    fn sight(&self) -> BoxFuture<'_, Result<Sight>> {
+    fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
         self.store.sight()
     }
 
@@ -244,7 +249,7 @@ impl Storage for Timed {
         self.store.advance(past)
     }
 
-    fn size(&self) -> BoxFuture<'_, Option<Size>> {
+    fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
         self.store.size()
     }
 
@@ -256,7 +261,7 @@ impl Storage for Timed {
         self.store.failed()
     }
 
-    fn on_replaced(&self, alarm: Alarm) {
+    fn on_replaced(&self, alarm: ReplacementAlarm) {
         self.store.on_replaced(alarm);
     }
 }

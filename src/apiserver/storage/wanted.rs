@@ -6,9 +6,9 @@ use super::Revision;
 
 /// The latest revision that is waited for. Clones are one.
 #[derive(Clone, Default)]
-pub(super) struct Wanted(watch::Sender<Revision>);
+pub(super) struct AwaitedRevision(watch::Sender<Revision>);
 
-impl Wanted {
+impl AwaitedRevision {
     /// Wakes watches that have not come to `revision`, unless a later one is waited for already.
     pub(super) fn raise(&self, revision: Revision) {
         self.0.send_if_modified(|wanted| {

@@ -9,7 +9,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{Error, each, open, unreadable};
 use crate::{
     api::scheme::Scheme,
-    apiserver::{run::Store, storage::Entry},
+    apiserver::{run::StoreConfig, storage::StoreEntry},
 };
 
 /// Raised when an older binary could not read an export any more.
@@ -17,7 +17,7 @@ pub(super) const FORMAT: u64 = 1;
 
 /// The first line.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct ExportHead {
     pub store: String,
     /// The revision that the export shows.
     pub revision: u64,
@@ -26,7 +26,7 @@ pub(super) struct Head {
 
 /// The line of an object. The value is kept byte by byte.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct ExportLine {
     pub key: String,
     pub revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,13 +38,13 @@ pub(super) struct Line {
 
 /// The last line.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct End {
+pub(super) struct ExportEnd {
     pub objects: usize,
 }
 
 /// What was exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportReport {
     pub objects: usize,
     /// Key and reason of each object that is in the export and cannot be read by this binary.
     pub unreadable: Vec<(String, String)>,
@@ -52,15 +52,15 @@ pub struct Exported {
 
 /// Writes every object as of one revision.
 pub async fn export(
-    store: &Store,
+    store: &StoreConfig,
     scheme: &Scheme,
     out: &mut impl Write,
-) -> Result<Exported, Error> {
+) -> Result<ExportReport, Error> {
     let store = open(store).await?;
     let sight = store.sight().await?;
     let store_id = sight.id.ok_or(Error::NoStore)?;
     let mut lines = Vec::new();
-    let mut found = Exported { objects: 0, unreadable: Vec::new() };
+    let mut found = ExportReport { objects: 0, unreadable: Vec::new() };
     let revision = each(&*store, |entry| {
         found.objects += 1;
         if let Some(why) = unreadable(scheme, &entry) {
@@ -70,8 +70,8 @@ pub async fn export(
         Ok(())
     })
     .await?;
-    let head = Head { store: store_id, revision: revision.0, format: FORMAT };
-    let end = End { objects: found.objects };
+    let head = ExportHead { store: store_id, revision: revision.0, format: FORMAT };
+    let end = ExportEnd { objects: found.objects };
     let mut write = |text: &str| writeln!(out, "{text}").map_err(Error::Write);
     write(&json!(head).to_string())?;
     for line in lines {
@@ -83,7 +83,7 @@ pub async fn export(
 }
 
 /// An object's line.
-pub(super) fn line(entry: &Entry) -> String {
+pub(super) fn line(entry: &StoreEntry) -> String {
     let text = std::str::from_utf8(&entry.value).ok().filter(|text| !text.contains('\n'));
     // JSON only if its bytes come back the same, not if it merely means the same.
     let value = text
@@ -91,7 +91,11 @@ pub(super) fn line(entry: &Entry) -> String {
         .and_then(|text| RawValue::from_string(text.to_owned()).ok())
         .filter(|value| value.get().as_bytes() == &*entry.value);
     let base64 = value.is_none().then(|| BASE64_STANDARD.encode(&entry.value));
-    let line =
-        Line { key: entry.key.as_str().to_owned(), revision: entry.revision.0, value, base64 };
+    let line = ExportLine {
+        key: entry.key.as_str().to_owned(),
+        revision: entry.revision.0,
+        value,
+        base64,
+    };
     serde_json::to_string(&line).expect("a line has string keys only")
 }

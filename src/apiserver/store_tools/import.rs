@@ -12,20 +12,22 @@ use serde_json::Value;
 
 use super::{
     Error,
-    export::{End, FORMAT, Head, Line},
+    export::{ExportEnd, ExportHead, ExportLine, FORMAT},
     unreadable,
 };
 use crate::{
     api::{GROUP, scheme::Scheme},
     apiserver::{
-        run::Store,
-        storage::{Entry, Key, PageRequest, Prefix, Revision, Storage, embedded, etcd, kubernetes},
+        run::StoreConfig,
+        storage::{
+            Key, KeyPrefix, PageRequest, Revision, Storage, StoreEntry, embedded, etcd, kubernetes,
+        },
     },
 };
 
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportReport {
     /// The id of the store, which is the exported one's.
     pub id: String,
     pub objects: usize,
@@ -35,11 +37,11 @@ pub struct Imported {
 
 /// Fills an empty store with an export.
 pub async fn import(
-    store: &Store,
+    store: &StoreConfig,
     scheme: &Scheme,
     input: impl BufRead,
     skip_unreadable: bool,
-) -> Result<Imported, Error> {
+) -> Result<ImportReport, Error> {
     let (head, mut entries) = read(input)?;
     let mut skipped = Vec::new();
     for entry in &entries {
@@ -52,32 +54,34 @@ pub async fn import(
     }
     entries.retain(|entry| !skipped.iter().any(|(key, _)| key == entry.key.as_str()));
     let store = make(store, &head).await?;
-    let all = Prefix::group(GROUP).expect("our group is a valid part of a key");
+    let all = KeyPrefix::group(GROUP).expect("our group is a valid part of a key");
     let one = PageRequest { limit: Some(1), ..PageRequest::default() };
     if !store.list(&all, one).await?.entries.is_empty() {
         return Err(Error::NotEmpty);
     }
     let objects = entries.len();
-    for Entry { key, value, revision: _ } in entries {
+    for StoreEntry { key, value, revision: _ } in entries {
         store.create(&key, value).await?;
     }
-    Ok(Imported { id: head.store, objects, skipped })
+    Ok(ImportReport { id: head.store, objects, skipped })
 }
 
-async fn make(store: &Store, head: &Head) -> Result<Arc<dyn Storage>, Error> {
+async fn make(store: &StoreConfig, head: &ExportHead) -> Result<Arc<dyn Storage>, Error> {
     let why = format!("it was imported from an export of revision {}", head.revision);
     Ok(match store {
-        Store::Embedded(path) => Arc::new(embedded::Embedded::make(path, &head.store, &why).await?),
-        Store::Etcd(config) => {
-            let store = etcd::Etcd::connect(config).await?;
+        StoreConfig::Embedded(path) => {
+            Arc::new(embedded::EmbeddedStore::make(path, &head.store, &why).await?)
+        }
+        StoreConfig::Etcd(config) => {
+            let store = etcd::EtcdStore::connect(config).await?;
             let found = store.establish_as(&head.store).await?;
             if found != head.store {
                 return Err(Error::OtherStore { found, exported: head.store.clone() });
             }
             Arc::new(store)
         }
-        Store::Kubernetes(config) => {
-            let store = kubernetes::Kubernetes::connect(config).await?;
+        StoreConfig::Kubernetes(config) => {
+            let store = kubernetes::KubernetesStore::connect(config).await?;
             let found = store.establish_as(&head.store, &why).await?;
             if found != head.store {
                 return Err(Error::OtherStore { found, exported: head.store.clone() });
@@ -87,7 +91,7 @@ async fn make(store: &Store, head: &Head) -> Result<Arc<dyn Storage>, Error> {
     })
 }
 
-fn read(input: impl BufRead) -> Result<(Head, Vec<Entry>), Error> {
+fn read(input: impl BufRead) -> Result<(ExportHead, Vec<StoreEntry>), Error> {
     let mut head = None;
     let mut entries = Vec::new();
     let mut ended = false;
@@ -99,7 +103,7 @@ fn read(input: impl BufRead) -> Result<(Head, Vec<Entry>), Error> {
         }
         let wrong = |error: serde_json::Error| form(error.to_string());
         if head.is_none() {
-            let found: Head = serde_json::from_str(&line).map_err(wrong)?;
+            let found: ExportHead = serde_json::from_str(&line).map_err(wrong)?;
             if found.format != FORMAT {
                 let why = format!("its format is {}, this binary reads {FORMAT}", found.format);
                 return Err(form(why));
@@ -109,7 +113,7 @@ fn read(input: impl BufRead) -> Result<(Head, Vec<Entry>), Error> {
         }
         let fields: Value = serde_json::from_str(&line).map_err(wrong)?;
         if fields.get("key").is_none() {
-            let End { objects } = serde_json::from_str(&line).map_err(wrong)?;
+            let ExportEnd { objects } = serde_json::from_str(&line).map_err(wrong)?;
             if objects != entries.len() {
                 return Err(form(format!(
                     "{objects} objects were exported, not {}",
@@ -119,7 +123,8 @@ fn read(input: impl BufRead) -> Result<(Head, Vec<Entry>), Error> {
             ended = true;
             continue;
         }
-        let Line { key, revision, value, base64 } = serde_json::from_str(&line).map_err(wrong)?;
+        let ExportLine { key, revision, value, base64 } =
+            serde_json::from_str(&line).map_err(wrong)?;
         let value = match (value, base64) {
             (Some(value), None) => Bytes::copy_from_slice(value.get().as_bytes()),
             (None, Some(base64)) => {
@@ -128,7 +133,7 @@ fn read(input: impl BufRead) -> Result<(Head, Vec<Entry>), Error> {
             _ => return Err(form("it has not one value".to_owned())),
         };
         let key = parse(&key).ok_or_else(|| form(format!("{key:?} is no key of ours")))?;
-        entries.push(Entry { key, value, revision: Revision(revision) });
+        entries.push(StoreEntry { key, value, revision: Revision(revision) });
     }
     match head {
         Some(head) if ended => Ok((head, entries)),

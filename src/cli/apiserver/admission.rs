@@ -1,6 +1,6 @@
 //! Which admission plugins are asked: `--enable-admission-plugins` and its opposite.
 
-use crate::apiserver::{admission::webhook::Sorts, run::AdmissionPlugins};
+use crate::apiserver::{admission::webhook::EnabledWebhookTypes, run::EnabledAdmissionPlugins};
 
 const NAMESPACES: &str = "NamespaceLifecycle";
 const MUTATING: &str = "MutatingAdmissionWebhook";
@@ -32,7 +32,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn plugins(self) -> Result<AdmissionPlugins, String> {
+    pub(super) fn plugins(self) -> Result<EnabledAdmissionPlugins, String> {
         let Self { enable_admission_plugins: enabled, disable_admission_plugins: disabled } = self;
         for (flag, names) in
             [("--enable-admission-plugins", &enabled), ("--disable-admission-plugins", &disabled)]
@@ -46,9 +46,12 @@ impl Args {
             return Err(format!("admission plugin {name:?} is both enabled and disabled"));
         }
         let is_on = |name: &str| !disabled.iter().any(|own| own == name);
-        Ok(AdmissionPlugins {
+        Ok(EnabledAdmissionPlugins {
             namespaces: is_on(NAMESPACES),
-            webhooks: Sorts { mutating: is_on(MUTATING), validating: is_on(VALIDATING) },
+            webhooks: EnabledWebhookTypes {
+                mutating: is_on(MUTATING),
+                validating: is_on(VALIDATING),
+            },
         })
     }
 }
@@ -57,7 +60,7 @@ impl Args {
 mod tests {
     use super::*;
 
-    fn plugins(enabled: &[&str], disabled: &[&str]) -> Result<AdmissionPlugins, String> {
+    fn plugins(enabled: &[&str], disabled: &[&str]) -> Result<EnabledAdmissionPlugins, String> {
         let list = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let args = Args {
             enable_admission_plugins: list(enabled),
@@ -68,8 +71,11 @@ mod tests {
 
     #[test]
     fn all_plugins_are_on_but_those_that_are_turned_off() {
-        let shown = |plugins: AdmissionPlugins| {
-            let AdmissionPlugins { namespaces, webhooks: Sorts { mutating, validating } } = plugins;
+        let shown = |plugins: EnabledAdmissionPlugins| {
+            let EnabledAdmissionPlugins {
+                namespaces,
+                webhooks: EnabledWebhookTypes { mutating, validating },
+            } = plugins;
             [namespaces, mutating, validating]
         };
         assert_eq!(plugins(&[], &[]).map(shown), Ok([true; 3]));

@@ -6,7 +6,8 @@ use clap::{ArgAction, ValueEnum};
 
 use super::seconds;
 use crate::apiserver::audit::{
-    Batch, Config, Delivery, LogConfig, Mode, Rotation, Target, Throttle, Truncation, WebhookConfig,
+    AuditDelivery, AuditLogConfig, AuditLogTarget, AuditWebhookConfig, BatchConfig, BatchThrottle,
+    Config, DeliveryMode, EventTruncation, FileRotation,
 };
 
 const MEBIBYTE: u64 = 1 << 20;
@@ -21,14 +22,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", env = "NAVIGATOR_AUDIT_POLICY_FILE")]
     audit_policy_file: Option<PathBuf>,
     #[command(flatten)]
-    log: LogArgs,
+    log: AuditLogArgs,
     #[command(flatten)]
-    webhook: WebhookArgs,
+    webhook: AuditWebhookArgs,
 }
 
 /// Does a request wait?
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeArg {
+enum AuditModeArg {
     Batch,
     Blocking,
     BlockingStrict,
@@ -36,14 +37,14 @@ enum ModeArg {
 
 /// How an event is written.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
+enum AuditLogFormat {
     Json,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 #[expect(clippy::struct_field_names, reason = "the flags are named so")]
-struct LogArgs {
+struct AuditLogArgs {
     /// File for the audit trail, one line for each event; `-` is standard output. No log when
     /// absent.
     #[arg(long, value_name = "FILE", env = "NAVIGATOR_AUDIT_LOG_PATH")]
@@ -80,9 +81,9 @@ struct LogArgs {
         value_name = "FORMAT",
         env = "NAVIGATOR_AUDIT_LOG_FORMAT",
         value_enum,
-        default_value_t = Format::Json
+        default_value_t = AuditLogFormat::Json
     )]
-    audit_log_format: Format,
+    audit_log_format: AuditLogFormat,
     /// Whether requests wait until their events are in the log: not at all, or they do, or they
     /// fail with 500 when their arrival cannot be recorded.
     #[arg(
@@ -90,9 +91,9 @@ struct LogArgs {
         value_name = "MODE",
         env = "NAVIGATOR_AUDIT_LOG_MODE",
         value_enum,
-        default_value_t = ModeArg::Blocking
+        default_value_t = AuditModeArg::Blocking
     )]
-    audit_log_mode: ModeArg,
+    audit_log_mode: AuditModeArg,
     /// Events that may wait for the log; those beyond are lost. Mode batch only.
     #[arg(
         long,
@@ -180,7 +181,7 @@ struct LogArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 #[expect(clippy::struct_field_names, reason = "the flags are named so")]
-struct WebhookArgs {
+struct AuditWebhookArgs {
     /// File in the form of a kubeconfig that says where audit events are sent. Nowhere when
     /// absent.
     #[arg(long, value_name = "FILE", env = "NAVIGATOR_AUDIT_WEBHOOK_CONFIG_FILE")]
@@ -201,9 +202,9 @@ struct WebhookArgs {
         value_name = "MODE",
         env = "NAVIGATOR_AUDIT_WEBHOOK_MODE",
         value_enum,
-        default_value_t = ModeArg::Batch
+        default_value_t = AuditModeArg::Batch
     )]
-    audit_webhook_mode: ModeArg,
+    audit_webhook_mode: AuditModeArg,
     /// Events that may wait for the webhook; those beyond are lost. Mode batch only.
     #[arg(
         long,
@@ -295,15 +296,15 @@ impl Args {
     }
 }
 
-impl LogArgs {
-    fn config(self) -> Result<Option<LogConfig>, String> {
+impl AuditLogArgs {
+    fn config(self) -> Result<Option<AuditLogConfig>, String> {
         let Self {
             audit_log_path,
             audit_log_maxage,
             audit_log_maxbackup,
             audit_log_maxsize,
             audit_log_compress,
-            audit_log_format: Format::Json,
+            audit_log_format: AuditLogFormat::Json,
             audit_log_mode,
             audit_log_batch_buffer_size,
             audit_log_batch_max_size,
@@ -318,13 +319,17 @@ impl LogArgs {
         let Some(path) = audit_log_path else { return Ok(None) };
         let days = u64::from(audit_log_maxage);
         let max_size = match audit_log_maxsize {
-            0 => Rotation::DEFAULT.max_size,
+            0 => FileRotation::DEFAULT.max_size,
             mebibytes => u64::from(mebibytes) * MEBIBYTE,
         };
         let kept = usize::try_from(audit_log_maxbackup).map_err(|error| error.to_string())?;
-        Ok(Some(LogConfig {
-            target: if path.as_os_str() == "-" { Target::Stdout } else { Target::File(path) },
-            rotation: Rotation {
+        Ok(Some(AuditLogConfig {
+            target: if path.as_os_str() == "-" {
+                AuditLogTarget::Stdout
+            } else {
+                AuditLogTarget::File(path)
+            },
+            rotation: FileRotation {
                 max_size,
                 max_age: (days > 0).then(|| Duration::from_secs(days * DAY)),
                 max_backups: kept,
@@ -333,17 +338,17 @@ impl LogArgs {
             delivery: delivery(
                 "log",
                 audit_log_mode,
-                Batch {
+                BatchConfig {
                     buffer: audit_log_batch_buffer_size,
                     max_size: audit_log_batch_max_size,
                     max_wait: audit_log_batch_max_wait,
-                    throttle: audit_log_batch_throttle_enable.then_some(Throttle {
+                    throttle: audit_log_batch_throttle_enable.then_some(BatchThrottle {
                         rate: audit_log_batch_throttle_qps,
                         burst: audit_log_batch_throttle_burst,
                     }),
                 },
                 audit_log_truncate_enabled,
-                Truncation {
+                EventTruncation {
                     max_event: audit_log_truncate_max_event_size,
                     max_batch: audit_log_truncate_max_batch_size,
                 },
@@ -352,8 +357,8 @@ impl LogArgs {
     }
 }
 
-impl WebhookArgs {
-    fn config(self) -> Result<Option<WebhookConfig>, String> {
+impl AuditWebhookArgs {
+    fn config(self) -> Result<Option<AuditWebhookConfig>, String> {
         let Self {
             audit_webhook_config_file,
             audit_webhook_initial_backoff,
@@ -369,23 +374,23 @@ impl WebhookArgs {
             audit_webhook_truncate_max_event_size,
         } = self;
         let Some(file) = audit_webhook_config_file else { return Ok(None) };
-        Ok(Some(WebhookConfig {
+        Ok(Some(AuditWebhookConfig {
             file,
             backoff: audit_webhook_initial_backoff,
             delivery: delivery(
                 "webhook",
                 audit_webhook_mode,
-                Batch {
+                BatchConfig {
                     buffer: audit_webhook_batch_buffer_size,
                     max_size: audit_webhook_batch_max_size,
                     max_wait: audit_webhook_batch_max_wait,
-                    throttle: audit_webhook_batch_throttle_enable.then_some(Throttle {
+                    throttle: audit_webhook_batch_throttle_enable.then_some(BatchThrottle {
                         rate: audit_webhook_batch_throttle_qps,
                         burst: audit_webhook_batch_throttle_burst,
                     }),
                 },
                 audit_webhook_truncate_enabled,
-                Truncation {
+                EventTruncation {
                     max_event: audit_webhook_truncate_max_event_size,
                     max_batch: audit_webhook_truncate_max_batch_size,
                 },
@@ -397,11 +402,11 @@ impl WebhookArgs {
 /// Checks settings, with upstream's messages (`pkg/server/options/audit.go`).
 fn delivery(
     plugin: &str,
-    mode: ModeArg,
-    batch: Batch,
+    mode: AuditModeArg,
+    batch: BatchConfig,
     truncate: bool,
-    truncation: Truncation,
-) -> Result<Delivery, String> {
+    truncation: EventTruncation,
+) -> Result<AuditDelivery, String> {
     let positive = |what: &str, value: f64| {
         if value > 0.0 && value.is_finite() {
             return Ok(());
@@ -409,7 +414,7 @@ fn delivery(
         Err(format!("invalid audit batch {plugin} {what} {value}, must be a positive number"))
     };
     let mode = match mode {
-        ModeArg::Batch => {
+        AuditModeArg::Batch => {
             // Larger counts are of no use, and an f64 holds every u32 exactly.
             let count = |count: usize| u32::try_from(count).map_or(f64::from(u32::MAX), f64::from);
             positive("buffer size", count(batch.buffer))?;
@@ -424,12 +429,12 @@ fn delivery(
                     "invalid audit batch {plugin} buffer size {buffer}, too large"
                 ));
             }
-            Mode::Batch(batch)
+            DeliveryMode::Batch(batch)
         }
-        ModeArg::Blocking => Mode::Blocking,
-        ModeArg::BlockingStrict => Mode::BlockingStrict,
+        AuditModeArg::Blocking => DeliveryMode::Blocking,
+        AuditModeArg::BlockingStrict => DeliveryMode::BlockingStrict,
     };
-    let Truncation { max_event, max_batch } = truncation;
+    let EventTruncation { max_event, max_batch } = truncation;
     if max_event == 0 {
         return Err(format!(
             "invalid audit truncate {plugin} max event size 0, must be a positive number"
@@ -441,5 +446,5 @@ fn delivery(
              event size ({max_event})"
         ));
     }
-    Ok(Delivery { mode, truncation: truncate.then_some(truncation) })
+    Ok(AuditDelivery { mode, truncation: truncate.then_some(truncation) })
 }

@@ -6,9 +6,9 @@ use tracing::error;
 
 use super::store;
 use crate::{
-    apiserver::{migrate_storage, registry::Migrated},
+    apiserver::{migrate_storage, registry::MigrationReport},
     cli::{complain, logging},
-    database::{Databases, scheme},
+    database::{DatabaseList, scheme},
     error::{chain, exit},
 };
 
@@ -32,7 +32,7 @@ pub(super) struct Args {
     logging: logging::Args,
 }
 
-pub(super) fn run(args: Args, databases: Databases) -> u8 {
+pub(super) fn run(args: Args, databases: DatabaseList) -> u8 {
     let Args { store, logging } = args;
     let store = match logging.init().and_then(|()| store.config()) {
         Ok(store) => store,
@@ -57,15 +57,15 @@ pub(super) fn run(args: Args, databases: Databases) -> u8 {
     }
 }
 
-fn report(found: &[(&str, Migrated)]) -> u8 {
+fn report(found: &[(&str, MigrationReport)]) -> u8 {
     let written = writeln!(std::io::stdout(), "{}", summary(found));
     let complete = found.iter().all(|(_, migrated)| migrated.failed.is_empty());
     if written.is_ok() && complete { exit::OK } else { exit::FAILURE }
 }
 
-fn summary(found: &[(&str, Migrated)]) -> String {
+fn summary(found: &[(&str, MigrationReport)]) -> String {
     let parts = found.iter().map(|(resource, migrated)| {
-        let Migrated { rewritten, current, failed } = migrated;
+        let MigrationReport { rewritten, current, failed } = migrated;
         let failed = failed.len();
         format!("{resource}: {rewritten} rewritten, {current} already current, {failed} failed")
     });

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use crate::{
     api::names,
     apiserver::{
-        run::Store,
+        run::StoreConfig,
         storage::{etcd, kubernetes},
     },
 };
@@ -17,8 +17,8 @@ use crate::{
 #[group(skip)]
 pub(super) struct Args {
     /// Where objects are kept.
-    #[arg(long, value_enum, env = "NAVIGATOR_STORE", default_value_t = Kind::Embedded)]
-    store: Kind,
+    #[arg(long, value_enum, env = "NAVIGATOR_STORE", default_value_t = StoreBackend::Embedded)]
+    store: StoreBackend,
     /// Folder of the embedded store.
     #[arg(
         long,
@@ -73,7 +73,7 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum StoreBackend {
     /// A file in a folder; one replica.
     Embedded,
     /// An etcd cluster; any number of replicas.
@@ -85,7 +85,7 @@ enum Kind {
 impl Args {
     /// # Errors
     /// When the flags contradict each other; the text is for the user.
-    pub(super) fn config(self) -> Result<Store, String> {
+    pub(super) fn config(self) -> Result<StoreConfig, String> {
         let Self {
             store,
             store_path,
@@ -98,19 +98,19 @@ impl Args {
             store_kubeconfig: kubeconfig,
         } = self;
         match store {
-            Kind::Embedded => {
+            StoreBackend::Embedded => {
                 let path = store_path.ok_or("--store-path: is needed with --store embedded")?;
-                return Ok(Store::Embedded(path));
+                return Ok(StoreConfig::Embedded(path));
             }
-            Kind::Kubernetes => {
+            StoreBackend::Kubernetes => {
                 if namespace.is_empty() || namespace.contains('/') {
                     return Err(format!(
                         "--store-namespace: {namespace:?} is no name of a namespace"
                     ));
                 }
-                return Ok(Store::Kubernetes(kubernetes::Config { kubeconfig, namespace }));
+                return Ok(StoreConfig::Kubernetes(kubernetes::Config { kubeconfig, namespace }));
             }
-            Kind::Etcd => {}
+            StoreBackend::Etcd => {}
         }
         for server in &etcd_servers {
             if server.starts_with("https://") && etcd_cafile.is_none() {
@@ -120,10 +120,11 @@ impl Args {
                 return Err(format!("--etcd-servers: {server:?} is no http:// or https:// URL"));
             }
         }
-        Ok(Store::Etcd(etcd::Config {
+        Ok(StoreConfig::Etcd(etcd::Config {
             endpoints: etcd_servers,
             prefix: etcd_prefix,
-            tls: etcd_cafile.map(|ca| etcd::Tls { ca, identity: etcd_certfile.zip(etcd_keyfile) }),
+            tls: etcd_cafile
+                .map(|ca| etcd::EtcdTlsFiles { ca, identity: etcd_certfile.zip(etcd_keyfile) }),
         }))
     }
 }

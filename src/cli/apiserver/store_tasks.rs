@@ -8,11 +8,11 @@ use super::store;
 use crate::{
     api::scheme::Scheme,
     apiserver::{
-        run::Store,
+        run::StoreConfig,
         store_tools::{self, Error},
     },
     cli::{complain, logging},
-    database::{Databases, scheme},
+    database::{DatabaseList, scheme},
     error::{chain, exit},
 };
 
@@ -31,13 +31,13 @@ use crate::{
   navigator apiserver store forget pilots/db/a --store-path /var/lib/navigator")]
 pub(super) struct Args {
     #[command(subcommand)]
-    task: Task,
+    task: StoreCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Task {
+enum StoreCommand {
     /// Writes every object to standard output, as JSON lines, all as of one moment.
-    Export(Flags),
+    Export(StoreCommandArgs),
     /// Fills an empty store with the export on standard input. The store gets the id that the
     /// exported one has; a person accepts it before it is served.
     Import {
@@ -45,10 +45,10 @@ enum Task {
         #[arg(long)]
         skip_unreadable: bool,
         #[command(flatten)]
-        flags: Flags,
+        flags: StoreCommandArgs,
     },
     /// Shows the store's id and revision, how many objects it holds, and which cannot be read.
-    Identity(Flags),
+    Identity(StoreCommandArgs),
     /// Removes objects that cannot be read and writes what they were to standard output.
     Forget {
         /// RESOURCE/NAMESPACE/NAME, for example pilots/db/a.
@@ -59,25 +59,25 @@ enum Task {
         #[arg(long)]
         even_readable: bool,
         #[command(flatten)]
-        flags: Flags,
+        flags: StoreCommandArgs,
     },
 }
 
 #[derive(Clone, Debug, clap::Args)]
-struct Flags {
+struct StoreCommandArgs {
     #[command(flatten)]
     store: store::Args,
     #[command(flatten)]
     logging: logging::Args,
 }
 
-pub(super) fn run(args: Args, databases: Databases) -> u8 {
+pub(super) fn run(args: Args, databases: DatabaseList) -> u8 {
     let Args { task } = args;
-    let (Task::Export(flags)
-    | Task::Import { flags, .. }
-    | Task::Identity(flags)
-    | Task::Forget { flags, .. }) = &task;
-    let Flags { store, logging } = flags.clone();
+    let (StoreCommand::Export(flags)
+    | StoreCommand::Import { flags, .. }
+    | StoreCommand::Identity(flags)
+    | StoreCommand::Forget { flags, .. }) = &task;
+    let StoreCommandArgs { store, logging } = flags.clone();
     let store = match logging.init().and_then(|()| store.config()) {
         Ok(store) => store,
         Err(text) => {
@@ -105,10 +105,10 @@ pub(super) fn run(args: Args, databases: Databases) -> u8 {
     }
 }
 
-async fn perform(task: &Task, store: &Store, scheme: &Scheme) -> Result<(), Error> {
+async fn perform(task: &StoreCommand, store: &StoreConfig, scheme: &Scheme) -> Result<(), Error> {
     let say = |text: String| writeln!(io::stdout(), "{text}").map_err(Error::Write);
     match task {
-        Task::Export(_) => {
+        StoreCommand::Export(_) => {
             let exported =
                 store_tools::export(store, scheme, &mut BufWriter::new(io::stdout())).await?;
             for (key, why) in exported.unreadable {
@@ -117,7 +117,7 @@ async fn perform(task: &Task, store: &Store, scheme: &Scheme) -> Result<(), Erro
             info!(objects = exported.objects, "Exported the store");
             Ok(())
         }
-        Task::Import { skip_unreadable, .. } => {
+        StoreCommand::Import { skip_unreadable, .. } => {
             let input = BufReader::new(io::stdin());
             let imported = store_tools::import(store, scheme, input, *skip_unreadable).await?;
             for (key, why) in imported.skipped {
@@ -125,7 +125,7 @@ async fn perform(task: &Task, store: &Store, scheme: &Scheme) -> Result<(), Erro
             }
             say(format!("imported {} objects into store {}", imported.objects, imported.id))
         }
-        Task::Identity(_) => {
+        StoreCommand::Identity(_) => {
             let found = store_tools::identity(store, scheme).await?;
             say(format!("id: {}", found.id))?;
             say(format!("revision: {}", found.revision))?;
@@ -135,7 +135,7 @@ async fn perform(task: &Task, store: &Store, scheme: &Scheme) -> Result<(), Erro
             }
             Ok(())
         }
-        Task::Forget { names, even_readable, .. } => {
+        StoreCommand::Forget { names, even_readable, .. } => {
             let forgotten = store_tools::forget(store, scheme, names, *even_readable).await?;
             forgotten.into_iter().try_for_each(say)
         }

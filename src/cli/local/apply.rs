@@ -9,14 +9,17 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Failure, manifest::Document};
+use super::{CommandFailure, manifest::ManifestDocument};
 use crate::error::chain;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MANAGER: &str = "navigator-local";
 
 /// Applies one document; says what became of it.
-pub(super) async fn apply(client: &Client, document: &Document) -> Result<&'static str, Failure> {
+pub(super) async fn apply(
+    client: &Client,
+    document: &ManifestDocument,
+) -> Result<&'static str, CommandFailure> {
     let api = api(client, document).await?;
     let name = document.name();
     let failed = |error: kube::Error| {
@@ -27,13 +30,13 @@ pub(super) async fn apply(client: &Client, document: &Document) -> Result<&'stat
         let text = format!("{}: {text}", document.place);
         let refused =
             matches!(&error, kube::Error::Api(status) if [400, 422].contains(&status.code));
-        if refused { Failure::usage(text) } else { Failure::new(text) }
+        if refused { CommandFailure::usage(text) } else { CommandFailure::new(text) }
     };
     let mut body = document.body.clone();
     annotate(&mut body);
     let Some(found) = api.get_opt(name).await.map_err(failed)? else {
         let object: DynamicObject = serde_json::from_value(body)
-            .map_err(|error| Failure::usage(format!("{}: {error}", document.place)))?;
+            .map_err(|error| CommandFailure::usage(format!("{}: {error}", document.place)))?;
         let params =
             PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         api.create(&params, &object).await.map_err(failed)?;
@@ -51,13 +54,19 @@ pub(super) async fn apply(client: &Client, document: &Document) -> Result<&'stat
     Ok(if same { "unchanged" } else { "configured" })
 }
 
-async fn api(client: &Client, document: &Document) -> Result<Api<DynamicObject>, Failure> {
+async fn api(
+    client: &Client,
+    document: &ManifestDocument,
+) -> Result<Api<DynamicObject>, CommandFailure> {
     let api_version = document.text("/apiVersion");
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let gvk = GroupVersionKind::gvk(group, version, document.kind());
     let (resource, can) = discovery::pinned_kind(client, &gvk).await.map_err(|error| {
         let (kind, place) = (document.kind(), &document.place);
-        Failure::usage(format!("{place}: no {kind} of {api_version} is served: {}", chain(&error)))
+        CommandFailure::usage(format!(
+            "{place}: no {kind} of {api_version} is served: {}",
+            chain(&error)
+        ))
     })?;
     let resource: ApiResource = resource;
     Ok(match can.scope {

@@ -9,12 +9,12 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Failure, manifest::Document};
+use super::{CommandFailure, manifest::ManifestDocument};
 use crate::{
     api::quantity,
-    database::{Database, Databases},
-    local::{folder::Folder, homes::Homes, node},
-    pilot::database::{DrivenDatabase, Java},
+    database::{Database, DatabaseList},
+    local::{folder::StateFolder, homes::DatabaseHomes, node},
+    pilot::database::{DrivenDatabase, JavaLocation},
     runtime::cgroup,
 };
 
@@ -27,36 +27,42 @@ const BESIDE_HEAP: u64 = 384 * MIB;
 const USUAL: u64 = 1536 * MIB;
 
 /// A cluster among the files that were given.
-pub(super) struct Wanted<'a> {
-    document: &'a Document,
+pub(super) struct ClusterDocument<'a> {
+    document: &'a ManifestDocument,
     database: &'static Database,
 }
 
 /// The clusters of ours among these documents.
-pub(super) fn clusters(databases: Databases, documents: &[Document]) -> Vec<Wanted<'_>> {
-    let database = |document: &Document| {
+pub(super) fn clusters(
+    databases: DatabaseList,
+    documents: &[ManifestDocument],
+) -> Vec<ClusterDocument<'_>> {
+    let database = |document: &ManifestDocument| {
         let ours = document.text("/apiVersion").starts_with(crate::api::GROUP);
         databases.iter().find(|known| ours && known.controller.names.kind == document.kind())
     };
     documents
         .iter()
-        .filter_map(|document| Some(Wanted { document, database: database(document)? }))
+        .filter_map(|document| Some(ClusterDocument { document, database: database(document)? }))
         .collect()
 }
 
 /// Is there a distribution of each version that is asked for, and Java where it needs it?
-pub(super) fn distributions(wanted: &[Wanted<'_>], homes: &Homes) -> Result<(), Failure> {
-    for Wanted { document, database } in wanted {
+pub(super) fn distributions(
+    wanted: &[ClusterDocument<'_>],
+    homes: &DatabaseHomes,
+) -> Result<(), CommandFailure> {
+    for ClusterDocument { document, database } in wanted {
         let version = document.text("/spec/version");
         if version.is_empty() {
             // The API refuses a cluster without a version, and says why.
             continue;
         }
-        let fail = |text: String| Failure::usage(format!("{}: {text}", document.place));
+        let fail = |text: String| CommandFailure::usage(format!("{}: {text}", document.place));
         let home =
             homes.find(database.pilot, version).map_err(|missing| fail(missing.to_string()))?;
         if let Some(missing) = java(database.pilot, &home.path) {
-            return Err(Failure::usage(missing));
+            return Err(CommandFailure::usage(missing));
         }
         if nix::unistd::geteuid().is_root()
             && let Some(closed) = closed(&home.path)
@@ -74,7 +80,7 @@ pub(super) fn distributions(wanted: &[Wanted<'_>], homes: &Homes) -> Result<(), 
 /// What to say when a database that needs Java will not find it.
 #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
 fn java(database: &DrivenDatabase, home: &Path) -> Option<String> {
-    let Java { variables, bundled } = database.java.as_ref()?;
+    let JavaLocation { variables, bundled } = database.java.as_ref()?;
     let title = database.names.title;
     let program = |place: PathBuf| place.join("bin/java");
     for variable in *variables {
@@ -109,13 +115,16 @@ fn closed(home: &Path) -> Option<&Path> {
 }
 
 /// Is there enough memory and disk for these clusters?
-pub(super) fn room(wanted: &[&Wanted<'_>], folder: &Folder) -> Result<(), Failure> {
+pub(super) fn room(
+    wanted: &[&ClusterDocument<'_>],
+    folder: &StateFolder,
+) -> Result<(), CommandFailure> {
     let nodes: Vec<u64> = wanted.iter().flat_map(|wanted| nodes(&wanted.document.body)).collect();
     let count = u64::try_from(nodes.len()).unwrap_or(u64::MAX);
     let needed: u64 = nodes.iter().sum();
     let free = node::memory("MemAvailable").into_iter().chain(cgroup::memory_limit()).min();
     if let Some(free) = free.filter(|free| *free < needed) {
-        return Err(Failure::new(format!(
+        return Err(CommandFailure::new(format!(
             "{count} nodes take {} MiB of memory, and {} MiB are free; end other programs, or take \
              fewer nodes or a smaller spec.jvm.heap",
             needed / MIB,
@@ -127,7 +136,7 @@ pub(super) fn room(wanted: &[&Wanted<'_>], folder: &Folder) -> Result<(), Failur
         let free = stat.blocks_available().saturating_mul(stat.fragment_size());
         let needed = LEAST_DISK.saturating_mul(count);
         if free < needed {
-            return Err(Failure::new(format!(
+            return Err(CommandFailure::new(format!(
                 "{count} nodes take {} MiB of disk at least, and {} MiB are free at {}; free space, \
                  or give another --dir",
                 needed / MIB,
@@ -139,8 +148,8 @@ pub(super) fn room(wanted: &[&Wanted<'_>], folder: &Folder) -> Result<(), Failur
     Ok(())
 }
 
-impl<'a> Wanted<'a> {
-    pub(super) fn document(&self) -> &'a Document {
+impl<'a> ClusterDocument<'a> {
+    pub(super) fn document(&self) -> &'a ManifestDocument {
         self.document
     }
 
@@ -172,13 +181,15 @@ fn nodes(body: &Value) -> Vec<u64> {
 }
 
 /// Can a server listen at this address?
-pub(super) fn free(address: SocketAddr) -> Result<(), Failure> {
+pub(super) fn free(address: SocketAddr) -> Result<(), CommandFailure> {
     match TcpListener::bind(address) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(Failure::new(format!(
-            "{address} is in use by another program; give another --address, with port 0 for any"
-        ))),
-        Err(error) => Err(Failure::usage(format!("--address {address}: {error}"))),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            Err(CommandFailure::new(format!(
+                "{address} is in use by another program; give another --address, with port 0 for any"
+            )))
+        }
+        Err(error) => Err(CommandFailure::usage(format!("--address {address}: {error}"))),
     }
 }
 

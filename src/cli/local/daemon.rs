@@ -10,14 +10,14 @@ use std::{
 
 use tracing::error;
 
-use super::{Place, address, homes};
+use super::{StateFolderArgs, address, homes};
 use crate::{
     cli::{complain, logging},
-    database::Databases,
+    database::DatabaseList,
     error::{chain, exit},
     local::{
         daemon::{self, Config},
-        folder::Folder,
+        folder::StateFolder,
     },
     runtime::{Runtime, Shutdown, signals},
 };
@@ -32,12 +32,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT", env = "NAVIGATOR_LOCAL_ADDRESS")]
     address: Option<SocketAddr>,
     #[command(flatten)]
-    place: Place,
+    place: StateFolderArgs,
     #[command(flatten)]
     logging: logging::Args,
 }
 
-pub(super) fn run(args: Args, databases: Databases) -> u8 {
+pub(super) fn run(args: Args, databases: DatabaseList) -> u8 {
     let Args { address: given, place, logging } = args;
     if let Err(text) = logging.init() {
         complain(&text);
@@ -125,7 +125,7 @@ fn machine() -> String {
 
 /// Variables for the pods' processes: all of this process's but its own settings, and but those
 /// that name a database's home.
-fn environment(databases: Databases) -> Vec<(OsString, OsString)> {
+fn environment(databases: DatabaseList) -> Vec<(OsString, OsString)> {
     let ours = |name: &OsString| {
         let name = name.to_string_lossy();
         name.starts_with("NAVIGATOR_")
@@ -149,7 +149,7 @@ fn java() -> Option<std::path::PathBuf> {
 const FOR_PEOPLE: &str = "navigator: ";
 
 /// The daemon's last line for its user, after so many bytes of its log.
-pub(super) fn last_words(folder: &Folder, after: u64) -> Option<String> {
+pub(super) fn last_words(folder: &StateFolder, after: u64) -> Option<String> {
     said(&folder.daemon_log(), after)
 }
 

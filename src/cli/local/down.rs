@@ -11,10 +11,10 @@ use nix::{
 };
 use tokio::time::sleep;
 
-use super::{Failure, Place, say, status::pilots};
+use super::{CommandFailure, StateFolderArgs, say, status::pilots};
 use crate::{
     error::chain,
-    local::{folder::Folder, node::Record},
+    local::{folder::StateFolder, node::PodRecord},
 };
 
 const EVERY: Duration = Duration::from_millis(200);
@@ -31,14 +31,15 @@ pub(super) struct Args {
     #[arg(long)]
     delete_data: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFolderArgs,
 }
 
-pub(super) async fn run(args: Args) -> Result<(), Failure> {
+pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
     let Args { delete_data, place } = args;
     let folder = place.folder()?;
-    let failed =
-        |error: io::Error| Failure::new(format!("{}: {}", folder.path().display(), chain(&error)));
+    let failed = |error: io::Error| {
+        CommandFailure::new(format!("{}: {}", folder.path().display(), chain(&error)))
+    };
     let granted = pilots(&folder).iter().map(|record| record.grace).max().unwrap_or_default();
     let limit = Duration::from_secs(granted) + SLACK;
     if let Some(pid) = folder.daemon().map_err(failed)? {
@@ -48,7 +49,7 @@ pub(super) async fn run(args: Args) -> Result<(), Failure> {
         while folder.daemon().map_err(failed)?.is_some() {
             if begun.elapsed() > limit {
                 let text = format!("process {pid} does not end; see `navigator local logs`");
-                return Err(Failure::new(text));
+                return Err(CommandFailure::new(text));
             }
             sleep(EVERY).await;
         }
@@ -62,7 +63,7 @@ pub(super) async fn run(args: Args) -> Result<(), Failure> {
     say("stopped; data stay, and `navigator local up` goes on with them\n")
 }
 
-async fn end_pilots(folder: &Folder, limit: Duration) -> Result<(), Failure> {
+async fn end_pilots(folder: &StateFolder, limit: Duration) -> Result<(), CommandFailure> {
     for record in pilots(folder) {
         signal(record.pid, Signal::SIGTERM)?;
     }
@@ -76,18 +77,18 @@ async fn end_pilots(folder: &Folder, limit: Duration) -> Result<(), Failure> {
             for record in &left {
                 signal(record.pid, Signal::SIGKILL)?;
             }
-            let pids: Vec<_> = left.iter().map(|Record { pid, .. }| pid.to_string()).collect();
+            let pids: Vec<_> = left.iter().map(|PodRecord { pid, .. }| pid.to_string()).collect();
             let text = format!("these pilots did not end and were killed: {}", pids.join(", "));
-            return Err(Failure::new(text));
+            return Err(CommandFailure::new(text));
         }
         sleep(EVERY).await;
     }
 }
 
-fn signal(pid: i32, signal: Signal) -> Result<(), Failure> {
+fn signal(pid: i32, signal: Signal) -> Result<(), CommandFailure> {
     match kill(Pid::from_raw(pid), signal) {
         Ok(()) | Err(nix::Error::ESRCH) => Ok(()),
-        Err(error) => Err(Failure::new(format!("failed to end process {pid}: {error}"))),
+        Err(error) => Err(CommandFailure::new(format!("failed to end process {pid}: {error}"))),
     }
 }
 
@@ -108,7 +109,7 @@ const OURS: &[&str] = &[
     "store",
 ];
 
-fn delete(folder: &Folder) -> io::Result<()> {
+fn delete(folder: &StateFolder) -> io::Result<()> {
     for name in OURS {
         let path = folder.path().join(name);
         let removed =
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn only_what_is_ours_is_deleted() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path().join("local"));
+        let folder = StateFolder::new(place.path().join("local"));
         folder.create().unwrap();
         fs::write(folder.kubeconfig(), "x").unwrap();
         fs::create_dir_all(folder.claim("default", "data-a-0")).unwrap();

@@ -9,10 +9,10 @@ use std::{
 
 use tokio::time::sleep;
 
-use super::{Failure, Place, say};
+use super::{CommandFailure, StateFolderArgs, say};
 use crate::{
-    local::{folder::Folder, logs},
-    runtime::log::Plain,
+    local::{folder::StateFolder, logs},
+    runtime::log::PlainLog,
 };
 
 const EVERY: Duration = Duration::from_millis(250);
@@ -37,20 +37,21 @@ pub(super) struct Args {
     #[arg(long, short, conflicts_with = "follow")]
     previous: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateFolderArgs,
 }
 
-pub(super) async fn run(args: Args) -> Result<(), Failure> {
+pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
     let Args { pod, namespace, follow, previous, place } = args;
     let folder = place.folder()?;
     let path = match &pod {
         Some(pod) => log_of(&folder, &namespace, pod, previous)?,
         None => folder.daemon_log(),
     };
-    let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+    let failed =
+        |error: std::io::Error| CommandFailure::new(format!("{}: {error}", path.display()));
     let mut file = File::open(&path).map_err(failed)?;
     file.seek(SeekFrom::Start(logs::begin(&path).map_err(failed)?)).map_err(failed)?;
-    let mut plain = Plain::default();
+    let mut plain = PlainLog::default();
     loop {
         let bytes = new(&mut file).map_err(failed)?;
         say(&plain.add(&bytes))?;
@@ -77,7 +78,12 @@ fn new(file: &mut File) -> std::io::Result<Vec<u8>> {
 }
 
 /// The log of a pod's database: its one container that is not an installer.
-fn log_of(folder: &Folder, namespace: &str, pod: &str, previous: bool) -> Result<PathBuf, Failure> {
+fn log_of(
+    folder: &StateFolder,
+    namespace: &str,
+    pod: &str,
+    previous: bool,
+) -> Result<PathBuf, CommandFailure> {
     let ending = if previous { ".previous.log" } else { ".log" };
     let found = fs::read_dir(folder.logs(namespace, pod)).into_iter().flatten().flatten();
     let mut all: Vec<PathBuf> = found
@@ -90,7 +96,7 @@ fn log_of(folder: &Folder, namespace: &str, pod: &str, previous: bool) -> Result
         .collect();
     all.sort();
     all.into_iter().next().ok_or_else(|| {
-        Failure::new(format!(
+        CommandFailure::new(format!(
             "there is no log of pod {namespace}/{pod}; `navigator local status` names the pods"
         ))
     })
@@ -119,7 +125,7 @@ mod tests {
     #[test]
     fn the_log_of_the_database_is_found_by_its_pod() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path());
+        let folder = StateFolder::new(place.path());
         assert!(
             log_of(&folder, "default", "a-0", false).unwrap_err().text.contains("no log of pod")
         );
@@ -144,7 +150,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("log");
         fs::write(&path, "line\n".repeat(100_000)).unwrap();
-        logs::trim(&path, logs::Limit { kept: 1 << 16, more: 0 }).unwrap();
+        logs::trim(&path, logs::LogRetention { kept: 1 << 16, more: 0 }).unwrap();
         let mut file = File::open(&path).unwrap();
         let late = new(&mut file).unwrap();
         assert!(late.ends_with(b"line\n") && !late.contains(&0));

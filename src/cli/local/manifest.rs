@@ -5,17 +5,17 @@ use std::{io::Read, path::Path};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Failure;
+use super::CommandFailure;
 
 /// An object as its file has it.
 #[derive(Clone, Debug)]
-pub(super) struct Document {
+pub(super) struct ManifestDocument {
     /// For messages: the file, and the number of the document in it.
     pub(super) place: String,
     pub(super) body: Value,
 }
 
-impl Document {
+impl ManifestDocument {
     pub(super) fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
@@ -37,7 +37,7 @@ impl Document {
 }
 
 /// Reads every object of these files; `-` is standard input.
-pub(super) fn read(files: &[impl AsRef<Path>]) -> Result<Vec<Document>, Failure> {
+pub(super) fn read(files: &[impl AsRef<Path>]) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut all = Vec::new();
     for file in files {
         let file = file.as_ref();
@@ -48,27 +48,27 @@ pub(super) fn read(files: &[impl AsRef<Path>]) -> Result<Vec<Document>, Failure>
         } else {
             std::fs::read_to_string(file)
         };
-        let text = text.map_err(|error| Failure::usage(format!("-f {shown}: {error}")))?;
+        let text = text.map_err(|error| CommandFailure::usage(format!("-f {shown}: {error}")))?;
         all.extend(parse(&shown, &text)?);
     }
     Ok(all)
 }
 
-fn parse(file: &str, text: &str) -> Result<Vec<Document>, Failure> {
+fn parse(file: &str, text: &str) -> Result<Vec<ManifestDocument>, CommandFailure> {
     let mut all = Vec::new();
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let place = format!("-f {file}, document {}", number + 1);
         let body = Value::deserialize(document)
-            .map_err(|error| Failure::usage(format!("{place}: {error}")))?;
+            .map_err(|error| CommandFailure::usage(format!("{place}: {error}")))?;
         if body.is_null() {
             continue;
         }
-        let document = Document { place, body };
+        let document = ManifestDocument { place, body };
         for pointer in ["/apiVersion", "/kind", "/metadata/name"] {
             if document.text(pointer).is_empty() {
                 let text =
                     format!("{}: {} is missing", document.place, pointer[1..].replace('/', "."));
-                return Err(Failure::usage(text));
+                return Err(CommandFailure::usage(text));
             }
         }
         all.push(document);

@@ -10,14 +10,14 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ANSWER, EVERY, Failure, Place, client, running, say,
-    table::{Cluster, look, text_of},
+    ANSWER, CommandFailure, EVERY, StateFolderArgs, client, running, say,
+    table::{ClusterSummary, look, text_of},
 };
 use crate::{
-    database::Databases,
+    database::DatabaseList,
     local::{
-        folder::Folder,
-        node::{Record, start_time},
+        folder::StateFolder,
+        node::{PodRecord, start_time},
     },
 };
 
@@ -32,19 +32,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[command(after_help = "Examples:\n  navigator local status\n  navigator local status -o json")]
 pub(super) struct Args {
     /// Form of the output.
-    #[arg(long, short, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, short, value_enum, default_value_t = StatusFormat::Text)]
+    output: StatusFormat,
     #[command(flatten)]
-    place: Place,
+    place: StateFolderArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum StatusFormat {
     Text,
     Json,
 }
 
-pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure> {
+pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), CommandFailure> {
     let Args { output, place } = args;
     let folder = place.folder()?;
     let begun = Instant::now();
@@ -54,17 +54,17 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
             Ok(clusters) => break (pid, clusters),
             // The lock is looked at again: the daemon may be gone.
             Err(_) if begun.elapsed() < PATIENCE => sleep(EVERY).await,
-            Err(Failure { text, code }) => {
+            Err(CommandFailure { text, code }) => {
                 let text = format!("process {pid} runs, and its API does not serve: {text}");
-                return Err(Failure { text, code });
+                return Err(CommandFailure { text, code });
             }
         }
     };
     let page = fs::read_to_string(folder.page()).unwrap_or_default();
     let page = page.trim_end();
     match output {
-        Output::Text => say(&format!("{}\nStatus page: {page}\n", text_of(&clusters))),
-        Output::Json => {
+        StatusFormat::Text => say(&format!("{}\nStatus page: {page}\n", text_of(&clusters))),
+        StatusFormat::Json => {
             let kubeconfig = folder.kubeconfig().display().to_string();
             let all =
                 json!({"pid": pid, "kubeconfig": kubeconfig, "page": page, "clusters": clusters});
@@ -73,28 +73,31 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
     }
 }
 
-async fn asked(folder: &Folder, databases: Databases) -> Result<Vec<Cluster>, Failure> {
-    let client = client(folder).await.map_err(Failure::new)?;
+async fn asked(
+    folder: &StateFolder,
+    databases: DatabaseList,
+) -> Result<Vec<ClusterSummary>, CommandFailure> {
+    let client = client(folder).await.map_err(CommandFailure::new)?;
     let looked = timeout(ANSWER, look(&client, databases, folder)).await;
-    looked.unwrap_or_else(|_| Err(Failure::new("no answer")))
+    looked.unwrap_or_else(|_| Err(CommandFailure::new("no answer")))
 }
 
-fn nobody(folder: &Folder) -> Failure {
+fn nobody(folder: &StateFolder) -> CommandFailure {
     let left = pilots(folder).len();
     if left == 0 {
-        return Failure::new("nothing runs here; start it with `navigator local up`");
+        return CommandFailure::new("nothing runs here; start it with `navigator local up`");
     }
-    Failure::new(format!(
+    CommandFailure::new(format!(
         "{left} pilots run, and nobody looks after them; go on with `navigator local up`"
     ))
 }
 
 /// Records of pods whose pilot runs.
-pub(super) fn pilots(folder: &Folder) -> Vec<Record> {
+pub(super) fn pilots(folder: &StateFolder) -> Vec<PodRecord> {
     let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
     folders(folder.pods())
         .flat_map(|namespace| folders(namespace.path()))
-        .filter_map(|pod| Record::read(&pod.path()))
+        .filter_map(|pod| PodRecord::read(&pod.path()))
         .filter(|record| start_time(record.pid) == Some(record.started))
         .collect()
 }

@@ -5,24 +5,24 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::{
     api::{
         printer::{cluster, text},
         v1beta1::Pilot,
     },
-    database::Databases,
+    database::DatabaseList,
     error::chain,
     local::{
-        folder::Folder,
-        node::{Record, start_time},
+        folder::StateFolder,
+        node::{PodRecord, start_time},
     },
 };
 
 /// A cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Cluster {
+pub(super) struct ClusterSummary {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -36,13 +36,13 @@ pub(super) struct Cluster {
     pub(super) message: String,
     /// Why the cluster does not go on without help.
     pub(super) stalled: Option<String>,
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<MemberSummary>,
 }
 
 /// A node, as its pod and its pilot say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Member {
+pub(super) struct MemberSummary {
     pub(super) pod: String,
     pub(super) address: String,
     pub(super) pid: Option<i32>,
@@ -56,10 +56,10 @@ pub(super) struct Member {
 /// Reads clusters, Pilots and pods from the API.
 pub(super) async fn look(
     client: &Client,
-    databases: Databases,
-    folder: &Folder,
-) -> Result<Vec<Cluster>, Failure> {
-    let failed = |error: kube::Error| Failure::new(format!("the API: {}", chain(&error)));
+    databases: DatabaseList,
+    folder: &StateFolder,
+) -> Result<Vec<ClusterSummary>, CommandFailure> {
+    let failed = |error: kube::Error| CommandFailure::new(format!("the API: {}", chain(&error)));
     let all = ListParams::default();
     let pilots: Api<Pilot> = Api::all(client.clone());
     let pilots = pilots.list(&all).await.map_err(failed)?.items;
@@ -105,7 +105,7 @@ fn ordinal(name: &str) -> (String, u32) {
     (set.to_owned(), number.parse().unwrap_or_default())
 }
 
-fn one(object: &Value, kind: &str, members: Vec<Member>) -> Cluster {
+fn one(object: &Value, kind: &str, members: Vec<MemberSummary>) -> ClusterSummary {
     let cells = cluster(object, 0);
     let cell = |number: usize| cells[number].as_str().unwrap_or_default().to_owned();
     let condition = |type_: &str| {
@@ -116,7 +116,7 @@ fn one(object: &Value, kind: &str, members: Vec<Member>) -> Cluster {
     let newest =
         object.pointer("/status/observedGeneration") == object.pointer("/metadata/generation");
     let stalled = condition("Stalled").filter(|it| text(it, "/status") == "True");
-    Cluster {
+    ClusterSummary {
         kind: kind.to_owned(),
         namespace: text(object, "/metadata/namespace").to_owned(),
         name: cell(0),
@@ -131,14 +131,19 @@ fn one(object: &Value, kind: &str, members: Vec<Member>) -> Cluster {
     }
 }
 
-fn member(folder: &Folder, name: &str, pod: Option<&Pod>, pilot: Option<&Pilot>) -> Member {
+fn member(
+    folder: &StateFolder,
+    name: &str,
+    pod: Option<&Pod>,
+    pilot: Option<&Pilot>,
+) -> MemberSummary {
     let status = pod.and_then(|pod| pod.status.as_ref());
     let container = status.and_then(|status| status.container_statuses.as_ref()?.first());
     let waiting = container.and_then(|container| container.state.as_ref()?.waiting.as_ref());
     let conditions = status.and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     let namespace = pod.and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
-    let record = Record::read(&folder.pod(&namespace, name));
+    let record = PodRecord::read(&folder.pod(&namespace, name));
     let alive = record.filter(|record| start_time(record.pid) == Some(record.started));
     let said = pilot.map(|pilot| &pilot.status);
     let phase = said.and_then(|status| json!(status.phase).as_str().map(str::to_owned));
@@ -153,7 +158,7 @@ fn member(folder: &Folder, name: &str, pod: Option<&Pod>, pilot: Option<&Pilot>)
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
         (ready.status != "True").then(|| ready.message.clone())
     });
-    Member {
+    MemberSummary {
         pod: name.to_owned(),
         address: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
         // When all processes were killed, the objects still show the state before.
@@ -167,13 +172,14 @@ fn member(folder: &Folder, name: &str, pod: Option<&Pod>, pilot: Option<&Pilot>)
 }
 
 /// The table for users.
-pub(super) fn text_of(clusters: &[Cluster]) -> String {
+pub(super) fn text_of(clusters: &[ClusterSummary]) -> String {
     if clusters.is_empty() {
         return "no clusters; `navigator local up -f FILE` makes those of a file\n".to_owned();
     }
     let mut text = String::new();
     for (number, cluster) in clusters.iter().enumerate() {
-        let Cluster { kind, namespace, name, ready, health, nodes, version, phase, .. } = cluster;
+        let ClusterSummary { kind, namespace, name, ready, health, nodes, version, phase, .. } =
+            cluster;
         let told = if *ready { "Ready" } else { "not ready" };
         let words: Vec<&str> = [phase.as_str(), health, version]
             .into_iter()
@@ -194,7 +200,8 @@ pub(super) fn text_of(clusters: &[Cluster]) -> String {
                 .map(str::to_owned),
         ];
         rows.extend(cluster.members.iter().map(|member| {
-            let Member { pod, address, pid, ready, state, restarts, version, message } = member;
+            let MemberSummary { pod, address, pid, ready, state, restarts, version, message } =
+                member;
             let pid = pid.map(|pid| pid.to_string()).unwrap_or_default();
             let ready = if *ready { "yes" } else { "no" }.to_owned();
             [
@@ -244,7 +251,7 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "False", "message": "1 of 2 nodes serve"}],
             },
         });
-        let member = |name: &str, ready: bool| Member {
+        let member = |name: &str, ready: bool| MemberSummary {
             pod: name.to_owned(),
             address: "127.30.1.1".to_owned(),
             pid: ready.then_some(42),

@@ -13,14 +13,14 @@ use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ANSWER, EVERY, Failure, Place, address, apply, checks, client, daemon, homes, manifest,
-    running, say, wait,
+    ANSWER, CommandFailure, EVERY, StateFolderArgs, address, apply, checks, client, daemon, homes,
+    manifest, running, say, wait,
 };
 use crate::{
-    database::Databases,
+    database::DatabaseList,
     local::{
-        folder::Folder,
-        homes::{Home, Homes},
+        folder::StateFolder,
+        homes::{DatabaseHome, DatabaseHomes},
     },
 };
 
@@ -57,15 +57,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT", env = "NAVIGATOR_LOCAL_ADDRESS")]
     address: Option<SocketAddr>,
     #[command(flatten)]
-    place: Place,
+    place: StateFolderArgs,
 }
 
-pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure> {
+pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), CommandFailure> {
     let Args { files, wait: waits, timeout: limit, homes: named, address: given, place } = args;
     let folder = place.folder()?;
     let known = homes(databases, &folder);
     let named = named.iter().map(|word| known.parse(word)).collect::<Result<Vec<_>, _>>();
-    let named = named.map_err(|missing| Failure::usage(format!("--home: {missing}")))?;
+    let named = named.map_err(|missing| CommandFailure::usage(format!("--home: {missing}")))?;
     let documents = manifest::read(&files)?;
     let runs = running(&folder)?.is_some();
     check(&folder, databases, &documents, &known, &named, runs).await?;
@@ -80,7 +80,7 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
     }
     if waits {
         let clusters = checks::clusters(databases, &documents);
-        let key = |wanted: &checks::Wanted<'_>| {
+        let key = |wanted: &checks::ClusterDocument<'_>| {
             let (document, database) = (wanted.document(), wanted.database());
             let kind = database.controller.names.kind.to_owned();
             (kind, document.namespace().to_owned(), document.name().to_owned())
@@ -94,15 +94,15 @@ pub(super) async fn run(args: Args, databases: Databases) -> Result<(), Failure>
 /// Checks what can be checked before anything is started. Keeps the named distributions if all is
 /// well.
 async fn check(
-    folder: &Folder,
-    databases: Databases,
-    documents: &[manifest::Document],
-    homes: &Homes,
-    named: &[Home],
+    folder: &StateFolder,
+    databases: DatabaseList,
+    documents: &[manifest::ManifestDocument],
+    homes: &DatabaseHomes,
+    named: &[DatabaseHome],
     running: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let place = |error: std::io::Error| {
-        Failure::usage(format!("--dir {}: {error}", folder.path().display()))
+        CommandFailure::usage(format!("--dir {}: {error}", folder.path().display()))
     };
     folder.create().map_err(place)?;
     let before = crate::local::folder::read_if_there(&folder.named_homes()).map_err(place)?;
@@ -133,7 +133,7 @@ async fn check(
     checked
 }
 
-async fn exists(client: &Client, cluster: &checks::Wanted<'_>) -> bool {
+async fn exists(client: &Client, cluster: &checks::ClusterDocument<'_>) -> bool {
     let (document, resource) = (cluster.document(), cluster.database().controller.resource());
     let api = Api::<kube::api::DynamicObject>::namespaced_with(
         client.clone(),
@@ -144,10 +144,11 @@ async fn exists(client: &Client, cluster: &checks::Wanted<'_>) -> bool {
 }
 
 /// Leaves a daemon in the background, and waits until it serves.
-async fn start(folder: &Folder, given: Option<SocketAddr>) -> Result<Client, Failure> {
+async fn start(folder: &StateFolder, given: Option<SocketAddr>) -> Result<Client, CommandFailure> {
     checks::free(address(given))?;
-    let failed =
-        |what: &str, error: &std::io::Error| Failure::new(format!("failed to {what}: {error}"));
+    let failed = |what: &str, error: &std::io::Error| {
+        CommandFailure::new(format!("failed to {what}: {error}"))
+    };
     // An earlier request to stop is over.
     drop(std::fs::remove_file(folder.stop_mark()));
     let log = File::options().create(true).append(true).open(folder.daemon_log());
@@ -168,7 +169,7 @@ async fn start(folder: &Folder, given: Option<SocketAddr>) -> Result<Client, Fai
     clippy::disallowed_methods,
     reason = "the daemon is this program, and outlives this process"
 )]
-fn spawn(folder: &Folder, given: Option<SocketAddr>, log: File) -> std::io::Result<Child> {
+fn spawn(folder: &StateFolder, given: Option<SocketAddr>, log: File) -> std::io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["local", "daemon", "--dir"]).arg(folder.path());
     if let Some(address) = given {
@@ -178,7 +179,7 @@ fn spawn(folder: &Folder, given: Option<SocketAddr>, log: File) -> std::io::Resu
 }
 
 /// Waits until a running daemon serves; `None` where there is none, or it ends meanwhile.
-async fn join(folder: &Folder) -> Result<Option<Client>, Failure> {
+async fn join(folder: &StateFolder) -> Result<Option<Client>, CommandFailure> {
     let begun = Instant::now();
     while let Some(pid) = running(folder)? {
         match answering(folder).await {
@@ -194,14 +195,21 @@ async fn join(folder: &Folder) -> Result<Option<Client>, Failure> {
 }
 
 /// Waits until the daemon that was started serves.
-async fn serving(folder: &Folder, daemon: &mut Child, after: u64) -> Result<Client, Failure> {
+async fn serving(
+    folder: &StateFolder,
+    daemon: &mut Child,
+    after: u64,
+) -> Result<Client, CommandFailure> {
     let begun = Instant::now();
     loop {
         if let Ok(Some(status)) = daemon.try_wait() {
             let told = daemon::last_words(folder, after);
             let told = told.unwrap_or_else(|| format!("the daemon ended at once: {status}"));
             let code = status.code().and_then(|code| u8::try_from(code).ok());
-            return Err(Failure { text: told, code: code.filter(|code| *code != 0).unwrap_or(1) });
+            return Err(CommandFailure {
+                text: told,
+                code: code.filter(|code| *code != 0).unwrap_or(1),
+            });
         }
         match answering(folder).await {
             Ok(client) => return Ok(client),
@@ -211,15 +219,15 @@ async fn serving(folder: &Folder, daemon: &mut Child, after: u64) -> Result<Clie
     }
 }
 
-fn silent(last: &str) -> Failure {
+fn silent(last: &str) -> CommandFailure {
     let seconds = START.as_secs();
     let text =
         format!("the API does not answer after {seconds} s: {last}; see `navigator local logs`");
-    Failure::new(text)
+    CommandFailure::new(text)
 }
 
 /// Asks the folder's API once.
-async fn answering(folder: &Folder) -> Result<Client, String> {
+async fn answering(folder: &StateFolder) -> Result<Client, String> {
     let client = client(folder).await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let held = folder.daemon().is_ok_and(|pid| pid.is_some());

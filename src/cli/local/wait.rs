@@ -7,10 +7,10 @@ use kube::Client;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Failure, say,
-    table::{Cluster, look, text_of},
+    CommandFailure, say,
+    table::{ClusterSummary, look, text_of},
 };
-use crate::{database::Databases, local::folder::Folder};
+use crate::{database::DatabaseList, local::folder::StateFolder};
 
 const EVERY: Duration = Duration::from_millis(500);
 /// How long a cluster must say that it is stalled until the wait ends.
@@ -19,13 +19,13 @@ const STALLED: Duration = Duration::from_secs(10);
 /// Waits until all of these clusters are ready; all that there are, where none is named.
 pub(super) async fn ready(
     client: &Client,
-    databases: Databases,
-    folder: &Folder,
+    databases: DatabaseList,
+    folder: &StateFolder,
     named: &[(String, String, String)],
     limit: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let begun = Instant::now();
-    let mut shown = Shown::default();
+    let mut shown = ProgressDisplay::default();
     let mut stalled = None;
     loop {
         let mut clusters = look(client, databases, folder).await?;
@@ -41,30 +41,32 @@ pub(super) async fn ready(
         stalled = stuck.and(stalled.or_else(|| Some(Instant::now())));
         if let Some(cluster) = stuck.filter(|_| stalled.is_some_and(|it| it.elapsed() > STALLED)) {
             let why = cluster.stalled.as_deref().unwrap_or_default();
-            let Cluster { kind, namespace, name, .. } = cluster;
-            return Err(Failure::new(format!("{kind} {namespace}/{name} does not go on: {why}")));
+            let ClusterSummary { kind, namespace, name, .. } = cluster;
+            return Err(CommandFailure::new(format!(
+                "{kind} {namespace}/{name} does not go on: {why}"
+            )));
         }
         if begun.elapsed() > limit {
             let seconds = limit.as_secs();
             let text = format!(
                 "not ready after {seconds} s; it goes on: look with `navigator local status`"
             );
-            return Err(Failure::new(text));
+            return Err(CommandFailure::new(text));
         }
         sleep(EVERY).await;
     }
 }
 
 #[derive(Default)]
-struct Shown {
+struct ProgressDisplay {
     /// Lines of the table that was drawn last.
     lines: usize,
     table: String,
     told: HashMap<String, String>,
 }
 
-impl Shown {
-    fn show(&mut self, clusters: &[Cluster]) -> Result<(), Failure> {
+impl ProgressDisplay {
+    fn show(&mut self, clusters: &[ClusterSummary]) -> Result<(), CommandFailure> {
         if std::io::stdout().is_terminal() {
             let table = text_of(clusters);
             if table == self.table {
@@ -85,7 +87,7 @@ impl Shown {
     }
 
     /// A line for each thing that changed since the last look.
-    fn news(&mut self, clusters: &[Cluster]) -> Vec<String> {
+    fn news(&mut self, clusters: &[ClusterSummary]) -> Vec<String> {
         let mut lines = Vec::new();
         let mut tell = |key: String, text: String| {
             if self.told.get(&key) != Some(&text) {
@@ -100,7 +102,7 @@ impl Shown {
                 let text = format!("{}{ready}{at}{}", member.state, member.address);
                 tell(format!("{}/{}", cluster.namespace, member.pod), text);
             }
-            let Cluster { kind, namespace, name, nodes, .. } = cluster;
+            let ClusterSummary { kind, namespace, name, nodes, .. } = cluster;
             let ready = if cluster.ready { "ready" } else { "not ready" };
             tell(format!("{kind} {namespace}/{name}"), format!("{ready}, {nodes} nodes"));
         }
@@ -111,11 +113,11 @@ impl Shown {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::local::table::Member;
+    use crate::cli::local::table::MemberSummary;
 
     #[test]
     fn only_what_changed_is_told() {
-        let member = Member {
+        let member = MemberSummary {
             pod: "a-0".to_owned(),
             address: String::new(),
             pid: None,
@@ -125,7 +127,7 @@ mod tests {
             version: String::new(),
             message: String::new(),
         };
-        let mut cluster = Cluster {
+        let mut cluster = ClusterSummary {
             kind: "ExampleCluster".to_owned(),
             namespace: "default".to_owned(),
             name: "demo".to_owned(),
@@ -138,7 +140,7 @@ mod tests {
             stalled: None,
             members: vec![member],
         };
-        let mut shown = Shown::default();
+        let mut shown = ProgressDisplay::default();
         assert_eq!(
             shown.news(std::slice::from_ref(&cluster)),
             ["default/a-0: Pending", "ExampleCluster default/demo: not ready, 0/1 nodes"]

@@ -15,10 +15,10 @@ use crate::{
         database::DrivenDatabase,
         node::{
             machine,
-            probes::Ports,
-            runner::{self, Api, Settings},
+            probes::ProbePorts,
+            runner::{self, IntentSource, RunnerSettings},
         },
-        process::takeover::Handoff,
+        process::takeover::ProgramHandoff,
     },
     runtime::log,
 };
@@ -128,7 +128,7 @@ pub(crate) struct Args {
         default_value = "records",
         help_heading = "Logging"
     )]
-    database_log: DatabaseLog,
+    database_log: DatabaseLogFormat,
     /// The pilot panics as soon as this file is there; for its tests.
     #[cfg(debug_assertions)]
     #[arg(long, value_name = "FILE", hide = true)]
@@ -141,12 +141,12 @@ pub(crate) struct Args {
 
 /// How the database's own lines are passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DatabaseLog {
+enum DatabaseLogFormat {
     Records,
     Raw,
 }
 
-impl std::str::FromStr for DatabaseLog {
+impl std::str::FromStr for DatabaseLogFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -170,7 +170,11 @@ pub(super) fn examples(word: &str) -> String {
 /// The least silence limit in seconds: a serving database is asked every five.
 const LEAST_SILENCE: u64 = 10;
 
-pub(super) fn run(database: &'static DrivenDatabase, args: Args, handed: Option<Handoff>) -> u8 {
+pub(super) fn run(
+    database: &'static DrivenDatabase,
+    args: Args,
+    handed: Option<ProgramHandoff>,
+) -> u8 {
     let last_words = args.process.termination_log.clone();
     if let Err(text) = args.logging.init_queued() {
         return fail(&last_words, &text, exit::USAGE);
@@ -200,8 +204,8 @@ pub(super) fn run(database: &'static DrivenDatabase, args: Args, handed: Option<
 }
 
 /// Puts the names of the pilot and its cluster into every line of the log.
-fn mark(settings: &Settings) {
-    let Settings { namespace, name, cluster, .. } = settings;
+fn mark(settings: &RunnerSettings) {
+    let RunnerSettings { namespace, name, cluster, .. } = settings;
     let pilot = format!("{namespace}/{name}");
     match cluster {
         Some(cluster) => {
@@ -217,7 +221,7 @@ pub(super) fn check(database: &'static DrivenDatabase, args: Args) -> Result<(),
     runtime.block_on(settings(database, args)).map(drop)
 }
 
-async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Settings, String> {
+async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<RunnerSettings, String> {
     let Args {
         pilot_name,
         pilot_namespace,
@@ -252,15 +256,15 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
         .or(of_file.name)
         .ok_or("--pilot-name (NAVIGATOR_PILOT_NAME) must be given, or --config")?;
     let (api, default_namespace) = match (kubeconfig, file) {
-        (None, Some(pilot)) => (Api::Alone(Box::new(pilot)), "default".to_owned()),
+        (None, Some(pilot)) => (IntentSource::Alone(Box::new(pilot)), "default".to_owned()),
         (kubeconfig, file) => {
             let (client, namespace) = connect(kubeconfig.as_deref()).await?;
-            (Api::Client { client, missing: file.map(Box::new) }, namespace)
+            (IntentSource::Client { client, missing: file.map(Box::new) }, namespace)
         }
     };
     let namespace = pilot_namespace.or(of_file.namespace).unwrap_or(default_namespace);
     let label = || of_file.labels.unwrap_or_default().remove(database.names.cluster_label);
-    Ok(Settings {
+    Ok(RunnerSettings {
         database,
         api,
         name,
@@ -279,12 +283,12 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Setti
         grace: process.grace(),
         silence: Duration::from_secs(silence_limit),
         termination_log: process.termination_log,
-        records: database_log == DatabaseLog::Records && logging.is_json(),
+        records: database_log == DatabaseLogFormat::Records && logging.is_json(),
         user: process.user,
         #[cfg(debug_assertions)]
         panic_file,
         bind: bind_address,
-        ports: Ports {
+        ports: ProbePorts {
             liveness: liveness_port,
             readiness: readiness_port,
             startup: startup_port,

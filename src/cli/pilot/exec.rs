@@ -8,8 +8,8 @@ use crate::{
     error::exit,
     pilot::process::{
         init,
-        supervisor::{Command, Output},
-        takeover::Handoff,
+        supervisor::{ChildCommand, OutputMode},
+        takeover::ProgramHandoff,
     },
 };
 
@@ -34,21 +34,21 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-pub(super) fn run(args: Args, handed: Option<Handoff>) -> u8 {
+pub(super) fn run(args: Args, handed: Option<ProgramHandoff>) -> u8 {
     let Args { process, logging, command } = args;
     if let Err(text) = logging.init_queued() {
         return fail(&process.termination_log, &text, exit::USAGE);
     }
     let mut words = command.into_iter();
     let Some(program) = words.next() else { return exit::USAGE };
-    let command = Command {
+    let command = ChildCommand {
         program: program.into(),
         args: words.collect(),
         user: process.user,
-        output: Output::Inherit,
-        ..Command::default()
+        output: OutputMode::Inherit,
+        ..ChildCommand::default()
     };
-    let settings = init::Settings {
+    let settings = init::InitSettings {
         command,
         grace: process.grace(),
         termination_log: process.termination_log.clone(),

@@ -2,12 +2,12 @@
 
 use std::io::{Read, Write};
 
-use super::{Chosen, Which, database};
+use super::{DatabasePilot, PilotCommand, database};
 use crate::{
-    cli::{Applet, Asked, complain, parse},
-    database::Databases,
+    cli::{Applet, Invocation, complain, parse},
+    database::DatabaseList,
     error::{chain, exit},
-    pilot::process::takeover::Handoff,
+    pilot::process::takeover::ProgramHandoff,
     runtime::build,
 };
 
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     check: bool,
 }
 
-pub(super) fn run(_: &Args, databases: Databases) -> u8 {
+pub(super) fn run(_: &Args, databases: DatabaseList) -> u8 {
     match check(databases) {
         // A failed write is no error here: the pilot that asked is gone.
         Ok(token) => {
@@ -39,20 +39,21 @@ pub(super) fn run(_: &Args, databases: Databases) -> u8 {
 }
 
 /// Would this program do with the handoff and the command line what its predecessor did?
-fn check(databases: Databases) -> Result<String, String> {
+fn check(databases: DatabaseList) -> Result<String, String> {
     let mut text = Vec::new();
     std::io::stdin().read_to_end(&mut text).map_err(|error| error.to_string())?;
-    let handoff = Handoff::parse(&text).map_err(|error| chain(&error).to_string())?;
+    let handoff = ProgramHandoff::parse(&text).map_err(|error| chain(&error).to_string())?;
     let words = handoff.arguments.iter().map(Into::into).collect();
     let asked = parse(words, databases).map_err(|error| error.to_string())?;
     match (asked, &handoff.node) {
-        (Asked::Database(Chosen(database, args)), Some(node))
+        (Invocation::Database(DatabasePilot(database, args)), Some(node))
             if database.names.word == node.database =>
         {
             database::check(database, *args)?;
         }
-        (Asked::Applet(Applet::Pilot(super::Args { which: Which::Exec(_) })), None) => {}
-        (Asked::Database(_) | Asked::Applet(Applet::Pilot(_)), _) => {
+        (Invocation::Applet(Applet::Pilot(super::Args { which: PilotCommand::Exec(_) })), None) => {
+        }
+        (Invocation::Database(_) | Invocation::Applet(Applet::Pilot(_)), _) => {
             return Err("it would be another pilot".into());
         }
         _ => return Err("it would be no pilot".into()),

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::{api::names, cli::manifest, plugin::find::Wanted};
+use crate::{api::names, cli::manifest, plugin::find::ClusterName};
 
 /// Asks about database clusters that Navigator runs, and changes them.
 ///
@@ -20,18 +20,18 @@ use crate::{api::names, cli::manifest, plugin::find::Wanted};
   kubectl navigator status demo
   kubectl navigator restart demo && kubectl navigator status demo
   kubectl navigator upgrade demo 5.0.6 --check")]
-pub(super) struct Plugin {
+pub(super) struct PluginCli {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonArgs,
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: PluginCommand,
 }
 
 /// Flags of every command.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Common flags")]
 #[group(skip)]
-pub(super) struct Common {
+pub(super) struct CommonArgs {
     /// Namespace of the cluster; the context's own when absent.
     #[arg(long, short, global = true, value_name = "NAMESPACE")]
     pub(super) namespace: Option<String>,
@@ -46,11 +46,11 @@ pub(super) struct Common {
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
     timeout: u64,
     /// Colours: on a terminal that wants them (NO_COLOR), always or never.
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
-    pub(super) color: Colour,
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = ColourChoice::Auto)]
+    pub(super) color: ColourChoice,
 }
 
-impl Common {
+impl CommonArgs {
     pub(super) fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
@@ -59,14 +59,14 @@ impl Common {
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(skip)]
-pub(super) struct Form {
+pub(super) struct OutputArgs {
     /// Form of the answer; a table or a sentence when absent.
     #[arg(long, short, value_enum)]
-    pub(super) output: Option<Output>,
+    pub(super) output: Option<OutputFormat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum OutputFormat {
     Json,
     Yaml,
     /// The table with more of everything.
@@ -76,7 +76,7 @@ pub(super) enum Output {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Colour {
+pub(super) enum ColourChoice {
     Auto,
     Always,
     Never,
@@ -90,43 +90,43 @@ pub(super) enum DryRun {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    Status(Status),
-    Logs(Logs),
-    Shell(Shell),
-    Restart(Restart),
+pub(super) enum PluginCommand {
+    Status(StatusArgs),
+    Logs(LogsArgs),
+    Shell(ShellArgs),
+    Restart(RestartArgs),
     /// Leaves a cluster as it is, whatever its spec says; its status is still observed.
     ///
     /// Exit codes: 0 done, 1 failed, 64 unusable arguments.
     #[command(after_help = "Examples:
   kubectl navigator pause demo
   kubectl navigator pause demo --namespace shop --dry-run server")]
-    Pause(OfCluster),
+    Pause(ClusterArgs),
     /// Carries a paused cluster's spec out again.
     ///
     /// Exit codes: 0 done, 1 failed, 64 unusable arguments.
     #[command(after_help = "Examples:
   kubectl navigator resume demo
   kubectl navigator resume demo -o json")]
-    Resume(OfCluster),
+    Resume(ClusterArgs),
     /// Stops all databases of a cluster cleanly; volumes and sizes are kept.
     ///
     /// Exit codes: 0 done, 1 failed, 64 unusable arguments.
     #[command(after_help = "Examples:
   kubectl navigator stop demo
   kubectl navigator stop demo && kubectl wait --for=jsonpath={.status.phase}=Stopped …/demo")]
-    Stop(OfCluster),
+    Stop(ClusterArgs),
     /// Starts the databases of a stopped cluster.
     ///
     /// Exit codes: 0 done, 1 failed, 64 unusable arguments.
     #[command(after_help = "Examples:
   kubectl navigator start demo
   kubectl navigator start demo -n shop")]
-    Start(OfCluster),
-    Fence(Fence),
-    Cleanup(Cleanup),
-    Scale(Scale),
-    Upgrade(Upgrade),
+    Start(ClusterArgs),
+    Fence(FenceArgs),
+    Cleanup(CleanupArgs),
+    Scale(ScaleArgs),
+    Upgrade(UpgradeArgs),
     /// Lists the rules that hold steps up, or those that hold in a cluster now.
     ///
     /// Exit codes: 0 none holds (or the list), 1 failed, 3 some hold, 64 unusable arguments.
@@ -135,11 +135,11 @@ pub(super) enum Command {
   kubectl navigator predicates demo -o json")]
     Predicates {
         /// The cluster; the whole list when absent.
-        name: Option<Wanted>,
+        name: Option<ClusterName>,
         #[command(flatten)]
-        form: Form,
+        form: OutputArgs,
     },
-    Report(Report),
+    Report(ReportArgs),
     /// Installs Navigator, or looks whether it is installed.
     #[command(arg_required_else_help = true)]
     #[command(after_help = "Examples:
@@ -147,7 +147,7 @@ pub(super) enum Command {
   kubectl navigator install check")]
     Install {
         #[command(subcommand)]
-        what: Install,
+        what: InstallCommand,
     },
     /// Prints a script by which a shell completes `kubectl-navigator`.
     ///
@@ -174,7 +174,7 @@ pub(super) enum Command {
         #[arg(long)]
         client: bool,
         #[command(flatten)]
-        form: Form,
+        form: OutputArgs,
     },
 }
 
@@ -188,14 +188,14 @@ pub(super) enum Command {
   kubectl navigator status demo
   kubectl navigator status --all-namespaces
   until kubectl navigator status demo >/dev/null; do sleep 5; done")]
-pub(super) struct Status {
+pub(super) struct StatusArgs {
     /// The cluster; all of the namespace when absent.
-    pub(super) name: Option<Wanted>,
+    pub(super) name: Option<ClusterName>,
     /// Clusters of all namespaces.
     #[arg(long, short = 'A', conflicts_with = "name")]
     pub(super) all_namespaces: bool,
     #[command(flatten)]
-    pub(super) form: Form,
+    pub(super) form: OutputArgs,
 }
 
 /// Shows what the nodes of a cluster log, each line behind the node's name.
@@ -207,12 +207,12 @@ pub(super) struct Status {
   kubectl navigator logs demo --follow --pretty
   kubectl navigator logs demo ring-0 --tail 100
   kubectl logs deployment/navigator-controller -n navigator | kubectl navigator logs pretty")]
-pub(super) struct Logs {
+pub(super) struct LogsArgs {
     #[command(subcommand)]
     pub(super) what: Option<LogsFilter>,
     /// The cluster.
     #[arg(required = true)]
-    pub(super) name: Option<Wanted>,
+    pub(super) name: Option<ClusterName>,
     /// One node; all of them when absent.
     pub(super) node: Option<String>,
     /// Goes on until it is interrupted, also when nodes restart.
@@ -253,9 +253,9 @@ pub(super) enum LogsFilter {
   kubectl navigator shell demo
   kubectl navigator shell demo ring-1 -- -e 'DESCRIBE KEYSPACES'
   kubectl navigator shell search -- _cat/shards?v")]
-pub(super) struct Shell {
+pub(super) struct ShellArgs {
     /// The cluster.
-    pub(super) name: Wanted,
+    pub(super) name: ClusterName,
     /// The node.
     pub(super) node: Option<String>,
     /// Arguments of the client.
@@ -275,9 +275,9 @@ pub(super) struct Shell {
 #[command(after_help = "Examples:
   kubectl navigator restart demo
   kubectl navigator restart demo ring-1 --deadline 900")]
-pub(super) struct Restart {
+pub(super) struct RestartArgs {
     /// The cluster.
-    pub(super) name: Wanted,
+    pub(super) name: ClusterName,
     /// One node only.
     pub(super) node: Option<String>,
     /// Restarts the node whatever rules say; that may cost data or availability.
@@ -287,26 +287,26 @@ pub(super) struct Restart {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "600", requires = "node")]
     pub(super) deadline: u64,
     #[command(flatten)]
-    pub(super) change: Change,
+    pub(super) change: ChangeArgs,
 }
 
 #[derive(Debug, clap::Args)]
-pub(super) struct OfCluster {
+pub(super) struct ClusterArgs {
     /// The cluster.
-    pub(super) name: Wanted,
+    pub(super) name: ClusterName,
     #[command(flatten)]
-    pub(super) change: Change,
+    pub(super) change: ChangeArgs,
 }
 
 /// What every change can do.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(skip)]
-pub(super) struct Change {
+pub(super) struct ChangeArgs {
     /// Whether anything is changed.
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = DryRun::None)]
     pub(super) dry_run: DryRun,
     #[command(flatten)]
-    pub(super) form: Form,
+    pub(super) form: OutputArgs,
 }
 
 /// Stops the database of one node and keeps its pod, for repair.
@@ -318,16 +318,16 @@ pub(super) struct Change {
 #[command(after_help = "Examples:
   kubectl navigator fence demo ring-1
   kubectl navigator fence demo ring-1 --off")]
-pub(super) struct Fence {
+pub(super) struct FenceArgs {
     /// The cluster.
-    pub(super) name: Wanted,
+    pub(super) name: ClusterName,
     /// The node.
     pub(super) node: String,
     /// Lets its database run again.
     #[arg(long)]
     pub(super) off: bool,
     #[command(flatten)]
-    pub(super) change: Change,
+    pub(super) change: ChangeArgs,
 }
 
 /// Removes rows that are other nodes' now, on one node of a cluster after the other.
@@ -343,13 +343,13 @@ pub(super) struct Fence {
   kubectl navigator cleanup demo
   kubectl navigator cleanup demo ring-1
   kubectl wait --for=condition=CleanupDue=false pilot/cass-demo-ring-1 --timeout=12h")]
-pub(super) struct Cleanup {
+pub(super) struct CleanupArgs {
     /// The cluster.
-    pub(super) name: Wanted,
+    pub(super) name: ClusterName,
     /// One node, whether or not anything is due there.
     pub(super) node: Option<String>,
     #[command(flatten)]
-    pub(super) change: Change,
+    pub(super) change: ChangeArgs,
 }
 
 /// Sets how many nodes a node pool shall have.
@@ -361,14 +361,14 @@ pub(super) struct Cleanup {
 #[command(after_help = "Examples:
   kubectl navigator scale demo ring=5
   kubectl navigator scale search data=4 --dry-run server")]
-pub(super) struct Scale {
+pub(super) struct ScaleArgs {
     /// The cluster.
-    pub(super) name: Wanted,
+    pub(super) name: ClusterName,
     /// The node pool, and how many nodes it shall have.
     #[arg(value_name = "POOL=NODES", value_parser = pool_size)]
     pub(super) size: (String, u32),
     #[command(flatten)]
-    pub(super) change: Change,
+    pub(super) change: ChangeArgs,
 }
 
 /// Sets the version of a cluster, or says what would come of it.
@@ -379,9 +379,9 @@ pub(super) struct Scale {
 #[command(after_help = "Examples:
   kubectl navigator upgrade demo 5.0.6 --check
   kubectl navigator upgrade demo 5.0.6")]
-pub(super) struct Upgrade {
+pub(super) struct UpgradeArgs {
     /// The cluster.
-    pub(super) name: Wanted,
+    pub(super) name: ClusterName,
     /// The version that it shall run.
     #[arg(value_name = "VERSION")]
     pub(super) to: String,
@@ -389,7 +389,7 @@ pub(super) struct Upgrade {
     #[arg(long)]
     pub(super) check: bool,
     #[command(flatten)]
-    pub(super) change: Change,
+    pub(super) change: ChangeArgs,
 }
 
 /// Gathers what somebody who helps from afar needs, in one archive without secrets.
@@ -403,9 +403,9 @@ pub(super) struct Upgrade {
 #[command(after_help = "Examples:
   kubectl navigator report demo
   kubectl navigator report --output - | ssh helper 'cat > report.tar.gz'")]
-pub(super) struct Report {
+pub(super) struct ReportArgs {
     /// The cluster; all of the namespace when absent.
-    pub(super) name: Option<Wanted>,
+    pub(super) name: Option<ClusterName>,
     /// File to write; standard output for `-`, a name with the time when absent.
     #[arg(long, short, value_name = "FILE.tar.gz")]
     pub(super) output: Option<PathBuf>,
@@ -421,7 +421,7 @@ pub(super) struct Report {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Install {
+pub(super) enum InstallCommand {
     /// Prints what to apply to install Navigator, as `navigator manifest` does.
     #[command(after_help = "Examples:
   kubectl navigator install generate | kubectl apply --server-side -f -
@@ -438,7 +438,7 @@ pub(super) enum Install {
         #[arg(long, value_name = "NAMESPACE", default_value = names::NAMESPACE)]
         install_namespace: String,
         #[command(flatten)]
-        form: Form,
+        form: OutputArgs,
     },
 }
 

@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     args::{
-        Change as Args, Cleanup, Common, DryRun, Fence, OfCluster, Output, Restart, Scale, Upgrade,
+        ChangeArgs as Args, CleanupArgs, ClusterArgs, CommonArgs, DryRun, FenceArgs, OutputFormat,
+        RestartArgs, ScaleArgs, UpgradeArgs,
     },
     output::{object, only, print, say, style},
 };
@@ -19,10 +20,10 @@ use crate::{
     },
     error::exit,
     plugin::{
-        change::{Change, Changed},
+        change::{ChangeResult, ClusterChange},
         error::Error,
-        find::{Found, Session, Wanted, name_of, node},
-        predicates::{self, Held},
+        find::{ClusterName, ClusterObject, PluginSession, name_of, node},
+        predicates::{self, HoldingPredicate},
     },
 };
 
@@ -36,24 +37,24 @@ impl Args {
 }
 
 /// Prints what was done, or `unchanged` where nothing changed.
-fn tell(args: Args, changed: &Changed, done: &str) -> Result<(), Error> {
+fn tell(args: Args, changed: &ChangeResult, done: &str) -> Result<(), Error> {
     for warning in &changed.warnings {
         say(&format!("Warning: {warning}"));
     }
     let done = if changed.changed { done } else { "unchanged" };
     let dry = if args.is_dry() { " (server dry run)" } else { "" };
-    match only(args.form, &[Output::Json, Output::Yaml, Output::Name])? {
-        Some(Output::Name) => print(&format!("{}\n", changed.reference)),
+    match only(args.form, &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Name])? {
+        Some(OutputFormat::Name) => print(&format!("{}\n", changed.reference)),
         Some(form) => object(form, &changed.object),
         None => print(&format!("{} {done}{dry}\n", changed.reference)),
     }
 }
 
 async fn change(
-    session: &Session,
-    name: &Wanted,
+    session: &PluginSession,
+    name: &ClusterName,
     args: Args,
-    change: &Change,
+    change: &ClusterChange,
     done: &str,
 ) -> Result<u8, Error> {
     let found = session.cluster(name).await?;
@@ -62,27 +63,43 @@ async fn change(
     Ok(exit::OK)
 }
 
-pub(super) async fn restart(session: &Session, args: &Restart) -> Result<u8, Error> {
-    change(session, &args.name, args.change, &Change::Restart, "restarts, one node at a time").await
+pub(super) async fn restart(session: &PluginSession, args: &RestartArgs) -> Result<u8, Error> {
+    change(
+        session,
+        &args.name,
+        args.change,
+        &ClusterChange::Restart,
+        "restarts, one node at a time",
+    )
+    .await
 }
 
-pub(super) async fn pause(session: &Session, args: &OfCluster, on: bool) -> Result<u8, Error> {
+pub(super) async fn pause(
+    session: &PluginSession,
+    args: &ClusterArgs,
+    on: bool,
+) -> Result<u8, Error> {
     let done = if on { "paused" } else { "resumed" };
-    change(session, &args.name, args.change, &Change::Paused(on), done).await
+    change(session, &args.name, args.change, &ClusterChange::Paused(on), done).await
 }
 
-pub(super) async fn stop(session: &Session, args: &OfCluster, on: bool) -> Result<u8, Error> {
+pub(super) async fn stop(
+    session: &PluginSession,
+    args: &ClusterArgs,
+    on: bool,
+) -> Result<u8, Error> {
     let done = if on { "stops" } else { "starts" };
-    change(session, &args.name, args.change, &Change::Stopped(on), done).await
+    change(session, &args.name, args.change, &ClusterChange::Stopped(on), done).await
 }
 
-pub(super) async fn scale(session: &Session, args: &Scale) -> Result<u8, Error> {
+pub(super) async fn scale(session: &PluginSession, args: &ScaleArgs) -> Result<u8, Error> {
     let (pool, replicas) = args.size.clone();
     let done = format!("scaled: {pool} to {replicas}");
-    change(session, &args.name, args.change, &Change::Replicas { pool, replicas }, &done).await
+    change(session, &args.name, args.change, &ClusterChange::Replicas { pool, replicas }, &done)
+        .await
 }
 
-pub(super) async fn fence(session: &Session, args: &Fence) -> Result<u8, Error> {
+pub(super) async fn fence(session: &PluginSession, args: &FenceArgs) -> Result<u8, Error> {
     let (_, pilot) = session.member(&args.name, &args.node).await?;
     let (intent, done) =
         if args.off { (PilotIntent::Running, "unfenced") } else { (PilotIntent::Fenced, "fenced") };
@@ -91,8 +108,9 @@ pub(super) async fn fence(session: &Session, args: &Fence) -> Result<u8, Error> 
     Ok(exit::OK)
 }
 
-pub(super) async fn cleanup(session: &Session, args: &Cleanup) -> Result<u8, Error> {
-    let output = only(args.change.form, &[Output::Json, Output::Yaml, Output::Name])?;
+pub(super) async fn cleanup(session: &PluginSession, args: &CleanupArgs) -> Result<u8, Error> {
+    let output =
+        only(args.change.form, &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Name])?;
     let found = session.cluster(&args.name).await?;
     if session.database(found.kind).is_some_and(|database| !database.cleans_up) {
         let kind = found.kind.kind();
@@ -108,7 +126,7 @@ pub(super) async fn cleanup(session: &Session, args: &Cleanup) -> Result<u8, Err
         return Ok(exit::OK);
     }
     let changed = session.ask_for_cleanup(&asked, args.change.is_dry()).await?;
-    if let Some(form @ (Output::Json | Output::Yaml)) = output {
+    if let Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) = output {
         let items: Vec<_> = changed.into_iter().map(|changed| changed.object).collect();
         object(form, &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
         return Ok(exit::OK);
@@ -129,16 +147,16 @@ fn owes_cleanup(pilot: &Pilot) -> bool {
 }
 
 pub(super) async fn upgrade(
-    common: &Common,
-    session: &Session,
-    args: &Upgrade,
+    common: &CommonArgs,
+    session: &PluginSession,
+    args: &UpgradeArgs,
 ) -> Result<u8, Error> {
-    let wanted = Change::Version(args.to.clone());
+    let wanted = ClusterChange::Version(args.to.clone());
     if !args.check {
         let done = format!("upgrades to {}", args.to);
         return change(session, &args.name, args.change, &wanted, &done).await;
     }
-    let output = only(args.change.form, &[Output::Json, Output::Yaml])?;
+    let output = only(args.change.form, &[OutputFormat::Json, OutputFormat::Yaml])?;
     let found = session.cluster(&args.name).await?;
     // The server judges the version, and the way to it from the nodes' own versions.
     let changed = session.change(&found, &wanted, true).await?;
@@ -165,7 +183,7 @@ pub(super) async fn upgrade(
 
 /// Restarts one node: fences it, and lets it run again. The controller leaves the cluster alone
 /// meanwhile.
-pub(super) async fn restart_node(session: &Session, args: &Restart) -> Result<u8, Error> {
+pub(super) async fn restart_node(session: &PluginSession, args: &RestartArgs) -> Result<u8, Error> {
     let wanted = args.node.as_deref().unwrap_or_default();
     let found = session.cluster(&args.name).await?;
     let pilots = session.pilots(&found).await?;
@@ -193,12 +211,17 @@ pub(super) async fn restart_node(session: &Session, args: &Restart) -> Result<u8
     say(&format!("{name} starts"));
     let serves = |pilot: &Pilot| serves(pilot, generation);
     unless_interrupted(wait(session, pilot, deadline, serves)).await?;
-    tell(args.change, &Changed { changed: true, ..freed }, "restarted")?;
+    tell(args.change, &ChangeResult { changed: true, ..freed }, "restarted")?;
     Ok(exit::OK)
 }
 
 /// Why a node should not be stopped now.
-fn forbids(found: &Found, pilots: &[Pilot], pilot: &Pilot, session: &Session) -> Option<String> {
+fn forbids(
+    found: &ClusterObject,
+    pilots: &[Pilot],
+    pilot: &Pilot,
+    session: &PluginSession,
+) -> Option<String> {
     let name = name_of(pilot);
     if let Some(operation) = found.status().operation {
         return Some(format!("{} is in progress", operation.type_));
@@ -208,7 +231,7 @@ fn forbids(found: &Found, pilots: &[Pilot], pilot: &Pilot, session: &Session) ->
     }
     let held = predicates::holding(found, pilots, session.now);
     // Each pilot judges its own node; of other nodes it only matters whether their pilots report.
-    let speaks = |held: &&Held| {
+    let speaks = |held: &&HoldingPredicate| {
         !held.skipped && (held.node.as_deref() == Some(name) || held.name == "PeersReady")
     };
     let held = held.iter().find(speaks)?;
@@ -235,7 +258,7 @@ fn serves(pilot: &Pilot, generation: Option<i64>) -> bool {
 }
 
 async fn wait(
-    session: &Session,
+    session: &PluginSession,
     pilot: &Pilot,
     deadline: Instant,
     shows: impl Fn(&Pilot) -> bool,

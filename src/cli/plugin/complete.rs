@@ -19,17 +19,17 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::ListParams, config::Kubeconfig};
 
 use super::{
-    args::{Common, ShellName},
+    args::{CommonArgs, ShellName},
     command,
     output::print,
     session,
 };
 use crate::{
-    database::Databases,
+    database::DatabaseList,
     error::exit,
     plugin::{
         error::Error,
-        find::{Found, Session, Wanted, name_of},
+        find::{ClusterName, ClusterObject, PluginSession, name_of},
         logs::short_name,
     },
 };
@@ -44,7 +44,7 @@ const NO_FILES: &str = ":4";
 
 /// Answers kubectl, which asks with all words behind `kubectl navigator`, the last of them
 /// unfinished or empty.
-pub(super) fn for_kubectl(words: &[OsString], databases: Databases) -> u8 {
+pub(super) fn for_kubectl(words: &[OsString], databases: DatabaseList) -> u8 {
     let mut command = completing(words, databases);
     let mut words = words.to_vec();
     if words.is_empty() {
@@ -69,7 +69,7 @@ pub(super) fn for_kubectl(words: &[OsString], databases: Databases) -> u8 {
 }
 
 /// Answers a shell that one of the scripts asks for; `None` where none asks.
-pub(super) fn for_shell(databases: Databases) -> Option<u8> {
+pub(super) fn for_shell(databases: DatabaseList) -> Option<u8> {
     let args: Vec<OsString> = std::env::args_os().collect();
     // Behind the program, `--` and the program's name as it was typed.
     let typed: Vec<OsString> =
@@ -99,19 +99,19 @@ pub(super) fn script(shell: ShellName) -> Result<u8, Error> {
 }
 
 /// The command, with completers for those arguments that name objects.
-fn completing(words: &[OsString], databases: Databases) -> clap::Command {
-    let asker = Arc::new(Asker { line: Line::read(words), databases });
+fn completing(words: &[OsString], databases: DatabaseList) -> clap::Command {
+    let asker = Arc::new(NameCompleter { line: CompletionLine::read(words), databases });
     add(command(), &asker)
 }
 
-fn add(command: clap::Command, asker: &Arc<Asker>) -> clap::Command {
+fn add(command: clap::Command, asker: &Arc<NameCompleter>) -> clap::Command {
     let command = command.mut_args(|arg| {
         let what = match arg.get_id().as_str() {
-            "name" => What::Cluster,
-            "node" => What::Node,
-            "size" => What::Pool,
-            "namespace" | "install_namespace" => What::Namespace,
-            "context" => What::Context,
+            "name" => CandidateKind::Cluster,
+            "node" => CandidateKind::Node,
+            "size" => CandidateKind::Pool,
+            "namespace" | "install_namespace" => CandidateKind::Namespace,
+            "context" => CandidateKind::Context,
             _ => return arg,
         };
         let asker = asker.clone();
@@ -121,7 +121,7 @@ fn add(command: clap::Command, asker: &Arc<Asker>) -> clap::Command {
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum CandidateKind {
     Cluster,
     Node,
     Pool,
@@ -131,7 +131,7 @@ enum What {
 
 /// Parts of a half-typed line that say which cluster to look at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Line {
+struct CompletionLine {
     flags: Vec<String>,
     cluster: Option<String>,
 }
@@ -139,7 +139,7 @@ struct Line {
 /// Common flags with a value.
 const FLAGS: [&str; 3] = ["--namespace", "--context", "--kubeconfig"];
 
-impl Line {
+impl CompletionLine {
     /// The last word is unfinished, and says nothing yet.
     fn read(words: &[OsString]) -> Self {
         let mut line = Self::default();
@@ -175,25 +175,25 @@ impl Line {
 }
 
 /// Looks names up while a line is typed.
-struct Asker {
-    line: Line,
-    databases: Databases,
+struct NameCompleter {
+    line: CompletionLine,
+    databases: DatabaseList,
 }
 
 #[derive(Parser)]
 #[command(no_binary_name = true)]
-struct Flags {
+struct CompletionArgs {
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
 }
 
-impl Asker {
-    fn candidates(&self, what: What, typed: &OsStr) -> Vec<CompletionCandidate> {
+impl NameCompleter {
+    fn candidates(&self, what: CandidateKind, typed: &OsStr) -> Vec<CompletionCandidate> {
         let Some(typed) = typed.to_str() else { return Vec::new() };
-        let Ok(Flags { common }) = Flags::try_parse_from(&self.line.flags) else {
+        let Ok(CompletionArgs { common }) = CompletionArgs::try_parse_from(&self.line.flags) else {
             return Vec::new();
         };
-        if matches!(what, What::Context) {
+        if matches!(what, CandidateKind::Context) {
             return starting(contexts(&common), typed);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -214,23 +214,23 @@ impl Asker {
 
     async fn names(
         &self,
-        what: What,
-        session: &Session,
+        what: CandidateKind,
+        session: &PluginSession,
         typed: &str,
     ) -> Result<Vec<(String, String)>, Error> {
-        if matches!(what, What::Namespace) {
+        if matches!(what, CandidateKind::Namespace) {
             let api: Api<Namespace> = Api::all(session.client.clone());
             let list = api.list(&ListParams::default()).await?;
             let names = list.items.into_iter().filter_map(|one| one.metadata.name);
             return Ok(names.map(|name| (name, String::new())).collect());
         }
-        if matches!(what, What::Cluster) {
+        if matches!(what, CandidateKind::Cluster) {
             return Ok(clusters(&session.all(Some(&session.namespace)).await?, typed));
         }
         let cluster = self.line.cluster.as_deref().unwrap_or_default();
-        let wanted: Wanted = cluster.parse().map_err(Error::Usage)?;
+        let wanted: ClusterName = cluster.parse().map_err(Error::Usage)?;
         let found = session.cluster(&wanted).await?;
-        if matches!(what, What::Pool) {
+        if matches!(what, CandidateKind::Pool) {
             let pool = |(name, replicas): (&str, i64)| {
                 (format!("{name}={replicas}"), format!("{replicas} now"))
             };
@@ -249,10 +249,10 @@ impl Asker {
 }
 
 /// Names of clusters, with their kind where a kind was typed or two clusters have one name.
-fn clusters(found: &[Found], typed: &str) -> Vec<(String, String)> {
+fn clusters(found: &[ClusterObject], typed: &str) -> Vec<(String, String)> {
     let whole = typed.contains('/');
     let twice = |name: &str| found.iter().filter(|found| found.name() == name).count() > 1;
-    let name = |found: &Found| {
+    let name = |found: &ClusterObject| {
         if whole || twice(found.name()) {
             format!("{}/{}", found.kind.singular(), found.name())
         } else {
@@ -262,7 +262,7 @@ fn clusters(found: &[Found], typed: &str) -> Vec<(String, String)> {
     found.iter().map(|found| (name(found), found.kind.kind().to_owned())).collect()
 }
 
-fn contexts(common: &Common) -> Vec<(String, String)> {
+fn contexts(common: &CommonArgs) -> Vec<(String, String)> {
     let file = match &common.kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
@@ -286,7 +286,7 @@ mod tests {
 
     fn line(words: &str) -> (String, Option<String>) {
         let words: Vec<OsString> = words.split(' ').map(Into::into).collect();
-        let Line { flags, cluster } = Line::read(&words);
+        let CompletionLine { flags, cluster } = CompletionLine::read(&words);
         (flags.join(" "), cluster)
     }
 

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 
 use serde_json::Value;
 
-use super::args::{Colour, Common, Form, Output};
-use crate::plugin::{error::Error, text::Style};
+use super::args::{ColourChoice, CommonArgs, OutputArgs, OutputFormat};
+use crate::plugin::{error::Error, text::OutputStyle};
 
 /// Prints talk, which is for the user and not for a program that reads the answer.
 pub(super) fn say(text: &str) {
@@ -20,17 +20,20 @@ pub(super) fn print(text: &str) -> Result<(), Error> {
 }
 
 /// An object as JSON or YAML.
-pub(super) fn object(output: Output, value: &Value) -> Result<(), Error> {
+pub(super) fn object(output: OutputFormat, value: &Value) -> Result<(), Error> {
     let text = match output {
-        Output::Yaml => serde_yaml::to_string(value)
+        OutputFormat::Yaml => serde_yaml::to_string(value)
             .map_err(|error| Error::Write(std::io::Error::other(error)))?,
-        Output::Json | Output::Wide | Output::Name => format!("{value:#}\n"),
+        OutputFormat::Json | OutputFormat::Wide | OutputFormat::Name => format!("{value:#}\n"),
     };
     print(&text)
 }
 
 /// Refuses forms in which a command does not answer.
-pub(super) fn only(form: Form, known: &[Output]) -> Result<Option<Output>, Error> {
+pub(super) fn only(
+    form: OutputArgs,
+    known: &[OutputFormat],
+) -> Result<Option<OutputFormat>, Error> {
     match form.output {
         Some(output) if !known.contains(&output) => {
             let word = format!("{output:?}").to_lowercase();
@@ -41,16 +44,16 @@ pub(super) fn only(form: Form, known: &[Output]) -> Result<Option<Output>, Error
 }
 
 /// The style of tables on this output. NO_COLOR is of no-color.org: any value but an empty one.
-pub(super) fn style(common: &Common) -> Style {
+pub(super) fn style(common: &CommonArgs) -> OutputStyle {
     let terminal = stdout().is_terminal();
     #[expect(clippy::disallowed_methods, reason = "cli reads the environment")]
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let colour = match common.color {
-        Colour::Always => true,
-        Colour::Never => false,
-        Colour::Auto => terminal && !refused,
+        ColourChoice::Always => true,
+        ColourChoice::Never => false,
+        ColourChoice::Auto => terminal && !refused,
     };
     // A program that reads lines, as grep does, needs them whole.
     let width = terminal.then(terminal_size::terminal_size).flatten();
-    Style { colour, width: width.map(|(width, _)| usize::from(width.0)) }
+    OutputStyle { colour, width: width.map(|(width, _)| usize::from(width.0)) }
 }

@@ -8,33 +8,39 @@ use std::{
 use serde_json::json;
 
 use super::{
-    args::{Common, Form, Logs, Output, Report, Status},
+    args::{CommonArgs, LogsArgs, OutputArgs, OutputFormat, ReportArgs, StatusArgs},
     output::{object, only, print, say, style},
 };
 use crate::{
     api::names,
-    database::{Databases, shown},
+    database::{DatabaseList, shown},
     error::exit,
     plugin::{
         bundle, check,
         error::{Error, said},
-        find::{Session, Wanted, node},
-        logs::{Extent, Said, pretty::pretty, short_name},
+        find::{ClusterName, PluginSession, node},
+        logs::{LogOptions, LogOutput, pretty::pretty, short_name},
         predicates, status,
         text::clean,
     },
     runtime::build,
 };
 
-pub(super) async fn status(common: &Common, session: &Session, args: &Status) -> Result<u8, Error> {
+pub(super) async fn status(
+    common: &CommonArgs,
+    session: &PluginSession,
+    args: &StatusArgs,
+) -> Result<u8, Error> {
     let output = args.form.output;
-    let wide = output == Some(Output::Wide);
+    let wide = output == Some(OutputFormat::Wide);
     if let Some(name) = &args.name {
         let picture = session.picture(name).await?;
         match output {
-            Some(Output::Name) => print(&format!("{}\n", picture.found.reference()))?,
-            Some(form @ (Output::Json | Output::Yaml)) => object(form, &picture.json())?,
-            None | Some(Output::Wide) => {
+            Some(OutputFormat::Name) => print(&format!("{}\n", picture.found.reference()))?,
+            Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => {
+                object(form, &picture.json())?;
+            }
+            None | Some(OutputFormat::Wide) => {
                 print(&picture.screen(session.now, wide, style(common)))?;
             }
         }
@@ -43,28 +49,34 @@ pub(super) async fn status(common: &Common, session: &Session, args: &Status) ->
     let namespace = (!args.all_namespaces).then_some(session.namespace.as_str());
     let found = session.all(namespace).await?;
     match output {
-        Some(form @ (Output::Json | Output::Yaml)) => object(form, &status::list_json(&found))?,
-        Some(Output::Name) => {
+        Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => {
+            object(form, &status::list_json(&found))?;
+        }
+        Some(OutputFormat::Name) => {
             let names = found.iter().map(|found| format!("{}\n", found.reference()));
             print(&names.collect::<String>())?;
         }
-        None | Some(Output::Wide) if found.is_empty() => match namespace {
+        None | Some(OutputFormat::Wide) if found.is_empty() => match namespace {
             Some(namespace) => say(&format!("There are no clusters in namespace {namespace}.")),
             None => say("There are no clusters."),
         },
-        None | Some(Output::Wide) => {
+        None | Some(OutputFormat::Wide) => {
             let all = args.all_namespaces;
             print(&status::list(&found, session.now, all, wide, style(common)))?;
         }
     }
-    Ok(code(found.iter().all(crate::plugin::find::Found::is_ready)))
+    Ok(code(found.iter().all(crate::plugin::find::ClusterObject::is_ready)))
 }
 
 fn code(ready: bool) -> u8 {
     if ready { exit::OK } else { exit::NOT_READY }
 }
 
-pub(super) async fn logs(common: &Common, session: &Session, args: &Logs) -> Result<u8, Error> {
+pub(super) async fn logs(
+    common: &CommonArgs,
+    session: &PluginSession,
+    args: &LogsArgs,
+) -> Result<u8, Error> {
     let wanted = args.name.as_ref().expect("clap requires it where no filter is asked for");
     let found = session.cluster(wanted).await?;
     let mut pilots = session.pilots(&found).await?;
@@ -76,7 +88,7 @@ pub(super) async fn logs(common: &Common, session: &Session, args: &Logs) -> Res
         return Ok(exit::FAILURE);
     }
     let alone = pilots.len() == 1;
-    let extent = Extent {
+    let extent = LogOptions {
         follow: args.follow,
         tail: args.tail,
         previous: args.previous,
@@ -88,13 +100,13 @@ pub(super) async fn logs(common: &Common, session: &Session, args: &Logs) -> Res
         let mut code = exit::OK;
         while let Some(next) = said.recv().await {
             match next {
-                Said::Line { node, line } => {
+                LogOutput::Line { node, line } => {
                     let line = if args.pretty { pretty(&line, style) } else { format!("{line}\n") };
                     let name = short_name(found.name(), &node);
                     let prefix = if alone { String::new() } else { format!("[{name}] ") };
                     print(&prefixed(&prefix, &line))?;
                 }
-                Said::Trouble { node, why } => {
+                LogOutput::Trouble { node, why } => {
                     say(&format!("{node}: {why}"));
                     code = exit::FAILURE;
                 }
@@ -117,7 +129,7 @@ fn prefixed(prefix: &str, lines: &str) -> String {
 }
 
 /// A filter: lines in, lines out.
-pub(super) fn pretty_filter(common: &Common) -> Result<u8, Error> {
+pub(super) fn pretty_filter(common: &CommonArgs) -> Result<u8, Error> {
     let style = style(common);
     let mut out = stdout().lock();
     for line in stdin().lock().split(b'\n') {
@@ -131,32 +143,41 @@ pub(super) fn pretty_filter(common: &Common) -> Result<u8, Error> {
     Ok(exit::OK)
 }
 
-pub(super) fn predicates(common: &Common, form: Form, databases: Databases) -> Result<u8, Error> {
+pub(super) fn predicates(
+    common: &CommonArgs,
+    form: OutputArgs,
+    databases: DatabaseList,
+) -> Result<u8, Error> {
     let shown = shown(databases);
-    match only(form, &[Output::Json, Output::Yaml, Output::Name, Output::Wide])? {
-        Some(Output::Name) => {
+    match only(
+        form,
+        &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Name, OutputFormat::Wide],
+    )? {
+        Some(OutputFormat::Name) => {
             let names = predicates::all(&shown);
             let names = names.iter().map(|(_, predicate)| format!("{}\n", predicate.name));
             print(&names.collect::<String>())?;
         }
-        Some(form @ (Output::Json | Output::Yaml)) => object(form, &predicates::list_json(&shown))?,
-        None | Some(Output::Wide) => print(&predicates::list(&shown, style(common)))?,
+        Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => {
+            object(form, &predicates::list_json(&shown))?;
+        }
+        None | Some(OutputFormat::Wide) => print(&predicates::list(&shown, style(common)))?,
     }
     Ok(exit::OK)
 }
 
 pub(super) async fn holding(
-    common: &Common,
-    form: Form,
-    session: &Session,
-    name: &Wanted,
+    common: &CommonArgs,
+    form: OutputArgs,
+    session: &PluginSession,
+    name: &ClusterName,
 ) -> Result<u8, Error> {
-    let output = only(form, &[Output::Json, Output::Yaml, Output::Wide])?;
+    let output = only(form, &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Wide])?;
     let found = session.cluster(name).await?;
     let pilots = session.pilots(&found).await?;
     let held = predicates::holding(&found, &pilots, session.now);
     match output {
-        Some(form @ (Output::Json | Output::Yaml)) => {
+        Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => {
             object(form, &predicates::held_json(&found, &held))?;
         }
         _ => print(&predicates::held_table(&found, &held, session.now, style(common)))?,
@@ -164,9 +185,9 @@ pub(super) async fn holding(
     Ok(code(held.iter().all(|one| one.skipped)))
 }
 
-pub(super) async fn report(session: &Session, args: &Report) -> Result<u8, Error> {
+pub(super) async fn report(session: &PluginSession, args: &ReportArgs) -> Result<u8, Error> {
     let name = bundle::default_name(session, args.name.as_ref());
-    let settings = bundle::Settings {
+    let settings = bundle::ReportSettings {
         cluster: args.name.clone(),
         install: args.install_namespace.clone(),
         tail: args.tail,
@@ -201,31 +222,31 @@ fn write_private(path: &std::path::Path, content: &[u8]) -> Result<(), Error> {
 }
 
 pub(super) async fn check(
-    common: &Common,
-    form: Form,
-    session: &Session,
+    common: &CommonArgs,
+    form: OutputArgs,
+    session: &PluginSession,
     install: &str,
 ) -> Result<u8, Error> {
-    let output = only(form, &[Output::Json, Output::Yaml, Output::Wide])?;
+    let output = only(form, &[OutputFormat::Json, OutputFormat::Yaml, OutputFormat::Wide])?;
     let all = session.check(install).await;
     match output {
-        Some(form @ (Output::Json | Output::Yaml)) => object(form, &check::json(&all))?,
+        Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => object(form, &check::json(&all))?,
         _ => print(&check::table(&all, style(common)))?,
     }
     Ok(code(check::is_good(&all)))
 }
 
-pub(super) fn client_version(form: Form) -> Result<u8, Error> {
+pub(super) fn client_version(form: OutputArgs) -> Result<u8, Error> {
     let version = format!("v{}", build::VERSION);
-    match only(form, &[Output::Json, Output::Yaml])? {
+    match only(form, &[OutputFormat::Json, OutputFormat::Yaml])? {
         Some(form) => object(form, &json!({"plugin": version}))?,
         None => print(&format!("plugin      {version}\n"))?,
     }
     Ok(exit::OK)
 }
 
-pub(super) async fn version(form: Form, session: &Session) -> Result<u8, Error> {
-    let output = only(form, &[Output::Json, Output::Yaml])?;
+pub(super) async fn version(form: OutputArgs, session: &PluginSession) -> Result<u8, Error> {
+    let output = only(form, &[OutputFormat::Json, OutputFormat::Yaml])?;
     let plugin = format!("v{}", build::VERSION);
     let kubernetes = session.client.apiserver_version().await;
     let images = session.images(names::NAMESPACE).await;

@@ -6,17 +6,20 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::args::Common;
+use super::args::CommonArgs;
 use crate::{
-    database::{Databases, scheme, shown},
+    database::{DatabaseList, scheme, shown},
     error::chain,
-    plugin::{error::Error, find::Session},
+    plugin::{error::Error, find::PluginSession},
 };
 
-pub(super) async fn open(common: &Common, databases: Databases) -> Result<Session, Error> {
+pub(super) async fn open(
+    common: &CommonArgs,
+    databases: DatabaseList,
+) -> Result<PluginSession, Error> {
     let config = config(common).await?;
     let namespace = common.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    Ok(Session {
+    Ok(PluginSession {
         client: Client::try_from(config).map_err(Error::Server)?,
         scheme: scheme(databases),
         databases: shown(databases),
@@ -26,7 +29,7 @@ pub(super) async fn open(common: &Common, databases: Databases) -> Result<Sessio
 }
 
 /// What kubectl would use; within a pod without a kubeconfig, the pod's own identity.
-async fn config(common: &Common) -> Result<Config, Error> {
+async fn config(common: &CommonArgs) -> Result<Config, Error> {
     let unusable = |what: &str, error: &(dyn std::error::Error + 'static)| {
         Error::Usage(format!("{what}: {}", chain(error)))
     };

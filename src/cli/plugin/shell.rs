@@ -6,20 +6,20 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use super::args::{Common, Shell};
+use super::args::{CommonArgs, ShellArgs};
 use crate::{
     api::v1beta1::Pilot,
     plugin::{
         error::Error,
-        find::{Session, name_of, node},
+        find::{PluginSession, name_of, node},
     },
 };
 
 /// The command line of the program that this process becomes.
 pub(super) async fn program(
-    common: &Common,
-    session: &Session,
-    args: &Shell,
+    common: &CommonArgs,
+    session: &PluginSession,
+    args: &ShellArgs,
 ) -> Result<Vec<OsString>, Error> {
     let found = session.cluster(&args.name).await?;
     let pilots = session.pilots(&found).await?;

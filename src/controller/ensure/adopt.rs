@@ -21,8 +21,8 @@ use tracing::info;
 use crate::{
     api::names::{self, label},
     controller::{
-        context::{Context, Error, MANAGER},
-        desired::Desired,
+        context::{ControllerContext, Error, MANAGER},
+        desired::DesiredCluster,
         observe::{ObservedPool, foreign, other_store, owned},
         resources::{cluster_labels, pilot_resource},
     },
@@ -30,8 +30,8 @@ use crate::{
 
 /// Puts these labels on an object, beside those that it has.
 pub(super) async fn relabel(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     resource: &ApiResource,
     found: &ObjectMeta,
     labels: &Value,
@@ -41,8 +41,8 @@ pub(super) async fn relabel(
 }
 
 async fn patch_metadata(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     resource: &ApiResource,
     found: &ObjectMeta,
     mut patch: Value,
@@ -60,8 +60,8 @@ async fn patch_metadata(
 }
 
 async fn read(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     resource: &ApiResource,
     name: &str,
 ) -> Result<Option<ObjectMeta>, Error> {
@@ -73,8 +73,8 @@ async fn read(
 /// Adopts a Pilot that has a name the cluster needs and is not among the cluster's own, unless
 /// another owner controls it. `body` is the Pilot that would have been created.
 pub(super) async fn pilot(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     name: &str,
     body: &Value,
 ) -> Result<(), Error> {
@@ -101,8 +101,8 @@ pub(super) async fn pilot(
 
 /// Repairs the labels of a pool's pods and claims that exist and that our caches lack.
 pub(super) async fn members(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     pool: &ObservedPool,
 ) -> Result<(), Error> {
     let Some(set) = pool.set.as_ref().and_then(|set| set.object.as_deref()) else {
@@ -146,8 +146,8 @@ fn claim_labels(set: &StatefulSet) -> Option<Value> {
 }
 
 async fn repair(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     resource: &ApiResource,
     name: &str,
     ours: impl Fn(&ObjectMeta) -> bool,

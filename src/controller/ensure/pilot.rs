@@ -9,8 +9,8 @@ use super::{adopt, not_terminating};
 use crate::{
     api::names::{self, annotation},
     controller::{
-        context::{Context, Error, MANAGER},
-        desired::{Desired, Pool},
+        context::{ControllerContext, Error, MANAGER},
+        desired::{DesiredCluster, DesiredPool},
         observe::Member,
         resources::{pilot_body, pilot_resource, spec_patch},
         write::patch_pilot,
@@ -24,9 +24,9 @@ use crate::{
 /// does not have. The steps `Configure`, `Replace`, `Restart` and `RestartInPlace` give such a
 /// change to one node.
 pub(crate) async fn ensure_pilot(
-    ctx: &Context,
-    desired: &Desired,
-    pool: &Pool,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    pool: &DesiredPool,
     ordinal: u32,
     member: Option<&Member>,
 ) -> Result<(), Error> {
@@ -56,9 +56,9 @@ pub(crate) async fn ensure_pilot(
 }
 
 async fn create_pilot(
-    ctx: &Context,
-    desired: &Desired,
-    pool: &Pool,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    pool: &DesiredPool,
     ordinal: u32,
     name: &str,
 ) -> Result<(), Error> {

@@ -13,15 +13,15 @@ use crate::api::names::INSTALL_CONTAINER;
 
 /// A container that installs the pilot of its image, or did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Installer {
+pub(crate) struct InstallerContainer {
     /// 0 is the init container; the others are numbered as they were added.
     pub(crate) number: u32,
     pub(crate) image: String,
-    pub(crate) state: Installing,
+    pub(crate) state: InstallState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Installing {
+pub(crate) enum InstallState {
     /// Not done yet, and why, as far as the kubelet says.
     Pending(String),
     Done {
@@ -52,7 +52,7 @@ fn number(name: &str) -> Option<u32> {
 
 /// Every installer of a pod: the init container, then ephemeral ones in the order in which they
 /// were added. The pod's own list has another order: a strategic merge puts new entries first.
-pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<Installer> {
+pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<InstallerContainer> {
     let (Some(spec), status) = (&pod.spec, pod.status.clone().unwrap_or_default()) else {
         return Vec::new();
     };
@@ -67,7 +67,7 @@ pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<Installer> {
         .map(|c| (&c.name, &c.image))
         .chain(ephemeral.map(|c| (&c.name, &c.image)))
         .filter_map(|(name, image)| {
-            Some(Installer {
+            Some(InstallerContainer {
                 number: number(name)?,
                 image: image.clone().unwrap_or_default(),
                 state: state(statuses.iter().find(|status| status.name == *name), now),
@@ -78,27 +78,31 @@ pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<Installer> {
     installers
 }
 
-fn state(status: Option<&ContainerStatus>, now: Timestamp) -> Installing {
+fn state(status: Option<&ContainerStatus>, now: Timestamp) -> InstallState {
     let Some(state) = status.and_then(|status| status.state.as_ref()) else {
-        return Installing::Pending("the kubelet has not seen it yet".to_owned());
+        return InstallState::Pending("the kubelet has not seen it yet".to_owned());
     };
     if let Some(ended) = &state.terminated {
         let message = ended.message.clone().unwrap_or_default();
         let at = ended.finished_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         if ended.exit_code == 0 {
-            return Installing::Done { program: message.trim().to_owned(), at, age: age(at, now) };
+            return InstallState::Done {
+                program: message.trim().to_owned(),
+                at,
+                age: age(at, now),
+            };
         }
         let why = ended.reason.as_deref().unwrap_or("Error");
         let message = format!("exit code {}, {why}: {}", ended.exit_code, message.trim());
-        return Installing::Failed { reason: "PilotInstallFailed", message };
+        return InstallState::Failed { reason: "PilotInstallFailed", message };
     }
     let waiting = state.waiting.clone().unwrap_or_default();
     let word = waiting.reason.unwrap_or_else(|| "Running".to_owned());
     let message = waiting.message.map_or_else(|| word.clone(), |said| format!("{word}: {said}"));
     match WAITING.iter().find(|(listed, _)| *listed == word) {
-        Some((_, "ImagePullFailed")) => Installing::Failed { reason: "ImagePullFailed", message },
-        Some(_) => Installing::Failed { reason: "PilotInstallFailed", message },
-        None => Installing::Pending(message),
+        Some((_, "ImagePullFailed")) => InstallState::Failed { reason: "ImagePullFailed", message },
+        Some(_) => InstallState::Failed { reason: "PilotInstallFailed", message },
+        None => InstallState::Pending(message),
     }
 }
 
@@ -145,13 +149,14 @@ mod tests {
         let at: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let now = "2026-01-01T00:01:00Z".parse().unwrap();
         let age = Duration::from_secs(60);
-        let failed = |reason, message: &str| Installing::Failed { reason, message: message.into() };
+        let failed =
+            |reason, message: &str| InstallState::Failed { reason, message: message.into() };
         let wanted = [
-            Installing::Done { program: "a-1".into(), at, age },
+            InstallState::Done { program: "a-1".into(), at, age },
             failed("PilotInstallFailed", "exit code 1, Error: no space left"),
             failed("ImagePullFailed", "ImagePullBackOff: not found"),
-            Installing::Pending("ContainerCreating".into()),
-            Installing::Pending("the kubelet has not seen it yet".into()),
+            InstallState::Pending("ContainerCreating".into()),
+            InstallState::Pending("the kubelet has not seen it yet".into()),
         ];
         let found = installers(&pod, now);
         assert_eq!(found.len(), wanted.len());

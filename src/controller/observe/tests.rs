@@ -16,7 +16,8 @@ fn pod(status: &Value) -> PodFacts {
     let pod = json!({"metadata": {"name": "ex-demo-a-0", "uid": "p"}, "status": status});
     let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
     let desired = sample::desired(&[("a", 1)], "x");
-    let mut observed = observe(&desired, &Objects { pods, ..Objects::default() }, now());
+    let mut observed =
+        observe(&desired, &ClusterObjects { pods, ..ClusterObjects::default() }, now());
     observed.pools[0].members.remove(&0).unwrap().pod.unwrap()
 }
 
@@ -69,7 +70,8 @@ fn a_pod_is_of_the_newest_template_while_its_set_has_no_other() {
         let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
         let sets = vec![Arc::new(serde_json::from_value(set).unwrap())];
         let desired = sample::desired(&[("a", 1)], "x");
-        let mut found = observe(&desired, &Objects { sets, pods, ..Objects::default() }, now());
+        let mut found =
+            observe(&desired, &ClusterObjects { sets, pods, ..ClusterObjects::default() }, now());
         found.pools[0].members.remove(&0).unwrap().pod.unwrap().template
     };
     assert_eq!(template("two", 3).as_deref(), Some("wanted"));
@@ -138,13 +140,13 @@ fn seen_with(data: &Value, phase: &str, mode: &str, ago: Duration, process: &Val
         "spec": {"phase": phase},
         "status": {"example": {"mode": mode}, "process": process},
     });
-    let objects = Objects {
+    let objects = ClusterObjects {
         pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
         pilots: vec![Arc::new(serde_json::from_value(pilot).unwrap())],
-        ..Objects::default()
+        ..ClusterObjects::default()
     };
     let mut observed = observe(&sample::desired(&[("a", 1)], "new"), &objects, now());
-    observed.hear(|_| Hearing { ago, ..Hearing::STEADY });
+    observed.hear(|_| HeartbeatAge { ago, ..HeartbeatAge::STEADY });
     observed.pools[0].members[&0].clone()
 }
 

@@ -19,7 +19,7 @@ use crate::{
     },
     controller::{
         observe::condition,
-        seen::{Seen, SeenCluster, SeenPilot},
+        seen::{CachedCluster, CachedPilot, FleetSnapshot},
     },
     runtime::build,
 };
@@ -27,15 +27,15 @@ use crate::{
 /// The body of `/status.json`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Status {
+pub(super) struct StatusPage {
     time: Timestamp,
     version: &'static str,
     leads: bool,
     waiting_for: Vec<String>,
     /// Most urgent first.
-    clusters: Vec<Cluster>,
+    clusters: Vec<ClusterSummary>,
     /// Nodes that belong to no cluster.
-    loose: Vec<Node>,
+    loose: Vec<NodeSummary>,
 }
 
 /// How soon a person should look, most urgent first.
@@ -55,7 +55,7 @@ enum Urgency {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Cluster {
+struct ClusterSummary {
     kind: String,
     namespace: String,
     name: String,
@@ -72,28 +72,28 @@ struct Cluster {
     wanted_version: String,
     ready_nodes: i32,
     wanted_nodes: i64,
-    operation: Option<Doing>,
-    last_operation: Option<Done>,
+    operation: Option<OperationSummary>,
+    last_operation: Option<LastOperation>,
     /// Other conditions that are not as they should be.
-    notes: Vec<Note>,
-    nodes: Vec<Node>,
+    notes: Vec<StatusNote>,
+    nodes: Vec<NodeSummary>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Doing {
+struct OperationSummary {
     #[serde(rename = "type")]
     type_: String,
     phase: String,
     since: Option<Time>,
     message: String,
-    steps: Vec<Step>,
-    blocked_by: Vec<Block>,
+    steps: Vec<StepSummary>,
+    blocked_by: Vec<BlockerSummary>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Done {
+struct LastOperation {
     #[serde(rename = "type")]
     type_: String,
     phase: String,
@@ -102,7 +102,7 @@ struct Done {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Step {
+struct StepSummary {
     name: String,
     node: String,
     phase: String,
@@ -112,7 +112,7 @@ struct Step {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Block {
+struct BlockerSummary {
     predicate: String,
     message: String,
     hint: String,
@@ -121,7 +121,7 @@ struct Block {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Note {
+struct StatusNote {
     reason: String,
     message: String,
     since: Option<Time>,
@@ -129,7 +129,7 @@ struct Note {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Node {
+struct NodeSummary {
     namespace: String,
     name: String,
     pool: String,
@@ -145,17 +145,17 @@ struct Node {
     used_bytes: i64,
     capacity_bytes: i64,
     /// Progress of a decommission.
-    leaving: Option<Leaving>,
+    leaving: Option<DecommissionProgress>,
     /// How the database's last process ended, unless with exit code 0.
-    last_exit: Option<Note>,
+    last_exit: Option<StatusNote>,
     /// Why the node may not stop now.
-    blockers: Vec<Block>,
-    notes: Vec<Note>,
+    blockers: Vec<BlockerSummary>,
+    notes: Vec<StatusNote>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Leaving {
+struct DecommissionProgress {
     percent: Option<i32>,
     message: String,
     irreversible: bool,
@@ -165,18 +165,18 @@ struct Leaving {
 const STEPS: usize = 12;
 
 /// The page's data, from what the caches hold.
-pub(super) fn status(seen: &Seen) -> Status {
-    let Seen { now, leads, waiting_for, clusters, pilots } = seen;
-    let mut of_cluster: HashMap<[&str; 3], Vec<&SeenPilot>> = HashMap::new();
+pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
+    let FleetSnapshot { now, leads, waiting_for, clusters, pilots } = seen;
+    let mut of_cluster: HashMap<[&str; 3], Vec<&CachedPilot>> = HashMap::new();
     let mut loose = Vec::new();
-    let known: HashSet<[&str; 3]> = clusters.iter().map(SeenCluster::key).collect();
+    let known: HashSet<[&str; 3]> = clusters.iter().map(CachedCluster::key).collect();
     for pilot in pilots {
         match pilot.key().filter(|key| known.contains(key)) {
             Some(key) => of_cluster.entry(key).or_default().push(pilot),
             None => loose.push(pilot),
         }
     }
-    let mut told: Vec<Cluster> = clusters
+    let mut told: Vec<ClusterSummary> = clusters
         .iter()
         .map(|one| cluster(one, of_cluster.remove(&one.key()).unwrap_or_default(), *now))
         .collect();
@@ -188,7 +188,7 @@ pub(super) fn status(seen: &Seen) -> Status {
             &b.kind,
         ))
     });
-    Status {
+    StatusPage {
         time: whole_seconds(*now),
         version: build::VERSION,
         leads: *leads,
@@ -198,7 +198,7 @@ pub(super) fn status(seen: &Seen) -> Status {
     }
 }
 
-fn cluster(seen: &SeenCluster, pilots: Vec<&SeenPilot>, now: Timestamp) -> Cluster {
+fn cluster(seen: &CachedCluster, pilots: Vec<&CachedPilot>, now: Timestamp) -> ClusterSummary {
     let status = seen.status();
     let nodes = nodes(pilots, now);
     let urgency = urgency(seen, &status, &nodes);
@@ -208,7 +208,7 @@ fn cluster(seen: &SeenCluster, pilots: Vec<&SeenPilot>, now: Timestamp) -> Clust
     let asked = printer::text(&seen.object.data, "/spec/version").to_owned();
     let version = status.version.clone().unwrap_or_else(|| asked.clone());
     let ClusterStatus { phase, health, operation, last_operation, conditions, .. } = &status;
-    Cluster {
+    ClusterSummary {
         kind: seen.kind.clone(),
         namespace: seen.namespace().to_owned(),
         name: seen.name().to_owned(),
@@ -223,7 +223,7 @@ fn cluster(seen: &SeenCluster, pilots: Vec<&SeenPilot>, now: Timestamp) -> Clust
         ready_nodes: status.ready_replicas.unwrap_or_default(),
         wanted_nodes: printer::wanted(&seen.object.data),
         operation: operation.as_ref().map(doing),
-        last_operation: last_operation.as_ref().map(|last| Done {
+        last_operation: last_operation.as_ref().map(|last| LastOperation {
             type_: last.type_.clone(),
             phase: last.phase.clone(),
             at: last.completion_time.clone(),
@@ -245,15 +245,15 @@ fn is_false<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     condition(conditions, type_).filter(|found| found.status == "False")
 }
 
-fn note(condition: &Condition) -> Note {
-    Note {
+fn note(condition: &Condition) -> StatusNote {
+    StatusNote {
         reason: condition.reason.clone(),
         message: condition.message.clone(),
         since: Some(condition.last_transition_time.clone()),
     }
 }
 
-fn urgency(seen: &SeenCluster, status: &ClusterStatus, nodes: &[Node]) -> Urgency {
+fn urgency(seen: &CachedCluster, status: &ClusterStatus, nodes: &[NodeSummary]) -> Urgency {
     let conditions = &status.conditions;
     let resting = seen.is_asked("stopped") || seen.object.metadata.deletion_timestamp.is_some();
     let served_once = is_true(conditions, "Initialized").is_some();
@@ -286,22 +286,22 @@ fn urgency(seen: &SeenCluster, status: &ClusterStatus, nodes: &[Node]) -> Urgenc
     }
 }
 
-fn doing(operation: &Operation) -> Doing {
+fn doing(operation: &Operation) -> OperationSummary {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let steps = operation.steps.iter().take(STEPS).map(|step| Step {
+    let steps = operation.steps.iter().take(STEPS).map(|step| StepSummary {
         name: step.name.clone(),
         node: text(&step.pilot),
         phase: step.phase.clone(),
         message: text(&step.message),
         since: step.completion_time.clone().or_else(|| step.start_time.clone()),
     });
-    let blocked_by = operation.blocked_by.iter().map(|block| Block {
+    let blocked_by = operation.blocked_by.iter().map(|block| BlockerSummary {
         predicate: block.predicate.clone(),
         message: text(&block.message),
         hint: text(&block.hint),
         since: block.since.clone(),
     });
-    Doing {
+    OperationSummary {
         type_: operation.type_.clone(),
         phase: operation.phase.clone(),
         since: operation.start_time.clone(),
@@ -312,8 +312,8 @@ fn doing(operation: &Operation) -> Doing {
 }
 
 /// Nodes in the order of namespace, pool and ordinal.
-fn nodes(pilots: Vec<&SeenPilot>, now: Timestamp) -> Vec<Node> {
-    let mut nodes: Vec<Node> = pilots.into_iter().map(|pilot| node(pilot, now)).collect();
+fn nodes(pilots: Vec<&CachedPilot>, now: Timestamp) -> Vec<NodeSummary> {
+    let mut nodes: Vec<NodeSummary> = pilots.into_iter().map(|pilot| node(pilot, now)).collect();
     nodes.sort_by_cached_key(|node| {
         let ordinal = node.name.rsplit('-').next().and_then(|ordinal| ordinal.parse::<u32>().ok());
         (node.namespace.clone(), node.pool.clone(), ordinal, node.name.clone())
@@ -331,7 +331,7 @@ const CHECKS: [&str; 6] = [
     "PluginsInstalled",
 ];
 
-fn node(seen: &SeenPilot, now: Timestamp) -> Node {
+fn node(seen: &CachedPilot, now: Timestamp) -> NodeSummary {
     let pilot = &seen.pilot;
     let PilotStatus { conditions, blockers, process, last_termination, storage, .. } =
         &pilot.status;
@@ -346,7 +346,7 @@ fn node(seen: &SeenPilot, now: Timestamp) -> Node {
     let heard = pilot.status.last_heartbeat_time.as_ref().and_then(|_| now.checked_sub(age).ok());
     let bytes = storage.as_ref().map(|storage| (storage.used_bytes, storage.capacity_bytes));
     let (used_bytes, capacity_bytes) = bytes.unwrap_or_default();
-    Node {
+    NodeSummary {
         namespace: pilot.metadata.namespace.clone().unwrap_or_default(),
         name: pilot.metadata.name.clone().unwrap_or_default(),
         pool: pilot.spec.node_pool.clone().unwrap_or_default(),
@@ -358,13 +358,13 @@ fn node(seen: &SeenPilot, now: Timestamp) -> Node {
         heard: heard.map(whole_seconds),
         used_bytes,
         capacity_bytes,
-        leaving: pilot.status.decommission.as_ref().map(|leaving| Leaving {
+        leaving: pilot.status.decommission.as_ref().map(|leaving| DecommissionProgress {
             percent: leaving.percent,
             message: leaving.message.clone().unwrap_or_default(),
             irreversible: leaving.irreversible,
         }),
         last_exit: last_termination.as_ref().filter(|end| end.exit_code != Some(0)).map(|end| {
-            Note {
+            StatusNote {
                 reason: end.reason.clone().or_else(|| end.signal.clone()).unwrap_or_default(),
                 message: end.message.clone().unwrap_or_default(),
                 since: end.finish_time.clone(),
@@ -372,7 +372,7 @@ fn node(seen: &SeenPilot, now: Timestamp) -> Node {
         }),
         blockers: blockers
             .iter()
-            .map(|blocker| Block {
+            .map(|blocker| BlockerSummary {
                 predicate: blocker.predicate.clone(),
                 message: blocker.message.clone(),
                 hint: String::new(),

@@ -11,12 +11,12 @@
 
 use std::time::Duration;
 
-use super::{Plan, Step};
+use super::{Plan, PlannedStep};
 use crate::{
     api::names,
     controller::{
-        desired::Desired,
-        observe::{Installing, Member, Observed, PodFacts, installer_name},
+        desired::DesiredCluster,
+        observe::{InstallState, Member, ObservedCluster, PodFacts, installer_name},
     },
 };
 
@@ -30,16 +30,16 @@ const MOST: u32 = 20;
 
 /// How many pilots of a cluster are of the wanted image, and what comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pilots {
+pub(crate) struct PilotRollout {
     /// Pilots of the wanted image, and all pilots.
     pub(crate) current: u32,
     pub(crate) all: u32,
-    pub(crate) next: Option<Next>,
+    pub(crate) next: Option<RolloutState>,
 }
 
 /// What happens to pilots of another image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum RolloutState {
     /// They change when their pods are made anew.
     AtRestart,
     Deliver {
@@ -58,22 +58,22 @@ pub(crate) enum Next {
 }
 
 /// The pod that gets another pilot next, or the delivery that is waited for.
-pub(super) fn deliver(desired: &Desired, observed: &Observed) -> Option<Plan> {
+pub(super) fn deliver(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     match pilots(desired, observed).next? {
-        Next::Deliver { pilot, pod, container } => {
+        RolloutState::Deliver { pilot, pod, container } => {
             let image = desired.pilot_image.reference.clone();
-            let step = Step::Deliver { pilot, pod, container, image };
+            let step = PlannedStep::Deliver { pilot, pod, container, image };
             Some(Plan { step: Some(step), ..Plan::default() })
         }
-        Next::Wait { pilot, message } => Plan::wait(None, "UpdatePilot", &pilot, message),
-        Next::AtRestart | Next::Failed { .. } => None,
+        RolloutState::Wait { pilot, message } => Plan::wait(None, "UpdatePilot", &pilot, message),
+        RolloutState::AtRestart | RolloutState::Failed { .. } => None,
     }
 }
 
 /// Goes through every pod. A delivery that failed or is under way comes before a new one. A pod
 /// that was given an image that is no longer wanted comes before other outdated pods.
-pub(crate) fn pilots(desired: &Desired, observed: &Observed) -> Pilots {
-    let mut pilots = Pilots::default();
+pub(crate) fn pilots(desired: &DesiredCluster, observed: &ObservedCluster) -> PilotRollout {
+    let mut pilots = PilotRollout::default();
     let (mut failed, mut waiting, mut begun, mut outdated) = (None, None, None, None);
     // The last ordinal first, as in a roll.
     let members = observed.pools.iter().flat_map(|pool| pool.members.values().rev());
@@ -81,35 +81,35 @@ pub(crate) fn pilots(desired: &Desired, observed: &Observed) -> Pilots {
         let Some(pod) = member.pod.as_ref().filter(|pod| !pod.terminating) else { continue };
         pilots.all += 1;
         match stand(desired, member, pod) {
-            Stand::Current => pilots.current += 1,
-            Stand::Outdated { changing } => {
+            DeliveryState::Current => pilots.current += 1,
+            DeliveryState::Outdated { changing } => {
                 let next = if changing { &mut begun } else { &mut outdated };
                 let number = pod.installers.last().map_or(1, |last| last.number + 1);
-                next.get_or_insert_with(|| Next::Deliver {
+                next.get_or_insert_with(|| RolloutState::Deliver {
                     pilot: member.name.clone(),
                     pod: pod.uid.clone(),
                     container: installer_name(number),
                 });
             }
-            Stand::Waiting(message) => {
+            DeliveryState::Waiting(message) => {
                 let message = format!("{}: {message}", member.name);
-                waiting.get_or_insert(Next::Wait { pilot: member.name.clone(), message });
+                waiting.get_or_insert(RolloutState::Wait { pilot: member.name.clone(), message });
             }
-            Stand::Failed(reason, message) => {
+            DeliveryState::Failed(reason, message) => {
                 let message = format!("{}: {message}", member.name);
-                failed.get_or_insert(Next::Failed { reason, message });
+                failed.get_or_insert(RolloutState::Failed { reason, message });
             }
         }
     }
     pilots.next = if desired.strategy.deliver_pilots {
         failed.or(waiting).or(begun).or(outdated)
     } else {
-        (pilots.current < pilots.all).then_some(Next::AtRestart)
+        (pilots.current < pilots.all).then_some(RolloutState::AtRestart)
     };
     pilots
 }
 
-enum Stand {
+enum DeliveryState {
     Current,
     /// The pilot is of another image, and may be changing to yet another.
     Outdated {
@@ -119,21 +119,25 @@ enum Stand {
     Failed(&'static str, String),
 }
 
-fn stand(desired: &Desired, member: &Member, pod: &PodFacts) -> Stand {
+fn stand(desired: &DesiredCluster, member: &Member, pod: &PodFacts) -> DeliveryState {
     let image = &desired.pilot_image.reference;
     let (init, ephemeral) = match pod.installers.as_slice() {
-        [] => return Stand::Current,
+        [] => return DeliveryState::Current,
         [init, ephemeral @ ..] => (init, ephemeral),
     };
     let Some(last) = ephemeral.last() else {
         let current = init.image == *image;
-        return if current { Stand::Current } else { Stand::Outdated { changing: false } };
+        return if current {
+            DeliveryState::Current
+        } else {
+            DeliveryState::Outdated { changing: false }
+        };
     };
     // An image may be installed long after it was asked for, so the installer that ended last wrote
     // the volume. Of equals, `max_by_key` takes the last.
     let done = pod.installers.iter().filter_map(|installer| match &installer.state {
-        Installing::Done { program, at, age } => Some((installer, program, at, *age)),
-        Installing::Pending(_) | Installing::Failed { .. } => None,
+        InstallState::Done { program, at, age } => Some((installer, program, at, *age)),
+        InstallState::Pending(_) | InstallState::Failed { .. } => None,
     });
     let newest = done.max_by_key(|(_, _, at, _)| **at);
     let pilot = member.pilot.as_ref();
@@ -142,46 +146,52 @@ fn stand(desired: &Desired, member: &Member, pod: &PodFacts) -> Stand {
     };
     if let Some((_, program, _, age)) = newest.filter(|(found, ..)| found.image == *image) {
         if runs(program) {
-            return Stand::Current;
+            return DeliveryState::Current;
         }
         return not_taken_over(desired, pilot.and_then(|pilot| pilot.successor.as_ref()), age);
     }
     // An image that is being installed, or has failed, is not asked for again in this pod.
     for installer in ephemeral.iter().rev().filter(|installer| installer.image == *image) {
         match &installer.state {
-            Installing::Pending(why) => {
-                return Stand::Waiting(format!("{image} is being installed: {why}"));
+            InstallState::Pending(why) => {
+                return DeliveryState::Waiting(format!("{image} is being installed: {why}"));
             }
-            Installing::Failed { reason, message } => {
+            InstallState::Failed { reason, message } => {
                 let message = format!("{image} could not be installed: {message}");
-                return Stand::Failed(reason, message);
+                return DeliveryState::Failed(reason, message);
             }
-            Installing::Done { .. } => {}
+            InstallState::Done { .. } => {}
         }
     }
     if last.number >= MOST {
         let message = format!("{MOST} pilots were brought into this pod; only a new pod gets more");
-        return Stand::Failed("PilotInstallFailed", message);
+        return DeliveryState::Failed("PilotInstallFailed", message);
     }
     match &last.state {
-        Installing::Pending(_) | Installing::Failed { .. } => Stand::Outdated { changing: true },
-        Installing::Done { .. } => {
-            Stand::Outdated { changing: newest.is_some_and(|(_, program, ..)| !runs(program)) }
+        InstallState::Pending(_) | InstallState::Failed { .. } => {
+            DeliveryState::Outdated { changing: true }
         }
+        InstallState::Done { .. } => DeliveryState::Outdated {
+            changing: newest.is_some_and(|(_, program, ..)| !runs(program)),
+        },
     }
 }
 
 /// The program is installed, and the old pilot still runs.
-fn not_taken_over(desired: &Desired, said: Option<&(String, String)>, age: Duration) -> Stand {
+fn not_taken_over(
+    desired: &DesiredCluster,
+    said: Option<&(String, String)>,
+    age: Duration,
+) -> DeliveryState {
     let what = said.map_or("the pilot has not looked at it yet", |(_, message)| message);
     if said.is_some_and(|(reason, _)| reason == "TakeoverRefused") && age > REFUSAL_COUNTS_AFTER {
-        return Stand::Failed("PilotUpdateRefused", what.to_owned());
+        return DeliveryState::Failed("PilotUpdateRefused", what.to_owned());
     }
     let message = format!("installed in {}, not taken over: {what}", names::SHARED_DIR);
     if age > desired.strategy.progress_deadline {
-        return Stand::Failed("ProgressDeadlineExceeded", message);
+        return DeliveryState::Failed("ProgressDeadlineExceeded", message);
     }
-    Stand::Waiting(message)
+    DeliveryState::Waiting(message)
 }
 
 #[cfg(test)]
@@ -193,39 +203,39 @@ mod tests {
     use super::*;
     use crate::controller::{
         desired::Image,
-        observe::Installer,
+        observe::InstallerContainer,
         testing::sample::{desired, observed},
     };
 
-    fn installer(number: usize, image: &str, state: Installing) -> Installer {
+    fn installer(number: usize, image: &str, state: InstallState) -> InstallerContainer {
         let number = u32::try_from(number).unwrap();
-        Installer { number, image: format!("navigator:{image}"), state }
+        InstallerContainer { number, image: format!("navigator:{image}"), state }
     }
 
     /// Installed as `program` so many seconds ago.
-    fn done(program: &str, ago: i64) -> Installing {
+    fn done(program: &str, ago: i64) -> InstallState {
         let at = Timestamp::from_second(1_000_000 - ago).unwrap();
-        Installing::Done {
+        InstallState::Done {
             program: program.into(),
             at,
             age: Duration::from_secs(ago.unsigned_abs()),
         }
     }
 
-    fn pending() -> Installing {
-        Installing::Pending("ContainerCreating".into())
+    fn pending() -> InstallState {
+        InstallState::Pending("ContainerCreating".into())
     }
 
-    fn unpulled() -> Installing {
-        Installing::Failed { reason: "ImagePullFailed", message: "ImagePullBackOff".into() }
+    fn unpulled() -> InstallState {
+        InstallState::Failed { reason: "ImagePullFailed", message: "ImagePullBackOff".into() }
     }
 
     /// Installers of the pod, the program that its pilot runs, and its reason about another
     /// program.
-    type Row<'a> = (&'a [(&'a str, Installing)], &'a str, Option<&'a str>);
+    type Row<'a> = (&'a [(&'a str, InstallState)], &'a str, Option<&'a str>);
 
     /// A cluster of these nodes, whose wanted image is `navigator:2`.
-    fn cluster(rows: &[Row<'_>]) -> (Desired, Observed) {
+    fn cluster(rows: &[Row<'_>]) -> (DesiredCluster, ObservedCluster) {
         let size = u32::try_from(rows.len()).unwrap();
         let (mut desired, mut observed) =
             (desired(&[("a", size)], "new"), observed(&[("a", size)], "new"));
@@ -248,10 +258,12 @@ mod tests {
         let (desired, observed) = cluster(rows);
         match pilots(&desired, &observed).next {
             None => "current".to_owned(),
-            Some(Next::AtRestart) => "at restart".to_owned(),
-            Some(Next::Deliver { pilot, container, .. }) => format!("{container} to {pilot}"),
-            Some(Next::Wait { .. }) => "wait".to_owned(),
-            Some(Next::Failed { reason, .. }) => reason.to_owned(),
+            Some(RolloutState::AtRestart) => "at restart".to_owned(),
+            Some(RolloutState::Deliver { pilot, container, .. }) => {
+                format!("{container} to {pilot}")
+            }
+            Some(RolloutState::Wait { .. }) => "wait".to_owned(),
+            Some(RolloutState::Failed { reason, .. }) => reason.to_owned(),
         }
     }
 
@@ -346,7 +358,7 @@ mod tests {
         let old = ("1", done("one", DAY));
         let row: Row<'_> = (slice::from_ref(&old), "one", None);
         let (mut desired, mut observed) = cluster(&[row, row]);
-        let step = Step::Deliver {
+        let step = PlannedStep::Deliver {
             pilot: "ex-demo-a-1".into(),
             pod: "pod-1".into(),
             container: "install-pilot-1".into(),
@@ -354,7 +366,7 @@ mod tests {
         };
         assert_eq!(crate::controller::plan::plan(&desired, &observed).step, Some(step));
         desired.strategy.deliver_pilots = false;
-        assert_eq!(pilots(&desired, &observed).next, Some(Next::AtRestart));
+        assert_eq!(pilots(&desired, &observed).next, Some(RolloutState::AtRestart));
         assert_eq!(crate::controller::plan::plan(&desired, &observed), Plan::default());
         desired.strategy.deliver_pilots = true;
         let pod = observed.pools[0].members.get_mut(&0).unwrap().pod.as_mut().unwrap();

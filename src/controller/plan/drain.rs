@@ -7,13 +7,13 @@
 use std::borrow::Cow;
 
 use super::{
-    Block, OperationType, Plan,
+    OperationType, Plan, StepBlocker,
     roll::{self, FOR_PEOPLE, PEERS_READY},
     unready,
 };
 use crate::controller::{
-    desired::Desired,
-    observe::{Member, Observed, ObservedPool},
+    desired::DesiredCluster,
+    observe::{Member, ObservedCluster, ObservedPool},
 };
 
 /// Why no node may be evicted.
@@ -42,8 +42,8 @@ impl DrainHold {
     }
 }
 
-impl From<&Block> for DrainHold {
-    fn from(block: &Block) -> Self {
+impl From<&StepBlocker> for DrainHold {
+    fn from(block: &StepBlocker) -> Self {
         let node = block.step.split_once('/').map_or("", |(_, node)| node);
         Self::about(block.predicate.clone(), node, &block.message)
     }
@@ -52,7 +52,11 @@ impl From<&Block> for DrainHold {
 /// What speaks against the eviction of any node; `None` while one may go. The only node of a
 /// cluster and the nodes of a stopped one may go at once, because no other node could serve for
 /// them, unless their data would be deleted with their pods.
-pub(crate) fn drain_hold(desired: &Desired, observed: &Observed, plan: &Plan) -> Option<DrainHold> {
+pub(crate) fn drain_hold(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    plan: &Plan,
+) -> Option<DrainHold> {
     let lost = || {
         let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
         members.find_map(|member| roll::lost_with_pod(desired, member)).as_ref().map(Into::into)
@@ -68,7 +72,7 @@ pub(crate) fn drain_hold(desired: &Desired, observed: &Observed, plan: &Plan) ->
 
 /// Nodes that run, or are to. With so many as `minAvailable`, none may go. A pool that is about to
 /// grow counts as grown.
-pub(crate) fn nodes(desired: &Desired, observed: &Observed) -> u32 {
+pub(crate) fn nodes(desired: &DesiredCluster, observed: &ObservedCluster) -> u32 {
     let found = |name: &str| observed.pools.iter().find(|pool| pool.name == name);
     let wanted = desired.pools.iter().map(|pool| {
         let there = found(&pool.name).map_or(0, there);
@@ -82,7 +86,7 @@ fn there(pool: &ObservedPool) -> u32 {
     pool.replicas().max(pool.returning())
 }
 
-fn running(observed: &Observed) -> impl Iterator<Item = &Member> {
+fn running(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
     observed.pools.iter().flat_map(ObservedPool::running).filter_map(|(_, member)| member)
 }
 
@@ -108,7 +112,7 @@ fn planned(plan: &Plan) -> Option<DrainHold> {
 }
 
 /// The first node that does not serve.
-fn away(desired: &Desired, observed: &Observed) -> Option<DrainHold> {
+fn away(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<DrainHold> {
     let silent = |member: &&Member| !member.serving();
     if let Some(member) = running(observed).find(silent) {
         return Some(DrainHold::about("NodesNotReady", &member.name, &unready(member)));
@@ -125,7 +129,11 @@ fn away(desired: &Desired, observed: &Observed) -> Option<DrainHold> {
 }
 
 /// What speaks against stopping this node, as before a restart by the controller.
-fn against(desired: &Desired, observed: &Observed, member: &Member) -> Option<DrainHold> {
+fn against(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    member: &Member,
+) -> Option<DrainHold> {
     if let Some(block) = roll::blocks(desired, observed, member).first() {
         return Some(match &*block.predicate {
             // This block is about another node's pilot, so this node is not named.
@@ -145,22 +153,22 @@ mod tests {
     use crate::{
         api::v1beta1::PilotIntent,
         controller::{
-            heard::Hearing,
+            heard::HeartbeatAge,
             observe::{PilotFacts, PodFacts},
             testing::sample::{desired, observed},
         },
     };
 
-    type Change = fn(&mut Desired, &mut Observed);
+    type Change = fn(&mut DesiredCluster, &mut ObservedCluster);
 
     /// Three racks of one node each.
     const RACKS: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
 
-    fn pilot(observed: &mut Observed, pool: usize) -> &mut PilotFacts {
+    fn pilot(observed: &mut ObservedCluster, pool: usize) -> &mut PilotFacts {
         observed.pools[pool].members.get_mut(&0).unwrap().pilot.as_mut().unwrap()
     }
 
-    fn pod(observed: &mut Observed, pool: usize) -> &mut PodFacts {
+    fn pod(observed: &mut ObservedCluster, pool: usize) -> &mut PodFacts {
         observed.pools[pool].members.get_mut(&0).unwrap().pod.as_mut().unwrap()
     }
 
@@ -214,7 +222,7 @@ mod tests {
             ("NodesNotReady", "3 of 4 nodes serve", |d, o| {
                 // Nothing is done for a cluster that is stalled.
                 d.pools[0].replicas = 2;
-                o.stalled = Some(crate::controller::desired::Stalled {
+                o.stalled = Some(crate::controller::desired::StallCause {
                     reason: "ForeignObject",
                     message: String::new(),
                 });
@@ -269,7 +277,7 @@ mod tests {
             let (mut desired, mut observed) = (desired(&RACKS, "new"), observed(&RACKS, "new"));
             desired.strategy.skip_predicates.insert(rule.to_owned());
             pilot(&mut observed, 0).blockers = vec![("StreamsIdle".into(), "one".into())];
-            pilot(&mut observed, 1).hearing = Hearing::default();
+            pilot(&mut observed, 1).hearing = HeartbeatAge::default();
             pod(&mut observed, 2).holds_data = true;
             drain_hold(&desired, &observed, &Plan::default()).map(|hold| hold.reason)
         };

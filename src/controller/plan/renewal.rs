@@ -8,24 +8,24 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    Block, OperationType, Plan, Step,
+    OperationType, Plan, PlannedStep, StepBlocker,
     roll::{self, OUTLIVES, PEERS_READY},
 };
 use crate::controller::{
-    desired::Desired,
-    observe::{Member, Observed, ObservedPool},
+    desired::DesiredCluster,
+    observe::{Member, ObservedCluster, ObservedPool},
 };
 
 const TOKEN_RENEWAL: &str = "TokenRenewal";
 
 /// Nodes whose pilots are turned away, and when the last of them has a token again.
-struct TurnedAway<'a> {
+struct UnauthorizedPilots<'a> {
     members: Vec<&'a Member>,
     renewed_by: Timestamp,
 }
 
-impl<'a> TurnedAway<'a> {
-    fn among(observed: &'a Observed) -> Option<Self> {
+impl<'a> UnauthorizedPilots<'a> {
+    fn among(observed: &'a ObservedCluster) -> Option<Self> {
         let running = observed.pools.iter().flat_map(ObservedPool::running);
         let turned = running.filter_map(|(_, member)| member?.turned_away().zip(member));
         let (times, members): (Vec<_>, Vec<_>) = turned.unzip();
@@ -58,8 +58,8 @@ impl<'a> TurnedAway<'a> {
 }
 
 /// The nodes whose pilots are turned away, until when, and what a person can do, in a sentence.
-pub(crate) fn turned_away(observed: &Observed) -> Option<String> {
-    let turned = TurnedAway::among(observed)?;
+pub(crate) fn turned_away(observed: &ObservedCluster) -> Option<String> {
+    let turned = UnauthorizedPilots::among(observed)?;
     Some(format!("{}; {}", turned.sentence(), hint()))
 }
 
@@ -77,14 +77,14 @@ fn hint() -> String {
 
 /// Called when all nodes serve, but for those whose pilots are turned away.
 pub(super) fn renew(
-    desired: &Desired,
-    observed: &Observed,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
     begun: Option<OperationType>,
 ) -> Option<Plan> {
-    let turned = TurnedAway::among(observed)?;
+    let turned = UnauthorizedPilots::among(observed)?;
     let member = turned.next()?;
     let operation = begun.unwrap_or(OperationType::Replace);
-    let block = |predicate: &str, message: String, hint: String| Block {
+    let block = |predicate: &str, message: String, hint: String| StepBlocker {
         predicate: predicate.to_owned().into(),
         step: format!("RecreatePod/{}", member.name),
         message,
@@ -94,7 +94,7 @@ pub(super) fn renew(
         let block = block(TOKEN_RENEWAL, turned.sentence(), hint());
         return Plan::blocked(operation, vec![block]);
     }
-    let mut blocked: Vec<Block> = roll::lost_with_pod(desired, member).into_iter().collect();
+    let mut blocked: Vec<StepBlocker> = roll::lost_with_pod(desired, member).into_iter().collect();
     for (other, pilot) in roll::spoken(observed).filter(|(name, _)| !turned.has(name)) {
         if !pilot.hearing.is_fresh() && !desired.strategy.skips(PEERS_READY) {
             let message = format!("waits for a report of {other}");
@@ -113,7 +113,7 @@ pub(super) fn renew(
         return Plan::blocked(operation, blocked);
     }
     let (pilot, pod) = (member.name.clone(), member.pod.as_ref()?.uid.clone());
-    Plan::act(operation, Step::Restart { pilot, pod })
+    Plan::act(operation, PlannedStep::Restart { pilot, pod })
 }
 
 #[cfg(test)]
@@ -125,14 +125,14 @@ mod tests {
         *,
     };
     use crate::controller::{
-        heard::Hearing,
+        heard::HeartbeatAge,
         testing::sample::{desired, observed},
     };
 
     const POOLS: [(&str, u32); 2] = [("a", 2), ("m", 1)];
 
     /// The plan for three nodes whose pilots are turned away, on a person's word or without it.
-    fn planned(skipped: &[&str], change: impl FnOnce(&mut Observed)) -> Plan {
+    fn planned(skipped: &[&str], change: impl FnOnce(&mut ObservedCluster)) -> Plan {
         let (mut desired, mut observed) = (desired(&POOLS, "new"), observed(&POOLS, "new"));
         desired.strategy.skip_predicates.extend(skipped.iter().map(|name| (*name).to_owned()));
         lose_account(&mut observed, Timestamp::UNIX_EPOCH);
@@ -141,7 +141,7 @@ mod tests {
         plan(&desired, &observed)
     }
 
-    fn remade(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut Member {
+    fn remade(observed: &mut ObservedCluster, pool: usize, ordinal: u32) -> &mut Member {
         let member = observed.pools[pool].members.get_mut(&ordinal).unwrap();
         let pod = member.pod.as_mut().unwrap();
         (pod.uid, pod.token_renewed_by) = ("new".into(), None);
@@ -149,17 +149,17 @@ mod tests {
     }
 
     /// A node with a new pod whose pilot has reported since.
-    fn heard(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut Member {
+    fn heard(observed: &mut ObservedCluster, pool: usize, ordinal: u32) -> &mut Member {
         let member = remade(observed, pool, ordinal);
         let pilot = member.pilot.as_mut().unwrap();
         (pilot.ready, pilot.marked_unheard) = (true, false);
-        (pilot.instance, pilot.hearing) = (Some("new".into()), Hearing::STEADY);
+        (pilot.instance, pilot.hearing) = (Some("new".into()), HeartbeatAge::STEADY);
         member
     }
 
     fn restarted(plan: &Plan) -> Option<&str> {
         plan.step.as_ref().map(|step| match step {
-            Step::Restart { pilot, .. } => pilot.as_str(),
+            PlannedStep::Restart { pilot, .. } => pilot.as_str(),
             other => panic!("{other:?}"),
         })
     }
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn data_that_would_go_with_a_pod_are_named_apart() {
-        let in_pods = |observed: &mut Observed| {
+        let in_pods = |observed: &mut ObservedCluster| {
             for member in observed.pools[0].members.values_mut() {
                 member.pod.as_mut().unwrap().holds_data = true;
             }

@@ -8,17 +8,17 @@
 //! the elected master very last, so that the cluster elects as seldom as can be. Called only
 //! while every node serves.
 
-use super::{Block, OperationType, Plan, Step, wanted};
+use super::{OperationType, Plan, PlannedStep, StepBlocker, wanted};
 use crate::{
     api::{names::annotation, schema::SKIPPABLE_PREDICATES, v1beta1::PilotSpec},
     controller::{
-        desired::{Desired, ManagedDatabase, Pool},
-        observe::{Member, Observed, ObservedPool, PilotFacts},
+        desired::{DesiredCluster, DesiredPool, ManagedDatabase},
+        observe::{Member, ObservedCluster, ObservedPool, PilotFacts},
     },
 };
 
 /// Is the pod, or the spec of its Pilot, another than what is wanted?
-pub(super) fn differs(member: &Member, wanted: &Pool) -> bool {
+pub(super) fn differs(member: &Member, wanted: &DesiredPool) -> bool {
     let pod = member.pod.as_ref().is_some_and(|pod| !wanted.makes(&pod.hash));
     let pilot = member
         .pilot
@@ -29,7 +29,7 @@ pub(super) fn differs(member: &Member, wanted: &Pool) -> bool {
 
 /// Does the pod that is there fit what is wanted? Then its Pilot can get the wanted spec without a
 /// new pod.
-pub(super) fn fits(member: &Member, wanted: &Pool) -> bool {
+pub(super) fn fits(member: &Member, wanted: &DesiredPool) -> bool {
     let pod = member.pod.as_ref().is_some_and(|pod| wanted.makes(&pod.hash));
     pod && member.pilot.as_ref().is_some_and(|pilot| pilot.spec.version == wanted.pilot.version)
 }
@@ -52,14 +52,14 @@ pub(crate) fn without_restart(
 }
 
 /// Does the node not run what is wanted yet?
-pub(crate) fn outdated(member: &Member, wanted: &Pool) -> bool {
+pub(crate) fn outdated(member: &Member, wanted: &DesiredPool) -> bool {
     let running = member.pilot.as_ref().and_then(|pilot| pilot.running_hash.as_deref());
     differs(member, wanted) || running.is_some_and(|hash| hash != wanted.config_hash())
 }
 
 /// Would a new pod be no nearer to what is wanted? This pod was made of the newest template, and
 /// its Pilot has the newest spec, so a policy or webhook changes pods when they are created.
-pub(super) fn in_vain(member: &Member, wanted: &Pool) -> bool {
+pub(super) fn in_vain(member: &Member, wanted: &DesiredPool) -> bool {
     let told = member.pilot.as_ref().is_some_and(|pilot| {
         let current = |hash: Option<&str>| hash == Some(wanted.config_hash());
         let runs = pilot.running_hash.as_deref();
@@ -74,7 +74,7 @@ pub(super) fn in_vain(member: &Member, wanted: &Pool) -> bool {
 }
 
 /// The next node to restart, or what holds the roll up, or `None` when all is current.
-pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
+pub(super) fn roll(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let (mut outdated_members, mut vain) = (Vec::new(), None);
     let mut current = 0;
     let takes_part = |pool: &str| match &desired.strategy.canary {
@@ -135,10 +135,10 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
         return Plan::wait(operation, "RecreatePod", &member.name, message);
     }
     let restart = if in_place {
-        Step::RestartInPlace { pilot: member.name.clone() }
+        PlannedStep::RestartInPlace { pilot: member.name.clone() }
     } else {
         let pod = member.pod.as_ref()?.uid.clone();
-        Step::Restart { pilot: member.name.clone(), pod }
+        PlannedStep::Restart { pilot: member.name.clone(), pod }
     };
     if !fits(member, wanted) {
         return Plan::act(operation, restart);
@@ -146,7 +146,7 @@ pub(super) fn roll(desired: &Desired, observed: &Observed) -> Option<Plan> {
     let pilot = member.pilot.as_ref()?;
     if pilot.spec.config_hash != without_restart(desired.database, pilot, &wanted.pilot).config_hash
     {
-        return Plan::act(operation, Step::Configure { pilot: member.name.clone() });
+        return Plan::act(operation, PlannedStep::Configure { pilot: member.name.clone() });
     }
     let waiting = match pilot.validated.clone() {
         Some(Ok(())) => return Plan::act(operation, restart),
@@ -168,9 +168,9 @@ pub(super) const CLEANUP_PENDING: &str = "CleanupPending";
 pub(super) const FOR_PEOPLE: [&str; 4] =
     [CANARY_HELD, CLEANUP_PENDING, RESTART_HELPS, VERSION_SETTLED];
 
-fn restart_helps(member: &Member) -> Block {
+fn restart_helps(member: &Member) -> StepBlocker {
     let name = &member.name;
-    Block {
+    StepBlocker {
         predicate: RESTART_HELPS.into(),
         step: format!("RecreatePod/{name}"),
         message: format!(
@@ -182,8 +182,8 @@ fn restart_helps(member: &Member) -> Block {
     }
 }
 
-fn canary_held(current: u32) -> Block {
-    Block {
+fn canary_held(current: u32) -> StepBlocker {
+    StepBlocker {
         predicate: CANARY_HELD.into(),
         step: "RecreatePod".to_owned(),
         message: format!("held after {current} nodes on the new revision"),
@@ -199,7 +199,7 @@ pub(super) const PEERS_READY: &str = "PeersReady";
 pub(super) const OUTLIVES: &str = "DataOutlivesPod";
 
 /// Why this node's pod may not be deleted: data without a known copy would be deleted with it.
-pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block> {
+pub(super) fn lost_with_pod(desired: &DesiredCluster, member: &Member) -> Option<StepBlocker> {
     if !member.dies_with_pod() {
         return None;
     }
@@ -212,7 +212,7 @@ pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block>
         None if desired.database.knows_copies && speaks.is_some() => return None,
         None => "nobody says that other nodes have copies of all of it".to_owned(),
     };
-    (!desired.strategy.skips_by_name(OUTLIVES)).then(|| Block {
+    (!desired.strategy.skips_by_name(OUTLIVES)).then(|| StepBlocker {
         predicate: OUTLIVES.into(),
         step: format!("RecreatePod/{}", member.name),
         message: format!("the data of {} are in its pod and go with it: {why}", member.name),
@@ -225,8 +225,12 @@ pub(super) fn lost_with_pod(desired: &Desired, member: &Member) -> Option<Block>
 
 /// What speaks against stopping this node now: that any node's pilot is silent, or a blocker that
 /// the node's own pilot reports.
-pub(super) fn blocks(desired: &Desired, observed: &Observed, member: &Member) -> Vec<Block> {
-    let block = |predicate: &str, message: String| Block {
+pub(super) fn blocks(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    member: &Member,
+) -> Vec<StepBlocker> {
+    let block = |predicate: &str, message: String| StepBlocker {
         hint: hint(predicate),
         predicate: predicate.to_owned().into(),
         step: format!("RecreatePod/{}", member.name),
@@ -251,7 +255,7 @@ pub(super) fn hint(predicate: &str) -> String {
 }
 
 /// The nodes that run, with what their pilots said.
-pub(super) fn spoken(observed: &Observed) -> impl Iterator<Item = (&str, &PilotFacts)> {
+pub(super) fn spoken(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &PilotFacts)> {
     let members = observed.pools.iter().flat_map(ObservedPool::running);
     let members = members.filter_map(|(_, member)| member);
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
@@ -260,7 +264,7 @@ pub(super) fn spoken(observed: &Observed) -> impl Iterator<Item = (&str, &PilotF
 /// The report that is waited for before this node is stopped. Its own pilot, the one of this very
 /// pod, must have reported after every other node came back; and each pilot must have been heard at
 /// all.
-pub(super) fn unheard(observed: &Observed, member: &Member) -> Option<String> {
+pub(super) fn unheard(observed: &ObservedCluster, member: &Member) -> Option<String> {
     let pilot = member.pilot.as_ref()?;
     let name = &member.name;
     if pilot.instance.as_deref() != member.pod.as_ref().map(|pod| pod.uid.as_str()) {

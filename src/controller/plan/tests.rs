@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::*;
 use crate::controller::{
-    heard::Hearing,
-    observe::{CleanupFacts, PilotFacts, PodFacts, Trouble},
+    heard::HeartbeatAge,
+    observe::{CleanupFacts, PilotFacts, PodFacts, PodFailure},
     testing::{
         sample::{desired, observed},
         simulation::{Budgets, Simulation},
@@ -18,7 +18,7 @@ use crate::controller::{
 fn planned(
     sizes: &[(&str, u32)],
     running: &[(&str, u32)],
-    change: impl FnOnce(&mut Desired, &mut Observed),
+    change: impl FnOnce(&mut DesiredCluster, &mut ObservedCluster),
 ) -> Plan {
     let mut desired = desired(sizes, "new");
     let mut observed = observed(running, "new");
@@ -26,19 +26,19 @@ fn planned(
     plan(&desired, &observed)
 }
 
-fn member(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut Member {
+fn member(observed: &mut ObservedCluster, pool: usize, ordinal: u32) -> &mut Member {
     observed.pools[pool].members.get_mut(&ordinal).unwrap()
 }
 
-fn pilot(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut PilotFacts {
+fn pilot(observed: &mut ObservedCluster, pool: usize, ordinal: u32) -> &mut PilotFacts {
     member(observed, pool, ordinal).pilot.as_mut().unwrap()
 }
 
-fn pod(observed: &mut Observed, pool: usize, ordinal: u32) -> &mut PodFacts {
+fn pod(observed: &mut ObservedCluster, pool: usize, ordinal: u32) -> &mut PodFacts {
     member(observed, pool, ordinal).pod.as_mut().unwrap()
 }
 
-fn leaving(observed: &mut Observed, ordinal: u32) {
+fn leaving(observed: &mut ObservedCluster, ordinal: u32) {
     let pilot = pilot(observed, 0, ordinal);
     pilot.spec.phase = Some(PilotIntent::Decommissioned);
     pilot.phase_ours = true;
@@ -46,14 +46,14 @@ fn leaving(observed: &mut Observed, ordinal: u32) {
 
 /// The ServiceAccount was deleted and made again long ago: every pod that is there has a token of
 /// the earlier one, until `by`, and its pilot is marked.
-pub(in crate::controller) fn lose_account(observed: &mut Observed, by: Timestamp) {
+pub(in crate::controller) fn lose_account(observed: &mut ObservedCluster, by: Timestamp) {
     for member in observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
         let Some(pod) = &mut member.pod else { continue };
         pod.token_renewed_by = Some(by);
         if let Some(pilot) = &mut member.pilot {
             (pilot.ready, pilot.marked_unheard) = (false, true);
             pilot.not_ready = Some("PilotTurnedAway: the pilot was last heard of at noon".into());
-            pilot.hearing = Hearing { ago: 2 * MINUTE, ..Hearing::STEADY };
+            pilot.hearing = HeartbeatAge { ago: 2 * MINUTE, ..HeartbeatAge::STEADY };
         }
     }
 }
@@ -66,10 +66,10 @@ fn nothing_is_done_while_all_is_as_desired() {
 #[test]
 fn nothing_is_done_while_paused_deleted_or_stalled() {
     for change in [
-        |d: &mut Desired, _: &mut Observed| d.paused = true,
-        |d: &mut Desired, _: &mut Observed| d.deleted = true,
-        |_: &mut Desired, o: &mut Observed| {
-            o.stalled = Some(crate::controller::desired::Stalled {
+        |d: &mut DesiredCluster, _: &mut ObservedCluster| d.paused = true,
+        |d: &mut DesiredCluster, _: &mut ObservedCluster| d.deleted = true,
+        |_: &mut DesiredCluster, o: &mut ObservedCluster| {
+            o.stalled = Some(crate::controller::desired::StallCause {
                 reason: "ForeignObject",
                 message: String::new(),
             });
@@ -82,7 +82,7 @@ fn nothing_is_done_while_paused_deleted_or_stalled() {
 #[test]
 fn pools_grow_one_node_at_a_time_in_the_order_of_the_spec() {
     let step = |running: &[(&str, u32)]| planned(&[("a", 2), ("b", 1)], running, |_, _| ()).step;
-    let raise = |pool: &str, to| Some(Step::Raise { pool: pool.into(), to });
+    let raise = |pool: &str, to| Some(PlannedStep::Raise { pool: pool.into(), to });
     assert_eq!(step(&[("a", 0), ("b", 0)]), raise("a", 1));
     assert_eq!(step(&[("a", 1), ("b", 0)]), raise("a", 2));
     assert_eq!(step(&[("a", 2), ("b", 0)]), raise("b", 1));
@@ -104,27 +104,27 @@ fn nodes_with_data_come_back_all_at_once() {
         }
         o.pools[0].set.as_mut().unwrap().replicas = 0;
     });
-    assert_eq!(plan.step, Some(Step::Raise { pool: "a".into(), to: 3 }));
+    assert_eq!(plan.step, Some(PlannedStep::Raise { pool: "a".into(), to: 3 }));
 }
 
 #[test]
 fn the_last_node_is_drained_and_removed_only_after_it_left() {
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, _| ());
-    assert_eq!(plan.step, Some(Step::Decommission { pilot: "ex-demo-a-2".into() }));
+    assert_eq!(plan.step, Some(PlannedStep::Decommission { pilot: "ex-demo-a-2".into() }));
     let waits = planned(&[("a", 2)], &[("a", 3)], |_, o| leaving(o, 2));
     assert_eq!((waits.step, waits.waiting.unwrap().step), (None, "DrainPilot"));
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| {
         leaving(o, 2);
         pilot(o, 0, 2).decommissioned = true;
     });
-    let remove = Step::Remove { pool: "a".into(), pilot: "ex-demo-a-2".into(), to: 2 };
+    let remove = PlannedStep::Remove { pool: "a".into(), pilot: "ex-demo-a-2".into(), to: 2 };
     assert_eq!(plan.step, Some(remove));
 }
 
 #[test]
 fn a_drain_is_taken_back_until_it_is_past_return() {
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| leaving(o, 2));
-    assert_eq!(plan.step, Some(Step::Keep { pilot: "ex-demo-a-2".into() }));
+    assert_eq!(plan.step, Some(PlannedStep::Keep { pilot: "ex-demo-a-2".into() }));
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
         leaving(o, 2);
         pilot(o, 0, 2).irreversible = true;
@@ -134,20 +134,20 @@ fn a_drain_is_taken_back_until_it_is_past_return() {
 
 #[test]
 fn what_a_gone_node_leaves_is_removed_claim_first() {
-    let gone = |o: &mut Observed| {
+    let gone = |o: &mut ObservedCluster| {
         leaving(o, 2);
         pilot(o, 0, 2).decommissioned = true;
         member(o, 0, 2).pod = None;
         o.pools[0].set.as_mut().unwrap().replicas = 2;
     };
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| gone(o));
-    assert!(matches!(plan.step, Some(Step::DeleteClaim { .. })), "{plan:?}");
+    assert!(matches!(plan.step, Some(PlannedStep::DeleteClaim { .. })), "{plan:?}");
     let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| {
         gone(o);
         member(o, 0, 2).claim = None;
     });
     let uid = "pilot-2".into();
-    assert_eq!(plan.step, Some(Step::DeletePilot { pilot: "ex-demo-a-2".into(), uid }));
+    assert_eq!(plan.step, Some(PlannedStep::DeletePilot { pilot: "ex-demo-a-2".into(), uid }));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_pilot_made_for_growth_that_met_a_conflict_is_kept() {
         let pilot = member.pilot.as_mut().unwrap();
         (pilot.ready, pilot.identity) = (false, false);
     });
-    assert_eq!(plan.step, Some(Step::Raise { pool: "a".into(), to: 2 }));
+    assert_eq!(plan.step, Some(PlannedStep::Raise { pool: "a".into(), to: 2 }));
 }
 
 #[test]
@@ -169,12 +169,14 @@ fn a_node_that_never_ran_is_removed_without_a_drain() {
         let pilot = pilot(o, 0, 1);
         (pilot.ready, pilot.identity) = (false, false);
     });
-    let remove = Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 };
+    let remove = PlannedStep::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 };
     assert_eq!(plan.step, Some(remove));
 }
 
 /// Node 1 of two, of which one is wanted: its database ended before it answered its pilot.
-fn with_a_node_that_never_served(change: impl FnOnce(&mut Desired, &mut Observed)) -> Plan {
+fn with_a_node_that_never_served(
+    change: impl FnOnce(&mut DesiredCluster, &mut ObservedCluster),
+) -> Plan {
     planned(&[("a", 1)], &[("a", 2)], |d, o| {
         pod(o, 0, 1).ready = false;
         let pilot = pilot(o, 0, 1);
@@ -186,18 +188,18 @@ fn with_a_node_that_never_served(change: impl FnOnce(&mut Desired, &mut Observed
 
 #[test]
 fn a_node_that_cannot_start_and_never_served_is_given_up_when_nobody_wants_it() {
-    let remove = Some(Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
+    let remove = Some(PlannedStep::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
     assert_eq!(with_a_node_that_never_served(|_, _| ()).step, remove);
     // The pilot could read the older volume, so it is known what lies there.
-    let older = |o: &mut Observed| pilot(o, 0, 1).earlier_claim = Some("claim-1".into());
+    let older = |o: &mut ObservedCluster| pilot(o, 0, 1).earlier_claim = Some("claim-1".into());
     assert_eq!(with_a_node_that_never_served(|_, o| older(o)).step, remove);
-    let gone = |d: &mut Desired| d.pools = desired(&[("b", 1)], "new").pools;
+    let gone = |d: &mut DesiredCluster| d.pools = desired(&[("b", 1)], "new").pools;
     assert_eq!(with_a_node_that_never_served(|d, _| gone(d)).step, remove, "with its pool");
 }
 
 #[test]
 fn a_node_that_was_told_to_leave_and_never_joined_is_given_up() {
-    let remove = Some(Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
+    let remove = Some(PlannedStep::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
     let told = |joined: bool| {
         with_a_node_that_never_served(|_, o| {
             let pilot = pilot(o, 0, 1);
@@ -212,7 +214,7 @@ fn a_node_that_was_told_to_leave_and_never_joined_is_given_up() {
 
 #[test]
 fn a_node_that_may_have_joined_is_never_given_up() {
-    type Change = fn(&mut Observed);
+    type Change = fn(&mut ObservedCluster);
     let changes: [(&str, Change); 8] = [
         ("it is or was a member", |o| pilot(o, 0, 1).identity = true),
         ("its database answered once", |o| pilot(o, 0, 1).answered = true),
@@ -225,7 +227,7 @@ fn a_node_that_may_have_joined_is_never_given_up() {
     ];
     for (why, change) in changes {
         let plan = with_a_node_that_never_served(|_, o| change(o));
-        assert!(!matches!(plan.step, Some(Step::Remove { .. })), "{why}: {plan:?}");
+        assert!(!matches!(plan.step, Some(PlannedStep::Remove { .. })), "{why}: {plan:?}");
         let way_out = plan.waiting.is_some_and(|waiting| waiting.message.contains("want it again"));
         assert!(way_out || plan.blocked[0].hint.contains("back to Running"), "{why}");
     }
@@ -261,7 +263,7 @@ fn a_node_that_left_goes_when_nobody_wants_it_whoever_told_it_to_leave() {
         pilot(o, 0, 1).spec.phase = Some(PilotIntent::Decommissioned);
         pilot(o, 0, 1).decommissioned = true;
     });
-    let remove = Step::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 };
+    let remove = PlannedStep::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 };
     assert_eq!(plan.step, Some(remove));
 }
 
@@ -290,15 +292,15 @@ fn the_last_node_of_a_cluster_is_never_drained() {
 #[test]
 fn a_pool_that_left_the_spec_is_drained_then_deleted() {
     let plan = planned(&[("a", 1)], &[("a", 1), ("b", 1)], |_, _| ());
-    assert_eq!(plan.step, Some(Step::Decommission { pilot: "ex-demo-b-0".into() }));
+    assert_eq!(plan.step, Some(PlannedStep::Decommission { pilot: "ex-demo-b-0".into() }));
     let plan = planned(&[("a", 1)], &[("a", 1), ("b", 0)], |_, _| ());
-    let delete = Step::DeletePool { pool: "b".into(), set: "ex-demo-b".into() };
+    let delete = PlannedStep::DeletePool { pool: "b".into(), set: "ex-demo-b".into() };
     assert_eq!(plan.step, Some(delete));
 }
 
 #[test]
 fn a_roll_takes_the_last_ordinal_first_and_one_node_at_a_time() {
-    let outdated = |o: &mut Observed, ordinals: &[u32]| {
+    let outdated = |o: &mut ObservedCluster, ordinals: &[u32]| {
         for ordinal in ordinals {
             pod(o, 0, *ordinal).hash = "old".into();
         }
@@ -306,7 +308,7 @@ fn a_roll_takes_the_last_ordinal_first_and_one_node_at_a_time() {
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| outdated(o, &[0, 1, 2]));
     let restart = |ordinal: u32| {
         let pod = format!("pod-{ordinal}");
-        Some(Step::Restart { pilot: format!("ex-demo-a-{ordinal}"), pod })
+        Some(PlannedStep::Restart { pilot: format!("ex-demo-a-{ordinal}"), pod })
     };
     assert_eq!(plan.step, restart(2));
     let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
@@ -325,7 +327,7 @@ fn a_changed_setting_is_judged_by_a_running_node_before_it_costs_a_restart() {
         pilot(o, 0, 0).spec.config_hash = Some("old".into());
         pilot(o, 0, 0).running_hash = Some("old".into());
     });
-    assert_eq!(plan.step, Some(Step::Configure { pilot: name.clone() }));
+    assert_eq!(plan.step, Some(PlannedStep::Configure { pilot: name.clone() }));
     assert_eq!(plan.operation, Some(OperationType::Configure));
     let after = |validated: Option<Result<(), String>>| {
         planned(&[("a", 2)], &[("a", 1)], |_, o| {
@@ -333,7 +335,7 @@ fn a_changed_setting_is_judged_by_a_running_node_before_it_costs_a_restart() {
             pilot(o, 0, 0).validated = validated;
         })
     };
-    let restart = Step::Restart { pilot: name.clone(), pod: "pod-0".into() };
+    let restart = PlannedStep::Restart { pilot: name.clone(), pod: "pod-0".into() };
     assert_eq!(after(Some(Ok(()))).step, Some(restart));
     for waits in [after(None), after(Some(Err("no".into())))] {
         assert_eq!((waits.step, waits.waiting.unwrap().pilot), (None, name.clone()));
@@ -346,7 +348,7 @@ fn another_version_comes_with_its_image() {
         pilot(o, 0, 0).spec.config_hash = Some("old".into());
         pilot(o, 0, 0).spec.version = Some("4.1.10".into());
     });
-    assert!(matches!(plan.step, Some(Step::Restart { .. })), "{plan:?}");
+    assert!(matches!(plan.step, Some(PlannedStep::Restart { .. })), "{plan:?}");
     assert_eq!(plan.operation, Some(OperationType::Upgrade));
 }
 
@@ -364,12 +366,12 @@ fn a_node_whose_database_cannot_run_is_told_the_newest_spec_whatever_else_is_wro
         .step
     };
     let pilot = || "ex-demo-a-1".to_owned();
-    assert_eq!(step("new"), Some(Step::Configure { pilot: pilot() }));
-    assert_eq!(step("old"), Some(Step::Replace { pilot: pilot(), pod: "pod-1".into() }));
+    assert_eq!(step("new"), Some(PlannedStep::Configure { pilot: pilot() }));
+    assert_eq!(step("old"), Some(PlannedStep::Replace { pilot: pilot(), pod: "pod-1".into() }));
 }
 
 /// Pools whose name begins with `m` hold masters; pool 0, node `ordinal` is the elected one.
-fn with_masters(observed: &mut Observed, elected: Option<u32>) {
+fn with_masters(observed: &mut ObservedCluster, elected: Option<u32>) {
     for pool in &mut observed.pools {
         let masters = pool.name.starts_with('m');
         for pilot in pool.members.values_mut().filter_map(|member| member.pilot.as_mut()) {
@@ -392,7 +394,7 @@ fn the_elected_master_is_restarted_very_last_and_other_masters_after_the_rest() 
                 pod(o, *pool, *ordinal).hash = "old".into();
             }
         });
-        let Some(Step::Restart { pilot, .. }) = plan.step else { panic!("{plan:?}") };
+        let Some(PlannedStep::Restart { pilot, .. }) = plan.step else { panic!("{plan:?}") };
         let next = |(pool, ordinal): &(usize, u32)| {
             pilot == format!("ex-demo-{}-{ordinal}", ["m", "d"][*pool])
         };
@@ -407,7 +409,7 @@ fn masters_are_made_first_wherever_the_spec_names_them() {
     let plan = planned(&[("d", 2), ("m", 3)], &[("d", 0), ("m", 0)], |d, _| {
         d.pools[1].eligible = true;
     });
-    assert_eq!(plan.step, Some(Step::Raise { pool: "m".into(), to: 1 }));
+    assert_eq!(plan.step, Some(PlannedStep::Raise { pool: "m".into(), to: 1 }));
 }
 
 #[test]
@@ -415,7 +417,7 @@ fn masters_leave_last_and_the_last_of_them_never() {
     let running = [("m", 3), ("d", 2)];
     let step =
         |wanted: [(&str, u32); 2]| planned(&wanted, &running, |_, o| with_masters(o, None)).step;
-    let decommission = |pilot: &str| Some(Step::Decommission { pilot: pilot.into() });
+    let decommission = |pilot: &str| Some(PlannedStep::Decommission { pilot: pilot.into() });
     assert_eq!(step([("m", 1), ("d", 1)]), decommission("ex-demo-d-1"));
     assert_eq!(step([("m", 1), ("d", 2)]), decommission("ex-demo-m-2"));
     let plan = planned(&[("m", 0), ("d", 1)], &[("m", 1), ("d", 1)], |_, o| with_masters(o, None));
@@ -425,9 +427,9 @@ fn masters_leave_last_and_the_last_of_them_never() {
 #[test]
 fn no_node_leaves_while_another_has_rows_of_ranges_that_it_gave_away() {
     let says = |due: bool| Some(CleanupFacts { due, message: "rows of: shop".into() });
-    type Change = fn(&mut Desired, &mut Observed);
+    type Change = fn(&mut DesiredCluster, &mut ObservedCluster);
     let plan = |change: Change| planned(&[("a", 2)], &[("a", 3)], change);
-    let leaves = Some(Step::Decommission { pilot: "ex-demo-a-2".into() });
+    let leaves = Some(PlannedStep::Decommission { pilot: "ex-demo-a-2".into() });
     let owes: Change = |_, o| {
         pilot(o, 0, 1).cleanup = Some(CleanupFacts { due: true, message: "rows of: shop".into() });
     };
@@ -449,7 +451,7 @@ fn no_node_leaves_while_another_has_rows_of_ranges_that_it_gave_away() {
     };
     assert_eq!(plan(own).step, leaves, "what it gave away it does not hand over");
     let grows = planned(&[("a", 3)], &[("a", 2)], owes);
-    assert_eq!(grows.step, Some(Step::Raise { pool: "a".into(), to: 3 }));
+    assert_eq!(grows.step, Some(PlannedStep::Raise { pool: "a".into(), to: 3 }));
     let begun = plan(|_, o| {
         pilot(o, 0, 1).cleanup = Some(CleanupFacts { due: true, message: String::new() });
         leaving(o, 2);
@@ -497,8 +499,11 @@ fn on_delete_mixes_no_versions_by_growing_or_shrinking() {
             }
         })
     };
-    assert_eq!(plan(3, false).step, Some(Step::Raise { pool: "a".into(), to: 3 }));
-    assert_eq!(plan(1, false).step, Some(Step::Decommission { pilot: "ex-demo-a-1".into() }));
+    assert_eq!(plan(3, false).step, Some(PlannedStep::Raise { pool: "a".into(), to: 3 }));
+    assert_eq!(
+        plan(1, false).step,
+        Some(PlannedStep::Decommission { pilot: "ex-demo-a-1".into() })
+    );
     for wanted in [3, 1] {
         let held = plan(wanted, true);
         assert_eq!((held.step, &*held.blocked[0].predicate), (None, "VersionSettled"));
@@ -509,7 +514,7 @@ fn on_delete_mixes_no_versions_by_growing_or_shrinking() {
 
 #[test]
 fn a_restart_that_changed_nothing_is_not_repeated_and_said() {
-    let planned = |template: Option<&str>, change: fn(&mut Observed)| {
+    let planned = |template: Option<&str>, change: fn(&mut ObservedCluster)| {
         planned(&[("a", 2)], &[("a", 2)], |_, o| {
             let pod = pod(o, 0, 1);
             pod.hash = String::new();
@@ -517,7 +522,7 @@ fn a_restart_that_changed_nothing_is_not_repeated_and_said() {
             change(o);
         })
     };
-    let restart = Some(Step::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() });
+    let restart = Some(PlannedStep::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() });
     assert_eq!(planned(None, |_| ()).step, restart, "nobody knows of what it was made");
     assert_eq!(planned(Some("old"), |_| ()).step, restart);
     for template in ["new", ""] {
@@ -526,12 +531,12 @@ fn a_restart_that_changed_nothing_is_not_repeated_and_said() {
         let broken = planned(Some(template), |o| {
             let pod = pod(o, 0, 1);
             pod.ready = false;
-            pod.trouble = Some(Trouble { reason: "ImagePullFailed", ..Trouble::default() });
+            pod.trouble = Some(PodFailure { reason: "ImagePullFailed", ..PodFailure::default() });
         });
         assert_eq!(broken.step, None, "nor is a broken pod replaced again and again");
     }
     let others = planned(Some("new"), |o| pod(o, 0, 0).hash = "old".into());
-    let restart = Some(Step::Restart { pilot: "ex-demo-a-0".into(), pod: "pod-0".into() });
+    let restart = Some(PlannedStep::Restart { pilot: "ex-demo-a-0".into(), pod: "pod-0".into() });
     assert_eq!(others.step, restart, "it holds no other up");
     let told = planned(Some("new"), |o| pilot(o, 0, 1).running_hash = Some("old".into()));
     assert!(told.step.is_some(), "a new configuration reaches it");
@@ -539,7 +544,7 @@ fn a_restart_that_changed_nothing_is_not_repeated_and_said() {
 
 #[test]
 fn a_blocker_of_its_own_pilot_holds_a_restart_until_a_person_skips_it() {
-    let blocked = |o: &mut Observed| {
+    let blocked = |o: &mut ObservedCluster| {
         pod(o, 0, 0).hash = "old".into();
         pilot(o, 0, 0).blockers = vec![("RangesKeepQuorum".into(), "a range has one copy".into())];
     };
@@ -564,7 +569,7 @@ fn a_judgement_that_is_old_counts_as_blocking() {
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Node 1 of two is outdated, and both are heard.
-fn about_to_restart(change: impl FnOnce(&mut Desired, &mut Observed)) -> Plan {
+fn about_to_restart(change: impl FnOnce(&mut DesiredCluster, &mut ObservedCluster)) -> Plan {
     planned(&[("a", 2)], &[("a", 2)], |d, o| {
         pod(o, 0, 1).hash = "old".into();
         change(d, o);
@@ -573,7 +578,7 @@ fn about_to_restart(change: impl FnOnce(&mut Desired, &mut Observed)) -> Plan {
 
 #[test]
 fn a_node_restarts_only_while_every_pilot_is_heard() {
-    let restart = Step::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
     assert_eq!(about_to_restart(|_, _| ()).step, Some(restart.clone()));
     let silent = about_to_restart(|_, o| pilot(o, 0, 0).hearing.ago = MINUTE);
     assert_eq!((silent.step, &*silent.blocked[0].predicate), (None, "PeersReady"));
@@ -583,7 +588,7 @@ fn a_node_restarts_only_while_every_pilot_is_heard() {
     assert_eq!((unheard.step, unheard.waiting.unwrap().pilot.as_str()), (None, "ex-demo-a-1"));
     let skipped = about_to_restart(|d, o| {
         d.strategy.skip_predicates.insert("PeersReady".into());
-        pilot(o, 0, 0).hearing = Hearing::default();
+        pilot(o, 0, 0).hearing = HeartbeatAge::default();
     });
     assert_eq!(skipped.step, Some(restart));
 }
@@ -634,9 +639,9 @@ fn a_broken_pod_takes_the_newest_spec_whatever_else_is_wrong() {
         pod(o, 0, 0).ready = false;
         let pod = pod(o, 0, 1);
         (pod.ready, pod.hash) = (false, "old".into());
-        pod.trouble = Some(Trouble { reason: "ImagePullFailed", ..Trouble::default() });
+        pod.trouble = Some(PodFailure { reason: "ImagePullFailed", ..PodFailure::default() });
     });
-    let replace = Step::Replace { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    let replace = PlannedStep::Replace { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
     assert_eq!(plan.step, Some(replace));
 }
 
@@ -661,20 +666,20 @@ fn versions_are_not_mixed_with_growth() {
 
 #[test]
 fn a_stopped_cluster_stops_its_databases_before_its_pods_go() {
-    let stop = |change: fn(&mut Observed)| {
+    let stop = |change: fn(&mut ObservedCluster)| {
         planned(&[("a", 2)], &[("a", 2)], |d, o| {
             d.stopped = true;
             change(o);
         })
     };
-    let asked = |o: &mut Observed| {
+    let asked = |o: &mut ObservedCluster| {
         for pilot in o.pools[0].members.values_mut().filter_map(|m| m.pilot.as_mut()) {
             pilot.spec.phase = Some(PilotIntent::Stopped);
             pilot.phase_ours = true;
         }
     };
     let pilots = vec!["ex-demo-a-0".to_owned(), "ex-demo-a-1".to_owned()];
-    assert_eq!(stop(|_| ()).step, Some(Step::Stop { pilots: pilots.clone() }));
+    assert_eq!(stop(|_| ()).step, Some(PlannedStep::Stop { pilots: pilots.clone() }));
     assert_eq!(
         planned(&[("a", 2)], &[("a", 2)], |d, o| {
             d.stopped = true;
@@ -692,13 +697,13 @@ fn a_stopped_cluster_stops_its_databases_before_its_pods_go() {
             .filter_map(|m| m.pilot.as_mut())
             .for_each(|p| p.stopped = true);
     });
-    assert_eq!(plan.step, Some(Step::Empty { pool: "a".into() }));
+    assert_eq!(plan.step, Some(PlannedStep::Empty { pool: "a".into() }));
     let plan = planned(&[("a", 2)], &[("a", 2)], |_, o| asked(o));
-    assert_eq!(plan.step, Some(Step::Start { pilots }));
+    assert_eq!(plan.step, Some(PlannedStep::Start { pilots }));
 }
 
 /// Puts the data of every node into its pod, whatever the spec says by now.
-fn in_pods(observed: &mut Observed) {
+fn in_pods(observed: &mut ObservedCluster) {
     for member in observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
         member.pod.as_mut().unwrap().holds_data = true;
         member.claim = None;
@@ -731,7 +736,7 @@ fn a_database_whose_data_are_in_its_pod_restarts_in_place_and_only_after_it_stop
         })
     };
     let name = "ex-demo-a-1".to_owned();
-    let in_place = Step::RestartInPlace { pilot: name.clone() };
+    let in_place = PlannedStep::RestartInPlace { pilot: name.clone() };
     assert_eq!(planned(|_| ()).step, Some(in_place));
     let asked = |pilot: &mut PilotFacts| {
         pilot.spec.phase = Some(PilotIntent::Stopped);
@@ -743,7 +748,7 @@ fn a_database_whose_data_are_in_its_pod_restarts_in_place_and_only_after_it_stop
         pilot.spec.phase = Some(PilotIntent::Stopped);
         (pilot.phase_ours, pilot.stopped) = (true, true);
     });
-    assert_eq!(plan.step, Some(Step::Start { pilots: vec![name] }));
+    assert_eq!(plan.step, Some(PlannedStep::Start { pilots: vec![name] }));
 }
 
 #[test]
@@ -775,14 +780,14 @@ fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() 
         let plan = planned(knowing, reported, skipped);
         let by = plan.blocked.first().map(|block| &*block.predicate);
         assert_eq!(by, blocked.then_some("DataOutlivesPod"), "{plan:?}");
-        assert_eq!(matches!(plan.step, Some(Step::Restart { .. })), !blocked, "{plan:?}");
+        assert_eq!(matches!(plan.step, Some(PlannedStep::Restart { .. })), !blocked, "{plan:?}");
     }
     // The only copy survives on a volume.
     let plan = self::planned(&[("a", 1)], &[("a", 1)], |_, o| {
         pod(o, 0, 0).hash = "old".into();
         pilot(o, 0, 0).blockers = vec![("DataOutlivesPod".into(), "index a".into())];
     });
-    assert!(matches!(plan.step, Some(Step::Restart { .. })), "{plan:?}");
+    assert!(matches!(plan.step, Some(PlannedStep::Restart { .. })), "{plan:?}");
 }
 
 #[test]
@@ -800,8 +805,8 @@ fn a_broken_node_whose_data_are_in_its_pod_keeps_the_pod_and_says_so() {
     let plan = planned(true, "old");
     assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "DataOutlivesPod"));
     // A new configuration alone keeps the pod and its data; a pod that never ran has no data.
-    assert!(matches!(planned(true, "new").step, Some(Step::Configure { .. })));
-    assert!(matches!(planned(false, "old").step, Some(Step::Replace { .. })));
+    assert!(matches!(planned(true, "new").step, Some(PlannedStep::Configure { .. })));
+    assert!(matches!(planned(false, "old").step, Some(PlannedStep::Replace { .. })));
 }
 
 #[test]
@@ -811,12 +816,12 @@ fn a_node_that_is_held_or_at_work_keeps_its_pod_however_long_it_takes() {
             let pod = pod(o, 0, 1);
             (pod.ready, pod.hash) = (false, "old".into());
             pod.trouble =
-                Some(Trouble { reason: "ProgressDeadlineExceeded", ..Trouble::default() });
+                Some(PodFailure { reason: "ProgressDeadlineExceeded", ..PodFailure::default() });
             pilot(o, 0, 1).ready = false;
             change(pilot(o, 0, 1));
         })
     };
-    assert!(matches!(planned(|_| ()).step, Some(Step::Replace { .. })));
+    assert!(matches!(planned(|_| ()).step, Some(PlannedStep::Replace { .. })));
     assert_eq!(planned(|pilot| pilot.at_work = true).step, None);
     let held = planned(|pilot| pilot.spec.phase = Some(PilotIntent::Fenced));
     assert_eq!((held.step, &*held.blocked[0].predicate), (None, "PhaseHeld"));
@@ -833,7 +838,7 @@ fn converge(simulation: &mut Simulation) {
         }
         simulation.tick();
     }
-    let Observed { pools, .. } = &simulation.observed;
+    let ObservedCluster { pools, .. } = &simulation.observed;
     panic!(
         "did not converge; next {:?}\n{}\n{pools:#?}",
         plan(&simulation.desired, &simulation.observed),

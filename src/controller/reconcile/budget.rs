@@ -14,21 +14,21 @@ use tracing::info;
 
 use super::failure::note;
 use crate::controller::{
-    context::{Context, Error},
-    desired::Desired,
+    context::{ControllerContext, Error},
+    desired::DesiredCluster,
     ensure::ensure_object,
-    observe::{Observed, former, other_store, owned},
+    observe::{ObservedCluster, former, other_store, owned},
     plan::{DrainHold, Plan, drain_hold},
-    resources::{Prepared, disruption_budget, former_budget},
+    resources::{PreparedObject, disruption_budget, former_budget},
     write::{delete, exactly},
 };
 
 /// Writes the budget, if it differs, and removes others that we made for these pods. Takes the step
 /// out of `plan` where the budget could not be closed first, or while an eviction is under way.
 pub(super) async fn keep_budget(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &mut Observed,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &mut ObservedCluster,
     plan: &mut Plan,
 ) -> Result<(), Error> {
     let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
@@ -58,13 +58,18 @@ pub(super) async fn keep_budget(
 }
 
 /// One budget for the cluster; or one for each pool, for a release before 0.3 to go on with.
-fn wanted(ctx: &Context, desired: &Desired, observed: &Observed, plan: &Plan) -> Vec<Prepared> {
+fn wanted(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    plan: &Plan,
+) -> Vec<PreparedObject> {
     let settings = &ctx.settings;
     if settings.owner_references {
         let former = |pool| former_budget(desired, settings, pool).into();
         return desired.pools.iter().map(former).collect();
     }
-    let budget = |hold: Option<&DrainHold>| -> Prepared {
+    let budget = |hold: Option<&DrainHold>| -> PreparedObject {
         disruption_budget(desired, observed, settings, hold).into()
     };
     let decided = budget(drain_hold(desired, observed, plan).as_ref());
@@ -76,7 +81,11 @@ fn wanted(ctx: &Context, desired: &Desired, observed: &Observed, plan: &Plan) ->
 }
 
 /// Budgets that were made for this cluster, or for an earlier one of its name, and are not wanted.
-fn others(ctx: &Context, desired: &Desired, wanted: &[Prepared]) -> Vec<ObjectMeta> {
+fn others(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    wanted: &[PreparedObject],
+) -> Vec<ObjectMeta> {
     let ours = |meta: &ObjectMeta| {
         (owned(meta, desired) || former(meta, desired))
             && other_store(meta, &ctx.settings.store_id).is_none()
@@ -89,7 +98,7 @@ fn others(ctx: &Context, desired: &Desired, wanted: &[Prepared]) -> Vec<ObjectMe
 
 /// Is an eviction under way whose pod the caches may still show as running? Kubernetes notes the
 /// pod in `disruptedPods` before it deletes it, and strikes it out soon after.
-fn somebody_goes(ctx: &Context, desired: &Desired) -> bool {
+fn somebody_goes(ctx: &ControllerContext, desired: &DesiredCluster) -> bool {
     let goes =
         |status: &Value| status["disruptedPods"].as_object().is_some_and(|pods| !pods.is_empty());
     ctx.stores.others(&resource(), desired).iter().any(|budget| goes(&budget.data["status"]))

@@ -6,29 +6,29 @@ use tracing::debug;
 
 use super::{observe, read};
 use crate::controller::{
-    context::{Context, Error},
-    desired::Desired,
-    observe::Observed,
-    plan::{OperationType, Plan, Step, plan},
+    context::{ControllerContext, Error},
+    desired::DesiredCluster,
+    observe::ObservedCluster,
+    plan::{OperationType, Plan, PlannedStep, plan},
 };
 
 /// A step on which the caches and the server agree, and what the server said.
-pub(super) struct Confirmed {
+pub(super) struct ConfirmedStep {
     pub(super) operation: Option<OperationType>,
-    pub(super) step: Step,
-    pub(super) desired: Desired,
-    pub(super) observed: Observed,
+    pub(super) step: PlannedStep,
+    pub(super) desired: DesiredCluster,
+    pub(super) observed: ObservedCluster,
 }
 
 /// Plans again, from what the server says now. Where another step follows from that, nothing is
 /// confirmed: `planned` becomes the server's plan, without its step, and the next reconcile starts
 /// over.
 pub(super) async fn confirm(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     planned: &mut Plan,
     now: Timestamp,
-) -> Result<Option<Confirmed>, Error> {
+) -> Result<Option<ConfirmedStep>, Error> {
     let Some(step) = planned.step.clone() else { return Ok(None) };
     let live = live(ctx, desired).await?;
     let observed = observe::from_server(ctx, &live, now).await?;
@@ -46,11 +46,11 @@ pub(super) async fn confirm(
         return Ok(None);
     }
     let operation = planned.operation;
-    Ok(Some(Confirmed { operation, step, desired: live, observed }))
+    Ok(Some(ConfirmedStep { operation, step, desired: live, observed }))
 }
 
 /// The cluster as the server has it; a conflict if it is not the one that was planned for.
-async fn live(ctx: &Context, desired: &Desired) -> Result<Desired, Error> {
+async fn live(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<DesiredCluster, Error> {
     let (kind, name) = (desired.database.names.kind, &desired.name);
     let api = ctx.read(&desired.database.resource(), &desired.namespace);
     let object = api.get(name).await.map_err(|error| Error::request("get", kind, name, error))?;

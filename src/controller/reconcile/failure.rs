@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{
     controller::{
-        context::{Context, Error, refused},
-        desired::{Desired, Stalled},
-        events::Notice,
-        observe::Observed,
+        context::{ControllerContext, Error, refused},
+        desired::{DesiredCluster, StallCause},
+        events::EventNotice,
+        observe::ObservedCluster,
         plan::plan,
-        queue::{Key, Outcome},
+        queue::{ClusterKey, ReconcileOutcome},
         status::status,
     },
     error::chain,
@@ -25,16 +25,16 @@ use crate::{
 const REPORTED_AFTER: u32 = 5;
 
 /// The cluster object itself cannot be read, so its status cannot be written.
-pub(super) fn unreadable(key: &Key, error: &Error) -> (Outcome, &'static str) {
+pub(super) fn unreadable(key: &ClusterKey, error: &Error) -> (ReconcileOutcome, &'static str) {
     let text = chain(error).to_string();
     warn!(namespace = key.namespace, name = key.name, error = text, "Sync failed");
-    (Outcome::Failed, error.outcome())
+    (ReconcileOutcome::Failed, error.outcome())
 }
 
 /// Notes for the status why a step was not done, where the error is about a single object. Other
 /// errors end the reconcile.
 pub(super) fn note<T: Default>(
-    observed: &mut Observed,
+    observed: &mut ObservedCluster,
     done: Result<T, Error>,
 ) -> Result<T, Error> {
     match done {
@@ -48,27 +48,27 @@ pub(super) fn note<T: Default>(
 /// Reports a reconcile that ended early, and says when to try again. `failures`: how many times
 /// in a row it failed before.
 pub(super) async fn handle(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
+    desired: &DesiredCluster,
     error: &Error,
     failures: u32,
-) -> (Outcome, &'static str) {
+) -> (ReconcileOutcome, &'static str) {
     let (namespace, name) = (&desired.namespace, &desired.name);
     let outcome = match error {
         Error::Conflict { .. } => {
             debug!(namespace, name, error = %error, "Conflict");
-            Outcome::Conflict
+            ReconcileOutcome::Conflict
         }
-        Error::NamespaceTerminating(_) => Outcome::Settled,
+        Error::NamespaceTerminating(_) => ReconcileOutcome::Settled,
         // The cluster stays in the queue, in case this process leads again.
-        Error::NotLeading => Outcome::Failed,
-        Error::Foreign(_) => Outcome::Again(WHILE_FOREIGN),
+        Error::NotLeading => ReconcileOutcome::Failed,
+        Error::Foreign(_) => ReconcileOutcome::Again(WHILE_FOREIGN),
         Error::Request { .. } | Error::Unreadable { .. } => {
             let text = chain(error).to_string();
             warn!(namespace, name, error = text, "Sync failed");
-            ctx.events.publish(desired, &Notice::warning("ErrSync", text)).await;
-            Outcome::Failed
+            ctx.events.publish(desired, &EventNotice::warning("ErrSync", text)).await;
+            ReconcileOutcome::Failed
         }
     };
     let lasts = failures + 1 >= REPORTED_AFTER;
@@ -80,7 +80,12 @@ pub(super) async fn handle(
 
 /// Says in status why every reconcile fails. If that write fails too, the log has the reason
 /// already.
-async fn report(ctx: &Context, cluster: &DynamicObject, desired: &Desired, error: &Error) {
+async fn report(
+    ctx: &ControllerContext,
+    cluster: &DynamicObject,
+    desired: &DesiredCluster,
+    error: &Error,
+) {
     if desired.deleted {
         let message = format!("every try fails: {}", chain(error));
         if let Err(error) = report::deleting(ctx, cluster, desired, &message).await {
@@ -95,7 +100,7 @@ async fn report(ctx: &Context, cluster: &DynamicObject, desired: &Desired, error
         _ => "",
     };
     let message = format!("{}{what}", chain(error));
-    observed.refused = Some(Stalled { reason: "SyncFailed", message });
+    observed.refused = Some(StallCause { reason: "SyncFailed", message });
     let desired = desired.clone().fitting(&observed.existing());
     let plan = plan(&desired, &observed);
     let status = status(&desired, &observed, &plan, now);

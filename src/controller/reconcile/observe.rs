@@ -18,26 +18,30 @@ use tokio::time::Instant;
 use crate::{
     api::v1beta1::Pilot,
     controller::{
-        context::{Context, Error},
-        desired::{Desired, Stalled},
-        observe::{Objects, Observed, observe, other_store},
+        context::{ControllerContext, Error},
+        desired::{DesiredCluster, StallCause},
+        observe::{ClusterObjects, ObservedCluster, observe, other_store},
     },
 };
 
 /// What the caches know. They may lag behind.
-pub(super) fn from_caches(ctx: &Context, desired: &Desired, now: Timestamp) -> Observed {
+pub(super) fn from_caches(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    now: Timestamp,
+) -> ObservedCluster {
     observed(ctx, desired, &ctx.stores.objects(desired), now)
 }
 
 /// What the server says now.
 pub(super) async fn from_server(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     now: Timestamp,
-) -> Result<Observed, Error> {
+) -> Result<ObservedCluster, Error> {
     let labels = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&labels);
-    let objects = Objects {
+    let objects = ClusterObjects {
         sets: list::<StatefulSet>(ctx, desired, &params).await?,
         pods: list::<Pod>(ctx, desired, &params).await?,
         pilots: list::<Pilot>(ctx, desired, &params).await?,
@@ -50,7 +54,12 @@ pub(super) async fn from_server(
 }
 
 /// The objects as facts, with what no object says: when pilots were heard, and which one leads.
-fn observed(ctx: &Context, desired: &Desired, objects: &Objects, now: Timestamp) -> Observed {
+fn observed(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    objects: &ClusterObjects,
+    now: Timestamp,
+) -> ObservedCluster {
     let mut observed = observe(desired, objects, now);
     observed.hear(|pilot| ctx.heard.of(pilot, Instant::now()));
     observed.leader = ctx.stores.leader(desired);
@@ -60,15 +69,15 @@ fn observed(ctx: &Context, desired: &Desired, objects: &Objects, now: Timestamp)
     observed
 }
 
-fn of_other_store(ctx: &Context, objects: &Objects) -> Option<Stalled> {
+fn of_other_store(ctx: &ControllerContext, objects: &ClusterObjects) -> Option<StallCause> {
     let sets = objects.sets.iter().map(|set| &set.metadata);
     let pilots = objects.pilots.iter().map(|pilot| &pilot.metadata);
     sets.chain(pilots).find_map(|meta| other_store(meta, &ctx.settings.store_id))
 }
 
 async fn list<K>(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     params: &ListParams,
 ) -> Result<Vec<Arc<K>>, Error>
 where

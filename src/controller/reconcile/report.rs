@@ -12,11 +12,11 @@ use super::AFTER_STATUS;
 use crate::{
     api::v1beta1::ClusterStatus,
     controller::{
-        context::{Context, Error, MANAGER},
-        desired::Desired,
+        context::{ControllerContext, Error, MANAGER},
+        desired::DesiredCluster,
         events,
         plan::Plan,
-        queue::Outcome,
+        queue::ReconcileOutcome,
         status,
     },
     error::chain,
@@ -25,10 +25,10 @@ use crate::{
 /// Writes a first status at once, so that the user who created the cluster sees that it was
 /// noticed.
 pub(super) async fn first_sight(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
-) -> Result<Outcome, Error> {
+    desired: &DesiredCluster,
+) -> Result<ReconcileOutcome, Error> {
     let status = ClusterStatus {
         observed_generation: Some(desired.generation),
         phase: Some("Pending".to_owned()),
@@ -43,15 +43,15 @@ pub(super) async fn first_sight(
         ..ClusterStatus::default()
     };
     write_status(ctx, cluster, desired, status, &Plan::default()).await?;
-    Ok(Outcome::Again(AFTER_STATUS))
+    Ok(ReconcileOutcome::Again(AFTER_STATUS))
 }
 
 /// Says that the cluster is being deleted, and what the deletion waits for. The rest of the status
 /// stays, and a refusal of this write holds nothing up.
 pub(super) async fn deleting(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
+    desired: &DesiredCluster,
     message: &str,
 ) -> Result<(), Error> {
     let status = status::deleting(desired, message, Timestamp::now());
@@ -67,9 +67,9 @@ pub(super) async fn deleting(
 
 /// Replaces the status, if it differs, and publishes what changed.
 pub(super) async fn write_status(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
+    desired: &DesiredCluster,
     status: ClusterStatus,
     plan: &Plan,
 ) -> Result<(), Error> {

@@ -19,25 +19,25 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 use tracing::{info, warn};
 
-use self::belongings::{Belonging, Belongings};
+use self::belongings::{ClusterDependents, DependentObject};
 use super::{WHILE_WAITING, observe::from_server, report};
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation},
     controller::{
-        context::{Context, Error, MANAGER},
-        desired::{Desired, Pool},
-        events::Notice,
-        observe::Observed,
-        queue::Outcome,
+        context::{ControllerContext, Error, MANAGER},
+        desired::{DesiredCluster, DesiredPool},
+        events::EventNotice,
+        observe::ObservedCluster,
+        queue::ReconcileOutcome,
         write::{decided, delete, exactly},
     },
 };
 
 /// Puts the finalizer on a cluster, before anything is made for it.
 pub(super) async fn keep_finalizer(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
+    desired: &DesiredCluster,
 ) -> Result<(), Error> {
     if has_finalizer(desired) {
         return Ok(());
@@ -52,25 +52,25 @@ pub(super) async fn keep_finalizer(
     })
 }
 
-fn has_finalizer(desired: &Desired) -> bool {
+fn has_finalizer(desired: &DesiredCluster) -> bool {
     desired.finalizers.iter().any(|finalizer| finalizer == FINALIZER_TEARDOWN)
 }
 
 /// One pass. The cluster is let go when nothing is left to do.
 pub(super) async fn tear_down(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
-) -> Result<Outcome, Error> {
+    desired: &DesiredCluster,
+) -> Result<ReconcileOutcome, Error> {
     if !has_finalizer(desired) {
         let held = desired.finalizers.join(", ");
         let message = format!("nothing of it is left; held by finalizers of others: {held}");
         report::deleting(ctx, cluster, desired, &message).await?;
-        return Ok(Outcome::Settled);
+        return Ok(ReconcileOutcome::Settled);
     }
     let observed = from_server(ctx, desired, Timestamp::now()).await?;
     let found = belongings::find(ctx, desired, &observed).await?;
-    let Belongings { ours, strange, elsewhere, pods } = found;
+    let ClusterDependents { ours, strange, elsewhere, pods } = found;
     if desired.orphan {
         return orphan(ctx, cluster, desired, &ours).await;
     }
@@ -98,7 +98,7 @@ pub(super) async fn tear_down(
         let message = format!("waiting for these to go: {}", named(&others, &[]));
         return wait(ctx, cluster, desired, &message).await;
     }
-    let strange: Vec<Belonging> = strange.into_iter().chain(elsewhere).collect();
+    let strange: Vec<DependentObject> = strange.into_iter().chain(elsewhere).collect();
     if !strange.is_empty() {
         tell_what_stays(ctx, desired, &strange).await;
     }
@@ -107,18 +107,18 @@ pub(super) async fn tear_down(
 
 /// Says in status what the deletion waits for; the message names the finalizers that hold objects.
 async fn wait(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
+    desired: &DesiredCluster,
     message: &str,
-) -> Result<Outcome, Error> {
+) -> Result<ReconcileOutcome, Error> {
     report::deleting(ctx, cluster, desired, message).await?;
-    Ok(Outcome::Again(WHILE_WAITING))
+    Ok(ReconcileOutcome::Again(WHILE_WAITING))
 }
 
 /// Names of objects, each with the finalizers that hold it, and of pods.
-fn named(objects: &[&Belonging], pods: &[String]) -> String {
-    let one = |one: &&Belonging| {
+fn named(objects: &[&DependentObject], pods: &[String]) -> String {
+    let one = |one: &&DependentObject| {
         let held = one.meta.finalizers.as_deref().unwrap_or_default();
         let by =
             if held.is_empty() { String::new() } else { format!(" (held by {})", held.join(", ")) };
@@ -129,7 +129,11 @@ fn named(objects: &[&Belonging], pods: &[String]) -> String {
 }
 
 /// Deletes these objects, unless they are on their way out.
-async fn remove(ctx: &Context, desired: &Desired, objects: &[&Belonging]) -> Result<(), Error> {
+async fn remove(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    objects: &[&DependentObject],
+) -> Result<(), Error> {
     for one in objects.iter().filter(|one| one.meta.deletion_timestamp.is_none()) {
         delete(ctx, desired, &one.resource, one.name(), exactly(&one.meta)).await?;
         let (namespace, kind, name) = (&desired.namespace, &one.resource.kind, one.name());
@@ -142,16 +146,16 @@ async fn remove(ctx: &Context, desired: &Desired, objects: &[&Belonging]) -> Res
 /// everything else of these names is this cluster's own: a database of an earlier cluster of this
 /// name, or of a lost store, may run on them.
 async fn remove_claims(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
-    strange: &[Belonging],
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    strange: &[DependentObject],
 ) -> Result<(), Error> {
-    if observed.stalled.is_some() || strange.iter().any(Belonging::is::<StatefulSet>) {
+    if observed.stalled.is_some() || strange.iter().any(DependentObject::is::<StatefulSet>) {
         return Ok(());
     }
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-    let goes = |name: &str| desired.pool(name).is_some_and(Pool::delete_claim_when_deleted);
+    let goes = |name: &str| desired.pool(name).is_some_and(DesiredPool::delete_claim_when_deleted);
     for pool in observed.pools.iter().filter(|pool| goes(&pool.name)) {
         let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
         for claim in claims.filter(|claim| !claim.terminating) {
@@ -166,11 +170,11 @@ async fn remove_claims(
 /// Leaves all objects where they are, and says so. They bear our marks no more, so a cluster that
 /// is made later under this name takes none of them for its own.
 async fn orphan(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
-    ours: &[Belonging],
-) -> Result<Outcome, Error> {
+    desired: &DesiredCluster,
+    ours: &[DependentObject],
+) -> Result<ReconcileOutcome, Error> {
     // The event comes first: a later pass does not find what was left.
     if !ours.is_empty() {
         let names = ours.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -182,7 +186,7 @@ async fn orphan(
             "Leaving what a cluster had, as its deletion asked"
         );
         let note = format!("left as the deletion asked, and nobody's any more: {names}");
-        ctx.events.publish(desired, &Notice::warning("Orphaned", note)).await;
+        ctx.events.publish(desired, &EventNotice::warning("Orphaned", note)).await;
     }
     for one in ours {
         belongings::release(ctx, desired, one).await?;
@@ -191,7 +195,11 @@ async fn orphan(
 }
 
 /// Names the objects that carry the cluster's labels and are not surely its own. They stay.
-async fn tell_what_stays(ctx: &Context, desired: &Desired, strange: &[Belonging]) {
+async fn tell_what_stays(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    strange: &[DependentObject],
+) {
     let names = strange.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (namespace, name) = (&desired.namespace, &desired.name);
     warn!(
@@ -201,28 +209,28 @@ async fn tell_what_stays(ctx: &Context, desired: &Desired, strange: &[Belonging]
         "Objects of a deleted cluster's name are not its own and stay"
     );
     let note = format!("these stay, they bear the mark of another cluster or store: {names}");
-    ctx.events.publish(desired, &Notice::warning("ForeignObject", note)).await;
+    ctx.events.publish(desired, &EventNotice::warning("ForeignObject", note)).await;
 }
 
 /// Takes the finalizer off.
 async fn let_go(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
-) -> Result<Outcome, Error> {
+    desired: &DesiredCluster,
+) -> Result<ReconcileOutcome, Error> {
     let mut finalizers = desired.finalizers.clone();
     finalizers.retain(|finalizer| finalizer != FINALIZER_TEARDOWN);
     write_finalizers(ctx, cluster, desired, finalizers).await?;
     // Looks again: the 404 may have been about something else than the cluster.
-    Ok(Outcome::Again(WHILE_WAITING))
+    Ok(ReconcileOutcome::Again(WHILE_WAITING))
 }
 
 /// Writes the finalizers as a whole list, which must be the one that was read: other entries belong
 /// to other controllers.
 async fn write_finalizers(
-    ctx: &Context,
+    ctx: &ControllerContext,
     cluster: &DynamicObject,
-    desired: &Desired,
+    desired: &DesiredCluster,
     finalizers: Vec<String>,
 ) -> Result<(), Error> {
     let version = &cluster.metadata.resource_version;

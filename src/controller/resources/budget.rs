@@ -9,12 +9,14 @@ use k8s_openapi::{
     apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
 };
 
-use super::{Labels, Resource, Settings, cluster_labels, metadata, pool_labels, selector};
+use super::{
+    DesiredObject, Labels, ObjectSettings, cluster_labels, metadata, pool_labels, selector,
+};
 use crate::{
     api::names::annotation,
     controller::{
-        desired::{Desired, Pool},
-        observe::{Member, Observed},
+        desired::{DesiredCluster, DesiredPool},
+        observe::{Member, ObservedCluster},
         plan::{DrainHold, nodes},
     },
 };
@@ -22,11 +24,11 @@ use crate::{
 /// The budget is closed while there is a hold: then all nodes must be ready. An open budget lets
 /// one node go.
 pub(crate) fn disruption_budget(
-    desired: &Desired,
-    observed: &Observed,
-    settings: &Settings,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    settings: &ObjectSettings,
     hold: Option<&DrainHold>,
-) -> Resource {
+) -> DesiredObject {
     let nodes = nodes(desired, observed);
     let available = match hold {
         Some(_) => nodes,
@@ -38,7 +40,7 @@ pub(crate) fn disruption_budget(
     });
     let name = desired.database.names.disruption_budget(&desired.name);
     let annotations = why.into_iter().collect();
-    Resource::other(&PodDisruptionBudget {
+    DesiredObject::other(&PodDisruptionBudget {
         metadata: metadata(desired, settings, &name, cluster_labels(desired), annotations),
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(i32::try_from(available).unwrap_or(i32::MAX))),
@@ -56,7 +58,7 @@ pub(crate) fn disruption_budget(
 /// May a pod that is not ready be evicted, whatever the budget says? A pod that starts may not: it
 /// would be evicted again and again, and never come up. A pod whose database cannot run may: it
 /// holds no drain up. Where pods hold data, no pod may: when no node can serve, none is ready.
-fn unready_pods(observed: &Observed) -> &'static str {
+fn unready_pods(observed: &ObservedCluster) -> &'static str {
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
     let holds = |member: &Member| member.pod.as_ref().is_some_and(|pod| pod.holds_data);
     let away = |member: &&Member| member.pod.as_ref().is_some_and(|pod| !pod.ready);
@@ -66,9 +68,13 @@ fn unready_pods(observed: &Observed) -> &'static str {
 
 /// The budget of a pool as a release before 0.3 makes it, for that release to go on with. A pod
 /// under two budgets could not be evicted.
-pub(crate) fn former_budget(desired: &Desired, settings: &Settings, pool: &Pool) -> Resource {
+pub(crate) fn former_budget(
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
+    pool: &DesiredPool,
+) -> DesiredObject {
     let labels = pool_labels(desired, pool);
-    Resource::other(&PodDisruptionBudget {
+    DesiredObject::other(&PodDisruptionBudget {
         metadata: metadata(desired, settings, &pool.set, labels, Labels::new()),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
@@ -90,29 +96,35 @@ mod tests {
     use super::*;
     use crate::controller::{
         plan::{drain_hold, plan},
-        resources::Prepared,
+        resources::PreparedObject,
         testing::sample::{desired, observed},
     };
 
     const RACKS: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
 
-    fn budget(pools: &[(&str, u32)], change: impl FnOnce(&mut Desired, &mut Observed)) -> Value {
+    fn budget(
+        pools: &[(&str, u32)],
+        change: impl FnOnce(&mut DesiredCluster, &mut ObservedCluster),
+    ) -> Value {
         let (mut desired, mut observed) = (desired(pools, "new"), observed(pools, "new"));
         change(&mut desired, &mut observed);
         let hold = drain_hold(&desired, &observed, &plan(&desired, &observed));
-        let settings =
-            Settings { pilot_image: "p".into(), store_id: "s".into(), owner_references: false };
+        let settings = ObjectSettings {
+            pilot_image: "p".into(),
+            store_id: "s".into(),
+            owner_references: false,
+        };
         let budget = disruption_budget(&desired, &observed, &settings, hold.as_ref());
-        let Prepared { mut body, .. } = budget.into();
+        let PreparedObject { mut body, .. } = budget.into();
         body["spec"]["why"] = body["metadata"]["annotations"][annotation::DRAINABLE_WHY].clone();
         body["spec"].take()
     }
 
-    fn member(observed: &mut Observed, pool: usize) -> &mut Member {
+    fn member(observed: &mut ObservedCluster, pool: usize) -> &mut Member {
         observed.pools[pool].members.get_mut(&0).unwrap()
     }
 
-    fn fail(observed: &mut Observed, pool: usize) {
+    fn fail(observed: &mut ObservedCluster, pool: usize) {
         let member = member(observed, pool);
         member.pod.as_mut().unwrap().ready = false;
         let pilot = member.pilot.as_mut().unwrap();
@@ -156,12 +168,12 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_not_ready_is_let_go_only_when_its_database_cannot_run() {
-        let policy = |change: fn(&mut Observed)| {
+        let policy = |change: fn(&mut ObservedCluster)| {
             let spec = budget(&RACKS, |_, o| change(o));
             assert_eq!(spec["minAvailable"], 3);
             spec["unhealthyPodEvictionPolicy"].as_str().unwrap().to_owned()
         };
-        let starts = |o: &mut Observed| member(o, 0).pod.as_mut().unwrap().ready = false;
+        let starts = |o: &mut ObservedCluster| member(o, 0).pod.as_mut().unwrap().ready = false;
         assert_eq!(policy(starts), "IfHealthyBudget");
         assert_eq!(policy(|o| fail(o, 0)), "AlwaysAllow");
         let both = policy(|o| {

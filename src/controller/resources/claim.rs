@@ -8,11 +8,14 @@ use k8s_openapi::{
 use super::selector;
 use crate::{
     api::names::label,
-    controller::desired::{Desired, Pool},
+    controller::desired::{DesiredCluster, DesiredPool},
 };
 
 /// Claim templates of a pool; none where the data of the pool are in its pods.
-pub(super) fn claim_templates(desired: &Desired, pool: &Pool) -> Vec<PersistentVolumeClaim> {
+pub(super) fn claim_templates(
+    desired: &DesiredCluster,
+    pool: &DesiredPool,
+) -> Vec<PersistentVolumeClaim> {
     let Some(persistence) = pool.persistence.as_ref().filter(|_| pool.persistent()) else {
         return Vec::new();
     };

@@ -5,25 +5,25 @@ use k8s_openapi::api::{
     rbac::v1::{Role, RoleBinding, RoleRef, Subject},
 };
 
-use super::{Labels, Resource, Settings, cluster_labels, metadata};
-use crate::{controller::desired::Desired, engine::rbac};
+use super::{DesiredObject, Labels, ObjectSettings, cluster_labels, metadata};
+use crate::{controller::desired::DesiredCluster, engine::rbac};
 
-pub(super) fn identity(desired: &Desired, settings: &Settings) -> [Resource; 3] {
+pub(super) fn identity(desired: &DesiredCluster, settings: &ObjectSettings) -> [DesiredObject; 3] {
     let account = desired.database.names.service_account(&desired.name);
     let role = (desired.database.pilot_role)(&desired.name);
     let lease = (desired.database.names.leader_lease)(&desired.name);
     let metadata =
         |name: &str| metadata(desired, settings, name, cluster_labels(desired), Labels::new());
     [
-        Resource::other(&ServiceAccount {
+        DesiredObject::other(&ServiceAccount {
             metadata: metadata(&account),
             ..ServiceAccount::default()
         }),
-        Resource::other(&Role {
+        DesiredObject::other(&Role {
             metadata: metadata(&role),
             rules: Some(rbac::pilot_rules(&lease)),
         }),
-        Resource::other(&RoleBinding {
+        DesiredObject::other(&RoleBinding {
             metadata: metadata(&role),
             role_ref: RoleRef {
                 api_group: "rbac.authorization.k8s.io".to_owned(),

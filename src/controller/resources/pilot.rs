@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Labels, metadata, pool_labels};
 use crate::{
     api::v1beta1::{self, Pilot, PilotSpec},
-    controller::desired::{Desired, Pool, Settings},
+    controller::desired::{DesiredCluster, DesiredPool, ObjectSettings},
 };
 
 pub(crate) fn pilot_resource() -> ApiResource {
@@ -16,11 +16,11 @@ pub(crate) fn pilot_resource() -> ApiResource {
 
 /// A whole Pilot, as it is created. `spec.phase` is left to its default.
 pub(crate) fn pilot_body(
-    desired: &Desired,
-    pool: &Pool,
+    desired: &DesiredCluster,
+    pool: &DesiredPool,
     name: &str,
     ordinal: u32,
-    settings: &Settings,
+    settings: &ObjectSettings,
 ) -> Value {
     let mut labels = pool_labels(desired, pool);
     for (key, value) in (desired.database.node_labels)(ordinal, None) {

@@ -8,7 +8,7 @@ use crate::{
         managed::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
         names::{self, annotation, label, port},
     },
-    controller::desired::{Desired, Pool},
+    controller::desired::{DesiredCluster, DesiredPool},
 };
 
 /// Where the pilot renders its configuration; an empty folder of its own in every pod.
@@ -17,7 +17,7 @@ const CONFIG_VOLUME: &str = "config";
 const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
 
 /// The pod template of a pool. `claims` says whether data are kept on a claim.
-pub(crate) fn template(desired: &Desired, pool: &Pool, claims: bool) -> Value {
+pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: bool) -> Value {
     let database = desired.database;
     let mut labels = pool_labels(desired, pool);
     labels.insert(label::HAS_PILOT.to_owned(), String::new());
@@ -116,7 +116,7 @@ fn keep(overlay: &mut Value, database: &str) {
 }
 
 /// Nodes of one cluster prefer different machines; a pool's zone is a must.
-fn affinity(desired: &Desired, pool: &Pool) -> Value {
+fn affinity(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
     let mut affinity = json!({
         "podAntiAffinity": {
             "preferredDuringSchedulingIgnoredDuringExecution": [{
@@ -148,7 +148,7 @@ fn restricted() -> Value {
 }
 
 /// Copies the pilot into the shared volume, as the user of our own image.
-fn install(desired: &Desired) -> Value {
+fn install(desired: &DesiredCluster) -> Value {
     let mut security = restricted();
     security["readOnlyRootFilesystem"] = json!(true);
     security["runAsUser"] = json!(names::UID);
@@ -170,7 +170,7 @@ fn install(desired: &Desired) -> Value {
 
 /// The installer as an ephemeral container, for a pod that runs. Ephemeral containers may not ask
 /// for resources.
-pub(crate) fn ephemeral_installer(desired: &Desired, name: &str) -> Value {
+pub(crate) fn ephemeral_installer(desired: &DesiredCluster, name: &str) -> Value {
     let mut container = install(desired);
     if let Some(container) = container.as_object_mut() {
         container.remove("resources");
@@ -192,7 +192,7 @@ fn probe(port: u16, period: u32, timeout: u32, failures: u32) -> Value {
     })
 }
 
-fn database_container(desired: &Desired, pool: &Pool) -> Value {
+fn database_container(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
     let database = desired.database;
     let ports: Vec<_> = database
         .names

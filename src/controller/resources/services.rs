@@ -5,20 +5,26 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 
-use super::{Labels, Resource, Settings, cluster_labels, metadata, pool_labels, selector};
+use super::{
+    DesiredObject, Labels, ObjectSettings, cluster_labels, metadata, pool_labels, selector,
+};
 use crate::{
     api::{names, v1beta1::ServiceTemplate},
-    controller::desired::{self, Desired, Pool, Reach},
+    controller::desired::{self, DesiredCluster, DesiredPool, ServiceExposure},
 };
 
 /// Services beside those of the pools.
-pub(super) fn services(desired: &Desired, settings: &Settings) -> Vec<Resource> {
+pub(super) fn services(desired: &DesiredCluster, settings: &ObjectSettings) -> Vec<DesiredObject> {
     let wanted = (desired.database.services)(desired).into_iter().filter(|service| service.wanted);
-    wanted.map(|wanted| Resource::other(&service(desired, settings, &wanted))).collect()
+    wanted.map(|wanted| DesiredObject::other(&service(desired, settings, &wanted))).collect()
 }
 
-fn service(desired: &Desired, settings: &Settings, service: &desired::Service) -> Service {
-    let desired::Service { name, ports, reach, marks, wanted: _ } = service;
+fn service(
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
+    service: &desired::ClusterService,
+) -> Service {
+    let desired::ClusterService { name, ports, reach, marks, wanted: _ } = service;
     let marked = |mut map: Labels| {
         map.extend(marks.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         map
@@ -30,20 +36,24 @@ fn service(desired: &Desired, settings: &Settings, service: &desired::Service) -
         ..ServiceSpec::default()
     };
     match reach {
-        Reach::Client => {
+        ServiceExposure::Client => {
             let template = desired.services.client.clone().unwrap_or_default();
             client_service(desired, settings, name, template, spec)
         }
-        Reach::AllPods => {
+        ServiceExposure::AllPods => {
             let spec = ServiceSpec { publish_not_ready_addresses: Some(true), ..spec };
             headless(desired, settings, name, labels, spec)
         }
-        Reach::Pods => headless(desired, settings, name, labels, spec),
+        ServiceExposure::Pods => headless(desired, settings, name, labels, spec),
     }
 }
 
 /// Gives each pod of a pool its DNS name, ready or not: peers must find a node that joins.
-pub(super) fn pods_service(desired: &Desired, settings: &Settings, pool: &Pool) -> Resource {
+pub(super) fn pods_service(
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
+    pool: &DesiredPool,
+) -> DesiredObject {
     let ports: Vec<_> = desired.database.names.ports.iter().map(|(name, _)| *name).collect();
     let spec = ServiceSpec {
         selector: Some(selector(desired, Some(pool))),
@@ -52,12 +62,12 @@ pub(super) fn pods_service(desired: &Desired, settings: &Settings, pool: &Pool) 
         ..ServiceSpec::default()
     };
     let (name, labels) = (names::pods_service(&pool.set), pool_labels(desired, pool));
-    Resource::other(&headless(desired, settings, &name, labels, spec))
+    DesiredObject::other(&headless(desired, settings, &name, labels, spec))
 }
 
 fn headless(
-    desired: &Desired,
-    settings: &Settings,
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
     name: &str,
     labels: Labels,
     spec: ServiceSpec,
@@ -74,8 +84,8 @@ fn headless(
 }
 
 fn client_service(
-    desired: &Desired,
-    settings: &Settings,
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
     name: &str,
     template: ServiceTemplate,
     spec: ServiceSpec,
@@ -103,7 +113,7 @@ fn client_service(
     }
 }
 
-fn service_ports(desired: &Desired, wanted: &[&str]) -> Vec<ServicePort> {
+fn service_ports(desired: &DesiredCluster, wanted: &[&str]) -> Vec<ServicePort> {
     let ports = desired.database.names.ports.iter().filter(|(name, _)| wanted.contains(name));
     ports
         .map(|(name, port)| ServicePort {

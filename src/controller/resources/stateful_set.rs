@@ -7,24 +7,25 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
 
 use super::{
-    Labels, Prepared, Settings, claim::claim_templates, metadata, pod, pool_labels, selector,
+    Labels, ObjectSettings, PreparedObject, claim::claim_templates, metadata, pod, pool_labels,
+    selector,
 };
 use crate::{
     api::names::{self, label},
     controller::{
-        desired::{Desired, Pool, hash},
+        desired::{DesiredCluster, DesiredPool, hash},
         observe::ObservedPool,
     },
 };
 
 /// The StatefulSet with this number of replicas. `found` is the pool that is there, if any.
 pub(crate) fn stateful_set(
-    desired: &Desired,
-    settings: &Settings,
-    pool: &Pool,
+    desired: &DesiredCluster,
+    settings: &ObjectSettings,
+    pool: &DesiredPool,
     found: Option<&ObservedPool>,
     replicas: u32,
-) -> Prepared {
+) -> PreparedObject {
     let set = found.and_then(|found| found.set.as_ref()).and_then(|set| set.object.as_deref());
     // Claim templates of a living StatefulSet cannot be changed; they are sent back as found.
     let claims = match set {
@@ -57,7 +58,7 @@ pub(crate) fn stateful_set(
         body["spec"]["volumeClaimTemplates"] = json!(claims);
     }
     let hash = hash(&without_replicas(&body));
-    Prepared::new::<StatefulSet>(body, &hash)
+    PreparedObject::new::<StatefulSet>(body, &hash)
 }
 
 /// The hash leaves replicas out, because a plan changes them.
@@ -69,14 +70,14 @@ fn without_replicas(body: &Value) -> Value {
     body
 }
 
-fn labels(desired: &Desired, pool: &Pool) -> Labels {
+fn labels(desired: &DesiredCluster, pool: &DesiredPool) -> Labels {
     let mut labels = pool_labels(desired, pool);
     labels.insert(label::K8S_VERSION.to_owned(), label_value(&desired.version));
     labels
 }
 
 /// Annotations that only this database has.
-fn annotations(desired: &Desired) -> Labels {
+fn annotations(desired: &DesiredCluster) -> Labels {
     let own = (desired.database.set_annotations)(desired);
     own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

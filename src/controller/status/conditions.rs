@@ -7,21 +7,21 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use super::{Facts, initialized};
+use super::{ConditionInputs, initialized};
 use crate::{
     api::v1beta1::Health,
     controller::{
-        desired::Desired,
+        desired::DesiredCluster,
         heard::{SILENT, TURNED_AWAY},
         observe::condition,
-        plan::{Next, waits_for_renewal},
+        plan::{RolloutState, waits_for_renewal},
     },
 };
 
 /// Longest message of a condition.
 const MESSAGE_MAX: usize = 1024;
 
-struct Finding {
+struct ConditionState {
     status: &'static str,
     reason: Cow<'static, str>,
     message: String,
@@ -31,13 +31,13 @@ fn finding(
     status: &'static str,
     reason: impl Into<Cow<'static, str>>,
     message: impl Into<String>,
-) -> Finding {
-    Finding { status, reason: reason.into(), message: message.into() }
+) -> ConditionState {
+    ConditionState { status, reason: reason.into(), message: message.into() }
 }
 
 /// All conditions, in a fixed order. `Reconciling` and `Stalled` are present only while True,
 /// and never both.
-pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
+pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
     let mut findings = vec![
         ("Ready", ready(facts)),
         ("Available", available(facts)),
@@ -57,18 +57,27 @@ pub(super) fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
 }
 
 /// `Ready` and `Reconciling` of a cluster that is being deleted, with what the deletion waits for.
-pub(super) fn deleting(desired: &Desired, waits_for: &str, now: Timestamp) -> [Condition; 2] {
+pub(super) fn deleting(
+    desired: &DesiredCluster,
+    waits_for: &str,
+    now: Timestamp,
+) -> [Condition; 2] {
     [("Ready", "False"), ("Reconciling", "True")]
         .map(|(type_, status)| dated(desired, now, type_, finding(status, "Deleting", waits_for)))
 }
 
-fn stamped(facts: &Facts<'_>, type_: &str, finding: Finding) -> Condition {
+fn stamped(facts: &ConditionInputs<'_>, type_: &str, finding: ConditionState) -> Condition {
     dated(facts.desired, facts.now, type_, finding)
 }
 
 /// Keeps the time of the last transition while the status stays.
-fn dated(desired: &Desired, now: Timestamp, type_: &str, finding: Finding) -> Condition {
-    let Finding { status, reason, mut message } = finding;
+fn dated(
+    desired: &DesiredCluster,
+    now: Timestamp,
+    type_: &str,
+    finding: ConditionState,
+) -> Condition {
+    let ConditionState { status, reason, mut message } = finding;
     if message.len() > MESSAGE_MAX {
         let end = (0..=MESSAGE_MAX).rev().find(|end| message.is_char_boundary(*end));
         message.truncate(end.unwrap_or_default());
@@ -88,7 +97,7 @@ fn dated(desired: &Desired, now: Timestamp, type_: &str, finding: Finding) -> Co
 }
 
 /// What is being done or waited for, in a sentence.
-fn doing(facts: &Facts<'_>) -> String {
+fn doing(facts: &ConditionInputs<'_>) -> String {
     let (counts, plan) = (facts.counts, facts.plan);
     if let Some(block) = plan.blocked.first() {
         return format!("{}: {}", block.predicate, block.message);
@@ -99,7 +108,7 @@ fn doing(facts: &Facts<'_>) -> String {
     format!("{} of {} nodes serve", counts.serving, counts.wanted)
 }
 
-fn ready(facts: &Facts<'_>) -> Finding {
+fn ready(facts: &ConditionInputs<'_>) -> ConditionState {
     let (counts, plan, desired) = (facts.counts, facts.plan, facts.desired);
     if let Some(stalled) = &facts.stalled {
         return finding("False", stalled.reason, stalled.message.clone());
@@ -135,7 +144,7 @@ fn ready(facts: &Facts<'_>) -> Finding {
     finding("True", "AllNodesReady", format!("{} of {} nodes serve", counts.serving, counts.wanted))
 }
 
-fn available(facts: &Facts<'_>) -> Finding {
+fn available(facts: &ConditionInputs<'_>) -> ConditionState {
     let counts = facts.counts;
     let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
     if let Some(turned_away) = facts.turned_away.as_ref().filter(|_| facts.unheard) {
@@ -154,7 +163,7 @@ fn available(facts: &Facts<'_>) -> Finding {
     finding("True", "ClientsServed", message)
 }
 
-fn progressing(facts: &Facts<'_>) -> Finding {
+fn progressing(facts: &ConditionInputs<'_>) -> ConditionState {
     if facts.desired.paused {
         return finding("False", "ClusterPaused", "spec.paused is true: nothing is changed");
     }
@@ -171,7 +180,7 @@ fn progressing(facts: &Facts<'_>) -> Finding {
     finding("True", "ReconcileComplete", "the cluster is as its spec says")
 }
 
-fn initialized_finding(facts: &Facts<'_>) -> Finding {
+fn initialized_finding(facts: &ConditionInputs<'_>) -> ConditionState {
     let counts = facts.counts;
     let all = counts.wanted > 0 && counts.serving >= counts.wanted && facts.stalled.is_none();
     if initialized(facts.desired) || all {
@@ -181,7 +190,7 @@ fn initialized_finding(facts: &Facts<'_>) -> Finding {
     finding("False", "BootstrapInProgress", message)
 }
 
-fn members_healthy(facts: &Facts<'_>) -> Finding {
+fn members_healthy(facts: &ConditionInputs<'_>) -> ConditionState {
     let counts = facts.counts;
     let message = format!("{} of {} existing nodes serve", counts.serving, counts.existing);
     if counts.serving < counts.existing || (counts.existing == 0 && counts.wanted > 0) {
@@ -191,14 +200,14 @@ fn members_healthy(facts: &Facts<'_>) -> Finding {
 }
 
 /// Who can reach the data. This condition only informs: nothing depends on it or enforces it.
-fn secured(desired: &Desired) -> Finding {
+fn secured(desired: &DesiredCluster) -> ConditionState {
     let (status, reason, message) = (desired.database.secured)(desired);
     finding(status, reason, message)
 }
 
 /// Whether a node may be evicted, as the budget says it to Kubernetes.
-fn drainable(facts: &Facts<'_>) -> Finding {
-    let Facts { desired, hold, counts, .. } = facts;
+fn drainable(facts: &ConditionInputs<'_>) -> ConditionState {
+    let ConditionInputs { desired, hold, counts, .. } = facts;
     if desired.paused {
         return match condition(&desired.status.conditions, "Drainable") {
             Some(before) => {
@@ -223,22 +232,22 @@ fn drainable(facts: &Facts<'_>) -> Finding {
 pub(crate) const PILOT_FAILURES: [&str; 4] =
     ["ImagePullFailed", "PilotInstallFailed", "PilotUpdateRefused", "ProgressDeadlineExceeded"];
 
-fn pilots_current(facts: &Facts<'_>) -> Finding {
+fn pilots_current(facts: &ConditionInputs<'_>) -> ConditionState {
     let (pilots, image) = (&facts.pilots, &facts.desired.pilot_image.reference);
     let count = format!("{} of {} pilots are of {image}", pilots.current, pilots.all);
     match &pilots.next {
         None => finding("True", "PilotsCurrent", count),
-        Some(Next::AtRestart) => {
+        Some(RolloutState::AtRestart) => {
             let message = format!("{count}; the others change when their pods are made anew");
             finding("False", "PilotUpdateOnRestart", message)
         }
-        Some(Next::Deliver { pilot, .. }) => {
+        Some(RolloutState::Deliver { pilot, .. }) => {
             finding("False", "PilotUpdateInProgress", format!("{count}; {pilot} is next"))
         }
-        Some(Next::Wait { message, .. }) => {
+        Some(RolloutState::Wait { message, .. }) => {
             finding("False", "PilotUpdateInProgress", format!("{count}; {message}"))
         }
-        Some(Next::Failed { reason, message }) => {
+        Some(RolloutState::Failed { reason, message }) => {
             finding("False", *reason, format!("{count}; {message}"))
         }
     }

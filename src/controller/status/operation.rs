@@ -2,16 +2,16 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
-use super::Counts;
+use super::NodeCounts;
 use crate::{
     api::{
         names,
         v1beta1::{BlockedBy, Operation, OperationStep},
     },
     controller::{
-        desired::{Desired, Stalled},
-        observe::Observed,
-        plan::{Plan, Step, Waiting},
+        desired::{DesiredCluster, StallCause},
+        observe::ObservedCluster,
+        plan::{AwaitedStep, Plan, PlannedStep},
     },
 };
 
@@ -19,10 +19,10 @@ const STEPS_MAX: usize = 50;
 
 /// The running operation and the last one that ended.
 pub(super) fn operation(
-    desired: &Desired,
-    observed: &Observed,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
     plan: &Plan,
-    counts: Counts,
+    counts: NodeCounts,
     now: Timestamp,
 ) -> (Option<Operation>, Option<Operation>) {
     let before = desired.status.operation.clone();
@@ -53,7 +53,7 @@ pub(super) fn operation(
         }
     };
     let blocked_by = blocked_by(&base, plan, now);
-    let awaited = plan.waiting.as_ref().is_some_and(Waiting::is_ahead_of_its_step);
+    let awaited = plan.waiting.as_ref().is_some_and(AwaitedStep::is_ahead_of_its_step);
     let step_phase = match blocked_by.is_empty() {
         true if awaited => PENDING,
         true => "Running",
@@ -91,10 +91,13 @@ pub(crate) fn seconds(now: Timestamp) -> Timestamp {
 }
 
 /// Name, pilot and message of the step that is being done, waited for or held up.
-fn current(observed: &Observed, plan: &Plan) -> Option<(String, Option<String>, Option<String>)> {
+fn current(
+    observed: &ObservedCluster,
+    plan: &Plan,
+) -> Option<(String, Option<String>, Option<String>)> {
     if let Some(step) = &plan.step {
         let pilot = match step {
-            Step::Raise { pool, to } => observed
+            PlannedStep::Raise { pool, to } => observed
                 .pools
                 .iter()
                 .find(|found| found.name == *pool)
@@ -198,10 +201,10 @@ fn blocked_by(before: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy>
 /// A step that has shown no progress for longer than the deadline. Blocked steps say themselves
 /// what they wait for.
 pub(super) fn overdue(
-    desired: &Desired,
+    desired: &DesiredCluster,
     operation: Option<&Operation>,
     now: Timestamp,
-) -> Option<Stalled> {
+) -> Option<StallCause> {
     let unblocked = |step: &&OperationStep| ["Running", PENDING].contains(&&*step.phase);
     let step = operation?.steps.first().filter(unblocked)?;
     let since = step.last_progress_time.as_ref().or(step.start_time.as_ref())?;
@@ -210,7 +213,7 @@ pub(super) fn overdue(
         return None;
     }
     let pilot = step.pilot.as_deref().unwrap_or_default();
-    Some(Stalled {
+    Some(StallCause {
         reason: "ProgressDeadlineExceeded",
         message: format!(
             "{} {pilot} has made no progress for {} s: {}",

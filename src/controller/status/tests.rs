@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::controller::{
-    observe::{PilotFacts, Trouble, condition},
+    observe::{PilotFacts, PodFailure, condition},
     plan::tests::lose_account,
-    plan::{OperationType, Step, plan},
+    plan::{OperationType, PlannedStep, plan},
     testing::sample::{desired, observed},
 };
 
@@ -14,7 +14,11 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + seconds).unwrap()
 }
 
-fn reconcile_status(desired: &mut Desired, observed: &Observed, seconds: i64) -> ClusterStatus {
+fn reconcile_status(
+    desired: &mut DesiredCluster,
+    observed: &ObservedCluster,
+    seconds: i64,
+) -> ClusterStatus {
     let planned = plan(desired, observed);
     let after = status(desired, observed, &planned, at(seconds));
     desired.status.clone_from(&after);
@@ -91,8 +95,8 @@ fn a_pause_shows_and_its_end_too() {
 #[test]
 fn a_spec_that_is_not_run_is_stalled_and_not_reconciling() {
     let mut cluster = desired(&[("a", 2)], "new");
-    cluster.stalled = Some(Stalled { reason: "UnsupportedVersion", message: "3.11".into() });
-    let stalled = reconcile_status(&mut cluster, &Observed::default(), 0);
+    cluster.stalled = Some(StallCause { reason: "UnsupportedVersion", message: "3.11".into() });
+    let stalled = reconcile_status(&mut cluster, &ObservedCluster::default(), 0);
     assert_eq!(reason(&stalled, "Stalled"), "True/UnsupportedVersion");
     assert_eq!(reason(&stalled, "Ready"), "False/UnsupportedVersion");
     assert_eq!(reason(&stalled, "Reconciling"), "");
@@ -148,7 +152,7 @@ fn a_slow_registry_is_told_and_stalls_nothing() {
         let pod = found.pools[0].members.get_mut(&1).unwrap().pod.as_mut().unwrap();
         let message = "ex-demo-a-1: ErrImagePull".to_owned();
         (pod.ready, pod.trouble) =
-            (false, Some(Trouble { reason: "ImagePullFailed", message, lasts }));
+            (false, Some(PodFailure { reason: "ImagePullFailed", message, lasts }));
         let after = reconcile_status(&mut cluster, &found, 0);
         let reported =
             condition(&after.conditions, "Ready").unwrap().message.contains("ErrImagePull");
@@ -221,7 +225,7 @@ fn a_stopped_cluster_is_said_to_be_stopped() {
     cluster.stopped = true;
     let planned = plan(&cluster, &observed(&[("a", 1)], "new"));
     assert_eq!(planned.operation, Some(OperationType::Stop));
-    assert!(matches!(planned.step, Some(Step::Stop { .. })));
+    assert!(matches!(planned.step, Some(PlannedStep::Stop { .. })));
     let stopped = reconcile_status(&mut cluster, &observed(&[("a", 0)], "new"), 10);
     assert_eq!(stopped.phase.as_deref(), Some("Stopped"));
     assert_eq!(reason(&stopped, "Ready"), "False/ClusterStopped");

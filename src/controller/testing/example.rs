@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{
-        cluster_kind::{ClusterKind, NoOlder},
+        cluster_kind::{ClusterKind, NoOlderVersion},
         database_names::DatabaseNames,
-        pilot_part::Parts,
+        pilot_part::PilotParts,
         v1beta1::{Cluster, Config, NodePool, PilotStatus},
     },
     controller::{
-        Runs, cluster,
-        desired::{Desired, ManagedDatabase, Reach, Reports, Service},
+        ManagedClusterKind, cluster,
+        desired::{ClusterService, DesiredCluster, ManagedDatabase, NodeReport, ServiceExposure},
     },
     engine::{revision, settings},
 };
@@ -27,7 +27,7 @@ impl ClusterKind for Example {
     const NAMES: &'static DatabaseNames = &NAMES;
 
     type Pool = Self;
-    type Older = NoOlder;
+    type Older = NoOlderVersion;
 }
 
 const NAMES: DatabaseNames = DatabaseNames {
@@ -77,9 +77,9 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
 pub(crate) static KNOWING: ManagedDatabase = ManagedDatabase { knows_copies: true, ..EXAMPLE };
 
 /// Pilots of the example database report its mode.
-fn reports(status: &PilotStatus) -> Reports {
+fn reports(status: &PilotStatus) -> NodeReport {
     let mode = status.parts.value("example").and_then(|part| part["mode"].as_str());
-    Reports {
+    NodeReport {
         elected: false,
         answered: mode.is_some(),
         moves_data: matches!(mode, Some("JOINING" | "LEAVING")),
@@ -87,8 +87,8 @@ fn reports(status: &PilotStatus) -> Reports {
     }
 }
 
-fn services(desired: &Desired) -> Vec<Service> {
-    let service = |part: &str, reach| Service {
+fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
+    let service = |part: &str, reach| ClusterService {
         name: format!("ex-{}-{part}", desired.name),
         ports: &["client"],
         reach,
@@ -97,13 +97,13 @@ fn services(desired: &Desired) -> Vec<Service> {
     };
     let client = desired.services.client.as_ref().is_some_and(|client| client.type_.is_some());
     vec![
-        Service { marks: &[(SEED, "true")], ..service("seeds", Reach::AllPods) },
-        service("nodes", Reach::Pods),
-        Service { wanted: client, ..service("client", Reach::Client) },
+        ClusterService { marks: &[(SEED, "true")], ..service("seeds", ServiceExposure::AllPods) },
+        service("nodes", ServiceExposure::Pods),
+        ClusterService { wanted: client, ..service("client", ServiceExposure::Client) },
     ]
 }
 
-impl Runs for Example {
+impl ManagedClusterKind for Example {
     const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = 999;
 
@@ -123,7 +123,7 @@ impl Runs for Example {
         merged
     }
 
-    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> Parts {
-        Parts::default()
+    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> PilotParts {
+        PilotParts::default()
     }
 }

@@ -11,15 +11,18 @@ use crate::{
         v1beta1::{ClusterStatus, Health, Persistence, PilotSpec, Services},
     },
     controller::{
-        desired::{Desired, Image, Pool, Strategy},
-        heard::Hearing,
-        observe::{ClaimFacts, Member, Observed, ObservedPool, PilotFacts, PodFacts, Set},
+        desired::{DesiredCluster, DesiredPool, Image, RolloutStrategy},
+        heard::HeartbeatAge,
+        observe::{
+            ClaimFacts, Member, ObservedCluster, ObservedPool, ObservedStatefulSet, PilotFacts,
+            PodFacts,
+        },
     },
 };
 
 /// A cluster with these pools and sizes, configured as `revision` says.
-pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
-    Desired {
+pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
+    DesiredCluster {
         database: &DATABASE,
         namespace: "default".into(),
         name: "demo".into(),
@@ -37,14 +40,14 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> Desired {
         run_as_user: 999,
         services: Services::default(),
         pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),
-        strategy: Strategy::of(None),
+        strategy: RolloutStrategy::of(None),
         stalled: None,
         status: ClusterStatus::default(),
     }
 }
 
-pub(super) fn pool(name: &str, replicas: u32, revision: &str) -> Pool {
-    Pool {
+pub(super) fn pool(name: &str, replicas: u32, revision: &str) -> DesiredPool {
+    DesiredPool {
         name: name.into(),
         set: DATABASE.names.stateful_set("demo", name),
         replicas,
@@ -96,7 +99,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
             ready: true,
             identity: true,
             instance: Some(format!("pod-{ordinal}")),
-            hearing: Hearing::STEADY,
+            hearing: HeartbeatAge::STEADY,
             answered: true,
             checked: true,
             running_hash: Some(revision.into()),
@@ -114,12 +117,13 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
 }
 
 /// Pools of nodes that all serve.
-pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> Observed {
+pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> ObservedCluster {
     let pools = pools.iter().map(|(name, replicas)| {
         let set_name = DATABASE.names.stateful_set("demo", name);
         let members = (0..*replicas).map(|o| (o, serving(&set_name, o, revision))).collect();
-        let set = Some(Set { replicas: *replicas, ..Set::default() });
+        let set =
+            Some(ObservedStatefulSet { replicas: *replicas, ..ObservedStatefulSet::default() });
         ObservedPool { name: (*name).into(), set_name, set, members }
     });
-    Observed { pools: pools.collect(), ..Observed::default() }
+    ObservedCluster { pools: pools.collect(), ..ObservedCluster::default() }
 }

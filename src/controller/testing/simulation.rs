@@ -19,20 +19,20 @@ use crate::{
         v1beta1::{ClusterStatus, Health, PilotIntent, PilotSpec},
     },
     controller::{
-        desired::{Desired, Image, Pool},
-        heard::Hearing,
+        desired::{DesiredCluster, DesiredPool, Image},
+        heard::HeartbeatAge,
         observe::{
-            ClaimFacts, Installer, Installing, Member, Observed, ObservedPool, PilotFacts,
-            PodFacts, Set,
+            ClaimFacts, InstallState, InstallerContainer, Member, ObservedCluster, ObservedPool,
+            ObservedStatefulSet, PilotFacts, PodFacts,
         },
-        plan::{Plan, Step, outdated, pilots, plan},
+        plan::{Plan, PlannedStep, outdated, pilots, plan},
         status::status,
     },
 };
 
 pub(crate) struct Simulation {
-    pub(crate) desired: Desired,
-    pub(crate) observed: Observed,
+    pub(crate) desired: DesiredCluster,
+    pub(crate) observed: ObservedCluster,
     rng: StdRng,
     uids: u64,
     /// Nodes that joined and did not leave: their volumes hold what others may lack.
@@ -44,11 +44,11 @@ pub(crate) struct Simulation {
 }
 
 impl Simulation {
-    pub(crate) fn new(desired: Desired, seed: u64) -> Self {
+    pub(crate) fn new(desired: DesiredCluster, seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed);
         Self {
             desired,
-            observed: Observed::default(),
+            observed: ObservedCluster::default(),
             rng,
             uids: 0,
             joined: BTreeSet::new(),
@@ -88,7 +88,7 @@ impl Simulation {
 
     /// What `ensure` does: missing StatefulSets and Pilots.
     fn ensure(&mut self) {
-        let wanted: Vec<Pool> = self.desired.pools.clone();
+        let wanted: Vec<DesiredPool> = self.desired.pools.clone();
         let mut pools = Vec::new();
         for pool in &wanted {
             let found = self.observed.pools.iter().position(|found| found.name == pool.name);
@@ -111,7 +111,10 @@ impl Simulation {
                 continue;
             };
             if pool.set.is_none() {
-                pool.set = Some(Set { replicas: pool.initial(), ..Set::default() });
+                pool.set = Some(ObservedStatefulSet {
+                    replicas: pool.initial(),
+                    ..ObservedStatefulSet::default()
+                });
             }
             for ordinal in 0..pool.replicas() {
                 ensure_pilot(pool, wanted, ordinal);
@@ -120,7 +123,7 @@ impl Simulation {
     }
 
     /// The rules.
-    fn check(&self, step: &Step) {
+    fn check(&self, step: &PlannedStep) {
         let members = || {
             self.observed.pools.iter().flat_map(|pool| {
                 pool.running().map(move |(_, member)| member.cloned().unwrap_or_default())
@@ -130,12 +133,12 @@ impl Simulation {
             |name: &str| members().all(|member| member.name == name || member.serving());
         let holds_data =
             |name: &str| members().any(|member| member.name == name && member.dies_with_pod());
-        if let Step::Restart { pilot, .. } | Step::Replace { pilot, .. } = step {
+        if let PlannedStep::Restart { pilot, .. } | PlannedStep::Replace { pilot, .. } = step {
             self.rule(!holds_data(pilot), "no pod is deleted that holds data");
         }
         match step {
-            Step::Restart { pilot, .. } | Step::Decommission { pilot } => {
-                if matches!(step, Step::Decommission { .. }) {
+            PlannedStep::Restart { pilot, .. } | PlannedStep::Decommission { pilot } => {
+                if matches!(step, PlannedStep::Decommission { .. }) {
                     let masters = || members().filter(Member::eligible);
                     let leaves = masters().any(|member| member.name == *pilot);
                     self.rule(!leaves || masters().count() > 1, "the last master stays");
@@ -154,7 +157,7 @@ impl Simulation {
                 let leaving = members().any(|m| m.intends(&PilotIntent::Decommissioned));
                 self.rule(!leaving, "not while another node is decommissioned");
             }
-            Step::Raise { pool, to } => {
+            PlannedStep::Raise { pool, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 let holds = |(ordinal, member): (&u32, &Member)| {
                     let may_return = self.joined.contains(&member.name) || !member.is_first_life();
@@ -164,7 +167,7 @@ impl Simulation {
                 self.rule(returns || others_serve(""), "nodes join one by one");
                 self.rule(returns || *to == pool.replicas() + 1, "nodes join one by one");
             }
-            Step::Remove { pool, pilot, to } => {
+            PlannedStep::Remove { pool, pilot, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 self.rule(*to + 1 == pool.replicas(), "one node is removed at a time");
                 let member = pool.members.get(to).unwrap();
@@ -175,7 +178,7 @@ impl Simulation {
                     "a node with data is removed only after it left",
                 );
             }
-            Step::DeleteClaim { pilot, .. } | Step::DeletePilot { pilot, .. } => {
+            PlannedStep::DeleteClaim { pilot, .. } | PlannedStep::DeletePilot { pilot, .. } => {
                 let mut all = self.observed.pools.iter().flat_map(|p| p.members.values());
                 let member = all.find(|member| member.name == *pilot).unwrap();
                 self.rule(
@@ -184,7 +187,7 @@ impl Simulation {
                 );
                 self.rule(member.pod.is_none(), "what belongs to a pod is kept while it is there");
             }
-            Step::Empty { pool } => {
+            PlannedStep::Empty { pool } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 let down = pool.members.values().filter(|m| m.pod.is_some()).all(|member| {
                     member.never_ran()
@@ -196,36 +199,39 @@ impl Simulation {
                 );
                 self.rule(down, "pods of a stopped pool go after their databases stopped");
             }
-            Step::DeletePool { pool, .. } => {
+            PlannedStep::DeletePool { pool, .. } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 self.rule(pool.replicas() == 0, "a pool is deleted when it is empty");
             }
-            Step::Configure { pilot } => {
+            PlannedStep::Configure { pilot } => {
                 let serves = members().any(|member| member.name == *pilot && member.serving());
                 self.rule(
                     !serves || others_serve(pilot),
                     "a running node gets a new spec in its turn",
                 );
             }
-            Step::Deliver { pilot, .. } => {
+            PlannedStep::Deliver { pilot, .. } => {
                 self.rule(others_serve(""), "pilots change only while every node serves");
                 let behind = |member: &Member| member.name != *pilot && !taken_over(member);
                 self.rule(!members().any(|m| behind(&m)), "pilots change one by one");
             }
-            Step::RestartInPlace { pilot } => {
+            PlannedStep::RestartInPlace { pilot } => {
                 self.rule(others_serve(pilot), "only while every other node serves");
             }
-            Step::Replace { .. } | Step::Keep { .. } | Step::Stop { .. } | Step::Start { .. } => {}
+            PlannedStep::Replace { .. }
+            | PlannedStep::Keep { .. }
+            | PlannedStep::Stop { .. }
+            | PlannedStep::Start { .. } => {}
         }
     }
 
-    fn execute(&mut self, step: &Step) {
-        let wanted: Vec<Pool> = self.desired.pools.clone();
+    fn execute(&mut self, step: &PlannedStep) {
+        let wanted: Vec<DesiredPool> = self.desired.pools.clone();
         let find = |pools: &[ObservedPool], name: &str| {
             pools.iter().position(|pool| pool.name == name).unwrap()
         };
         match step {
-            Step::Raise { pool, to } | Step::Remove { pool, to, .. } => {
+            PlannedStep::Raise { pool, to } | PlannedStep::Remove { pool, to, .. } => {
                 let index = find(&self.observed.pools, pool);
                 let pool = &mut self.observed.pools[index];
                 let from = pool.replicas();
@@ -236,14 +242,14 @@ impl Simulation {
                     }
                 }
             }
-            Step::Empty { pool } => {
+            PlannedStep::Empty { pool } => {
                 let index = find(&self.observed.pools, pool);
                 self.observed.pools[index].set.as_mut().unwrap().replicas = 0;
             }
-            Step::Replace { pilot, .. }
-            | Step::Restart { pilot, .. }
-            | Step::Configure { pilot } => {
-                let recreate = !matches!(step, Step::Configure { .. });
+            PlannedStep::Replace { pilot, .. }
+            | PlannedStep::Restart { pilot, .. }
+            | PlannedStep::Configure { pilot } => {
+                let recreate = !matches!(step, PlannedStep::Configure { .. });
                 for pool in &mut self.observed.pools {
                     let wanted = wanted.iter().find(|wanted| wanted.name == pool.name);
                     for member in pool.members.values_mut().filter(|m| m.name == *pilot) {
@@ -260,7 +266,7 @@ impl Simulation {
                     }
                 }
             }
-            Step::RestartInPlace { pilot } => {
+            PlannedStep::RestartInPlace { pilot } => {
                 for pool in &mut self.observed.pools {
                     let wanted = wanted.iter().find(|wanted| wanted.name == pool.name);
                     for member in pool.members.values_mut().filter(|m| m.name == *pilot) {
@@ -273,22 +279,24 @@ impl Simulation {
                 }
                 self.intend(pilot, Some(&PilotIntent::Stopped));
             }
-            Step::Decommission { pilot } => self.intend(pilot, Some(&PilotIntent::Decommissioned)),
-            Step::Keep { pilot } => self.intend(pilot, None),
-            Step::Stop { pilots } => {
+            PlannedStep::Decommission { pilot } => {
+                self.intend(pilot, Some(&PilotIntent::Decommissioned));
+            }
+            PlannedStep::Keep { pilot } => self.intend(pilot, None),
+            PlannedStep::Stop { pilots } => {
                 for pilot in pilots {
                     self.intend(pilot, Some(&PilotIntent::Stopped));
                 }
             }
-            Step::Start { pilots } => {
+            PlannedStep::Start { pilots } => {
                 for pilot in pilots {
                     self.intend(pilot, None);
                 }
             }
-            Step::DeleteClaim { pilot, .. } => {
+            PlannedStep::DeleteClaim { pilot, .. } => {
                 self.each(pilot, |member| member.claim = None);
             }
-            Step::Deliver { pilot, container, image, .. } => {
+            PlannedStep::Deliver { pilot, container, image, .. } => {
                 self.uids += 1;
                 let number = container.rsplit('-').next().unwrap().parse().unwrap();
                 let installer = installer(number, image, self.uids);
@@ -297,8 +305,10 @@ impl Simulation {
                     pod.installers.push(installer.clone());
                 });
             }
-            Step::DeletePilot { pilot, .. } => self.each(pilot, |member| member.pilot = None),
-            Step::DeletePool { pool, .. } => {
+            PlannedStep::DeletePilot { pilot, .. } => {
+                self.each(pilot, |member| member.pilot = None);
+            }
+            PlannedStep::DeletePool { pool, .. } => {
                 self.observed.pools.retain(|found| found.name != *pool);
             }
         }
@@ -447,7 +457,7 @@ impl Simulation {
             }
             // A new pod where pods hold the data is for a person to decide.
             3 => {
-                let volumes = |pool: &&mut Pool| !pool.name.starts_with('e');
+                let volumes = |pool: &&mut DesiredPool| !pool.name.starts_with('e');
                 for pool in self.desired.pools.iter_mut().filter(volumes) {
                     revision.clone_into(&mut pool.pod_hash);
                 }
@@ -465,7 +475,7 @@ impl Simulation {
                 let name = format!("x{}", self.desired.generation);
                 let same = self.desired.pools[0].pod_hash.clone();
                 let broken = pool(&name, size, BROKEN);
-                self.desired.pools.push(Pool { pod_hash: same, ..broken });
+                self.desired.pools.push(DesiredPool { pod_hash: same, ..broken });
             }
             _ if self.desired.pools.len() > 1 && self.may_go(index) => {
                 self.desired.pools.remove(index);
@@ -489,7 +499,8 @@ impl Simulation {
     fn may_go(&self, index: usize) -> bool {
         let pools = &self.desired.pools;
         let pool = &pools[index];
-        let count = |counts: &dyn Fn(&Pool) -> bool| pools.iter().filter(|p| counts(p)).count();
+        let count =
+            |counts: &dyn Fn(&DesiredPool) -> bool| pools.iter().filter(|p| counts(p)).count();
         (!pool.eligible || count(&|pool| pool.eligible) > 1)
             && (born_broken(pool) || (!is_broken(pool) && count(&|p| !born_broken(p)) > 1))
     }
@@ -550,11 +561,11 @@ impl Simulation {
 /// A configuration with which no database starts.
 const BROKEN: &str = "broken";
 
-fn is_broken(pool: &Pool) -> bool {
+fn is_broken(pool: &DesiredPool) -> bool {
     pool.pilot.config_hash.as_deref() == Some(BROKEN)
 }
 
-fn born_broken(pool: &Pool) -> bool {
+fn born_broken(pool: &DesiredPool) -> bool {
     pool.name.starts_with('x')
 }
 
@@ -563,7 +574,7 @@ fn is_master(member: &str) -> bool {
     member.starts_with("ex-demo-m")
 }
 
-fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32) {
+fn ensure_pilot(pool: &mut ObservedPool, wanted: &DesiredPool, ordinal: u32) {
     let name = names::pilot(&pool.set_name, ordinal);
     let member =
         pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() });
@@ -585,18 +596,18 @@ fn ensure_pilot(pool: &mut ObservedPool, wanted: &Pool, ordinal: u32) {
 }
 
 /// A finished installer; `time` is its id and says when it ended.
-fn installer(number: u32, image: &str, time: u64) -> Installer {
+fn installer(number: u32, image: &str, time: u64) -> InstallerContainer {
     let at = Timestamp::from_second(time.try_into().unwrap()).unwrap();
     let program = time.to_string();
-    let state = Installing::Done { program, at, age: std::time::Duration::ZERO };
-    Installer { number, image: image.to_owned(), state }
+    let state = InstallState::Done { program, at, age: std::time::Duration::ZERO };
+    InstallerContainer { number, image: image.to_owned(), state }
 }
 
 /// The newest program that was put into the pod.
 fn newest(pod: &PodFacts) -> Option<String> {
     match &pod.installers.last()?.state {
-        Installing::Done { program, .. } => Some(program.clone()),
-        Installing::Pending(_) | Installing::Failed { .. } => None,
+        InstallState::Done { program, .. } => Some(program.clone()),
+        InstallState::Pending(_) | InstallState::Failed { .. } => None,
     }
 }
 
@@ -616,7 +627,7 @@ fn live(member: &mut Member, quorum: bool) {
     }
     pod.started = true;
     pilot.instance = Some(pod.uid.clone());
-    pilot.hearing = Hearing::STEADY;
+    pilot.hearing = HeartbeatAge::STEADY;
     (pilot.checked, pilot.marked_unheard, pilot.not_ready) = (true, false, None);
     let running = intent == PilotIntent::Running;
     if running && pilot.spec.config_hash.as_deref() == Some(BROKEN) {

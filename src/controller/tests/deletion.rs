@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    super::{context::Context, owners},
+    super::{context::ControllerContext, owners},
     OBJECTS,
     api::id,
     harness::{Harness, cluster_id},
 };
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation, label},
-    runtime::leader::Claim,
+    runtime::leader::LeaderClaim,
 };
 
 const UID: &str = "exampleclusters/shop#1";
@@ -278,7 +278,8 @@ async fn a_former_leader_takes_no_owner_reference_away() {
     let harness = settled(1).await;
     age(&harness);
     let writes = harness.writes();
-    let deposed: Context = harness.context(&harness.caches(), watch::channel(Claim::Lost).1);
+    let deposed: ControllerContext =
+        harness.context(&harness.caches(), watch::channel(LeaderClaim::Lost).1);
     assert!(owners::give_up(&deposed).await.is_err());
     assert_eq!(harness.writes(), writes);
 }

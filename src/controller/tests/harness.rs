@@ -13,19 +13,19 @@ use tokio::{
 
 use super::{
     super::{
-        context::{self, Context},
-        desired::{self, Settings},
-        events::Events,
-        heard::Heard,
+        context::{self, ControllerContext},
+        desired::{self, ObjectSettings},
+        events::ClusterEventPublisher,
+        heard::HeartbeatTracker,
         metrics::Metrics,
-        queue::{Key, Outcome, Queue},
+        queue::{ClusterKey, ReconcileOutcome, WorkQueue},
         reconcile::reconcile,
-        stores::Stores,
+        stores::ObjectCaches,
         testing::example::DATABASE,
     },
     api::{Api, Id, id},
 };
-use crate::{api::v1beta1::API_VERSION, runtime::leader::Claim};
+use crate::{api::v1beta1::API_VERSION, runtime::leader::LeaderClaim};
 
 pub(super) const STORE: &str = "our-store";
 
@@ -33,8 +33,8 @@ pub(super) fn cluster_id() -> Id {
     id("exampleclusters", "shop")
 }
 
-fn key() -> Key {
-    Key { kind: DATABASE.names.kind, namespace: "default".into(), name: "shop".into() }
+fn key() -> ClusterKey {
+    ClusterKey { kind: DATABASE.names.kind, namespace: "default".into(), name: "shop".into() }
 }
 
 pub(super) struct Harness {
@@ -172,32 +172,40 @@ impl Harness {
     }
 
     /// What a leader with caches that were just filled works with.
-    pub(super) fn leading(&self) -> Context {
+    pub(super) fn leading(&self) -> ControllerContext {
         let until = Instant::now() + Duration::from_secs(3600);
-        let (_lead, claim) = watch::channel(Claim::Held { until, transition: 0 });
+        let (_lead, claim) = watch::channel(LeaderClaim::Held { until, transition: 0 });
         self.context(&self.caches(), claim)
     }
 
     /// A leader with these caches reconciles once; `None` when the process died.
-    pub(super) async fn reconcile_with(&self, caches: &[Value]) -> Option<(Outcome, &'static str)> {
+    pub(super) async fn reconcile_with(
+        &self,
+        caches: &[Value],
+    ) -> Option<(ReconcileOutcome, &'static str)> {
         let until = Instant::now() + Duration::from_secs(3600);
-        self.reconcile_as(caches, Claim::Held { until, transition: 0 }).await
+        self.reconcile_as(caches, LeaderClaim::Held { until, transition: 0 }).await
     }
 
     /// What a process with these caches works with. It has heard every pilot just now.
-    pub(super) fn context(&self, caches: &[Value], claim: watch::Receiver<Claim>) -> Context {
+    pub(super) fn context(
+        &self,
+        caches: &[Value],
+        claim: watch::Receiver<LeaderClaim>,
+    ) -> ControllerContext {
         let client = self.api.client();
-        let (stores, heard) = (Stores::holding(&[&DATABASE], caches), Heard::default());
+        let (stores, heard) =
+            (ObjectCaches::holding(&[&DATABASE], caches), HeartbeatTracker::default());
         heard.hear_all(&stores.pilots.state());
-        Context {
+        ControllerContext {
             stores,
             heard,
-            settings: Settings {
+            settings: ObjectSettings {
                 pilot_image: self.image.into(),
                 store_id: STORE.into(),
                 owner_references: self.owner_references,
             },
-            events: Events::new(client.clone(), "controller-0".into()),
+            events: ClusterEventPublisher::new(client.clone(), "controller-0".into()),
             metrics: Metrics::register(&Registry::new()),
             writer: context::writer(&client, &claim),
             client,
@@ -208,8 +216,8 @@ impl Harness {
     pub(super) async fn reconcile_as(
         &self,
         caches: &[Value],
-        claim: Claim,
-    ) -> Option<(Outcome, &'static str)> {
+        claim: LeaderClaim,
+    ) -> Option<(ReconcileOutcome, &'static str)> {
         self.reconcile_after(caches, claim, 0).await
     }
 
@@ -217,9 +225,9 @@ impl Harness {
     async fn reconcile_after(
         &self,
         caches: &[Value],
-        claim: Claim,
+        claim: LeaderClaim,
         failures: u32,
-    ) -> Option<(Outcome, &'static str)> {
+    ) -> Option<(ReconcileOutcome, &'static str)> {
         let (_lead, claim) = watch::channel(claim);
         let ctx = self.context(caches, claim);
         let key = key();
@@ -234,7 +242,7 @@ impl Harness {
         }
     }
 
-    pub(super) async fn reconcile(&self) -> Option<(Outcome, &'static str)> {
+    pub(super) async fn reconcile(&self) -> Option<(ReconcileOutcome, &'static str)> {
         let caches = self.caches();
         self.reconcile_with(&caches).await
     }
@@ -242,11 +250,11 @@ impl Harness {
     /// Reconciles for so long, whenever the queue says so, as a worker does; kubelet and pilots
     /// rest.
     pub(super) async fn work(&self, time: Duration) {
-        let queue = Queue::default();
+        let queue = WorkQueue::default();
         queue.add(key());
         let end = Instant::now() + time;
         while let Ok(key) = timeout_at(end, queue.take()).await {
-            let claim = Claim::Held { until: end, transition: 0 };
+            let claim = LeaderClaim::Held { until: end, transition: 0 };
             let (caches, failures) = (self.caches(), queue.failures(&key));
             let (outcome, _) = self.reconcile_after(&caches, claim, failures).await.unwrap();
             queue.done(key, outcome);

@@ -23,7 +23,7 @@ use tokio::{
 
 use super::super::{
     Config, Error, STUCK,
-    queue::{Key, Outcome, Queue},
+    queue::{ClusterKey, ReconcileOutcome, WorkQueue},
     run, stuck,
     testing::example::DATABASE,
 };
@@ -121,7 +121,7 @@ fn config() -> Config {
         owner_references: false,
         pilot_gc_after: Duration::from_secs(3600),
         admin: "127.0.0.1:0".parse().unwrap(),
-        page: super::super::page::Readers::Nobody,
+        page: super::super::page::PageAccess::Nobody,
         identity: "controller-0".to_owned(),
     }
 }
@@ -151,10 +151,13 @@ async fn a_controller_ends_in_time_while_the_server_answers_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_makes_no_progress_is_told_by_livez() {
-    let queue = Queue::default();
+    let queue = WorkQueue::default();
     let stuck = stuck(&queue);
-    let key =
-        Key { kind: DATABASE.names.kind, namespace: "default".to_owned(), name: "shop".to_owned() };
+    let key = ClusterKey {
+        kind: DATABASE.names.kind,
+        namespace: "default".to_owned(),
+        name: "shop".to_owned(),
+    };
     queue.add(key.clone());
     // Without a leader no worker reconciles, and a cluster that is due is not stuck.
     tokio::time::advance(2 * STUCK).await;
@@ -163,6 +166,6 @@ async fn a_worker_that_makes_no_progress_is_told_by_livez() {
     assert_eq!(stuck(), None);
     tokio::time::advance(STUCK + Duration::from_secs(1)).await;
     assert_eq!(stuck().unwrap(), "the look at ExampleCluster default/shop has lasted 181 s");
-    queue.done(key, Outcome::Settled);
+    queue.done(key, ReconcileOutcome::Settled);
     assert_eq!(stuck(), None);
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     columns,
-    conversion::{Older, OlderNode},
+    conversion::{CassandraNodeV1alpha1, CassandraV1alpha1},
     kind::{
         Cassandra, CassandraCluster, CassandraNode, PilotCassandraSpec, PilotCassandraStatus, Rack,
     },
@@ -14,22 +14,22 @@ use super::{
 use crate::api::{
     cluster_kind::ClusterKind,
     database_names::DatabaseNames,
-    field::Path,
-    kind::Column,
-    pilot_part::{Part, PilotPart},
-    schema::Rows,
-    scheme::{Entry, ServedDatabase},
-    validation::{Allowed, ClusterRules, DatabaseVersion, Validator},
+    field::FieldPath,
+    kind::PrinterColumn,
+    pilot_part::{ErasedPilotPart, PilotPart},
+    schema::SchemaMarkers,
+    scheme::{KindEntry, ServedDatabase},
+    validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
 };
 
 /// Cassandra, as the API knows it.
 pub const DATABASE: ServedDatabase = ServedDatabase {
-    cluster: Entry::new::<CassandraCluster>(),
-    part: Part::new::<CassandraNode>(),
+    cluster: KindEntry::new::<CassandraCluster>(),
+    part: ErasedPilotPart::new::<CassandraNode>(),
     rows: ROWS,
 };
 
-const ROWS: Rows = Rows {
+const ROWS: SchemaMarkers = SchemaMarkers {
     descriptions: &[
         ("CassandraCluster", "", "A Cassandra cluster: racks of nodes that form one ring."),
         ("CassandraClusterSpec", "", "What is wanted of a Cassandra cluster."),
@@ -54,10 +54,10 @@ const ROWS: Rows = Rows {
 
 impl ClusterKind for Cassandra {
     const NAMES: &'static DatabaseNames = &names::NAMES;
-    const COLUMNS: &'static [Column] = columns::COLUMNS;
+    const COLUMNS: &'static [PrinterColumn] = columns::COLUMNS;
 
     type Pool = Rack;
-    type Older = Older;
+    type Older = CassandraV1alpha1;
 
     fn default_pool(name: &str, pool: &mut Rack) {
         let Rack { datacenter, rack } = pool;
@@ -76,11 +76,11 @@ impl ClusterKind for Cassandra {
 impl ClusterRules for Cassandra {
     const MANAGED: &'static [&'static str] = settings::MANAGED;
 
-    fn version(validator: &mut Validator, version: &str, path: &Path) {
+    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
         validation::version(validator, version, path);
     }
 
-    fn validate(validator: &mut Validator, new: &CassandraCluster, _allowed: &Allowed) {
+    fn validate(validator: &mut Validator, new: &CassandraCluster, _allowed: &UnsafeOverrides) {
         validation::spec(validator, new);
     }
 
@@ -88,7 +88,7 @@ impl ClusterRules for Cassandra {
         validator: &mut Validator,
         new: &CassandraCluster,
         old: &CassandraCluster,
-        allowed: &Allowed,
+        allowed: &UnsafeOverrides,
     ) {
         validation::fixed(validator, new, old, allowed);
     }
@@ -106,5 +106,5 @@ impl PilotPart for CassandraNode {
     const NAMES: &'static DatabaseNames = &names::NAMES;
     type Spec = PilotCassandraSpec;
     type Status = PilotCassandraStatus;
-    type Older = OlderNode;
+    type Older = CassandraNodeV1alpha1;
 }

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use crate::api::{
-    kind::Column,
+    kind::PrinterColumn,
     printer::{
         AGE, BLOCKED_BY, HEALTH, MESSAGE, NAME, NODES, OPERATION, PHASE, READY, VERSION, cluster,
         pools, text, wide,
     },
 };
 
-pub const COLUMNS: &[Column] = &[
+pub const COLUMNS: &[PrinterColumn] = &[
     NAME,
     READY,
     HEALTH,

@@ -16,10 +16,13 @@ use super::{
 use crate::{
     api::{
         names::label::APP,
-        pilot_part::Parts,
+        pilot_part::PilotParts,
         v1beta1::{Config, PilotStatus},
     },
-    controller::{Desired, ManagedDatabase, Reach, Reports, Runs, Secured, Service},
+    controller::{
+        ClusterService, DesiredCluster, ManagedClusterKind, ManagedDatabase, NodeReport,
+        SecuredCondition, ServiceExposure,
+    },
     engine::settings,
 };
 
@@ -38,7 +41,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     ..ManagedDatabase::new::<Cassandra>(services, reports, secured)
 };
 
-impl Runs for Cassandra {
+impl ManagedClusterKind for Cassandra {
     const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = names::DEFAULT_UID;
 
@@ -58,7 +61,7 @@ impl Runs for Cassandra {
         merged
     }
 
-    fn part(cluster: &CassandraCluster, pool: &CassandraNodePool) -> Parts {
+    fn part(cluster: &CassandraCluster, pool: &CassandraNodePool) -> PilotParts {
         let Self { cluster_name, num_tokens, additional_seeds } = &cluster.spec.own;
         let Rack { datacenter, rack } = &pool.own;
         let name = cluster.metadata.name.clone().unwrap_or_default();
@@ -71,46 +74,46 @@ impl Runs for Cassandra {
             num_tokens: *num_tokens,
             additional_seeds: additional_seeds.clone(),
         };
-        Parts::new(names::NAMES.word, &part)
+        PilotParts::new(names::NAMES.word, &part)
     }
 }
 
-fn services(desired: &Desired) -> Vec<Service> {
+fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
     let all = &["cql", "intra-node", "intra-node-tls"];
     let name = &desired.name;
     let client = desired.services.client.as_ref();
     vec![
         // A joining node must find seeds that are not ready yet.
-        Service {
+        ClusterService {
             name: names::seeds_service(name),
             ports: all,
-            reach: Reach::AllPods,
+            reach: ServiceExposure::AllPods,
             marks: &[(label::SEED, "true")],
             wanted: true,
         },
-        Service {
+        ClusterService {
             name: names::nodes_service(name),
             ports: all,
-            reach: Reach::Pods,
+            reach: ServiceExposure::Pods,
             marks: &[],
             wanted: true,
         },
         // The client Service exists only while a type is asked for.
-        Service {
+        ClusterService {
             name: names::client_service(name),
             ports: &["cql"],
-            reach: Reach::Client,
+            reach: ServiceExposure::Client,
             marks: &[],
             wanted: client.is_some_and(|client| client.type_.is_some()),
         },
     ]
 }
 
-fn reports(status: &PilotStatus) -> Reports {
+fn reports(status: &PilotStatus) -> NodeReport {
     let part = status.part::<CassandraNode>();
     let outsider = part.as_ref().is_some_and(|part| part.joined == Some(false));
     let mode = part.and_then(|part| part.operation_mode);
-    Reports {
+    NodeReport {
         elected: false,
         outsider,
         answered: mode.is_some(),
@@ -118,7 +121,7 @@ fn reports(status: &PilotStatus) -> Reports {
     }
 }
 
-fn secured(desired: &Desired) -> Secured {
+fn secured(desired: &DesiredCluster) -> SecuredCondition {
     if desired.pools.iter().any(|pool| lets_everybody_in(&pool.pilot.config)) {
         let message = "no login and no TLS: whoever reaches port 9042 may read, change and delete \
                        all data; set spec.config.authenticator, or keep others out with a \
@@ -136,18 +139,18 @@ mod tests {
     use crate::controller::cluster;
     use crate::{
         api::v1beta1::ClusterSpec,
-        controller::{Settings, desired::Pool},
+        controller::{ObjectSettings, desired::DesiredPool},
     };
 
-    fn settings(pilot_image: &str) -> Settings {
-        Settings {
+    fn settings(pilot_image: &str) -> ObjectSettings {
+        ObjectSettings {
             pilot_image: pilot_image.to_owned(),
             store_id: "store".to_owned(),
             owner_references: false,
         }
     }
 
-    fn pool_of(cluster: &CassandraCluster) -> Pool {
+    fn pool_of(cluster: &CassandraCluster) -> DesiredPool {
         cluster::of(cluster, &settings("navigator")).pools.remove(0)
     }
 
@@ -173,7 +176,7 @@ mod tests {
             });
             reports(&status)
         };
-        assert_eq!(of(None), Reports::default());
+        assert_eq!(of(None), NodeReport::default());
         assert!(of(Some("NORMAL")).answered && !of(Some("NORMAL")).moves_data);
         assert!(of(Some("JOINING")).moves_data && of(Some("LEAVING")).moves_data);
     }
@@ -218,7 +221,7 @@ mod tests {
         let of = |image: &str| cluster::of(&cluster, &settings(image));
         let (before, after) = (of("navigator:1"), of("navigator:2"));
         assert_ne!(before.pilot_image, after.pilot_image);
-        let hashes = |desired: &Desired| {
+        let hashes = |desired: &DesiredCluster| {
             let pool = &desired.pools[0];
             (pool.pod_hash.clone(), pool.config_hash().to_owned())
         };

@@ -11,9 +11,9 @@ use crate::api::{
 
 /// A CassandraCluster of v1alpha1 has no fields of its own but those of its pools.
 #[derive(Debug)]
-pub struct Older;
+pub struct CassandraV1alpha1;
 
-impl OlderCluster<Cassandra> for Older {
+impl OlderCluster<Cassandra> for CassandraV1alpha1 {
     type Spec = Nothing;
     type Pool = Rack;
     type Surplus = Cassandra;
@@ -37,9 +37,9 @@ impl OlderCluster<Cassandra> for Older {
 
 /// A Pilot of Cassandra of v1alpha1.
 #[derive(Debug)]
-pub struct OlderNode;
+pub struct CassandraNodeV1alpha1;
 
-impl OlderPart<CassandraNode> for OlderNode {
+impl OlderPart<CassandraNode> for CassandraNodeV1alpha1 {
     type Spec = v1alpha1::PilotCassandraSpec;
     type Surplus = PilotCassandraSpec;
 

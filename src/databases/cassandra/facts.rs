@@ -11,7 +11,7 @@ pub use exits::explain_exit;
 pub use heap::heap_bytes;
 pub use options::choose_collector;
 pub use release::{Release, UnsupportedVersion};
-pub use render::{Files, Settings, Unrenderable, render, seed_provider};
+pub use render::{NodeSettings, RenderError, RenderedFiles, render, seed_provider};
 pub use revision::config_hash;
 
 /// Where the vendor's image has the database.

@@ -37,13 +37,13 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use self::{
-    decommission::Progress,
-    facts::Facts,
-    joining::Join,
-    jolokia::{Executed, GOSSIPER, Jolokia, STORAGE_SERVICE},
-    ranges::Ranges,
+    decommission::DecommissionProgress,
+    facts::NodeView,
+    joining::JoinProgress,
+    jolokia::{GOSSIPER, JolokiaClient, OperationOutcome, STORAGE_SERVICE},
+    ranges::RangeAvailability,
     state::NodeState,
-    upkeep::Upkeep,
+    upkeep::UpkeepState,
 };
 use super::{
     kind::{CassandraNode, PilotCassandraStatus},
@@ -51,15 +51,15 @@ use super::{
     settings::lets_everybody_in,
 };
 use crate::{
-    api::{names::condition::CLEANUP_DUE, pilot_part::Parts, v1beta1::Pilot},
+    api::{names::condition::CLEANUP_DUE, pilot_part::PilotParts, v1beta1::Pilot},
     databases::cassandra::facts::{AGENT_JAR, explain_exit},
-    engine::ending::Ending,
+    engine::ending::ExitExplanation,
     error::chain,
     pilot::{
-        database::{Agent, DrivenDatabase, Java},
+        database::{AgentFile, DrivenDatabase, JavaLocation},
         driver::{
-            DecommissionState, Driver, Dump, Error, FailedCheck, Needs, Node, Observation,
-            ProcessSpec, StopPlan,
+            DatabaseNode, DecommissionState, Driver, DumpSignal, Error, FailedCheck, KernelNeeds,
+            NodeObservation, ProcessSpec, StopPlan,
         },
         volume::{lock::Volume, ring, state::StateFile},
     },
@@ -94,10 +94,10 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     preparation: None,
     conditions: &[CLEANUP_DUE],
     gauges: observe::GAUGES,
-    agents: &[Agent { name: AGENT_JAR, bytes: JOLOKIA }],
+    agents: &[AgentFile { name: AGENT_JAR, bytes: JOLOKIA }],
     installed: preflight::version,
-    java: Some(Java { variables: &["JAVA_HOME"], bundled: None }),
-    make: |config, data, volume| Arc::new(Cassandra::new(config, data).on(volume)),
+    java: Some(JavaLocation { variables: &["JAVA_HOME"], bundled: None }),
+    make: |config, data, volume| Arc::new(CassandraDriver::new(config, data).on(volume)),
 };
 
 /// Do files of Cassandra lie in this data directory?
@@ -107,27 +107,27 @@ pub fn has_data(data: &Path) -> bool {
 
 /// One Cassandra node.
 #[derive(Debug)]
-pub struct Cassandra {
+pub struct CassandraDriver {
     config: PathBuf,
     data: PathBuf,
     volume: Volume,
-    seen: Mutex<Seen>,
-    progress: Arc<Mutex<Progress>>,
-    upkeep: Arc<Mutex<Upkeep>>,
+    seen: Mutex<DriverState>,
+    progress: Arc<Mutex<DecommissionProgress>>,
+    upkeep: Arc<Mutex<UpkeepState>>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    jolokia: Option<Jolokia>,
-    ranges: Option<(Instant, Ranges)>,
-    join: Join,
+struct DriverState {
+    jolokia: Option<JolokiaClient>,
+    ranges: Option<(Instant, RangeAvailability)>,
+    join: JoinProgress,
     /// How the node joined, as last read.
-    joined: Joined,
+    joined: JoinRecord,
 }
 
 /// What is remembered of how the node joined its ring.
 #[derive(Clone, Copy, Debug, Default)]
-struct Joined {
+struct JoinRecord {
     /// The node was a member once, by what its volume remembers.
     member: Option<bool>,
     received: Option<i64>,
@@ -135,9 +135,9 @@ struct Joined {
     starved: Option<i64>,
 }
 
-impl Cassandra {
-    /// `config` and `data` are the folders of [`Node`]. Takes over a database that an earlier
-    /// pilot started from them.
+impl CassandraDriver {
+    /// `config` and `data` are the folders of [`DatabaseNode`]. Takes over a database that an
+    /// earlier pilot started from them.
     pub fn new(config: PathBuf, data: PathBuf) -> Self {
         Self {
             config,
@@ -155,26 +155,30 @@ impl Cassandra {
         Self { volume, ..self }
     }
 
-    fn jolokia(&self) -> Result<Jolokia, Error> {
+    fn jolokia(&self) -> Result<JolokiaClient, Error> {
         let mut seen = self.seen.lock().expect("no panic while held");
         if seen.jolokia.is_none() {
-            seen.jolokia = Jolokia::attach(&self.config);
+            seen.jolokia = JolokiaClient::attach(&self.config);
         }
         seen.jolokia
             .clone()
             .ok_or_else(|| Error::Unreachable { source: "it was never configured".into() })
     }
 
-    fn note_logins(&self, node: &Node) {
+    fn note_logins(&self, node: &DatabaseNode) {
         let logins = !lets_everybody_in(&node.pilot.spec.config);
         self.upkeep.lock().expect("no panic while held").set_logins(logins);
     }
 
     /// Which nodes share ranges, asked only while a node is down.
-    async fn ranges(&self, jolokia: &Jolokia, facts: &Facts) -> Result<Ranges, Error> {
+    async fn ranges(
+        &self,
+        jolokia: &JolokiaClient,
+        facts: &NodeView,
+    ) -> Result<RangeAvailability, Error> {
         if facts.unreachable.is_empty() || !facts.is_member() {
             self.seen.lock().expect("no panic while held").ranges = None;
-            return Ok(Ranges::default());
+            return Ok(RangeAvailability::default());
         }
         {
             let seen = self.seen.lock().expect("no panic while held");
@@ -184,7 +188,7 @@ impl Cassandra {
                 return Ok(ranges.clone());
             }
         }
-        let ranges = Ranges::ask(jolokia, facts).await?;
+        let ranges = RangeAvailability::ask(jolokia, facts).await?;
         let mut seen = self.seen.lock().expect("no panic while held");
         seen.ranges = Some((Instant::now(), ranges.clone()));
         Ok(ranges)
@@ -192,7 +196,7 @@ impl Cassandra {
 
     /// Writes down what is new, when the volume is free. Returns how the node joined, and why it
     /// could not be written down.
-    async fn keep(&self, facts: &Facts) -> (Joined, Option<String>) {
+    async fn keep(&self, facts: &NodeView) -> (JoinRecord, Option<String>) {
         let (data, known) = (self.data.clone(), facts.clone());
         let remembered = self.volume.glance(move |_| Self::remember(&data, &known)).await;
         let mut seen = self.seen.lock().expect("no panic while held");
@@ -208,7 +212,7 @@ impl Cassandra {
     }
 
     /// Writes down the turns of the node's life; returns how it joined.
-    fn remember(data: &Path, facts: &Facts) -> Result<Joined, Error> {
+    fn remember(data: &Path, facts: &NodeView) -> Result<JoinRecord, Error> {
         let mut state = NodeState::load(data)?;
         if facts.version.is_some() && facts.version != state.version {
             state.version.clone_from(&facts.version);
@@ -222,7 +226,7 @@ impl Cassandra {
                     state.save(data)?;
                 }
                 let received = facts.received.max(state.bootstrap_bytes_received);
-                return Ok(Joined { member: Some(state.joined), received, starved: None });
+                return Ok(JoinRecord { member: Some(state.joined), received, starved: None });
             }
             "NORMAL" if !state.joined => {
                 state.joined = true;
@@ -248,7 +252,7 @@ impl Cassandra {
             }
             _ => {}
         }
-        Ok(Joined {
+        Ok(JoinRecord {
             member: Some(state.joined),
             received: state.bootstrap_bytes_received,
             starved: state.ring_load.filter(|_| state.starved),
@@ -256,12 +260,12 @@ impl Cassandra {
     }
 }
 
-impl Driver for Cassandra {
-    fn needs(&self, _node: &Node) -> Needs {
+impl Driver for CassandraDriver {
+    fn needs(&self, _node: &DatabaseNode) -> KernelNeeds {
         preflight::NEEDS
     }
 
-    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
+    fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
         Box::pin(async move {
             let mut failed = preflight::check(node);
             failed.extend(preflight::seeds(node).await);
@@ -269,25 +273,28 @@ impl Driver for Cassandra {
         })
     }
 
-    fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move { configure::validate(node) })
     }
 
-    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+    fn configure<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
         Box::pin(async move {
             let (process, jolokia) = configure::configure(node)?;
             let mut seen = self.seen.lock().expect("no panic while held");
-            *seen = Seen { jolokia: Some(jolokia), ..Seen::default() };
+            *seen = DriverState { jolokia: Some(jolokia), ..DriverState::default() };
             // Bytes that an earlier process sent count no more: a decommission begins again.
-            *self.progress.lock().expect("no panic while held") = Progress::default();
+            *self.progress.lock().expect("no panic while held") = DecommissionProgress::default();
             // The ranges that the node owns are asked for again.
-            *self.upkeep.lock().expect("no panic while held") = Upkeep::default();
+            *self.upkeep.lock().expect("no panic while held") = UpkeepState::default();
             self.note_logins(node);
             Ok(process)
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.note_logins(node);
             let mut state = NodeState::load(&node.data)?;
@@ -304,16 +311,16 @@ impl Driver for Cassandra {
                 .execute(GOSSIPER, "reloadSeeds()", &json!([]), Duration::from_secs(5))
                 .await?;
             match reloaded {
-                Executed::Failed(refusal) => Err(Error::Refused(refusal)),
-                Executed::Done(_) | Executed::StillRunning => Ok(()),
+                OperationOutcome::Failed(refusal) => Err(Error::Refused(refusal)),
+                OperationOutcome::Done(_) | OperationOutcome::StillRunning => Ok(()),
             }
         })
     }
 
-    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
+    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>> {
         Box::pin(async move {
             let jolokia = self.jolokia()?;
-            let facts = Facts::ask(&jolokia).await?;
+            let facts = NodeView::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
             let (joined, unsaved) = self.keep(&facts).await;
             let (open, unsaved_ranges) = self.survey(&jolokia, &facts).await;
@@ -349,7 +356,7 @@ impl Driver for Cassandra {
 
     fn decommission<'a>(
         &'a self,
-        node: &'a Node,
+        node: &'a DatabaseNode,
     ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
         Box::pin(async move {
             if NodeState::load(&node.data)?.left {
@@ -359,7 +366,10 @@ impl Driver for Cassandra {
         })
     }
 
-    fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn cancel_decommission<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move { decommission::cancel(|| self.jolokia(), node, &self.progress).await })
     }
 
@@ -367,28 +377,28 @@ impl Driver for Cassandra {
         self.is_asked(pilot)
     }
 
-    fn upkeep<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn upkeep<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(self.clean_up(node))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             match self.jolokia()?.execute(STORAGE_SERVICE, "drain()", &json!([]), FLUSH).await? {
-                Executed::Done(_) => Ok(()),
-                Executed::Failed(refusal) => Err(Error::Refused(refusal)),
-                Executed::StillRunning => {
+                OperationOutcome::Done(_) => Ok(()),
+                OperationOutcome::Failed(refusal) => Err(Error::Refused(refusal)),
+                OperationOutcome::StillRunning => {
                     Err(Error::Refused("nothing while it drained".to_owned()))
                 }
             }
         })
     }
 
-    fn forget_process(&self, detail: &mut Parts) {
+    fn forget_process(&self, detail: &mut PilotParts) {
         self.upkeep.lock().expect("no panic while held").interrupt();
         let word = names::NAMES.word;
         if let Some(mut part) = detail.get::<PilotCassandraStatus>(word) {
             part.operation_mode = None;
-            *detail = Parts::new(word, &part);
+            *detail = PilotParts::new(word, &part);
         }
     }
 
@@ -396,11 +406,11 @@ impl Driver for Cassandra {
         StopPlan { flush: FLUSH, success: &[TERMINATED], ..StopPlan::DEFAULT }
     }
 
-    fn dump(&self) -> Option<Dump> {
-        Some(Dump { signal: libc::SIGQUIT, children: "java" })
+    fn dump(&self) -> Option<DumpSignal> {
+        Some(DumpSignal { signal: libc::SIGQUIT, children: "java" })
     }
 
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
         explain_exit(code, log_tail)
     }
 }
@@ -413,12 +423,12 @@ mod tests {
         databases::cassandra::kind::PilotCassandraSpec,
     };
 
-    pub(super) fn node() -> Node {
+    pub(super) fn node() -> DatabaseNode {
         node_in(Path::new("/nowhere"))
     }
 
     /// Node `a` of ring `shop`, 10.0.0.1, with all its folders below `place`.
-    pub(super) fn node_in(place: &Path) -> Node {
+    pub(super) fn node_in(place: &Path) -> DatabaseNode {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("a".to_owned());
         pilot.spec.version = Some("5.0.6".to_owned());
@@ -427,7 +437,7 @@ mod tests {
             rack: Some("r1".to_owned()),
             ..PilotCassandraSpec::default()
         });
-        Node {
+        DatabaseNode {
             pilot,
             peers: Vec::new(),
             cluster_uid: None,
@@ -466,12 +476,12 @@ mod tests {
         let mut node = node_in(place.path());
         node.may_found = true;
         std::fs::create_dir_all(node.home.join("conf")).unwrap();
-        let cassandra = Cassandra::new(node.config.clone(), node.data.clone());
-        cassandra.progress.lock().unwrap().note(&[facts::Stream {
+        let cassandra = CassandraDriver::new(node.config.clone(), node.data.clone());
+        cassandra.progress.lock().unwrap().note(&[facts::StreamState {
             plan: "cut off".to_owned(),
             sending: 100,
             sent: 10,
-            ..facts::Stream::default()
+            ..facts::StreamState::default()
         }]);
         cassandra.configure(&node).await.unwrap();
         assert_eq!(cassandra.progress.lock().unwrap().figures(), None);
@@ -479,21 +489,25 @@ mod tests {
 
     /// A node that has just joined, in as many processes as `received` has entries, and the bytes
     /// of which it received none.
-    fn joins(ring_load: i64, received: &[i64]) -> (Cassandra, tempfile::TempDir, Option<i64>) {
+    fn joins(
+        ring_load: i64,
+        received: &[i64],
+    ) -> (CassandraDriver, tempfile::TempDir, Option<i64>) {
         let place = tempfile::tempdir().unwrap();
-        let cassandra = Cassandra::new(place.path().join("config"), place.path().to_owned());
+        let cassandra = CassandraDriver::new(place.path().join("config"), place.path().to_owned());
         let state = NodeState { ring_load: Some(ring_load), ..NodeState::default() };
         state.save(place.path()).unwrap();
-        let facts = |mode: &str, received| Facts {
+        let facts = |mode: &str, received| NodeView {
             mode: mode.to_owned(),
             received: Some(received),
-            ..Facts::default()
+            ..NodeView::default()
         };
         for received in received {
-            Cassandra::remember(place.path(), &facts("JOINING", *received)).unwrap();
+            CassandraDriver::remember(place.path(), &facts("JOINING", *received)).unwrap();
         }
         let last = received.last().copied().unwrap_or_default();
-        let starved = Cassandra::remember(place.path(), &facts("NORMAL", last)).unwrap().starved;
+        let starved =
+            CassandraDriver::remember(place.path(), &facts("NORMAL", last)).unwrap().starved;
         (cassandra, place, starved)
     }
 
@@ -509,7 +523,7 @@ mod tests {
     async fn a_person_may_say_that_nothing_is_as_it_should_be() {
         let (cassandra, place, starved) = joins(LEAST_LOAD, &[0]);
         assert!(starved.is_some());
-        let mut node = Node { data: place.path().to_owned(), ..node_in(place.path()) };
+        let mut node = DatabaseNode { data: place.path().to_owned(), ..node_in(place.path()) };
         // The seeds cannot be rewritten: the node was never configured.
         cassandra.refresh(&node).await.unwrap_err();
         assert!(NodeState::load(&node.data).unwrap().starved);
@@ -522,7 +536,7 @@ mod tests {
     #[test]
     fn what_an_end_means_is_said_and_not_written_down() {
         let place = tempfile::tempdir().unwrap();
-        let cassandra = Cassandra::new(place.path().join("config"), place.path().to_owned());
+        let cassandra = CassandraDriver::new(place.path().join("config"), place.path().to_owned());
         let tail = ["This node was decommissioned and will not rejoin the ring unless".to_owned()];
         assert!(cassandra.explain_exit(1, &tail).unwrap().left);
         assert_eq!(NodeState::load(place.path()).unwrap(), NodeState::default());

@@ -1,13 +1,13 @@
 //! Cassandra, as people ask for it with `kubectl navigator`.
 
 use super::{kind::CassandraNode, names::NAMES};
-use crate::plugin::{Load, Predicate, ShownDatabase};
+use crate::plugin::{NodeLoad, Predicate, ShownDatabase};
 
 pub const DATABASE: ShownDatabase = ShownDatabase {
     names: &NAMES,
     // cqlsh comes with the database, and speaks to the node in its own container.
     shell: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
-    load: |status| Some(Load::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
+    load: |status| Some(NodeLoad::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
     cleans_up: true,
     remark: |status| status.part::<CassandraNode>()?.operation_mode.filter(|mode| mode != "NORMAL"),
     predicates: &[

@@ -9,13 +9,13 @@ use super::{
     settings::lets_everybody_in,
 };
 use crate::api::{
-    field::Path,
-    validation::{Allowed, DatabaseVersion, Validator, format, immutable, pool_path},
+    field::FieldPath,
+    validation::{DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path},
 };
 
 /// Rules for the fields that only a CassandraCluster has.
 pub fn spec(validator: &mut Validator, new: &CassandraCluster) {
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     let Cassandra { cluster_name, num_tokens, additional_seeds } = &new.spec.own;
     // V36
     if let Some(tokens) = num_tokens.filter(|tokens| !(1..=1536).contains(tokens)) {
@@ -49,7 +49,7 @@ pub fn spec(validator: &mut Validator, new: &CassandraCluster) {
 }
 
 /// V21
-pub fn version(validator: &mut Validator, version: &str, path: &Path) {
+pub fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
     if version.is_empty() {
         validator.required(path, "");
     } else if !DatabaseVersion::parse(version).is_some_and(|v| (3..6).contains(&v.major)) {
@@ -71,9 +71,9 @@ pub fn fixed(
     validator: &mut Validator,
     new: &CassandraCluster,
     old: &CassandraCluster,
-    allowed: &Allowed,
+    allowed: &UnsafeOverrides,
 ) {
-    let path = Path::new("spec");
+    let path = FieldPath::new("spec");
     let (now, was) = (&new.spec.own, &old.spec.own);
     immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
     immutable(validator, &path.child("numTokens"), &now.num_tokens, &was.num_tokens);

@@ -2,7 +2,7 @@
 //! schemas say beyond its types.
 
 use super::{
-    conversion::{Older, OlderNode},
+    conversion::{ElasticsearchNodeV1alpha1, ElasticsearchV1alpha1},
     kind::{
         Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
         PilotElasticsearchSpec, PilotElasticsearchStatus, Roles, keeps_data,
@@ -12,23 +12,23 @@ use super::{
 use crate::api::{
     cluster_kind::ClusterKind,
     database_names::DatabaseNames,
-    field::Path,
-    pilot_part::{Part, PilotPart},
-    schema::Rows,
-    scheme::{Entry, ServedDatabase},
-    validation::{Allowed, ClusterRules, DatabaseVersion, Validator},
+    field::FieldPath,
+    pilot_part::{ErasedPilotPart, PilotPart},
+    schema::SchemaMarkers,
+    scheme::{KindEntry, ServedDatabase},
+    validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
 };
 
 /// Elasticsearch, as the API knows it.
 pub const DATABASE: ServedDatabase = ServedDatabase {
-    cluster: Entry::new::<ElasticsearchCluster>(),
-    part: Part::new::<ElasticsearchNode>(),
+    cluster: KindEntry::new::<ElasticsearchCluster>(),
+    part: ErasedPilotPart::new::<ElasticsearchNode>(),
     rows: ROWS,
 };
 
 const PLUGIN_STATUSES: &[&str] = &["Unknown", "Pending", "Installed", "Failed", "Removing"];
 
-const ROWS: Rows = Rows {
+const ROWS: SchemaMarkers = SchemaMarkers {
     descriptions: &[
         ("ElasticsearchCluster", "", "An Elasticsearch cluster: pools of nodes with roles."),
         ("ElasticsearchClusterSpec", "", "What is wanted of an Elasticsearch cluster."),
@@ -69,7 +69,7 @@ impl ClusterKind for Elasticsearch {
     const NAMES: &'static DatabaseNames = &names::NAMES;
 
     type Pool = Roles;
-    type Older = Older;
+    type Older = ElasticsearchV1alpha1;
 }
 
 impl ClusterRules for Elasticsearch {
@@ -79,11 +79,11 @@ impl ClusterRules for Elasticsearch {
         keeps_data(&pool.own.roles)
     }
 
-    fn version(validator: &mut Validator, version: &str, path: &Path) {
+    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
         validation::version(validator, version, path);
     }
 
-    fn validate(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &Allowed) {
+    fn validate(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &UnsafeOverrides) {
         validation::spec(validator, new, allowed);
     }
 
@@ -100,5 +100,5 @@ impl PilotPart for ElasticsearchNode {
     const NAMES: &'static DatabaseNames = &names::NAMES;
     type Spec = PilotElasticsearchSpec;
     type Status = PilotElasticsearchStatus;
-    type Older = OlderNode;
+    type Older = ElasticsearchNodeV1alpha1;
 }

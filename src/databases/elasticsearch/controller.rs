@@ -16,10 +16,13 @@ use super::{
 };
 use crate::{
     api::{
-        pilot_part::Parts,
+        pilot_part::PilotParts,
         v1beta1::{Config, PilotSpec, PilotStatus},
     },
-    controller::{Desired, Existing, ManagedDatabase, Reach, Reports, Runs, Secured, Service},
+    controller::{
+        ClusterService, DesiredCluster, ExistingPool, ManagedClusterKind, ManagedDatabase,
+        NodeReport, SecuredCondition, ServiceExposure,
+    },
 };
 
 /// Elasticsearch, as the controller knows it.
@@ -41,7 +44,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     ..ManagedDatabase::new::<Elasticsearch>(services, reports, secured)
 };
 
-impl Runs for Elasticsearch {
+impl ManagedClusterKind for Elasticsearch {
     const DATABASE: &'static ManagedDatabase = &DATABASE;
     const DEFAULT_UID: i64 = names::DEFAULT_UID;
 
@@ -57,14 +60,14 @@ impl Runs for Elasticsearch {
         facts::merged(cluster, pool)
     }
 
-    fn part(cluster: &ElasticsearchCluster, pool: &ElasticsearchNodePool) -> Parts {
+    fn part(cluster: &ElasticsearchCluster, pool: &ElasticsearchNodePool) -> PilotParts {
         let part = PilotElasticsearchSpec {
             roles: pool.own.roles.clone(),
             zone: pool.zone.clone(),
             minimum_masters: quorum(cluster),
             plugins: cluster.spec.own.plugins.clone(),
         };
-        Parts::new(names::NAMES.word, &part)
+        PilotParts::new(names::NAMES.word, &part)
     }
 
     fn labels(pool: &ElasticsearchNodePool) -> Vec<(String, String)> {
@@ -78,19 +81,19 @@ fn told(spec: &PilotSpec) -> PilotElasticsearchSpec {
     spec.part::<ElasticsearchNode>().unwrap_or_default()
 }
 
-fn services(desired: &Desired) -> Vec<Service> {
+fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
     vec![
-        Service {
+        ClusterService {
             name: names::cluster_object(&desired.name),
             ports: &["transport", "http"],
-            reach: Reach::Client,
+            reach: ServiceExposure::Client,
             marks: &[],
             wanted: true,
         },
-        Service {
+        ClusterService {
             name: names::discovery_service(&desired.name),
             ports: &["transport"],
-            reach: Reach::AllPods,
+            reach: ServiceExposure::AllPods,
             marks: &[],
             wanted: true,
         },
@@ -99,10 +102,10 @@ fn services(desired: &Desired) -> Vec<Service> {
 
 /// A node that joins moves no data: when a join does not go on, the node's configuration may be
 /// why.
-fn reports(status: &PilotStatus) -> Reports {
+fn reports(status: &PilotStatus) -> NodeReport {
     let part = status.part::<ElasticsearchNode>();
     let elected = part.is_some_and(|part| part.elected_master == Some(true));
-    Reports { elected, ..Reports::default() }
+    NodeReport { elected, ..NodeReport::default() }
 }
 
 /// Masters that must agree when the cluster is as wanted, or more where a person said so; `None`
@@ -130,9 +133,9 @@ fn majority(masters: i32) -> i32 {
 /// the wanted ones would keep the first node of a new cluster waiting for the others, and these for
 /// the first; and a cluster that shrinks could fall in two. Nodes that were told to leave count no
 /// more: without them the others must go on.
-fn fit_quorum(desired: &mut Desired, existing: &[Existing]) {
+fn fit_quorum(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
     let eligible =
-        |pool: &&Existing| desired.pool(&pool.pool).map_or(pool.eligible, |pool| pool.eligible);
+        |pool: &&ExistingPool| desired.pool(&pool.pool).map_or(pool.eligible, |pool| pool.eligible);
     let masters: u32 = existing.iter().filter(eligible).map(|pool| pool.staying).sum();
     let masters = i32::try_from(masters).unwrap_or(i32::MAX).max(1);
     for pool in &mut desired.pools {
@@ -145,7 +148,7 @@ fn fit_quorum(desired: &mut Desired, existing: &[Existing]) {
     }
 }
 
-fn secured(_desired: &Desired) -> Secured {
+fn secured(_desired: &DesiredCluster) -> SecuredCondition {
     let message = "no login and no TLS: whoever reaches port 9200 or 9300 may read, change and \
                    delete all data; keep others out with a NetworkPolicy";
     ("False", "SecurityDisabled", message)
@@ -157,12 +160,12 @@ mod tests {
     use crate::controller::cluster;
     use crate::{
         api::v1beta1::{ClusterSpec, PilotIntent},
-        controller::{Settings, observe::Observed, testing::sample::observed},
+        controller::{ObjectSettings, observe::ObservedCluster, testing::sample::observed},
         databases::elasticsearch::kind::Roles,
     };
 
-    fn of(cluster: &ElasticsearchCluster) -> Desired {
-        let settings = Settings {
+    fn of(cluster: &ElasticsearchCluster) -> DesiredCluster {
+        let settings = ObjectSettings {
             pilot_image: "navigator".into(),
             store_id: "store".into(),
             owner_references: false,
@@ -171,7 +174,7 @@ mod tests {
     }
 
     /// A cluster of version 6.8 with three wanted masters and two data nodes.
-    fn old(masters: i32, minimum: Option<i32>) -> Desired {
+    fn old(masters: i32, minimum: Option<i32>) -> DesiredCluster {
         let pool = |name: &str, replicas, role: &str| ElasticsearchNodePool {
             name: name.to_owned(),
             replicas: Some(replicas),
@@ -186,7 +189,11 @@ mod tests {
     }
 
     /// The quorum that every node is told while so many masters run.
-    fn minimum(desired: &Desired, masters: u32, change: impl FnOnce(&mut Observed)) -> i32 {
+    fn minimum(
+        desired: &DesiredCluster,
+        masters: u32,
+        change: impl FnOnce(&mut ObservedCluster),
+    ) -> i32 {
         let mut observed = observed(&[("m", masters), ("d", 2)], "new");
         for member in observed.pools[0].members.values_mut() {
             member.pilot.as_mut().unwrap().eligible = true;

@@ -13,8 +13,8 @@ use super::{
 use crate::api::{
     cluster_kind::OlderCluster,
     conversion::keep,
-    field::{FieldError, Path, Problem},
-    legacy::Pass,
+    field::{FieldError, FieldErrorKind, FieldPath},
+    legacy::LegacyFindings,
     pilot_part::OlderPart,
 };
 
@@ -50,9 +50,9 @@ pub struct PilotSurplus {
 
 /// An ElasticsearchCluster of v1alpha1.
 #[derive(Debug)]
-pub struct Older;
+pub struct ElasticsearchV1alpha1;
 
-impl OlderCluster<Elasticsearch> for Older {
+impl OlderCluster<Elasticsearch> for ElasticsearchV1alpha1 {
     type Spec = v1alpha1::Elasticsearch;
     type Pool = v1alpha1::Roles;
     type Surplus = Surplus;
@@ -80,7 +80,7 @@ impl OlderCluster<Elasticsearch> for Older {
     }
 
     /// T3, T4 and T6.
-    fn normalize(spec: &mut Map<String, Value>, pass: &mut Pass) {
+    fn normalize(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
         plugins(spec, pass);
         roles(spec, pass);
     }
@@ -88,9 +88,9 @@ impl OlderCluster<Elasticsearch> for Older {
 
 /// A Pilot of Elasticsearch of v1alpha1.
 #[derive(Debug)]
-pub struct OlderNode;
+pub struct ElasticsearchNodeV1alpha1;
 
-impl OlderPart<ElasticsearchNode> for OlderNode {
+impl OlderPart<ElasticsearchNode> for ElasticsearchNodeV1alpha1 {
     type Spec = v1alpha1::PilotElasticsearchSpec;
     type Surplus = PilotSurplus;
 
@@ -119,7 +119,7 @@ impl OlderPart<ElasticsearchNode> for OlderNode {
     }
 
     /// T6 for the plugins, which are told apart by name.
-    fn normalize(part: &mut Map<String, Value>, pass: &mut Pass) {
+    fn normalize(part: &mut Map<String, Value>, pass: &mut LegacyFindings) {
         if let Some(Value::Array(plugins)) = part.get_mut("plugins") {
             pass.unique(plugins, "spec.elasticsearch.plugins", |plugin| {
                 plugin.get("name").cloned().unwrap_or_default()
@@ -151,15 +151,15 @@ fn lift_plugins(
 }
 
 /// T3, T6: plugins as objects; repeated plugins.
-fn plugins(spec: &mut Map<String, Value>, pass: &mut Pass) {
+fn plugins(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     let Some(Value::Array(plugins)) = spec.get_mut("plugins") else { return };
     for (index, plugin) in plugins.iter_mut().enumerate() {
         let path = format!("spec.plugins[{index}]");
         let Value::Object(object) = plugin else { continue };
         for key in object.keys().filter(|key| *key != "name") {
             let detail = "only name can be given here; sha512 is a field of v1beta1";
-            let path = Path::new(&path).child(key);
-            pass.errors.push(FieldError::new(&path, Problem::Forbidden, detail));
+            let path = FieldPath::new(&path).child(key);
+            pass.errors.push(FieldError::new(&path, FieldErrorKind::Forbidden, detail));
         }
         if let Some(name) = object.get("name").filter(|name| name.is_string()) {
             *plugin = name.clone();
@@ -170,7 +170,7 @@ fn plugins(spec: &mut Map<String, Value>, pass: &mut Pass) {
 }
 
 /// T4, T6: the role that was named `client`; repeated roles.
-fn roles(spec: &mut Map<String, Value>, pass: &mut Pass) {
+fn roles(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     let Some(Value::Array(pools)) = spec.get_mut("nodePools") else { return };
     for (i, pool) in pools.iter_mut().enumerate() {
         let Some(Value::Array(roles)) = pool.get_mut("roles") else { continue };

@@ -9,7 +9,7 @@ mod revision;
 pub use exits::explain_exit;
 pub use overlay::merged;
 pub use release::{Release, UnsupportedVersion};
-pub use render::{Files, SEED_FILE, Settings, Unrenderable, render};
+pub use render::{NodeSettings, RenderError, RenderedFiles, SEED_FILE, render};
 pub use revision::config_hash;
 
 use crate::{

@@ -29,8 +29,8 @@ use nix::libc;
 use tracing::warn;
 
 use self::{
-    api::Api,
-    facts::{Facts, Kept},
+    api::RestClient,
+    facts::{NodeView, TablesCache},
     state::NodeState,
 };
 use super::{
@@ -38,15 +38,15 @@ use super::{
     names::{self, port},
 };
 use crate::{
-    api::{pilot_part::Parts, v1beta1::Endpoint},
+    api::{pilot_part::PilotParts, v1beta1::Endpoint},
     databases::elasticsearch::facts::{DEFAULT_HOME, explain_exit},
-    engine::ending::Ending,
+    engine::ending::ExitExplanation,
     error::chain,
     pilot::{
-        database::{DrivenDatabase, Java, Preparation as Told},
+        database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
         driver::{
-            DecommissionState, Driver, Dump, Error, FailedCheck, Lead, Needs, Node, Observation,
-            Preparation, ProcessSpec, StopPlan,
+            DatabaseNode, DecommissionState, Driver, DumpSignal, Error, FailedCheck, KernelNeeds,
+            LeaderPermit, NodeObservation, PreparationProgram, ProcessSpec, StopPlan,
         },
         volume::{lock::Volume, state::StateFile},
     },
@@ -78,8 +78,8 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     }),
     agents: &[],
     installed: preflight::version,
-    java: Some(Java { variables: &["ES_JAVA_HOME", "JAVA_HOME"], bundled: Some("jdk") }),
-    make: |_, data, volume| Arc::new(Elasticsearch::new(data).on(volume)),
+    java: Some(JavaLocation { variables: &["ES_JAVA_HOME", "JAVA_HOME"], bundled: Some("jdk") }),
+    make: |_, data, volume| Arc::new(ElasticsearchDriver::new(data).on(volume)),
 };
 
 /// Do files of Elasticsearch lie in this data directory?
@@ -89,29 +89,30 @@ pub fn has_data(data: &Path) -> bool {
 
 /// One Elasticsearch node.
 #[derive(Debug)]
-pub struct Elasticsearch {
+pub struct ElasticsearchDriver {
     data: PathBuf,
     volume: Volume,
-    seen: Mutex<Seen>,
-    kept: Kept,
+    seen: Mutex<DriverState>,
+    kept: TablesCache,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    api: Option<Api>,
+struct DriverState {
+    api: Option<RestClient>,
     /// The node followed a master, and how often in a row it knew none since.
     served: bool,
     missed: u32,
     /// The node's state file, as last read.
     state: NodeState,
-    plugins: plugins::Plan,
+    plugins: plugins::PluginPlan,
     /// Most shards that this decommission found here; progress is counted from it.
     most_shards: usize,
-    restarts: restart::Watch,
+    restarts: restart::AnnouncementWatch,
 }
 
-impl Elasticsearch {
-    /// `data` is the folder of [`Node`]. Takes over a database that an earlier pilot started.
+impl ElasticsearchDriver {
+    /// `data` is the folder of [`DatabaseNode`]. Takes over a database that an earlier pilot
+    /// started.
     pub fn new(data: PathBuf) -> Self {
         let volume = Volume::default();
         Self { data, volume, seen: Mutex::default(), kept: Mutex::default() }
@@ -123,7 +124,7 @@ impl Elasticsearch {
         Self { volume, ..self }
     }
 
-    fn api(&self) -> Result<Api, Error> {
+    fn api(&self) -> Result<RestClient, Error> {
         let api = self.seen.lock().expect("no panic while held").api.clone();
         // This is no silence of the database: the pilot does not know its address yet.
         api.ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
@@ -144,13 +145,13 @@ impl Elasticsearch {
         seen.state = state.clone();
         if seen.api.is_none() {
             let release = state.version.as_deref().and_then(|version| version.parse().ok());
-            seen.api = state.address.map(|address| Api::new(address, release));
+            seen.api = state.address.map(|address| RestClient::new(address, release));
         }
     }
 
     /// Writes down what is new, when the volume is free. Returns the whole state, and why it could
     /// not be written down.
-    async fn keep(&self, facts: &Facts) -> (NodeState, Option<String>) {
+    async fn keep(&self, facts: &NodeView) -> (NodeState, Option<String>) {
         let (cluster, version) = (facts.cluster_id.clone(), Some(facts.version.clone()));
         let data = self.data.clone();
         let remembered = self.volume.glance(move |_| Self::remember(&data, cluster, version)).await;
@@ -184,7 +185,7 @@ impl Elasticsearch {
     }
 }
 
-impl Driver for Elasticsearch {
+impl Driver for ElasticsearchDriver {
     fn recall(&self) {
         match NodeState::load(&self.data) {
             Ok(state) => self.take(&state),
@@ -192,17 +193,20 @@ impl Driver for Elasticsearch {
         }
     }
 
-    fn needs(&self, node: &Node) -> Needs {
+    fn needs(&self, node: &DatabaseNode) -> KernelNeeds {
         preflight::needs(node)
     }
 
-    fn preflight<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Vec<FailedCheck>> {
+    fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
         Box::pin(async move { preflight::check(node) })
     }
 
-    fn prepare<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<Vec<Preparation>, Error>> {
+    fn prepare<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<Vec<PreparationProgram>, Error>> {
         Box::pin(async move {
-            let mut plan = plugins::Plan::make(node)?;
+            let mut plan = plugins::PluginPlan::make(node)?;
             let checked = plan.check_archives();
             let programs = plan.programs(node);
             self.seen.lock().expect("no panic while held").plugins = plan;
@@ -210,11 +214,16 @@ impl Driver for Elasticsearch {
         })
     }
 
-    fn prepared(&self, node: &Node, index: usize, outcome: Result<(), &str>) -> Result<(), Error> {
+    fn prepared(
+        &self,
+        node: &DatabaseNode,
+        index: usize,
+        outcome: Result<(), &str>,
+    ) -> Result<(), Error> {
         self.seen.lock().expect("no panic while held").plugins.ended(node, index, outcome)
     }
 
-    fn report_preparation(&self, detail: &mut Parts) {
+    fn report_preparation(&self, detail: &mut PilotParts) {
         let plugins = self.seen.lock().expect("no panic while held").plugins.status();
         let mut status: PilotElasticsearchStatus =
             detail.get(names::NAMES.word).unwrap_or_default();
@@ -222,22 +231,25 @@ impl Driver for Elasticsearch {
         detail.set(names::NAMES.word, &status);
     }
 
-    fn validate<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move { configure::validate(node) })
     }
 
-    fn configure<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+    fn configure<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
         Box::pin(async move {
             let process = configure::configure(node)?;
             let state = NodeState::load(&self.data)?;
             let mut seen = self.seen.lock().expect("no panic while held");
-            let api = Api::new(node.address, Some(configure::release(node)?));
-            *seen = Seen { api: Some(api), state, ..Seen::default() };
+            let api = RestClient::new(node.address, Some(configure::release(node)?));
+            *seen = DriverState { api: Some(api), state, ..DriverState::default() };
             Ok(process)
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let release = configure::release(node)?;
             if release.reads_seed_file() {
@@ -253,8 +265,8 @@ impl Driver for Elasticsearch {
 
     fn lead_duties<'a>(
         &'a self,
-        node: &'a Node,
-        lead: &'a Lead,
+        node: &'a DatabaseNode,
+        lead: &'a LeaderPermit,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let release = configure::release(node)?;
@@ -267,7 +279,7 @@ impl Driver for Elasticsearch {
         })
     }
 
-    fn observe(&self) -> BoxFuture<'_, Result<Observation, Error>> {
+    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>> {
         Box::pin(async move {
             if self.api().is_err() {
                 // The state could not be read when this pilot took the node over.
@@ -276,7 +288,7 @@ impl Driver for Elasticsearch {
                     self.take(&state?);
                 }
             }
-            let facts = Facts::ask(&self.api()?, &self.kept).await?;
+            let facts = NodeView::ask(&self.api()?, &self.kept).await?;
             let (state, unsaved) = self.keep(&facts).await;
             let serving = self.serves(facts.elected.is_some());
             let mut observation = observe::summarize(&facts, serving, &state.plugins);
@@ -305,7 +317,7 @@ impl Driver for Elasticsearch {
 
     fn decommission<'a>(
         &'a self,
-        node: &'a Node,
+        node: &'a DatabaseNode,
     ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
         Box::pin(async move {
             let release = configure::release(node)?;
@@ -318,14 +330,17 @@ impl Driver for Elasticsearch {
         })
     }
 
-    fn cancel_decommission<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn cancel_decommission<'a>(
+        &'a self,
+        node: &'a DatabaseNode,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             self.seen.lock().expect("no panic while held").most_shards = 0;
             decommission::cancel(node)
         })
     }
 
-    fn announce_restart<'a>(&'a self, node: &'a Node) -> BoxFuture<'a, Result<(), Error>> {
+    fn announce_restart<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move { restart::announce(&self.api()?, node).await })
     }
 
@@ -335,7 +350,7 @@ impl Driver for Elasticsearch {
         )
     }
 
-    fn forget_process(&self, detail: &mut Parts) {
+    fn forget_process(&self, detail: &mut PilotParts) {
         let word = names::NAMES.word;
         if let Some(mut part) = detail.get::<PilotElasticsearchStatus>(word) {
             part.elected_master = None;
@@ -347,11 +362,11 @@ impl Driver for Elasticsearch {
         StopPlan { flush: FLUSH, success: &[TERMINATED], ..StopPlan::DEFAULT }
     }
 
-    fn dump(&self) -> Option<Dump> {
-        Some(Dump { signal: libc::SIGQUIT, children: "java" })
+    fn dump(&self) -> Option<DumpSignal> {
+        Some(DumpSignal { signal: libc::SIGQUIT, children: "java" })
     }
 
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<Ending> {
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
         explain_exit(code, log_tail)
     }
 }
@@ -376,7 +391,7 @@ mod tests {
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         note["left"] = true.into();
         std::fs::write(&path, note.to_string()).unwrap();
-        let answer = Elasticsearch::new(node.data.clone()).decommission(&node).await;
+        let answer = ElasticsearchDriver::new(node.data.clone()).decommission(&node).await;
         assert!(answer.is_err(), "{answer:?}");
     }
 
@@ -388,18 +403,18 @@ mod tests {
             documents: Some(7),
             ..PilotElasticsearchStatus::default()
         };
-        let mut detail = Parts::new(word, &part);
-        Elasticsearch::new(PathBuf::new()).forget_process(&mut detail);
+        let mut detail = PilotParts::new(word, &part);
+        ElasticsearchDriver::new(PathBuf::new()).forget_process(&mut detail);
         let left: PilotElasticsearchStatus = detail.get(word).unwrap();
         assert_eq!((left.elected_master, left.documents), (None, Some(7)));
     }
 
-    pub(super) fn node() -> Node {
+    pub(super) fn node() -> DatabaseNode {
         node_in(Path::new("/nowhere"))
     }
 
     /// Node `a`, 10.0.0.1, master and data, with all its folders below `place`.
-    pub(super) fn node_in(place: &Path) -> Node {
+    pub(super) fn node_in(place: &Path) -> DatabaseNode {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("a".to_owned());
         pilot.spec.version = Some("7.17.29".to_owned());
@@ -407,7 +422,7 @@ mod tests {
             roles: vec!["master".to_owned(), "data".to_owned()],
             ..PilotElasticsearchSpec::default()
         });
-        Node {
+        DatabaseNode {
             pilot,
             peers: Vec::new(),
             cluster_uid: None,

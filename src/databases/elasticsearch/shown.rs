@@ -1,12 +1,12 @@
 //! Elasticsearch, as people ask for it with `kubectl navigator`.
 
 use super::{kind::ElasticsearchNode, names::NAMES};
-use crate::plugin::{Load, Predicate, ShownDatabase};
+use crate::plugin::{NodeLoad, Predicate, ShownDatabase};
 
 pub const DATABASE: ShownDatabase = ShownDatabase {
     names: &NAMES,
     shell: &["sh", "-c", CONSOLE, "console"],
-    load: |status| Some(Load::Documents(status.part::<ElasticsearchNode>()?.documents?)),
+    load: |status| Some(NodeLoad::Documents(status.part::<ElasticsearchNode>()?.documents?)),
     cleans_up: false,
     remark: |status| {
         status.part::<ElasticsearchNode>()?.elected_master?.then(|| "elected master".to_owned())

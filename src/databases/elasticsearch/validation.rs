@@ -7,8 +7,8 @@ use super::{
     releases::RELEASES,
 };
 use crate::api::{
-    field::Path,
-    validation::{Allowed, DatabaseVersion, Validator, pool_path},
+    field::FieldPath,
+    validation::{DatabaseVersion, UnsafeOverrides, Validator, pool_path},
 };
 
 /// Roles that every version knows; `coordinating` stands alone.
@@ -28,7 +28,7 @@ const LATER_ROLES: &[(&str, (u64, u64))] = &[
 ];
 
 /// V20
-pub fn version(validator: &mut Validator, version: &str, path: &Path) {
+pub fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
     if version.is_empty() {
         validator.required(path, "must be a semver version");
     } else if semver(version).is_none() {
@@ -41,8 +41,8 @@ fn semver(version: &str) -> Option<DatabaseVersion> {
 }
 
 /// Rules for the fields that only an ElasticsearchCluster has.
-pub fn spec(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &Allowed) {
-    let path = Path::new("spec");
+pub fn spec(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &UnsafeOverrides) {
+    let path = FieldPath::new("spec");
     let version = semver(&new.spec.version);
     let Elasticsearch { plugins, minimum_masters } = &new.spec.own;
     for (index, pool) in new.spec.node_pools.iter().enumerate() {
@@ -68,7 +68,7 @@ fn roles(
     validator: &mut Validator,
     roles: &[String],
     version: Option<&DatabaseVersion>,
-    path: &Path,
+    path: &FieldPath,
 ) {
     if roles.is_empty() {
         validator.required(path, "at least one role must be specified");
@@ -93,10 +93,10 @@ fn minimum_masters(
     validator: &mut Validator,
     minimum: Option<i32>,
     masters: i64,
-    allowed: &Allowed,
+    allowed: &UnsafeOverrides,
 ) {
     let Some(minimum) = minimum else { return };
-    let path = Path::new("spec").child("minimumMasters");
+    let path = FieldPath::new("spec").child("minimumMasters");
     let quorum = masters / 2 + 1;
     if minimum == 0 {
         validator.invalid(&path, minimum, "cannot be zero");
@@ -112,7 +112,7 @@ fn minimum_masters(
 }
 
 /// V27: the name becomes an argument of a command.
-fn plugin_name(validator: &mut Validator, name: &str, path: &Path) {
+fn plugin_name(validator: &mut Validator, name: &str, path: &FieldPath) {
     if name.is_empty() {
         validator.required(path, "");
     } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -124,7 +124,7 @@ fn plugin_name(validator: &mut Validator, name: &str, path: &Path) {
 }
 
 /// V27: a sum that no archive has would hold every node up.
-fn plugin_sum(validator: &mut Validator, sum: &str, path: &Path) {
+fn plugin_sum(validator: &mut Validator, sum: &str, path: &FieldPath) {
     if sum.len() != 128 || !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         validator.invalid(path, sum, "must be 128 hexadecimal characters");
     }

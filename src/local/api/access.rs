@@ -13,22 +13,22 @@ use serde::de::DeserializeOwned;
 use super::pki;
 use crate::apiserver::{
     authn::User,
-    authz::{Decision, ReviewAccess},
-    delegate::CallError,
-    operation::Operation,
+    authz::{AccessReviewer, AuthorizationDecision},
+    delegate::ReviewCallError,
+    operation::ResourceOperation,
     request_info::RequestInfo,
-    storage::{self, Key, PageRequest, Prefix, Storage},
+    storage::{self, Key, KeyPrefix, PageRequest, Storage},
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The rules in a store.
-pub(super) struct Rules {
+pub(super) struct RbacAuthorizer {
     store: Arc<dyn Storage>,
     controller: String,
 }
 
-impl Rules {
+impl RbacAuthorizer {
     pub(super) fn new(store: Arc<dyn Storage>) -> Self {
         Self { store, controller: pki::controller() }
     }
@@ -43,7 +43,7 @@ impl Rules {
         if namespace.is_empty() {
             return Ok(false);
         }
-        let Ok(bindings) = Prefix::namespace(GROUP, "rolebindings", namespace) else {
+        let Ok(bindings) = KeyPrefix::namespace(GROUP, "rolebindings", namespace) else {
             return Ok(false);
         };
         for entry in self.store.list(&bindings, PageRequest::default()).await?.entries {
@@ -63,16 +63,16 @@ impl Rules {
     }
 }
 
-impl ReviewAccess for Rules {
+impl AccessReviewer for RbacAuthorizer {
     fn review<'a>(
         &'a self,
         user: &'a User,
         request: &'a RequestInfo,
-    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+    ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>> {
         Box::pin(async move {
             match self.allows(user, request).await {
-                Ok(true) => Ok(Decision::Allow(String::new())),
-                Ok(false) => Ok(Decision::NoOpinion(String::new())),
+                Ok(true) => Ok(AuthorizationDecision::Allow(String::new())),
+                Ok(false) => Ok(AuthorizationDecision::NoOpinion(String::new())),
                 Err(error) => Err(Arc::new(error.into())),
             }
         })
@@ -98,7 +98,7 @@ fn is(subject: &Subject, user: &User, here: &str) -> bool {
 }
 
 /// Does the rule allow the request?
-fn permits(rule: &PolicyRule, operation: &Operation) -> bool {
+fn permits(rule: &PolicyRule, operation: &ResourceOperation) -> bool {
     let has = |list: &[String], word: &str| list.iter().any(|item| item == "*" || item == word);
     let groups = rule.api_groups.as_deref().unwrap_or_default();
     let names = rule.resource_names.as_deref().unwrap_or_default();
@@ -109,8 +109,8 @@ fn permits(rule: &PolicyRule, operation: &Operation) -> bool {
 }
 
 /// `pods`, `pods/log`, `*/status` or `*`.
-fn covers(resource: &str, operation: &Operation) -> bool {
-    let Operation { resource: asked, subresource, .. } = operation;
+fn covers(resource: &str, operation: &ResourceOperation) -> bool {
+    let ResourceOperation { resource: asked, subresource, .. } = operation;
     match resource.split_once('/') {
         _ if resource == "*" => true,
         None => subresource.is_empty() && resource == asked,
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn request(method: &str, path: &str) -> Operation {
+    fn request(method: &str, path: &str) -> ResourceOperation {
         let request = http::Request::builder().method(method).uri(path).body(()).unwrap();
         RequestInfo::of(&request).operation.unwrap()
     }

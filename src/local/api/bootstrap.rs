@@ -11,10 +11,10 @@ use crate::{
     apiserver::storage::{Error, Key, Storage},
 };
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Creates what is missing.
-pub(super) async fn write(store: &Arc<dyn Storage>) -> Result<(), Failure> {
+pub(super) async fn write(store: &Arc<dyn Storage>) -> Result<(), BoxError> {
     for name in ["default", names::NAMESPACE] {
         let namespace = json!({
             "apiVersion": "v1",
@@ -36,7 +36,7 @@ pub(super) async fn write(store: &Arc<dyn Storage>) -> Result<(), Failure> {
     create(store, &key, record).await
 }
 
-async fn create(store: &Arc<dyn Storage>, key: &Key, mut object: Value) -> Result<(), Failure> {
+async fn create(store: &Arc<dyn Storage>, key: &Key, mut object: Value) -> Result<(), BoxError> {
     object["metadata"]["uid"] = json!(uuid::Uuid::new_v4().to_string());
     let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second())?;
     object["metadata"]["creationTimestamp"] = json!(now.to_string());

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::kinds;
 use crate::{
-    apiserver::storage::{Entry, Error, PageRequest, Prefix, Result, Storage},
+    apiserver::storage::{Error, KeyPrefix, PageRequest, Result, Storage, StoreEntry},
     error::chain,
     runtime::Shutdown,
 };
@@ -33,7 +33,7 @@ pub(super) async fn expire(store: Arc<dyn Storage>, shutdown: Shutdown) {
 
 async fn sweep(store: &Arc<dyn Storage>, now: i64) -> Result<()> {
     let events =
-        Prefix::resource(kinds::CORE, "events").expect("both are valid parts of a storage key");
+        KeyPrefix::resource(kinds::CORE, "events").expect("both are valid parts of a storage key");
     for entry in store.list(&events, PageRequest::default()).await?.entries {
         if !is_over(&entry, now) {
             continue;
@@ -47,7 +47,7 @@ async fn sweep(store: &Arc<dyn Storage>, now: i64) -> Result<()> {
     Ok(())
 }
 
-fn is_over(entry: &Entry, now: i64) -> bool {
+fn is_over(entry: &StoreEntry, now: i64) -> bool {
     let event: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
     let times =
         ["/metadata/creationTimestamp", "/eventTime", "/lastTimestamp", "/series/lastObservedTime"];
@@ -66,13 +66,14 @@ mod tests {
     use super::*;
     use crate::apiserver::storage::{
         Key,
-        embedded::{Embedded, History},
+        embedded::{EmbeddedStore, HistoryLimits},
     };
 
     #[tokio::test]
     async fn an_event_lives_for_an_hour_after_it_was_counted_last() {
         let backend = redb::backends::InMemoryBackend::new();
-        let store: Arc<dyn Storage> = Arc::new(Embedded::on(backend, History::default()).unwrap());
+        let store: Arc<dyn Storage> =
+            Arc::new(EmbeddedStore::on(backend, HistoryLimits::default()).unwrap());
         let key = |name| Key::new(kinds::CORE, "events", "db", name).unwrap();
         let created = json!({"creationTimestamp": "2026-01-01T00:00:00Z"});
         let series = json!({"lastObservedTime": "2026-01-01T00:50:00.123456Z"});

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::{
     pki::Pki,
-    tokens::{PodClaims, Tokens},
+    tokens::{TokenAuthority, TokenClaims},
 };
-use crate::{api::names, apiserver::certs::leaf::Pair};
+use crate::{api::names, apiserver::certs::leaf::CertificatePair};
 
 /// A client of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum ClientIdentity {
     /// The administrator, who may do everything.
     Admin,
     Controller,
@@ -31,40 +31,40 @@ pub enum Identity {
 }
 
 /// Gives out the credentials of identities.
-pub(super) struct Issuer {
+pub(super) struct CredentialIssuer {
     address: SocketAddr,
     ca: String,
-    admin: Pair,
-    controller: Pair,
-    tokens: Tokens,
+    admin: CertificatePair,
+    controller: CertificatePair,
+    tokens: TokenAuthority,
 }
 
-impl Issuer {
-    pub(super) fn new(address: SocketAddr, pki: &Pki, tokens: Tokens) -> Self {
+impl CredentialIssuer {
+    pub(super) fn new(address: SocketAddr, pki: &Pki, tokens: TokenAuthority) -> Self {
         let (admin, controller) = (pki.admin.clone(), pki.controller.clone());
         Self { address, ca: pki.ca.certificate.clone(), admin, controller, tokens }
     }
 
-    pub(super) fn kubeconfig(&self, who: &Identity) -> String {
+    pub(super) fn kubeconfig(&self, who: &ClientIdentity) -> String {
         let config = self.document(who);
         serde_yaml::to_string(&config).expect("a Value has string keys only")
     }
 
-    fn document(&self, who: &Identity) -> Value {
+    fn document(&self, who: &ClientIdentity) -> Value {
         let encoded = |text: &str| BASE64_STANDARD.encode(text);
-        let by_certificate = |pair: &Pair| {
+        let by_certificate = |pair: &CertificatePair| {
             json!({
                 "client-certificate-data": encoded(&pair.certificate),
                 "client-key-data": encoded(&pair.key),
             })
         };
         let (name, user, namespace) = match who {
-            Identity::Admin => ("admin", by_certificate(&self.admin), "default"),
-            Identity::Controller => {
+            ClientIdentity::Admin => ("admin", by_certificate(&self.admin), "default"),
+            ClientIdentity::Controller => {
                 ("controller", by_certificate(&self.controller), names::NAMESPACE)
             }
-            Identity::Pod { namespace, service_account, pod_name, pod_uid } => {
-                let claims = PodClaims {
+            ClientIdentity::Pod { namespace, service_account, pod_name, pod_uid } => {
+                let claims = TokenClaims {
                     namespace: namespace.clone(),
                     service_account: service_account.clone(),
                     pod_name: pod_name.clone(),
@@ -91,7 +91,7 @@ impl Issuer {
 
     pub(super) async fn client(
         &self,
-        who: &Identity,
+        who: &ClientIdentity,
     ) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
         let config: Kubeconfig = serde_json::from_value(self.document(who))?;
         let options = kube::config::KubeConfigOptions::default();

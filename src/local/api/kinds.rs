@@ -11,11 +11,14 @@ mod table;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use self::event::Event;
+use self::event::EventsGroupKind;
 use crate::api::{
-    decode::{Document, MAX_FINDINGS},
-    kind::{Column, DecodeError, Decoded, Kind, Part, Subresource, Validation, Version},
-    schema::Schemas,
+    decode::{MAX_FINDINGS, ParsedBody},
+    kind::{
+        DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
+        Subresource, ValidationResult,
+    },
+    schema::SchemaSet,
     validation,
 };
 
@@ -25,19 +28,22 @@ pub(super) const CORE: &str = "core";
 pub(super) use crate::apiserver::registry::NO_NAMESPACE;
 
 /// Every kind.
-pub(super) fn all(schemas: &'static Schemas) -> Vec<&'static dyn Kind> {
-    let mut kinds: Vec<&'static dyn Kind> = Vec::new();
+pub(super) fn all(schemas: &'static SchemaSet) -> Vec<&'static dyn ServedKind> {
+    let mut kinds: Vec<&'static dyn ServedKind> = Vec::new();
     for native in table::ALL {
-        kinds.push(Box::leak(Box::new(Served { native, schemas })));
+        kinds.push(Box::leak(Box::new(KubernetesKind { native, schemas })));
         if native.kind == "Event" {
-            kinds.push(Box::leak(Box::new(Event::new(Served { native, schemas }))));
+            kinds.push(Box::leak(Box::new(EventsGroupKind::new(KubernetesKind {
+                native,
+                schemas,
+            }))));
         }
     }
     kinds
 }
 
 /// What tells one kind from another.
-struct Native {
+struct KindDefinition {
     kind: &'static str,
     plural: &'static str,
     singular: &'static str,
@@ -48,7 +54,7 @@ struct Native {
     status: bool,
     subresources: &'static [Subresource],
     selectable: &'static [&'static str],
-    columns: &'static [Column],
+    columns: &'static [PrinterColumn],
     cells: fn(&Value, i64) -> Vec<Value>,
     /// Decodes a body by the kind's Rust type and encodes it again: unknown fields are gone.
     typed: fn(&Value) -> Result<Value, serde_json::Error>,
@@ -69,14 +75,14 @@ fn typed<T: DeserializeOwned + Serialize>(body: &Value) -> Result<Value, serde_j
 
 /// A kind as the API server's machinery sees it. The hub form is the object itself.
 #[derive(Clone, Copy)]
-struct Served {
-    native: &'static Native,
-    schemas: &'static Schemas,
+struct KubernetesKind {
+    native: &'static KindDefinition,
+    schemas: &'static SchemaSet,
 }
 
-const VERSIONS: &[Version] = &[Version::V1];
+const VERSIONS: &[ServedVersion] = &[ServedVersion::V1];
 
-impl Kind for Served {
+impl ServedKind for KubernetesKind {
     fn plural(&self) -> &'static str {
         self.native.plural
     }
@@ -97,7 +103,7 @@ impl Kind for Served {
         self.native.categories
     }
 
-    fn versions(&self) -> &'static [Version] {
+    fn versions(&self) -> &'static [ServedVersion] {
         VERSIONS
     }
 
@@ -144,17 +150,17 @@ impl Kind for Served {
         self.native.kind == "Namespace" && finalizers.is_some_and(|left| !left.is_empty())
     }
 
-    fn normalize(&self, _: Version, _: &mut Document) -> Result<Vec<String>, DecodeError> {
+    fn normalize(&self, _: ServedVersion, _: &mut ParsedBody) -> Result<Vec<String>, DecodeError> {
         Ok(Vec::new())
     }
 
     fn decode(
         &self,
-        version: Version,
-        body: Document,
+        version: ServedVersion,
+        body: ParsedBody,
         _stored: Option<&Value>,
-    ) -> Result<Decoded, DecodeError> {
-        let Document { value: mut hub, duplicates, .. } = body;
+    ) -> Result<DecodedObject, DecodeError> {
+        let ParsedBody { value: mut hub, duplicates, .. } = body;
         drop_nulls(&mut hub);
         hub["apiVersion"] = self.api_version(version).into();
         hub["kind"] = self.native.kind.into();
@@ -170,10 +176,10 @@ impl Kind for Served {
         strict.extend(duplicates);
         strict.truncate(MAX_FINDINGS);
         (self.native.complete)(&mut hub);
-        Ok(Decoded { hub, strict, warnings: Vec::new() })
+        Ok(DecodedObject { hub, strict, warnings: Vec::new() })
     }
 
-    fn encode(&self, version: Version, hub: &Value) -> Value {
+    fn encode(&self, version: ServedVersion, hub: &Value) -> Value {
         let mut shown = hub.clone();
         shown["apiVersion"] = self.api_version(version).into();
         shown["kind"] = self.native.kind.into();
@@ -184,7 +190,7 @@ impl Kind for Served {
         Ok(stored)
     }
 
-    fn merge_update(&self, part: Part, mut new: Value, old: &Value) -> Value {
+    fn merge_update(&self, part: ObjectPart, mut new: Value, old: &Value) -> Value {
         // The stored object, with one part taken from the new one.
         let only = |pointer: &[&str], mut new: Value| {
             let mut merged = old.clone();
@@ -198,7 +204,7 @@ impl Kind for Served {
             merged
         };
         match part {
-            Part::Main => {
+            ObjectPart::Main => {
                 if self.native.status {
                     set(&mut new, "status", old.get("status").cloned());
                 }
@@ -208,28 +214,34 @@ impl Kind for Served {
                 }
                 new
             }
-            Part::Status => only(&["status"], new),
-            Part::Other("ephemeralcontainers") => only(&["spec", "ephemeralContainers"], new),
-            Part::Other("finalize") => only(&["spec", "finalizers"], new),
+            ObjectPart::Status => only(&["status"], new),
+            ObjectPart::Other("ephemeralcontainers") => only(&["spec", "ephemeralContainers"], new),
+            ObjectPart::Other("finalize") => only(&["spec", "finalizers"], new),
             // Everything else is only read.
-            Part::Other(_) => old.clone(),
+            ObjectPart::Other(_) => old.clone(),
         }
     }
 
-    fn validate_create(&self, _: Version, hub: &Value) -> Validation {
+    fn validate_create(&self, _: ServedVersion, hub: &Value) -> ValidationResult {
         validation::object_meta(self.schemas, &hub["metadata"], None)
     }
 
-    fn validate_update(&self, _: Version, part: Part, new: &Value, old: &Value) -> Validation {
+    fn validate_update(
+        &self,
+        _: ServedVersion,
+        part: ObjectPart,
+        new: &Value,
+        old: &Value,
+    ) -> ValidationResult {
         let old_meta = Some(&old["metadata"]);
         let mut found = validation::object_meta(self.schemas, &new["metadata"], old_meta);
-        if let Some(mutable) = self.native.mutable.filter(|_| part == Part::Main) {
+        if let Some(mutable) = self.native.mutable.filter(|_| part == ObjectPart::Main) {
             found.errors.extend(defaults::immutable(self.native.plural, mutable, new, old));
         }
         found
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [PrinterColumn] {
         self.native.columns
     }
 

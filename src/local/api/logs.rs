@@ -24,9 +24,9 @@ use tower::ServiceExt;
 use super::kinds;
 use crate::{
     apiserver::{
-        operation::{Action, Operation},
+        operation::{ResourceAction, ResourceOperation},
         request_info::RequestInfo,
-        status::{ApiError, Resource},
+        status::{ApiError, GroupResource},
         storage::{Key, Storage},
         url::Query,
     },
@@ -34,14 +34,14 @@ use crate::{
     runtime::Shutdown,
 };
 
-const PODS: Resource<'static> = Resource { group: "", resource: "pods" };
+const PODS: GroupResource<'static> = GroupResource { group: "", resource: "pods" };
 /// Bytes of one read.
 const CHUNK: usize = 64 * 1024;
 /// Pause between looks at a followed log that has no more lines for now.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Clone)]
-struct Logs {
+struct LogHandler {
     others: Router,
     folder: Arc<Path>,
     store: Arc<dyn Storage>,
@@ -55,18 +55,18 @@ pub(super) fn before(
     store: Arc<dyn Storage>,
     closing: Shutdown,
 ) -> Router {
-    let logs = Logs { others, folder: folder.into(), store, closing };
+    let logs = LogHandler { others, folder: folder.into(), store, closing };
     Router::new().fallback(handle).with_state(logs)
 }
 
-async fn handle(State(logs): State<Logs>, request: Request<Body>) -> Response<Body> {
+async fn handle(State(logs): State<LogHandler>, request: Request<Body>) -> Response<Body> {
     let info = request.extensions().get::<Arc<RequestInfo>>().cloned();
     let asked = info.as_ref().and_then(|info| Some((info.operation.as_ref()?, &info.query)));
     match asked {
         Some((operation, query))
             if operation.is_log()
                 && operation.version == "v1"
-                && matches!(operation.action, Action::Get(_)) =>
+                && matches!(operation.action, ResourceAction::Get(_)) =>
         {
             let log = logs.respond(operation, query).await;
             log.unwrap_or_else(IntoResponse::into_response)
@@ -80,7 +80,7 @@ async fn handle(State(logs): State<Logs>, request: Request<Body>) -> Response<Bo
 
 /// Parameters of a request for a log.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Options {
+struct PodLogOptions {
     follow: bool,
     /// Lines from the end.
     tail: Option<usize>,
@@ -88,7 +88,7 @@ struct Options {
     limit: Option<usize>,
 }
 
-impl Options {
+impl PodLogOptions {
     fn parse(query: &Query) -> Result<Self, ApiError> {
         let number = |key: &str| match query.text(key) {
             "" => Ok(None),
@@ -107,14 +107,14 @@ impl Options {
     }
 }
 
-impl Logs {
+impl LogHandler {
     async fn respond(
         &self,
-        operation: &Operation,
+        operation: &ResourceOperation,
         query: &Query,
     ) -> Result<Response<Body>, ApiError> {
-        let Operation { namespace, name, .. } = operation;
-        let options = Options::parse(query)?;
+        let ResourceOperation { namespace, name, .. } = operation;
+        let options = PodLogOptions::parse(query)?;
         let missing = || ApiError::not_found(PODS, name);
         let key = Key::new(kinds::CORE, "pods", namespace, name).map_err(|_| missing())?;
         let pod = self.store.get(&key).await.map_err(ApiError::internal)?.ok_or_else(missing)?;
@@ -140,11 +140,11 @@ impl Logs {
             Err(error) => return Err(ApiError::internal(error)),
         };
         let begin = logs::begin(&path).map_err(ApiError::internal)?;
-        let mut reading = Reading {
+        let mut reading = LogStream {
             file,
             path,
             left: options.limit.unwrap_or(usize::MAX),
-            follows: (options.follow && !previous).then(|| Follow {
+            follows: (options.follow && !previous).then(|| FollowedPod {
                 store: Arc::clone(&self.store),
                 pod: key,
                 uid: pod["metadata"]["uid"].clone(),
@@ -190,24 +190,24 @@ fn container(pod: &Value, name: &str, asked: &str) -> Result<String, ApiError> {
 }
 
 /// One log on its way to the client.
-struct Reading {
+struct LogStream {
     file: File,
     path: PathBuf,
     /// Bytes that may still be sent.
     left: usize,
     /// Absent when the log is not followed.
-    follows: Option<Follow>,
+    follows: Option<FollowedPod>,
 }
 
 /// What tells whether a followed log goes on: its pod, and the server's shutdown.
-struct Follow {
+struct FollowedPod {
     store: Arc<dyn Storage>,
     pod: Key,
     uid: Value,
     closing: Shutdown,
 }
 
-impl Reading {
+impl LogStream {
     /// Seeks to where the last `lines` lines begin, at `begin` at the earliest.
     async fn seek_last(&mut self, lines: usize, begin: u64) -> io::Result<()> {
         if lines == usize::MAX {
@@ -304,7 +304,7 @@ impl Reading {
     }
 }
 
-impl Follow {
+impl FollowedPod {
     /// Waits a moment, and says whether the pod is still there and runs.
     async fn goes_on(&self) -> bool {
         tokio::select! {

@@ -7,28 +7,28 @@ use serde_json::Value;
 
 use super::kinds;
 use crate::apiserver::{
-    admission::{Admit, Attributes, Operation},
-    status::{ApiError, Resource},
+    admission::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin},
+    status::{ApiError, GroupResource},
     storage::{Key, Storage},
 };
 
-const NAMESPACES: Resource<'static> = Resource { group: "", resource: "namespaces" };
+const NAMESPACES: GroupResource<'static> = GroupResource { group: "", resource: "namespaces" };
 
 /// The admission plugin, which asks the store.
-pub(super) struct Namespaces {
+pub(super) struct NamespaceAdmission {
     store: Arc<dyn Storage>,
 }
 
-impl Namespaces {
+impl NamespaceAdmission {
     pub(super) fn new(store: Arc<dyn Storage>) -> Self {
         Self { store }
     }
 
-    async fn check(&self, attributes: Attributes<'_>) -> Result<(), ApiError> {
-        let Attributes { operation, group, resource, name, namespace, .. } = attributes;
+    async fn check(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
+        let AdmissionAttributes { operation, group, resource, name, namespace, .. } = attributes;
         // Deletes must go on in a namespace that is going away, or it would never be empty.
         let itself = (group, resource) == ("", "namespaces");
-        if operation == Operation::Delete || namespace.is_empty() || itself {
+        if operation == AdmissionOperation::Delete || namespace.is_empty() || itself {
             return Ok(());
         }
         let missing = || ApiError::not_found(NAMESPACES, namespace);
@@ -37,16 +37,19 @@ impl Namespaces {
         let found = found.map_err(ApiError::internal)?.ok_or_else(missing)?;
         let found: Value = serde_json::from_slice(&found.value).map_err(ApiError::internal)?;
         let ends = found["metadata"].get("deletionTimestamp").is_some();
-        if ends && operation == Operation::Create {
-            let resource = Resource { group, resource };
+        if ends && operation == AdmissionOperation::Create {
+            let resource = GroupResource { group, resource };
             return Err(ApiError::namespace_terminating(resource, name, namespace));
         }
         Ok(())
     }
 }
 
-impl Admit for Namespaces {
-    fn admit<'a>(&'a self, attributes: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+impl AdmissionPlugin for NamespaceAdmission {
+    fn admit<'a>(
+        &'a self,
+        attributes: AdmissionAttributes<'a>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(self.check(attributes))
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     api::names,
     apiserver::{
         authn::well_known,
-        certs::leaf::{self, Facts, MakeError, Pair},
+        certs::leaf::{self, CertificateDetails, CertificateIssueError, CertificatePair},
     },
 };
 
@@ -39,10 +39,10 @@ pub(super) fn controller() -> String {
 /// The keys and certificates in the folder.
 pub(super) struct Pki {
     folder: PathBuf,
-    pub(super) ca: Pair,
-    pub(super) server: Pair,
-    pub(super) admin: Pair,
-    pub(super) controller: Pair,
+    pub(super) ca: CertificatePair,
+    pub(super) server: CertificatePair,
+    pub(super) admin: CertificatePair,
+    pub(super) controller: CertificatePair,
     pub(super) token_key: Vec<u8>,
 }
 
@@ -50,11 +50,13 @@ impl Pki {
     /// Reads the keys and certificates, and makes those that are missing or due.
     pub(super) fn open(folder: &Path, address: IpAddr) -> Result<Self, Error> {
         let failed = |source| Error::Folder { path: folder.to_owned(), source };
-        let unmade = |source: MakeError| unusable(folder, source);
+        let unmade = |source: CertificateIssueError| unusable(folder, source);
         make_own(folder).map_err(failed)?;
         let now = Timestamp::now().as_second();
         let mut ca = read_pair(folder, "ca").map_err(failed)?;
-        ca.take_if(|ca| Facts::read(&ca.certificate).is_none_or(|facts| facts.is_expired(now)));
+        ca.take_if(|ca| {
+            CertificateDetails::read(&ca.certificate).is_none_or(|facts| facts.is_expired(now))
+        });
         // A certificate of an older CA is worth nothing, so it is made anew, too.
         let fresh_ca = ca.is_none();
         let ca = if let Some(ca) = ca {
@@ -64,18 +66,22 @@ impl Pki {
             write_pair(folder, "ca", &made).map_err(failed)?;
             made
         };
-        let kept = |name: &str, names: &[String], make: &dyn Fn() -> Result<Pair, MakeError>| {
-            let found = read_pair(folder, name).map_err(failed)?.filter(|pair| {
-                let facts = Facts::read(&pair.certificate);
-                !fresh_ca && facts.is_some_and(|facts| !facts.is_due(now) && facts.covers(names))
-            });
-            if let Some(found) = found {
-                return Ok(found);
-            }
-            let made = make().map_err(unmade)?;
-            write_pair(folder, name, &made).map_err(failed)?;
-            Ok::<_, Error>(made)
-        };
+        let kept =
+            |name: &str,
+             names: &[String],
+             make: &dyn Fn() -> Result<CertificatePair, CertificateIssueError>| {
+                let found = read_pair(folder, name).map_err(failed)?.filter(|pair| {
+                    let facts = CertificateDetails::read(&pair.certificate);
+                    !fresh_ca
+                        && facts.is_some_and(|facts| !facts.is_due(now) && facts.covers(names))
+                });
+                if let Some(found) = found {
+                    return Ok(found);
+                }
+                let made = make().map_err(unmade)?;
+                write_pair(folder, name, &made).map_err(failed)?;
+                Ok::<_, Error>(made)
+            };
         let names = [address.to_string(), "127.0.0.1".to_owned(), "localhost".to_owned()];
         let server = kept("server", &names, &|| leaf::leaf(&ca, &names))?;
         let masters = Some(well_known::MASTERS);
@@ -111,14 +117,14 @@ fn token_key(path: &Path) -> io::Result<Vec<u8>> {
     Ok(key)
 }
 
-fn read_pair(folder: &Path, name: &str) -> io::Result<Option<Pair>> {
+fn read_pair(folder: &Path, name: &str) -> io::Result<Option<CertificatePair>> {
     let certificate = read(&folder.join(format!("{name}.crt")))?;
     let key = read(&folder.join(format!("{name}.key")))?;
-    Ok(certificate.zip(key).map(|(certificate, key)| Pair { certificate, key }))
+    Ok(certificate.zip(key).map(|(certificate, key)| CertificatePair { certificate, key }))
 }
 
 /// Writes the key first: a certificate without its key is made anew at the next start.
-fn write_pair(folder: &Path, name: &str, pair: &Pair) -> io::Result<()> {
+fn write_pair(folder: &Path, name: &str, pair: &CertificatePair) -> io::Result<()> {
     write_own(&folder.join(format!("{name}.key")), &pair.key)?;
     write_own(&folder.join(format!("{name}.crt")), &pair.certificate)
 }

@@ -18,26 +18,26 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// What the value under a field number is.
 #[derive(Clone, Copy)]
-enum Field {
+enum FieldDescriptor {
     /// A field that only the server sets; a client's value is dropped.
     Ignored,
     Text(&'static str),
     Texts(&'static str),
     Flag(&'static str),
-    Message(&'static str, Schema),
-    Messages(&'static str, Schema),
+    Message(&'static str, MessageDescriptor),
+    Messages(&'static str, MessageDescriptor),
     /// A map from text to text.
     Map(&'static str),
     /// A map from text to bytes.
     Blobs(&'static str),
 }
 
-use Field::{Blobs, Flag, Ignored, Message, Messages, Text, Texts};
+use FieldDescriptor::{Blobs, Flag, Ignored, Message, Messages, Text, Texts};
 
 /// Field numbers of a message, in any order.
-type Schema = &'static [(u64, Field)];
+type MessageDescriptor = &'static [(u64, FieldDescriptor)];
 
-const META: Schema = &[
+const META: MessageDescriptor = &[
     (1, Text("name")),
     (2, Text("generateName")),
     (3, Text("namespace")),
@@ -46,28 +46,28 @@ const META: Schema = &[
     (6, Text("resourceVersion")),
     (7, Ignored),
     (8, Ignored),
-    (11, Field::Map("labels")),
-    (12, Field::Map("annotations")),
+    (11, FieldDescriptor::Map("labels")),
+    (12, FieldDescriptor::Map("annotations")),
     (14, Texts("finalizers")),
 ];
-const RULE: Schema = &[
+const RULE: MessageDescriptor = &[
     (1, Texts("verbs")),
     (2, Texts("apiGroups")),
     (3, Texts("resources")),
     (4, Texts("resourceNames")),
     (5, Texts("nonResourceURLs")),
 ];
-const SUBJECT: Schema =
+const SUBJECT: MessageDescriptor =
     &[(1, Text("kind")), (2, Text("apiGroup")), (3, Text("name")), (4, Text("namespace"))];
-const ROLE_REF: Schema = &[(1, Text("apiGroup")), (2, Text("kind")), (3, Text("name"))];
+const ROLE_REF: MessageDescriptor = &[(1, Text("apiGroup")), (2, Text("kind")), (3, Text("name"))];
 
-const KINDS: &[(&str, Schema)] = &[
+const KINDS: &[(&str, MessageDescriptor)] = &[
     ("Namespace", &[(1, Message("metadata", META)), (2, Ignored), (3, Ignored)]),
     (
         "ConfigMap",
         &[
             (1, Message("metadata", META)),
-            (2, Field::Map("data")),
+            (2, FieldDescriptor::Map("data")),
             (3, Blobs("binaryData")),
             (4, Flag("immutable")),
         ],
@@ -78,7 +78,7 @@ const KINDS: &[(&str, Schema)] = &[
             (1, Message("metadata", META)),
             (2, Blobs("data")),
             (3, Text("type")),
-            (4, Field::Map("stringData")),
+            (4, FieldDescriptor::Map("stringData")),
             (5, Flag("immutable")),
         ],
     ),
@@ -131,18 +131,18 @@ fn object(body: &[u8]) -> Option<Value> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), None);
     for field in fields(body.strip_prefix(MAGIC)?) {
         match field? {
-            (1, Wire::Bytes(head)) => {
+            (1, WireValue::Bytes(head)) => {
                 for field in fields(head) {
                     match field? {
-                        (1, Wire::Bytes(bytes)) => api_version = text(bytes)?,
-                        (2, Wire::Bytes(bytes)) => kind = text(bytes)?,
+                        (1, WireValue::Bytes(bytes)) => api_version = text(bytes)?,
+                        (2, WireValue::Bytes(bytes)) => kind = text(bytes)?,
                         _ => return None,
                     }
                 }
             }
-            (2, Wire::Bytes(bytes)) => raw = Some(bytes),
+            (2, WireValue::Bytes(bytes)) => raw = Some(bytes),
             // Content encoding and type must be empty, as kubectl sends them.
-            (3 | 4, Wire::Bytes(b"")) => {}
+            (3 | 4, WireValue::Bytes(b"")) => {}
             _ => return None,
         }
     }
@@ -153,35 +153,35 @@ fn object(body: &[u8]) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-fn message(bytes: &[u8], schema: Schema) -> Option<Map<String, Value>> {
+fn message(bytes: &[u8], schema: MessageDescriptor) -> Option<Map<String, Value>> {
     let mut object = Map::new();
     for field in fields(bytes) {
         let (number, wire) = field?;
         let (_, known) = schema.iter().find(|(known, _)| *known == number)?;
         match (*known, wire) {
             (Ignored, _) => {}
-            (Text(name), Wire::Bytes(bytes)) => {
+            (Text(name), WireValue::Bytes(bytes)) => {
                 // Go writes empty texts, too; an empty text means the same as none.
                 let text = text(bytes)?;
                 if !text.is_empty() {
                     object.insert(name.to_owned(), json!(text));
                 }
             }
-            (Texts(name), Wire::Bytes(bytes)) => push(&mut object, name, json!(text(bytes)?)),
-            (Flag(name), Wire::Number(number)) => {
+            (Texts(name), WireValue::Bytes(bytes)) => push(&mut object, name, json!(text(bytes)?)),
+            (Flag(name), WireValue::Number(number)) => {
                 object.insert(name.to_owned(), json!(number != 0));
             }
-            (Message(name, schema), Wire::Bytes(bytes)) => {
+            (Message(name, schema), WireValue::Bytes(bytes)) => {
                 object.insert(name.to_owned(), message(bytes, schema)?.into());
             }
-            (Messages(name, schema), Wire::Bytes(bytes)) => {
+            (Messages(name, schema), WireValue::Bytes(bytes)) => {
                 push(&mut object, name, message(bytes, schema)?.into());
             }
-            (Field::Map(name), Wire::Bytes(bytes)) => {
+            (FieldDescriptor::Map(name), WireValue::Bytes(bytes)) => {
                 let (key, value) = pair(bytes)?;
                 put(&mut object, name, key, json!(text(value)?));
             }
-            (Blobs(name), Wire::Bytes(bytes)) => {
+            (Blobs(name), WireValue::Bytes(bytes)) => {
                 let (key, value) = pair(bytes)?;
                 put(&mut object, name, key, json!(BASE64_STANDARD.encode(value)));
             }
@@ -206,8 +206,8 @@ fn pair(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (mut key, mut value) = (String::new(), &b""[..]);
     for field in fields(bytes) {
         match field? {
-            (1, Wire::Bytes(bytes)) => key = text(bytes)?,
-            (2, Wire::Bytes(bytes)) => value = bytes,
+            (1, WireValue::Bytes(bytes)) => key = text(bytes)?,
+            (2, WireValue::Bytes(bytes)) => value = bytes,
             _ => return None,
         }
     }
@@ -218,13 +218,13 @@ fn text(bytes: &[u8]) -> Option<String> {
     String::from_utf8(bytes.to_vec()).ok()
 }
 
-enum Wire<'a> {
+enum WireValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
 /// The fields of a message, each with its number; `None` for one that cannot be read.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, Wire<'_>)>> {
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, WireValue<'_>)>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
@@ -237,15 +237,15 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, Wire<'_>)>> {
     })
 }
 
-fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, Wire<'a>)> {
+fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, WireValue<'a>)> {
     let tag = number(rest)?;
     let wire = match tag & 7 {
-        0 => Wire::Number(number(rest)?),
+        0 => WireValue::Number(number(rest)?),
         2 => {
             let length = usize::try_from(number(rest)?).ok()?;
             let (bytes, after) = rest.split_at_checked(length)?;
             *rest = after;
-            Wire::Bytes(bytes)
+            WireValue::Bytes(bytes)
         }
         // Fixed numbers and groups occur in none of the kinds.
         _ => return None,

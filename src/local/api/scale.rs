@@ -17,10 +17,10 @@ use tower::ServiceExt;
 use crate::{
     api::{
         decode::MAX_BODY,
-        field::{FieldError, Path, Problem},
+        field::{FieldError, FieldErrorKind, FieldPath},
     },
     apiserver::{
-        operation::{Action, Operation, PatchForm},
+        operation::{PatchType, ResourceAction, ResourceOperation},
         request_info::RequestInfo,
         status::ApiError,
     },
@@ -37,7 +37,7 @@ pub(super) fn before(others: Router) -> Router {
 async fn handle(State(others): State<Router>, request: Request<Body>) -> Response<Body> {
     let info = request.extensions().get::<Arc<RequestInfo>>().cloned();
     if let Some(operation) = info.as_ref().and_then(|info| info.operation.as_ref()) {
-        let Operation { group, version, resource, subresource, .. } = operation;
+        let ResourceOperation { group, version, resource, subresource, .. } = operation;
         if [group, version, resource, subresource] == [GROUP, "v1", "statefulsets", "scale"] {
             let scaled = scale(others, operation, request).await;
             return scaled.unwrap_or_else(IntoResponse::into_response);
@@ -49,15 +49,17 @@ async fn handle(State(others): State<Router>, request: Request<Body>) -> Respons
 
 async fn scale(
     others: Router,
-    operation: &Operation,
+    operation: &ResourceOperation,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let (mut parts, body) = request.into_parts();
     let asked = match &operation.action {
-        Action::Get(_) => None,
-        Action::Update(_) => Some(asked(body, Some(0)).await?),
-        Action::Patch(PatchForm::Merge | PatchForm::Strategic, _) => Some(asked(body, None).await?),
-        Action::Patch(..) | Action::Apply(_) => {
+        ResourceAction::Get(_) => None,
+        ResourceAction::Update(_) => Some(asked(body, Some(0)).await?),
+        ResourceAction::Patch(PatchType::Merge | PatchType::Strategic, _) => {
+            Some(asked(body, None).await?)
+        }
+        ResourceAction::Patch(..) | ResourceAction::Apply(_) => {
             return Err(ApiError::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
                  application/merge-patch+json, application/strategic-merge-patch+json",
@@ -104,10 +106,10 @@ async fn asked(body: Body, absent: Option<u32>) -> Result<Value, ApiError> {
         replicas = json!(absent);
     }
     if replicas.as_i64().is_none_or(|replicas| replicas < 0) && !replicas.is_null() {
-        let path = Path::new("spec").child("replicas");
+        let path = FieldPath::new("spec").child("replicas");
         let why = "must be greater than or equal to 0";
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
-        let error = FieldError::new(&path, Problem::Invalid(replicas), why);
+        let error = FieldError::new(&path, FieldErrorKind::Invalid(replicas), why);
         return Err(ApiError::invalid("autoscaling", "Scale", name, &vec![error]));
     }
     let mut change = json!({"metadata": {}});

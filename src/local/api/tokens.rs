@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::kinds;
 use crate::apiserver::{
-    authn::{ReviewTokens, TokenError, User, well_known},
-    delegate::CallError,
+    authn::{TokenReviewError, TokenReviewer, User, well_known},
+    delegate::ReviewCallError,
     storage::{self, Key, Storage},
 };
 
@@ -24,7 +24,7 @@ const BLOCK: usize = 64;
 /// What a token says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PodClaims {
+pub(super) struct TokenClaims {
     pub(super) namespace: String,
     pub(super) service_account: String,
     pub(super) pod_name: String,
@@ -33,17 +33,17 @@ pub(super) struct PodClaims {
 
 /// Makes tokens and checks them.
 #[derive(Clone)]
-pub(super) struct Tokens {
+pub(super) struct TokenAuthority {
     key: Arc<[u8]>,
     store: Arc<dyn Storage>,
 }
 
-impl Tokens {
+impl TokenAuthority {
     pub(super) fn new(key: &[u8], store: Arc<dyn Storage>) -> Self {
         Self { key: key.into(), store }
     }
 
-    pub(super) fn issue(&self, claims: &PodClaims) -> String {
+    pub(super) fn issue(&self, claims: &TokenClaims) -> String {
         let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let head = encode(br#"{"alg":"HS256","typ":"JWT"}"#);
         let claims = encode(&serde_json::to_vec(claims).expect("claims are strings"));
@@ -53,7 +53,7 @@ impl Tokens {
     }
 
     /// The claims of a token that this server signed.
-    fn read(&self, token: &str) -> Option<PodClaims> {
+    fn read(&self, token: &str) -> Option<TokenClaims> {
         let (said, signature) = token.rsplit_once('.')?;
         let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).ok()?;
         // Digests are compared: the time of a comparison says nothing about the signature.
@@ -78,7 +78,7 @@ impl Tokens {
 
     async fn user(&self, token: &str) -> Result<Option<User>, storage::Error> {
         let Some(claims) = self.read(token) else { return Ok(None) };
-        let PodClaims { namespace, service_account, pod_name, pod_uid } = claims;
+        let TokenClaims { namespace, service_account, pod_name, pod_uid } = claims;
         let pod = Key::new(kinds::CORE, "pods", &namespace, &pod_name);
         let Ok(pod) = pod else { return Ok(None) };
         let Some(entry) = self.store.get(&pod).await? else { return Ok(None) };
@@ -102,14 +102,14 @@ impl Tokens {
 /// Extra of a ServiceAccount token: which pod of that name it was issued to.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
-impl ReviewTokens for Tokens {
+impl TokenReviewer for TokenAuthority {
     fn review<'a>(
         &'a self,
         token: &'a str,
-    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>> {
         Box::pin(async move {
             let user = self.user(token).await;
-            user.map_err(|error| Arc::new(CallError::from(error).into()))
+            user.map_err(|error| Arc::new(ReviewCallError::from(error).into()))
         })
     }
 }
@@ -117,10 +117,10 @@ impl ReviewTokens for Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apiserver::storage::embedded::{Embedded, History};
+    use crate::apiserver::storage::embedded::{EmbeddedStore, HistoryLimits};
 
-    fn claims(uid: &str) -> PodClaims {
-        PodClaims {
+    fn claims(uid: &str) -> TokenClaims {
+        TokenClaims {
             namespace: "db".into(),
             service_account: "demo".into(),
             pod_name: "demo-0".into(),
@@ -131,8 +131,9 @@ mod tests {
     #[tokio::test]
     async fn a_token_is_good_for_its_pod_and_no_other() {
         let backend = redb::backends::InMemoryBackend::new();
-        let store: Arc<dyn Storage> = Arc::new(Embedded::on(backend, History::default()).unwrap());
-        let tokens = Tokens::new(b"key", Arc::clone(&store));
+        let store: Arc<dyn Storage> =
+            Arc::new(EmbeddedStore::on(backend, HistoryLimits::default()).unwrap());
+        let tokens = TokenAuthority::new(b"key", Arc::clone(&store));
         let token = tokens.issue(&claims("a"));
         assert_eq!(tokens.user(&token).await.unwrap(), None, "there is no such pod");
         let key = Key::new(kinds::CORE, "pods", "db", "demo-0").unwrap();
@@ -148,11 +149,12 @@ mod tests {
     #[tokio::test]
     async fn what_somebody_else_signed_or_changed_is_nobodys() {
         let backend = redb::backends::InMemoryBackend::new();
-        let store: Arc<dyn Storage> = Arc::new(Embedded::on(backend, History::default()).unwrap());
-        let tokens = Tokens::new(b"key", Arc::clone(&store));
+        let store: Arc<dyn Storage> =
+            Arc::new(EmbeddedStore::on(backend, HistoryLimits::default()).unwrap());
+        let tokens = TokenAuthority::new(b"key", Arc::clone(&store));
         let token = tokens.issue(&claims("a"));
         assert_eq!(tokens.read(&token), Some(claims("a")));
-        assert_eq!(Tokens::new(b"yek", store).read(&token), None);
+        assert_eq!(TokenAuthority::new(b"yek", store).read(&token), None);
         let (head, rest) = token.split_once('.').unwrap();
         let (_, signature) = rest.split_once('.').unwrap();
         let forged = serde_json::to_vec(&claims("b")).unwrap();

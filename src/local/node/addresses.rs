@@ -14,12 +14,12 @@ use crate::local::folder::{read_if_there, write_own};
 
 /// Addresses by pod.
 #[derive(Debug)]
-pub(crate) struct Addresses {
+pub(crate) struct PodAddresses {
     file: PathBuf,
     given: Mutex<BTreeMap<String, Ipv4Addr>>,
 }
 
-impl Addresses {
+impl PodAddresses {
     /// Reads the addresses that were given before.
     pub(crate) fn open(file: PathBuf) -> io::Result<Self> {
         let given = match read_if_there(&file)? {
@@ -63,12 +63,12 @@ mod tests {
     fn an_address_is_a_pods_own_and_stays() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("addresses.json");
-        let addresses = Addresses::open(file.clone()).unwrap();
+        let addresses = PodAddresses::open(file.clone()).unwrap();
         let first = addresses.of("default", "a-0").unwrap();
         let second = addresses.of("other", "a-0").unwrap();
         assert_ne!(first, second);
         assert!(first.is_loopback() && first != Ipv4Addr::LOCALHOST);
-        let again = Addresses::open(file).unwrap();
+        let again = PodAddresses::open(file).unwrap();
         assert_eq!(again.of("other", "a-0").unwrap(), second);
         assert_eq!(again.of("default", "a-0").unwrap(), first);
         assert!(![first, second].contains(&again.of("default", "a-1").unwrap()));

@@ -12,17 +12,17 @@ use serde_json::json;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{MANAGER, gone, sets::CLAIM_FINALIZER, watch::Bell};
-use crate::{error::chain, local::folder::Folder, runtime::Shutdown};
+use super::{MANAGER, gone, sets::CLAIM_FINALIZER, watch::ChangeNotifier};
+use crate::{error::chain, local::folder::StateFolder, runtime::Shutdown};
 
 const RETRY: Duration = Duration::from_secs(1);
 
-pub(crate) struct Claims {
+pub(crate) struct ClaimController {
     pub(crate) client: Client,
-    pub(crate) folder: Folder,
+    pub(crate) folder: StateFolder,
     pub(crate) store: Store<PersistentVolumeClaim>,
     pub(crate) pods: Store<Pod>,
-    pub(crate) bell: Bell,
+    pub(crate) bell: ChangeNotifier,
 }
 
 /// Why a claim is looked at again.
@@ -34,7 +34,7 @@ enum Error {
     Folder(#[from] io::Error),
 }
 
-impl Claims {
+impl ClaimController {
     pub(crate) async fn run(self, shutdown: Shutdown) {
         loop {
             tokio::select! {

@@ -40,23 +40,23 @@ const ORPHAN: &str = "orphan";
 /// The finalizer that keeps a namespace until it is empty.
 const NAMESPACE_FINALIZER: &str = "kubernetes";
 
-pub(crate) struct Garbage {
+pub(crate) struct GarbageCollector {
     client: Client,
-    kinds: Vec<Collected>,
-    bell: watch::Bell,
+    kinds: Vec<WatchedKind>,
+    bell: watch::ChangeNotifier,
 }
 
 /// A kind that is collected, and a cache of its objects.
-struct Collected {
+struct WatchedKind {
     resource: ApiResource,
     namespaced: bool,
     store: Store<DynamicObject>,
 }
 
-impl Garbage {
+impl GarbageCollector {
     /// Begins to watch every kind that can be deleted.
     pub(crate) async fn start(client: Client, rt: &Runtime) -> Result<Self, kube::Error> {
-        let bell = watch::Bell::default();
+        let bell = watch::ChangeNotifier::default();
         let discovery = Discovery::new(client.clone()).run().await?;
         let mut kinds = Vec::new();
         for group in discovery.groups() {
@@ -70,7 +70,7 @@ impl Garbage {
                 let api = Api::all_with(client.clone(), &resource);
                 let store = watch::watch(rt, "watch-owned", api, resource.clone(), &[&bell]);
                 let namespaced = can.scope == Scope::Namespaced;
-                kinds.push(Collected { resource, namespaced, store });
+                kinds.push(WatchedKind { resource, namespaced, store });
             }
         }
         Ok(Self { client, kinds, bell })
@@ -96,7 +96,7 @@ impl Garbage {
     }
 
     async fn look(&self) -> Result<(), kube::Error> {
-        let all: Vec<(&Collected, Arc<DynamicObject>)> = self
+        let all: Vec<(&WatchedKind, Arc<DynamicObject>)> = self
             .kinds
             .iter()
             .flat_map(|kind| kind.store.state().into_iter().map(move |object| (kind, object)))
@@ -127,7 +127,7 @@ impl Garbage {
     /// Deletes an object all of whose owners are gone.
     async fn collect(
         &self,
-        kind: &Collected,
+        kind: &WatchedKind,
         object: &DynamicObject,
         known: &HashSet<String>,
         absent: &mut HashMap<String, bool>,
@@ -170,7 +170,7 @@ impl Garbage {
     ) -> Result<bool, kube::Error> {
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let is =
-            |kind: &&Collected| kind.resource.group == group && kind.resource.kind == owner.kind;
+            |kind: &&WatchedKind| kind.resource.group == group && kind.resource.kind == owner.kind;
         // A kind that this server does not serve is unknown, so its objects count as there.
         let Some(kind) = self.kinds.iter().find(is) else { return Ok(false) };
         let found = self.api(kind, dependent.namespace.as_deref()).get_opt(&owner.name).await?;
@@ -181,9 +181,9 @@ impl Garbage {
     /// finalizer.
     async fn finalize(
         &self,
-        kind: &Collected,
+        kind: &WatchedKind,
         object: &DynamicObject,
-        dependents: &[&(&Collected, Arc<DynamicObject>)],
+        dependents: &[&(&WatchedKind, Arc<DynamicObject>)],
         waiting: &HashSet<&str>,
     ) -> Result<(), kube::Error> {
         let meta = object.meta();
@@ -234,7 +234,7 @@ impl Garbage {
     /// Empties namespaces that are being deleted: pods first, then all the rest.
     async fn end_namespaces(
         &self,
-        all: &[(&Collected, Arc<DynamicObject>)],
+        all: &[(&WatchedKind, Arc<DynamicObject>)],
     ) -> Result<(), kube::Error> {
         for (kind, namespace) in all {
             let ends = kind.resource.kind == "Namespace"
@@ -256,7 +256,7 @@ impl Garbage {
             let now = if pods.is_empty() {
                 inside.clone()
             } else {
-                let makes = |kind: &Collected| {
+                let makes = |kind: &WatchedKind| {
                     ["Pod", "StatefulSet"].contains(&kind.resource.kind.as_str())
                 };
                 inside.iter().filter(|(kind, _)| makes(kind)).copied().collect()
@@ -288,7 +288,7 @@ impl Garbage {
         gone(written.map(drop))
     }
 
-    fn api(&self, kind: &Collected, namespace: Option<&str>) -> Api<DynamicObject> {
+    fn api(&self, kind: &WatchedKind, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace.filter(|_| kind.namespaced) {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind.resource),
             None => Api::all_with(self.client.clone(), &kind.resource),
@@ -297,7 +297,7 @@ impl Garbage {
 
     async fn delete(
         &self,
-        kind: &Collected,
+        kind: &WatchedKind,
         meta: &ObjectMeta,
         params: DeleteParams,
     ) -> Result<(), kube::Error> {
@@ -312,7 +312,7 @@ impl Garbage {
     /// object.
     async fn patch(
         &self,
-        kind: &Collected,
+        kind: &WatchedKind,
         meta: &ObjectMeta,
         change: &serde_json::Value,
     ) -> Result<(), kube::Error> {

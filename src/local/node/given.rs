@@ -8,12 +8,12 @@ use kube::{Api, Client};
 
 /// Where a value is taken from, as messages call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
+pub(crate) enum ValueSource {
     Secret,
     ConfigMap,
 }
 
-impl Source {
+impl ValueSource {
     fn name(self) -> &'static str {
         match self {
             Self::Secret => "secret",
@@ -23,13 +23,13 @@ impl Source {
 }
 
 /// Values by key.
-pub(crate) type Data = BTreeMap<String, Vec<u8>>;
+pub(crate) type ObjectData = BTreeMap<String, Vec<u8>>;
 
 /// The Secrets and ConfigMaps that were found.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Given(BTreeMap<(Source, String), Data>);
+pub(crate) struct ReferencedObjects(BTreeMap<(ValueSource, String), ObjectData>);
 
-impl Given {
+impl ReferencedObjects {
     /// Reads what these containers and volumes name. A missing object is an error only when used.
     pub(crate) async fn read(
         client: &Client,
@@ -40,11 +40,11 @@ impl Given {
         let mut found = BTreeMap::new();
         for (source, name) in named(containers, volumes) {
             let data = match source {
-                Source::Secret => {
+                ValueSource::Secret => {
                     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
                     api.get_opt(&name).await?.map(secret)
                 }
-                Source::ConfigMap => {
+                ValueSource::ConfigMap => {
                     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
                     api.get_opt(&name).await?.map(config_map)
                 }
@@ -57,7 +57,7 @@ impl Given {
     }
 
     #[cfg(test)]
-    pub(crate) fn with(mut self, source: Source, name: &str, data: &[(&str, &str)]) -> Self {
+    pub(crate) fn with(mut self, source: ValueSource, name: &str, data: &[(&str, &str)]) -> Self {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
         self.0.insert((source, name.to_owned()), data);
         self
@@ -66,10 +66,10 @@ impl Given {
     /// All values of an object; `None` where the object is optional and missing.
     pub(crate) fn all(
         &self,
-        source: Source,
+        source: ValueSource,
         name: &str,
         optional: Option<bool>,
-    ) -> Result<Option<&Data>, String> {
+    ) -> Result<Option<&ObjectData>, String> {
         match self.0.get(&(source, name.to_owned())) {
             None if optional != Some(true) => Err(format!("{} {name:?} not found", source.name())),
             found => Ok(found),
@@ -79,7 +79,7 @@ impl Given {
     /// One value of an object; `None` where the value is optional and missing.
     pub(crate) fn value(
         &self,
-        source: Source,
+        source: ValueSource,
         name: &str,
         key: &str,
         optional: Option<bool>,
@@ -94,11 +94,11 @@ impl Given {
     }
 }
 
-fn secret(found: Secret) -> Data {
+fn secret(found: Secret) -> ObjectData {
     found.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect()
 }
 
-fn config_map(found: ConfigMap) -> Data {
+fn config_map(found: ConfigMap) -> ObjectData {
     let text = found.data.unwrap_or_default().into_iter();
     let binary = found.binary_data.unwrap_or_default().into_iter();
     text.map(|(key, value)| (key, value.into_bytes()))
@@ -107,28 +107,28 @@ fn config_map(found: ConfigMap) -> Data {
 }
 
 /// Secrets and ConfigMaps that these containers and volumes name.
-fn named(containers: &[Container], volumes: &[Volume]) -> BTreeSet<(Source, String)> {
+fn named(containers: &[Container], volumes: &[Volume]) -> BTreeSet<(ValueSource, String)> {
     let mut found = BTreeSet::new();
-    let mut add = |source: Source, name: Option<&String>| {
+    let mut add = |source: ValueSource, name: Option<&String>| {
         found.extend(name.map(|name| (source, name.clone())));
     };
     for container in containers {
         for variable in container.env.iter().flatten().filter_map(|it| it.value_from.as_ref()) {
-            add(Source::Secret, variable.secret_key_ref.as_ref().map(|it| &it.name));
-            add(Source::ConfigMap, variable.config_map_key_ref.as_ref().map(|it| &it.name));
+            add(ValueSource::Secret, variable.secret_key_ref.as_ref().map(|it| &it.name));
+            add(ValueSource::ConfigMap, variable.config_map_key_ref.as_ref().map(|it| &it.name));
         }
         for from in container.env_from.iter().flatten() {
-            add(Source::Secret, from.secret_ref.as_ref().map(|it| &it.name));
-            add(Source::ConfigMap, from.config_map_ref.as_ref().map(|it| &it.name));
+            add(ValueSource::Secret, from.secret_ref.as_ref().map(|it| &it.name));
+            add(ValueSource::ConfigMap, from.config_map_ref.as_ref().map(|it| &it.name));
         }
     }
     for volume in volumes {
-        add(Source::Secret, volume.secret.as_ref().and_then(|it| it.secret_name.as_ref()));
-        add(Source::ConfigMap, volume.config_map.as_ref().map(|it| &it.name));
+        add(ValueSource::Secret, volume.secret.as_ref().and_then(|it| it.secret_name.as_ref()));
+        add(ValueSource::ConfigMap, volume.config_map.as_ref().map(|it| &it.name));
         let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
         for part in projected {
-            add(Source::Secret, part.secret.as_ref().map(|it| &it.name));
-            add(Source::ConfigMap, part.config_map.as_ref().map(|it| &it.name));
+            add(ValueSource::Secret, part.secret.as_ref().map(|it| &it.name));
+            add(ValueSource::ConfigMap, part.config_map.as_ref().map(|it| &it.name));
         }
     }
     found

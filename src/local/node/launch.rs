@@ -13,11 +13,11 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
-use super::process::Launch;
+use super::process::LaunchSpec;
 use crate::{
     api::{names, quantity},
-    local::folder::Folder,
-    pilot::database::{DrivenDatabase, Java},
+    local::folder::StateFolder,
+    pilot::database::{DrivenDatabase, JavaLocation},
 };
 
 /// Where a pod's pilot writes its configuration.
@@ -25,7 +25,7 @@ pub(crate) const CONFIG_DIR: &str = "/etc/navigator";
 
 /// What a container is to run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Role {
+pub(crate) enum ContainerRole {
     /// Puts the pilot into a folder of the pod.
     Installer,
     Pilot(&'static DrivenDatabase),
@@ -33,8 +33,8 @@ pub(crate) enum Role {
 
 /// What a pod's programs need to know of their host.
 #[derive(Clone, Debug)]
-pub(crate) struct Place<'a> {
-    pub(crate) folder: &'a Folder,
+pub(crate) struct LaunchContext<'a> {
+    pub(crate) folder: &'a StateFolder,
     /// This program.
     pub(crate) program: &'a Path,
     /// Name of the Node.
@@ -49,13 +49,16 @@ pub(crate) struct Place<'a> {
 }
 
 /// What this container runs; `None` for anything that is in an image.
-pub(crate) fn role(databases: &[&'static DrivenDatabase], container: &Container) -> Option<Role> {
+pub(crate) fn role(
+    databases: &[&'static DrivenDatabase],
+    container: &Container,
+) -> Option<ContainerRole> {
     let words: Vec<&str> = container.command.iter().flatten().map(String::as_str).collect();
     match words.as_slice() {
-        [_, "install", _] => Some(Role::Installer),
+        [_, "install", _] => Some(ContainerRole::Installer),
         [_, "pilot", name] => {
             let database = databases.iter().find(|database| database.names.word == *name)?;
-            Some(Role::Pilot(database))
+            Some(ContainerRole::Pilot(database))
         }
         _ => None,
     }
@@ -63,7 +66,7 @@ pub(crate) fn role(databases: &[&'static DrivenDatabase], container: &Container)
 
 /// The folder of this host that a volume of a pod is. `None` for kinds of volumes that are not
 /// served here.
-pub(crate) fn volume_folder(folder: &Folder, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
+pub(crate) fn volume_folder(folder: &StateFolder, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
     let (namespace, name) = key(pod);
     if let Some(claim) = &volume.persistent_volume_claim {
         return Some(folder.claim(namespace, &claim.claim_name));
@@ -77,13 +80,13 @@ pub(crate) fn volume_folder(folder: &Folder, pod: &Pod, volume: &Volume) -> Opti
 }
 
 /// The file of a container's termination message.
-pub(crate) fn termination_log(folder: &Folder, pod: &Pod, container: &str) -> PathBuf {
+pub(crate) fn termination_log(folder: &StateFolder, pod: &Pod, container: &str) -> PathBuf {
     let (namespace, name) = key(pod);
     folder.pod(namespace, name).join(format!("{container}.termination-log"))
 }
 
 /// The kubeconfig of a pod's pilot.
-pub(crate) fn kubeconfig(folder: &Folder, pod: &Pod) -> PathBuf {
+pub(crate) fn kubeconfig(folder: &StateFolder, pod: &Pod) -> PathBuf {
     let (namespace, name) = key(pod);
     folder.pod(namespace, name).join("pod.kubeconfig")
 }
@@ -95,11 +98,15 @@ pub(crate) fn key(pod: &Pod) -> (&str, &str) {
 }
 
 /// How this container's installer is started.
-pub(crate) fn installer(place: &Place<'_>, pod: &Pod, container: &Container) -> Option<Launch> {
+pub(crate) fn installer(
+    place: &LaunchContext<'_>,
+    pod: &Pod,
+    container: &Container,
+) -> Option<LaunchSpec> {
     let (namespace, name) = key(pod);
     let into = container.command.iter().flatten().nth(2)?;
     let log = termination_log(place.folder, pod, &container.name);
-    Some(Launch {
+    Some(LaunchSpec {
         program: place.program.to_owned(),
         args: vec![
             "install".to_owned(),
@@ -116,13 +123,13 @@ pub(crate) fn installer(place: &Place<'_>, pod: &Pod, container: &Container) -> 
 /// How this container's pilot is started, with the distribution in `home` and the container's own
 /// variables `told`.
 pub(crate) fn pilot(
-    place: &Place<'_>,
+    place: &LaunchContext<'_>,
     pod: &Pod,
     container: &Container,
     database: &DrivenDatabase,
     home: &Path,
     mut told: BTreeMap<String, String>,
-) -> Option<Launch> {
+) -> Option<LaunchSpec> {
     let (namespace, name) = key(pod);
     let folder = place.folder;
     let called = container.command.iter().flatten().next()?;
@@ -152,7 +159,7 @@ pub(crate) fn pilot(
         tell("NAVIGATOR_PILOT_USER", user);
     }
     env.extend(told.into_iter().map(|(name, value)| (name.into(), value.into())));
-    Some(Launch {
+    Some(LaunchSpec {
         program: inside(called)?,
         args: vec!["pilot".to_owned(), database.names.word.to_owned()],
         env: env.into_iter().collect(),
@@ -163,12 +170,12 @@ pub(crate) fn pilot(
 
 /// The variable that tells the launcher where Java is, if it would find none by itself.
 fn java(
-    place: &Place<'_>,
+    place: &LaunchContext<'_>,
     database: &DrivenDatabase,
     home: &Path,
     env: &BTreeMap<OsString, OsString>,
 ) -> Option<(&'static str, OsString)> {
-    let Java { variables, bundled } = database.java.as_ref()?;
+    let JavaLocation { variables, bundled } = database.java.as_ref()?;
     let (first, others) = variables.split_first()?;
     let comes_along = bundled.is_some_and(|below| home.join(below).join("bin/java").is_file());
     if comes_along || env.contains_key(OsStr::new(first)) {
@@ -179,7 +186,12 @@ fn java(
 }
 
 /// The path on this host that a path in a container stands for.
-fn translated(folder: &Folder, pod: &Pod, container: &Container, path: &str) -> Option<PathBuf> {
+fn translated(
+    folder: &StateFolder,
+    pod: &Pod,
+    container: &Container,
+    path: &str,
+) -> Option<PathBuf> {
     let volumes = pod.spec.as_ref()?.volumes.as_deref().unwrap_or_default();
     let mounts = container.volume_mounts.iter().flatten();
     let (mount, rest) = mounts
@@ -253,9 +265,9 @@ mod tests {
             let pod = pod(database);
             let spec = pod.spec.as_ref().unwrap();
             let (init, main) = (&spec.init_containers.as_ref().unwrap()[0], &spec.containers[0]);
-            let folder = Folder::new("/state");
+            let folder = StateFolder::new("/state");
             let environment = [("PATH".into(), "/bin".into()), ("BOTH".into(), "old".into())];
-            let place = Place {
+            let place = LaunchContext {
                 folder: &folder,
                 program: Path::new("/usr/bin/navigator"),
                 machine: "host",
@@ -264,12 +276,14 @@ mod tests {
                 java: Some(Path::new("/usr/lib/jvm/17")),
                 root: true,
             };
-            assert!(matches!(role(ALL, init), Some(Role::Installer)));
+            assert!(matches!(role(ALL, init), Some(ContainerRole::Installer)));
             let install = installer(&place, &pod, init).unwrap();
             assert_eq!(install.program, Path::new("/usr/bin/navigator"));
             assert_eq!(install.args[..2], ["install", "/state/pods/shop/demo-0/shared"]);
 
-            let Some(Role::Pilot(driven)) = role(ALL, main) else { panic!("it is a pilot") };
+            let Some(ContainerRole::Pilot(driven)) = role(ALL, main) else {
+                panic!("it is a pilot")
+            };
             let home = Path::new("/homes/one");
             let said = [("BOTH", "demo-0-x"), ("NAVIGATOR_BIND_ADDRESS", "0.0.0.0")];
             let said = said.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -290,7 +304,7 @@ mod tests {
             ] {
                 assert_eq!(env[&OsString::from(name)], value, "{name}");
             }
-            let ordinary = Place { root: false, ..place };
+            let ordinary = LaunchContext { root: false, ..place };
             let launch = pilot(&ordinary, &pod, main, driven, home, BTreeMap::new()).unwrap();
             assert!(launch.env.iter().all(|(name, _)| name != "NAVIGATOR_PILOT_USER"));
         }
@@ -299,11 +313,14 @@ mod tests {
     #[test]
     fn a_launcher_that_looks_for_java_nowhere_else_is_told() {
         const JAVA: DrivenDatabase = DrivenDatabase {
-            java: Some(Java { variables: &["OWN_JAVA", "JAVA_HOME"], bundled: Some("jdk") }),
+            java: Some(JavaLocation {
+                variables: &["OWN_JAVA", "JAVA_HOME"],
+                bundled: Some("jdk"),
+            }),
             ..EXAMPLE
         };
-        let (folder, home) = (Folder::new("/state"), tempfile::tempdir().unwrap());
-        let place = Place {
+        let (folder, home) = (StateFolder::new("/state"), tempfile::tempdir().unwrap());
+        let place = LaunchContext {
             folder: &folder,
             program: Path::new("/usr/bin/navigator"),
             machine: "host",

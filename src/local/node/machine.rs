@@ -17,14 +17,14 @@ use tracing::info;
 use super::{MANAGER, status::now};
 use crate::{
     error::chain,
-    local::folder::Folder,
+    local::folder::StateFolder,
     runtime::{Shutdown, build},
 };
 
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Makes the Node and writes its status once: the host does not change while the daemon runs.
-pub(crate) async fn keep(client: Client, name: String, folder: Folder, shutdown: Shutdown) {
+pub(crate) async fn keep(client: Client, name: String, folder: StateFolder, shutdown: Shutdown) {
     let api: Api<Node> = Api::all(client);
     let mut last = String::new();
     loop {

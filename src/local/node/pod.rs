@@ -28,14 +28,14 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    Host, MANAGER,
-    given::Given,
+    MANAGER, NodeContext,
+    given::ReferencedObjects,
     gone,
-    launch::{self, Place, Role},
-    probes::{self, Health},
-    process::{Exit, LOOK, Launch, Process, REAPED, boot},
-    status::{self, View},
-    variables::{Variables, variables},
+    launch::{self, ContainerRole, LaunchContext},
+    probes::{self, ContainerHealth},
+    process::{DetachedProcess, LOOK, LaunchSpec, ProcessExit, REAPED, boot},
+    status::{self, ObservedPod},
+    variables::{EnvVars, variables},
     volumes,
 };
 use crate::{
@@ -46,7 +46,7 @@ use crate::{
         homes::tag,
     },
     pilot::database::DrivenDatabase,
-    runtime::events::Notice,
+    runtime::events::EventNotice,
 };
 
 /// How often a waiting pod looks again for what it lacks.
@@ -68,7 +68,7 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// What is remembered of a pod in its folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct PodRecord {
     pub uid: String,
     pub address: String,
     /// Which build of this program was installed in the pod.
@@ -90,7 +90,7 @@ pub struct Record {
     pub grace: u64,
 }
 
-impl Record {
+impl PodRecord {
     /// The record in a pod's folder; `None` where there is no readable one.
     pub fn read(folder: &Path) -> Option<Self> {
         let text = read_if_there(&folder.join(RECORD)).ok()??;
@@ -98,9 +98,9 @@ impl Record {
     }
 
     /// The pilot's process, when it still runs.
-    pub(super) fn process(&self) -> Option<Process> {
+    pub(super) fn process(&self) -> Option<DetachedProcess> {
         let is_of_now = self.boot.is_empty() || self.boot == boot();
-        is_of_now.then(|| Process::adopt(self.pid, self.started))?
+        is_of_now.then(|| DetachedProcess::adopt(self.pid, self.started))?
     }
 
     /// The pilot's grace period.
@@ -113,7 +113,7 @@ const RECORD: &str = "state.json";
 
 /// Why a task stops looking after its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum StopReason {
     /// The daemon ends, and the pod's processes go on.
     Daemon,
     /// Every pod is stopped, and starts again with the next daemon.
@@ -124,46 +124,46 @@ enum End {
 }
 
 /// A pod waits for something: reason and message of its containers' state.
-struct Waits(&'static str, String);
+struct WaitingReason(&'static str, String);
 
 /// What a pod's pilot is started with.
-struct Prepared {
+struct PilotContainer {
     container: Container,
     database: &'static DrivenDatabase,
     home: PathBuf,
     address: std::net::Ipv4Addr,
 }
 
-struct Life {
-    host: Arc<Host>,
-    pods: watch::Receiver<Known>,
+struct PodWorker {
+    host: Arc<NodeContext>,
+    pods: watch::Receiver<PodUpdate>,
     pod: Arc<Pod>,
     /// The Pod object is gone.
     gone: bool,
-    view: View,
+    view: ObservedPod,
     /// The status that was last written to the API server.
     written: PodStatus,
     not_before: Instant,
-    record: Record,
-    process: Option<Process>,
+    record: PodRecord,
+    process: Option<DetachedProcess>,
 }
 
 /// A pod's object; `None` when it is gone. The sender lives as long as the daemon, so a closed
 /// channel says nothing of the pod.
-pub(crate) type Known = Option<Arc<Pod>>;
+pub(crate) type PodUpdate = Option<Arc<Pod>>;
 
 /// Looks after one pod until its end.
-pub(crate) async fn live(host: Arc<Host>, mut pods: watch::Receiver<Known>) {
+pub(crate) async fn live(host: Arc<NodeContext>, mut pods: watch::Receiver<PodUpdate>) {
     let Some(pod) = pods.borrow_and_update().clone() else { return };
-    let mut life = Life {
+    let mut life = PodWorker {
         written: pod.status.clone().unwrap_or_default(),
         host,
         pods,
         pod,
         gone: false,
-        view: View::default(),
+        view: ObservedPod::default(),
         not_before: Instant::now(),
-        record: Record::default(),
+        record: PodRecord::default(),
         process: None,
     };
     life.recall().await;
@@ -171,7 +171,7 @@ pub(crate) async fn live(host: Arc<Host>, mut pods: watch::Receiver<Known>) {
     life.end(end).await;
 }
 
-impl Life {
+impl PodWorker {
     fn folder(&self) -> PathBuf {
         let (namespace, name) = launch::key(&self.pod);
         self.host.folder.pod(namespace, name)
@@ -181,7 +181,7 @@ impl Life {
     async fn recall(&mut self) {
         let uid = self.pod.metadata.uid.clone().unwrap_or_default();
         let folder = self.folder();
-        if let Some(record) = Record::read(&folder) {
+        if let Some(record) = PodRecord::read(&folder) {
             self.process = record.process();
             if record.uid == uid {
                 self.record = record;
@@ -194,7 +194,7 @@ impl Life {
         if self.record.uid != uid {
             // An earlier pod of this name may have left files.
             drop(fs::remove_dir_all(&folder));
-            self.record = Record { uid, ..Record::default() };
+            self.record = PodRecord { uid, ..PodRecord::default() };
         }
         self.view.init = self.written.init_container_statuses.clone().unwrap_or_default();
         self.view.containers = self.written.container_statuses.clone().unwrap_or_default();
@@ -205,11 +205,11 @@ impl Life {
         self.view.ignored = ignored.map(|container| container.name).collect();
     }
 
-    async fn run(&mut self) -> End {
+    async fn run(&mut self) -> StopReason {
         let prepared = loop {
             match self.prepare().await {
                 Ok(prepared) => break prepared,
-                Err(Waits(reason, message)) => self.tell_waiting(reason, &message).await,
+                Err(WaitingReason(reason, message)) => self.tell_waiting(reason, &message).await,
             }
             if let Some(end) = self.wait(AGAIN).await {
                 return end;
@@ -217,14 +217,15 @@ impl Life {
         };
         self.tell_mounts(&prepared).await;
         if self.process.is_none() {
-            let pilot = self.pilot(&prepared, Variables::new());
-            self.process = pilot.and_then(|pilot| Process::find(&pilot.program, &pilot.args));
+            let pilot = self.pilot(&prepared, EnvVars::new());
+            self.process =
+                pilot.and_then(|pilot| DetachedProcess::find(&pilot.program, &pilot.args));
         }
         if let Some(end) = self.install(&prepared).await {
             return end;
         }
         if self.process.is_none() && status::began(self.container(&prepared)).is_some() {
-            self.ended(&prepared, Exit::Unseen, Duration::ZERO).await;
+            self.ended(&prepared, ProcessExit::Unseen, Duration::ZERO).await;
         }
         let (mut crashes, mut pause) = (0, Duration::ZERO);
         loop {
@@ -234,7 +235,7 @@ impl Life {
                 }
                 let variables = match self.give(&prepared).await {
                     Ok(variables) => variables,
-                    Err(Waits(reason, message)) => {
+                    Err(WaitingReason(reason, message)) => {
                         self.tell_waiting(reason, &message).await;
                         pause = AGAIN;
                         continue;
@@ -262,22 +263,22 @@ impl Life {
     }
 
     /// Makes, or waits for, what the pod needs before any of its programs starts.
-    async fn prepare(&mut self) -> Result<Prepared, Waits> {
+    async fn prepare(&mut self) -> Result<PilotContainer, WaitingReason> {
         let (namespace, name) = launch::key(&self.pod);
         let host = &self.host;
         let failed = |what: &str, error: &io::Error| {
-            Waits("CreateContainerError", format!("failed to {what}: {error}"))
+            WaitingReason("CreateContainerError", format!("failed to {what}: {error}"))
         };
         let spec = self.pod.spec.clone().unwrap_or_default();
         let pilot = spec.containers.iter().find_map(|container| {
             match launch::role(&host.databases, container)? {
-                Role::Pilot(database) => Some((container.clone(), database)),
-                Role::Installer => None,
+                ContainerRole::Pilot(database) => Some((container.clone(), database)),
+                ContainerRole::Installer => None,
             }
         });
         let Some((container, database)) = pilot else {
             let text = "images are not run on this host, and nothing in this pod is a pilot";
-            return Err(Waits("CreateContainerError", text.to_owned()));
+            return Err(WaitingReason("CreateContainerError", text.to_owned()));
         };
         let address = host
             .addresses
@@ -293,12 +294,15 @@ impl Life {
                     Api::namespaced(host.client.clone(), namespace);
                 let found = claims.get_opt(&claim.claim_name).await;
                 let found = found.map_err(|error| {
-                    Waits("ContainerCreating", format!("no claim was read: {}", chain(&error)))
+                    WaitingReason(
+                        "ContainerCreating",
+                        format!("no claim was read: {}", chain(&error)),
+                    )
                 })?;
                 let phase = found.and_then(|claim| claim.status?.phase);
                 if phase.as_deref() != Some("Bound") {
                     let text = format!("claim {} is not bound", claim.claim_name);
-                    return Err(Waits("ContainerCreating", text));
+                    return Err(WaitingReason("ContainerCreating", text));
                 }
             }
         }
@@ -308,10 +312,10 @@ impl Life {
             let image = container.image.as_deref().unwrap_or_default();
             let version = tag(image).unwrap_or("latest");
             let found = host.homes.find(database, version);
-            found.map_err(|missing| Waits("ErrImagePull", missing.to_string()))?.path
+            found.map_err(|missing| WaitingReason("ErrImagePull", missing.to_string()))?.path
         };
         let credentials = (host.credentials)(&self.pod)
-            .map_err(|text| Waits("CreateContainerConfigError", text))?;
+            .map_err(|text| WaitingReason("CreateContainerConfigError", text))?;
         write_own(&launch::kubeconfig(&host.folder, &self.pod), credentials.as_bytes())
             .map_err(|error| failed("write credentials", &error))?;
         self.record.address = address.to_string();
@@ -319,7 +323,7 @@ impl Life {
         self.record.grace = self.grace().as_secs();
         self.save();
         self.view.address = Some(address);
-        let prepared = Prepared { container, database, home, address };
+        let prepared = PilotContainer { container, database, home, address };
         if self.process.is_none() {
             self.give(&prepared).await?;
         }
@@ -334,27 +338,27 @@ impl Life {
     }
 
     /// Writes the files of volumes as their objects are now; returns the pilot's variables.
-    async fn give(&self, prepared: &Prepared) -> Result<Variables, Waits> {
+    async fn give(&self, prepared: &PilotContainer) -> Result<EnvVars, WaitingReason> {
         let containers = self.run_here();
         let volumes = volumes::mounted(&self.pod, &containers);
         let (namespace, _) = launch::key(&self.pod);
-        let given = Given::read(&self.host.client, namespace, &containers, &volumes);
+        let given = ReferencedObjects::read(&self.host.client, namespace, &containers, &volumes);
         let given = Box::pin(given).await;
         let given = given.map_err(|error| {
-            Waits("ContainerCreating", format!("nothing was read: {}", chain(&error)))
+            WaitingReason("ContainerCreating", format!("nothing was read: {}", chain(&error)))
         })?;
         let place = self.place(prepared);
         for volume in &volumes {
             volumes::make(&place, &self.pod, volume, &given)
-                .map_err(|text| Waits(FAILED_MOUNT, text))?;
+                .map_err(|text| WaitingReason(FAILED_MOUNT, text))?;
         }
         variables(&place, &self.pod, &prepared.container, &given)
-            .map_err(|text| Waits("CreateContainerConfigError", text))
+            .map_err(|text| WaitingReason("CreateContainerConfigError", text))
     }
 
     /// Warns of volumes at paths that a program finds in a container only, and not on this host.
-    async fn tell_mounts(&self, prepared: &Prepared) {
-        let Prepared { container, database, .. } = prepared;
+    async fn tell_mounts(&self, prepared: &PilotContainer) {
+        let PilotContainer { container, database, .. } = prepared;
         let known = [names::SHARED_DIR, launch::CONFIG_DIR, database.names.data_dir];
         let volumes = volumes::mounted(&self.pod, std::slice::from_ref(container));
         for mount in container.volume_mounts.iter().flatten() {
@@ -371,13 +375,13 @@ impl Life {
                 folder.display(),
                 mount.mount_path
             );
-            self.event(&Notice::warning("NotMounted", text)).await;
+            self.event(&EventNotice::warning("NotMounted", text)).await;
         }
     }
 
-    fn place(&self, prepared: &Prepared) -> Place<'_> {
+    fn place(&self, prepared: &PilotContainer) -> LaunchContext<'_> {
         let host = &self.host;
-        Place {
+        LaunchContext {
             folder: &host.folder,
             program: &host.program,
             machine: &host.machine,
@@ -388,13 +392,13 @@ impl Life {
         }
     }
 
-    fn pilot(&self, prepared: &Prepared, variables: Variables) -> Option<Launch> {
-        let Prepared { container, database, home, address: _ } = prepared;
+    fn pilot(&self, prepared: &PilotContainer, variables: EnvVars) -> Option<LaunchSpec> {
+        let PilotContainer { container, database, home, address: _ } = prepared;
         launch::pilot(&self.place(prepared), &self.pod, container, database, home, variables)
     }
 
     /// Runs the init containers, unless this very program was installed already.
-    async fn install(&mut self, prepared: &Prepared) -> Option<End> {
+    async fn install(&mut self, prepared: &PilotContainer) -> Option<StopReason> {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let containers = spec.init_containers.unwrap_or_default();
         if self.record.installed == self.host.installation
@@ -406,7 +410,7 @@ impl Life {
         for container in &containers {
             loop {
                 let state = match launch::role(&self.host.databases, container) {
-                    Some(Role::Installer) => self.run_installer(prepared, container).await,
+                    Some(ContainerRole::Installer) => self.run_installer(prepared, container).await,
                     _ => Ok((0, "not run: it is in an image".to_owned())),
                 };
                 let (code, message) =
@@ -433,7 +437,7 @@ impl Life {
     /// Runs an installer to its end: its exit code and its termination message.
     async fn run_installer(
         &self,
-        prepared: &Prepared,
+        prepared: &PilotContainer,
         container: &Container,
     ) -> io::Result<(i32, String)> {
         let place = self.place(prepared);
@@ -441,18 +445,18 @@ impl Life {
         let launch = launch.ok_or_else(|| io::Error::other("its folder is no volume"))?;
         let log = launch::termination_log(place.folder, &self.pod, &container.name);
         fs::write(&log, "")?;
-        let mut process = Process::start(&launch)?;
+        let mut process = DetachedProcess::start(&launch)?;
         let code = loop {
             match process.ended() {
-                Some(Exit::Code(code)) => break code,
-                Some(Exit::Unseen) => break 1,
+                Some(ProcessExit::Code(code)) => break code,
+                Some(ProcessExit::Unseen) => break 1,
                 None => sleep(LOOK).await,
             }
         };
         Ok((code, fs::read_to_string(&log).unwrap_or_default()))
     }
 
-    fn start(&mut self, prepared: &Prepared, variables: Variables) -> io::Result<()> {
+    fn start(&mut self, prepared: &PilotContainer, variables: EnvVars) -> io::Result<()> {
         let pilot = self.pilot(prepared, variables);
         let pilot = pilot.ok_or_else(|| io::Error::other("a folder that it needs is no volume"))?;
         let (namespace, name) = launch::key(&self.pod);
@@ -463,7 +467,7 @@ impl Life {
             _ => {}
         }
         fs::write(launch::termination_log(&self.host.folder, &self.pod, container), "")?;
-        let process = Process::start(&pilot)?;
+        let process = DetachedProcess::start(&pilot)?;
         info!(namespace, name, pid = process.pid, "Started a pilot");
         (self.record.pid, self.record.started) = (process.pid, process.started);
         self.record.boot = boot();
@@ -480,7 +484,7 @@ impl Life {
     }
 
     /// The status of the pilot's container.
-    fn container(&mut self, prepared: &Prepared) -> &mut ContainerStatus {
+    fn container(&mut self, prepared: &PilotContainer) -> &mut ContainerStatus {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for container in &spec.containers {
             if self.view.containers.iter().all(|known| known.name != container.name) {
@@ -498,17 +502,17 @@ impl Life {
     }
 
     /// Watches over the process until it has ended, or the pod is to end.
-    async fn supervise(&mut self, prepared: &Prepared) -> Result<Exit, End> {
+    async fn supervise(&mut self, prepared: &PilotContainer) -> Result<ProcessExit, StopReason> {
         let known = self.container(prepared);
         if known.state.as_ref().is_none_or(|state| state.running.is_none()) {
             known.state = Some(status::running(status::now()));
         }
         // An adopted process keeps the health that its pod's status says until a probe says
         // otherwise.
-        let health = Health {
+        let health = ContainerHealth {
             started: known.started == Some(true),
             ready: known.ready,
-            ..Health::default()
+            ..ContainerHealth::default()
         };
         let (sender, mut health) = watch::channel(health);
         let probes = probes::ask(prepared.container.clone(), prepared.address, sender);
@@ -517,7 +521,7 @@ impl Life {
         let mut looks = interval(LOOK);
         let mut given = Instant::now();
         loop {
-            if let Some(exit) = self.process.as_mut().and_then(Process::ended) {
+            if let Some(exit) = self.process.as_mut().and_then(DetachedProcess::ended) {
                 return Ok(exit);
             }
             if let Some(end) = self.ending() {
@@ -528,7 +532,7 @@ impl Life {
             (known.started, known.ready) = (Some(told.started), told.ready);
             self.view.unready = told.unready;
             if let Some(why) = told.dead {
-                self.event(&Notice::warning(
+                self.event(&EventNotice::warning(
                     "Killing",
                     format!("the container is restarted: {why}"),
                 ))
@@ -539,7 +543,7 @@ impl Life {
             self.write().await;
             if given.elapsed() >= REFRESH {
                 given = Instant::now();
-                if let Err(Waits(reason, message)) = self.give(prepared).await {
+                if let Err(WaitingReason(reason, message)) = self.give(prepared).await {
                     debug!(reason, message, "Files of a pod are as they were");
                 }
             }
@@ -552,7 +556,7 @@ impl Life {
     }
 
     /// Runs the ephemeral containers that bring another build of the pilot.
-    async fn deliver(&mut self, prepared: &Prepared) {
+    async fn deliver(&mut self, prepared: &PilotContainer) {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for added in spec.ephemeral_containers.iter().flatten() {
             if self.view.ephemeral.iter().any(|known| known.name == added.name) {
@@ -561,7 +565,7 @@ impl Life {
             // An ephemeral container differs only in naming the container that it debugs.
             let container = serde_json::from_value(json!(added)).unwrap_or_default();
             let (code, message) = match launch::role(&self.host.databases, &container) {
-                Some(Role::Installer) => self
+                Some(ContainerRole::Installer) => self
                     .run_installer(prepared, &container)
                     .await
                     .unwrap_or_else(|error| (1, format!("failed to run it: {error}"))),
@@ -573,7 +577,7 @@ impl Life {
     }
 
     /// Reports that the pilot's process ended, and after what back-off it is started again.
-    async fn ended(&mut self, prepared: &Prepared, exit: Exit, delay: Duration) {
+    async fn ended(&mut self, prepared: &PilotContainer, exit: ProcessExit, delay: Duration) {
         let (pid, code) = (self.record.pid, code(exit));
         self.process = None;
         let log = launch::termination_log(&self.host.folder, &self.pod, &prepared.container.name);
@@ -606,13 +610,13 @@ impl Life {
             info!(namespace, name, reason, explanation = message, "A pod waits");
             if reason != "ContainerCreating" {
                 let failed = if reason == FAILED_MOUNT { FAILED_MOUNT } else { "Failed" };
-                self.event(&Notice::warning(failed, message)).await;
+                self.event(&EventNotice::warning(failed, message)).await;
             }
         }
     }
 
     /// Waits out a pause, unless the pod is to end first.
-    async fn wait(&mut self, pause: Duration) -> Option<End> {
+    async fn wait(&mut self, pause: Duration) -> Option<StopReason> {
         let until = Instant::now() + pause;
         let (stopping, shutdown) = (self.host.stopping.clone(), self.host.shutdown.clone());
         loop {
@@ -637,16 +641,16 @@ impl Life {
         }
     }
 
-    fn ending(&self) -> Option<End> {
+    fn ending(&self) -> Option<StopReason> {
         let deleted = self.pod.metadata.deletion_timestamp.is_some();
         if self.host.stopping.is_triggered() {
-            Some(End::Stopped)
+            Some(StopReason::Stopped)
         } else if self.host.shutdown.is_triggered() || self.pods.has_changed().is_err() {
-            Some(End::Daemon)
+            Some(StopReason::Daemon)
         } else if self.gone {
-            Some(End::Gone)
+            Some(StopReason::Gone)
         } else {
-            deleted.then_some(End::Deleted)
+            deleted.then_some(StopReason::Deleted)
         }
     }
 
@@ -665,8 +669,8 @@ impl Life {
     }
 
     /// Asks the process to end, and kills it when it takes too long.
-    async fn terminate(&mut self, grace: Duration) -> Exit {
-        let Some(mut process) = self.process.take() else { return Exit::Unseen };
+    async fn terminate(&mut self, grace: Duration) -> ProcessExit {
+        let Some(mut process) = self.process.take() else { return ProcessExit::Unseen };
         let begun = Instant::now();
         let deleted = self.pod.metadata.deletion_timestamp.is_some();
         process.signal(Signal::SIGTERM);
@@ -682,7 +686,7 @@ impl Life {
             }
             if killed.is_some_and(|since| since.elapsed() > REAPED) {
                 warn!(pid = process.pid, "A process does not end although it was killed");
-                return Exit::Unseen;
+                return ProcessExit::Unseen;
             }
             tokio::select! {
                 () = sleep(LOOK) => {}
@@ -691,14 +695,14 @@ impl Life {
         }
     }
 
-    async fn end(&mut self, end: End) {
+    async fn end(&mut self, end: StopReason) {
         let (namespace, name) = launch::key(&self.pod);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         let grace = match end {
-            End::Daemon => return,
-            End::Stopped => self.grace(),
-            End::Deleted => self.granted(),
-            End::Gone => Duration::ZERO,
+            StopReason::Daemon => return,
+            StopReason::Stopped => self.grace(),
+            StopReason::Deleted => self.granted(),
+            StopReason::Gone => Duration::ZERO,
         };
         if self.process.is_some() {
             info!(namespace, name, ?end, "Stopping a pilot");
@@ -706,12 +710,12 @@ impl Life {
             let exit = self.terminate(grace).await;
             self.stopped(exit, pid);
         }
-        if end == End::Stopped {
+        if end == StopReason::Stopped {
             self.not_before = Instant::now();
             self.write().await;
             return;
         }
-        if end == End::Deleted {
+        if end == StopReason::Deleted {
             self.not_before = Instant::now();
             self.write().await;
         }
@@ -720,13 +724,13 @@ impl Life {
         {
             warn!(namespace, name, %error, "The folder of a pod stays");
         }
-        if end == End::Deleted {
+        if end == StopReason::Deleted {
             self.release(&namespace, &name).await;
         }
     }
 
     /// Records the end of a pilot that was asked to stop.
-    fn stopped(&mut self, exit: Exit, pid: i32) {
+    fn stopped(&mut self, exit: ProcessExit, pid: i32) {
         (self.record.pid, self.record.started) = (0, 0);
         self.save();
         for known in &mut self.view.containers {
@@ -797,7 +801,7 @@ impl Life {
         }
     }
 
-    async fn event(&self, notice: &Notice) {
+    async fn event(&self, notice: &EventNotice) {
         let (namespace, name) = launch::key(&self.pod);
         let about = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -811,10 +815,10 @@ impl Life {
     }
 }
 
-fn code(exit: Exit) -> Option<i32> {
+fn code(exit: ProcessExit) -> Option<i32> {
     match exit {
-        Exit::Code(code) => Some(code),
-        Exit::Unseen => None,
+        ProcessExit::Code(code) => Some(code),
+        ProcessExit::Unseen => None,
     }
 }
 

@@ -8,31 +8,31 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::{
-    Host,
-    pod::{Known, Record, live},
-    watch::Bell,
+    NodeContext,
+    pod::{PodRecord, PodUpdate, live},
+    watch::ChangeNotifier,
 };
-use crate::runtime::{Shutdown, Tasks};
+use crate::runtime::{Shutdown, TaskGroup};
 
-pub(crate) struct Pods {
-    pub(crate) host: Arc<Host>,
+pub(crate) struct PodWorkers {
+    pub(crate) host: Arc<NodeContext>,
     pub(crate) store: Store<Pod>,
-    pub(crate) bell: Bell,
+    pub(crate) bell: ChangeNotifier,
     /// The tasks that look after pods.
-    pub(crate) tasks: Tasks,
+    pub(crate) tasks: TaskGroup,
 }
 
-struct Kept {
+struct PodWorkerHandle {
     uid: Option<String>,
-    news: watch::Sender<Known>,
+    news: watch::Sender<PodUpdate>,
 }
 
-impl Pods {
+impl PodWorkers {
     /// Runs until shutdown. The pods' processes go on after it.
     pub(crate) async fn run(self, shutdown: Shutdown) {
         // An error means that the watch ended, which ends the process.
         drop(self.store.wait_until_ready().await);
-        let mut kept: HashMap<(String, String), Kept> = HashMap::new();
+        let mut kept: HashMap<(String, String), PodWorkerHandle> = HashMap::new();
         self.clear(&mut kept, &shutdown);
         loop {
             self.look(&mut kept);
@@ -45,7 +45,7 @@ impl Pods {
         self.tasks.join().await;
     }
 
-    fn look(&self, kept: &mut HashMap<(String, String), Kept>) {
+    fn look(&self, kept: &mut HashMap<(String, String), PodWorkerHandle>) {
         let there: HashMap<_, _> = self
             .store
             .state()
@@ -88,12 +88,12 @@ impl Pods {
                 // A new pod of this name may wait for the end of this one.
                 bell.ring();
             });
-            kept.insert(key, Kept { uid: pod.metadata.uid.clone(), news });
+            kept.insert(key, PodWorkerHandle { uid: pod.metadata.uid.clone(), news });
         }
     }
 
     /// Ends the processes of pods that were deleted while no daemon ran.
-    fn clear(&self, kept: &mut HashMap<(String, String), Kept>, shutdown: &Shutdown) {
+    fn clear(&self, kept: &mut HashMap<(String, String), PodWorkerHandle>, shutdown: &Shutdown) {
         let there = self.store.state();
         let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
         for namespace in folders(self.host.folder.pods()) {
@@ -106,7 +106,7 @@ impl Pods {
                 if known {
                     continue;
                 }
-                let record = Record::read(&pod.path());
+                let record = PodRecord::read(&pod.path());
                 let runs = record.and_then(|record| Some((record.process()?, record.grace())));
                 let Some((process, grace)) = runs else {
                     remove(&pod.path());
@@ -126,7 +126,7 @@ impl Pods {
                 });
                 let (namespace, name) = key;
                 let text = |name: OsString| name.to_string_lossy().into_owned();
-                kept.insert((text(namespace), text(name)), Kept { uid: None, news });
+                kept.insert((text(namespace), text(name)), PodWorkerHandle { uid: None, news });
             }
         }
     }

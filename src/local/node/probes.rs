@@ -18,7 +18,7 @@ use tokio::{
 
 /// What the probes say of a container that runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Health {
+pub(crate) struct ContainerHealth {
     pub(crate) started: bool,
     pub(crate) ready: bool,
     /// Why readiness last failed; empty when it did not.
@@ -29,7 +29,7 @@ pub(crate) struct Health {
 
 /// How one probe is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Question {
+struct HttpProbe {
     port: u16,
     path: String,
     delay: Duration,
@@ -41,14 +41,14 @@ struct Question {
 
 /// How many times in a row a probe succeeded or failed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct ProbeStreak {
     good: u32,
     bad: u32,
 }
 
-impl Run {
+impl ProbeStreak {
     /// Has the probe passed (or failed) by now? `None` when its result stays as before.
-    fn count(&mut self, good: bool, question: &Question) -> Option<bool> {
+    fn count(&mut self, good: bool, question: &HttpProbe) -> Option<bool> {
         if good {
             (self.good, self.bad) = (self.good + 1, 0);
             (self.good >= question.successes).then_some(true)
@@ -61,10 +61,14 @@ impl Run {
 
 /// Runs the probes until startup or liveness failed. Can be cancelled anywhere; the caller boxes
 /// it.
-pub(crate) async fn ask(container: Container, address: Ipv4Addr, health: watch::Sender<Health>) {
+pub(crate) async fn ask(
+    container: Container,
+    address: Ipv4Addr,
+    health: watch::Sender<ContainerHealth>,
+) {
     let question = |probe: &Option<Probe>| question(&container, probe.as_ref()?, address);
     if let Some((startup, host)) = question(&container.startup_probe) {
-        let mut run = Run::default();
+        let mut run = ProbeStreak::default();
         sleep(startup.delay).await;
         loop {
             let answer = answer(&startup, host).await;
@@ -85,7 +89,7 @@ pub(crate) async fn ask(container: Container, address: Ipv4Addr, health: watch::
         let Some((liveness, host)) = question(&container.liveness_probe) else {
             return std::future::pending().await;
         };
-        let mut run = Run::default();
+        let mut run = ProbeStreak::default();
         sleep(liveness.delay).await;
         loop {
             let answer = answer(&liveness, host).await;
@@ -103,7 +107,7 @@ pub(crate) async fn ask(container: Container, address: Ipv4Addr, health: watch::
             health.send_modify(|health| health.ready = true);
             return std::future::pending().await;
         };
-        let mut run = Run::default();
+        let mut run = ProbeStreak::default();
         sleep(readiness.delay).await;
         loop {
             let answer = answer(&readiness, host).await;
@@ -125,7 +129,7 @@ pub(crate) async fn ask(container: Container, address: Ipv4Addr, health: watch::
 }
 
 /// Only HTTP probes are run; a probe of another kind counts as passed.
-fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(Question, IpAddr)> {
+fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(HttpProbe, IpAddr)> {
     let http = probe.http_get.as_ref()?;
     let port = match &http.port {
         IntOrString::Int(port) => u16::try_from(*port).ok()?,
@@ -146,7 +150,7 @@ fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(Ques
             .unwrap_or(default)
     };
     let host = http.host.as_ref().and_then(|host| host.parse().ok()).unwrap_or(pod.into());
-    let question = Question {
+    let question = HttpProbe {
         port,
         path: http.path.clone().unwrap_or_else(|| "/".to_owned()),
         delay: seconds(probe.initial_delay_seconds, 0),
@@ -159,8 +163,8 @@ fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(Ques
 }
 
 /// A status code from 200 to 399 is a success.
-async fn answer(question: &Question, host: IpAddr) -> Result<(), String> {
-    let Question { port, path, .. } = question;
+async fn answer(question: &HttpProbe, host: IpAddr) -> Result<(), String> {
+    let HttpProbe { port, path, .. } = question;
     let asked = async {
         let mut stream = TcpStream::connect((host, *port)).await?;
         let text =
@@ -202,7 +206,7 @@ mod tests {
     async fn a_container_starts_is_ready_and_dies_by_what_its_probes_say() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (sender, mut health) = watch::channel(Health::default());
+        let (sender, mut health) = watch::channel(ContainerHealth::default());
         let codes = [503, 200, 200, 503, 500, 500, 500, 500];
         let serve = async {
             // Liveness and readiness ask at once; each gets the next code.
@@ -237,7 +241,7 @@ mod tests {
         )
         .unwrap();
         (question.successes, question.failures) = (2, 3);
-        let mut run = Run::default();
+        let mut run = ProbeStreak::default();
         let told: Vec<_> = [false, false, true, false, false, false, true, true]
             .map(|good| run.count(good, &question))
             .into();

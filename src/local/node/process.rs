@@ -28,7 +28,7 @@ pub(super) const REAPED: Duration = Duration::from_secs(30);
 
 /// What to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchSpec {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
     /// The whole environment.
@@ -40,7 +40,7 @@ pub(crate) struct Launch {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum ProcessExit {
     /// The exit code, or 128 and the signal's number.
     Code(i32),
     /// The exit code is not known: the process was no child of this daemon.
@@ -49,17 +49,17 @@ pub(crate) enum Exit {
 
 /// A process, known by its pid and start time: the kernel uses a pid again, with another time.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct DetachedProcess {
     pub(crate) pid: i32,
     /// In the kernel's ticks since boot.
     pub(crate) started: u64,
     child: Option<Child>,
 }
 
-impl Process {
+impl DetachedProcess {
     /// Starts a process in a group of its own.
-    pub(crate) fn start(launch: &Launch) -> io::Result<Self> {
-        let Launch { program, args, env, directory, log } = launch;
+    pub(crate) fn start(launch: &LaunchSpec) -> io::Result<Self> {
+        let LaunchSpec { program, args, env, directory, log } = launch;
         let output = File::options().create(true).append(true).open(log)?;
         let child = Command::new(program)
             .args(args)
@@ -104,18 +104,18 @@ impl Process {
     }
 
     /// How the process ended, once it has.
-    pub(crate) fn ended(&mut self) -> Option<Exit> {
+    pub(crate) fn ended(&mut self) -> Option<ProcessExit> {
         let Some(child) = &mut self.child else {
-            return (start_time(self.pid) != Some(self.started)).then_some(Exit::Unseen);
+            return (start_time(self.pid) != Some(self.started)).then_some(ProcessExit::Unseen);
         };
         match child.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) => {
                 let signal = status.signal().map(|signal| 128 + signal);
-                Some(status.code().or(signal).map_or(Exit::Unseen, Exit::Code))
+                Some(status.code().or(signal).map_or(ProcessExit::Unseen, ProcessExit::Code))
             }
             // Another call of waitpid(2) took the exit code.
-            Err(_) => Some(Exit::Unseen),
+            Err(_) => Some(ProcessExit::Unseen),
         }
     }
 
@@ -169,8 +169,8 @@ mod tests {
 
     use super::*;
 
-    fn launch(place: &Path, script: &str) -> Launch {
-        Launch {
+    fn launch(place: &Path, script: &str) -> LaunchSpec {
+        LaunchSpec {
             program: "/bin/sh".into(),
             args: vec!["-c".to_owned(), script.to_owned()],
             env: vec![("WORD".into(), "told".into())],
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    fn end(process: &mut Process) -> Exit {
+    fn end(process: &mut DetachedProcess) -> ProcessExit {
         let begun = Instant::now();
         loop {
             if let Some(exit) = process.ended() {
@@ -194,8 +194,8 @@ mod tests {
     fn a_process_gets_its_environment_and_log_and_its_end_is_seen() {
         let place = tempfile::tempdir().unwrap();
         let script = "echo $WORD; pwd >&2; exit 7";
-        let mut process = Process::start(&launch(place.path(), script)).unwrap();
-        assert_eq!(end(&mut process), Exit::Code(7));
+        let mut process = DetachedProcess::start(&launch(place.path(), script)).unwrap();
+        assert_eq!(end(&mut process), ProcessExit::Code(7));
         let log = fs::read_to_string(place.path().join("log")).unwrap();
         assert_eq!(log.lines().next(), Some("told"));
         assert_eq!(log.lines().count(), 2);
@@ -206,18 +206,18 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         // The shell stops itself, and leaves no child behind when it is killed.
         let script = format!("kill -STOP $$ # {}", place.path().display());
-        let mut process = Process::start(&launch(place.path(), &script)).unwrap();
-        assert!(Process::adopt(process.pid, process.started + 1).is_none());
-        let mut adopted = Process::adopt(process.pid, process.started).unwrap();
+        let mut process = DetachedProcess::start(&launch(place.path(), &script)).unwrap();
+        assert!(DetachedProcess::adopt(process.pid, process.started + 1).is_none());
+        let mut adopted = DetachedProcess::adopt(process.pid, process.started).unwrap();
         assert_eq!(adopted.ended(), None);
         let mut words = ["-c".to_owned(), script];
-        let found = Process::find(Path::new("/bin/sh"), &words).unwrap();
+        let found = DetachedProcess::find(Path::new("/bin/sh"), &words).unwrap();
         assert_eq!((found.pid, found.started), (process.pid, process.started));
         words[1].push('x');
-        assert!(Process::find(Path::new("/bin/sh"), &words).is_none());
+        assert!(DetachedProcess::find(Path::new("/bin/sh"), &words).is_none());
         adopted.signal(Signal::SIGKILL);
-        assert_eq!(end(&mut process), Exit::Code(137));
-        assert_eq!(adopted.ended(), Some(Exit::Unseen));
+        assert_eq!(end(&mut process), ProcessExit::Code(137));
+        assert_eq!(adopted.ended(), Some(ProcessExit::Unseen));
     }
 
     #[test]

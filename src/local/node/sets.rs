@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{MANAGER, gone, watch::Bell};
+use super::{MANAGER, gone, watch::ChangeNotifier};
 use crate::{error::chain, runtime::Shutdown};
 
 /// Pause after a failure.
@@ -41,18 +41,18 @@ enum Error {
     ClaimGoes(String),
 }
 
-pub(crate) struct Sets {
+pub(crate) struct StatefulSetController {
     pub(crate) client: Client,
     pub(crate) store: Store<StatefulSet>,
     pub(crate) pods: Store<Pod>,
-    pub(crate) bell: Bell,
+    pub(crate) bell: ChangeNotifier,
     /// Name of the Node that every pod is put on.
     pub(crate) machine: String,
     /// Once triggered, no new pods are made.
     pub(crate) stopping: Shutdown,
 }
 
-impl Sets {
+impl StatefulSetController {
     pub(crate) async fn run(self, shutdown: Shutdown) {
         loop {
             tokio::select! {

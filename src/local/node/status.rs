@@ -88,7 +88,7 @@ pub(crate) fn began(status: &ContainerStatus) -> Option<Time> {
 
 /// What is known of a pod.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct View {
+pub(crate) struct ObservedPod {
     pub(crate) address: Option<Ipv4Addr>,
     pub(crate) init: Vec<ContainerStatus>,
     pub(crate) containers: Vec<ContainerStatus>,
@@ -99,7 +99,7 @@ pub(crate) struct View {
     pub(crate) unready: String,
 }
 
-impl View {
+impl ObservedPod {
     /// The state of a container that does not run. One whose program is in an image never will.
     pub(crate) fn waiting(&self, name: &str, reason: &str, message: &str) -> ContainerState {
         if self.ignored.iter().any(|ignored| ignored == name) {
@@ -110,8 +110,8 @@ impl View {
 }
 
 /// The whole status. A condition that did not change keeps its transition time.
-pub(crate) fn status(pod: &Pod, before: &PodStatus, view: &View) -> PodStatus {
-    let View { address, init, containers, ephemeral, ignored, unready } = view;
+pub(crate) fn status(pod: &Pod, before: &PodStatus, view: &ObservedPod) -> PodStatus {
+    let ObservedPod { address, init, containers, ephemeral, ignored, unready } = view;
     let counts = |status: &&ContainerStatus| !ignored.contains(&status.name);
     let done = |status: &ContainerStatus| {
         let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
@@ -195,7 +195,7 @@ mod tests {
         let pod = pod();
         let spec = pod.spec.as_ref().unwrap();
         let pending = unknown(&spec.containers[0], waiting("PodInitializing", ""));
-        let mut view = View { containers: vec![pending], ..View::default() };
+        let mut view = ObservedPod { containers: vec![pending], ..ObservedPod::default() };
         let first = status(&pod, &PodStatus::default(), &view);
         assert_eq!(first.phase.as_deref(), Some("Pending"));
         assert_eq!(told(&first, "Initialized").0, "False");
@@ -232,11 +232,11 @@ mod tests {
         let mut database = unknown(&spec.containers[0], running(now()));
         database.ready = true;
         let sidecar = unknown(&spec.containers[1], waiting("NotRun", "it is in an image"));
-        let view = View {
+        let view = ObservedPod {
             init: vec![unknown(&spec.containers[0], terminated(Some(0), "", None, None))],
             containers: vec![database, sidecar],
             ignored: vec!["sidecar".to_owned()],
-            ..View::default()
+            ..ObservedPod::default()
         };
         assert_eq!(told(&status(&pod, &PodStatus::default(), &view), "Ready").0, "True");
     }

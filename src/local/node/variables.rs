@@ -8,27 +8,27 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, ResourceFieldSelector};
 
 use super::{
-    given::{Given, Source},
-    launch::Place,
+    given::{ReferencedObjects, ValueSource},
+    launch::LaunchContext,
 };
 use crate::api::quantity;
 
 /// A variable's name, and its value.
-pub(crate) type Variables = BTreeMap<String, String>;
+pub(crate) type EnvVars = BTreeMap<String, String>;
 
 /// Every variable of a container.
 pub(crate) fn variables(
-    place: &Place<'_>,
+    place: &LaunchContext<'_>,
     pod: &Pod,
     container: &Container,
-    given: &Given,
-) -> Result<Variables, String> {
-    let mut told = Variables::new();
+    given: &ReferencedObjects,
+) -> Result<EnvVars, String> {
+    let mut told = EnvVars::new();
     for from in container.env_from.iter().flatten() {
         let found = if let Some(secret) = &from.secret_ref {
-            given.all(Source::Secret, &secret.name, secret.optional)?
+            given.all(ValueSource::Secret, &secret.name, secret.optional)?
         } else if let Some(map) = &from.config_map_ref {
-            given.all(Source::ConfigMap, &map.name, map.optional)?
+            given.all(ValueSource::ConfigMap, &map.name, map.optional)?
         } else {
             None
         };
@@ -46,11 +46,11 @@ pub(crate) fn variables(
 
 /// `None` where the value is optional and missing.
 fn value(
-    place: &Place<'_>,
+    place: &LaunchContext<'_>,
     pod: &Pod,
     container: &Container,
-    given: &Given,
-    before: &Variables,
+    given: &ReferencedObjects,
+    before: &EnvVars,
     variable: &EnvVar,
 ) -> Result<Option<String>, String> {
     let Some(from) = &variable.value_from else {
@@ -63,9 +63,9 @@ fn value(
         return amount(container, resource).map(Some);
     }
     let found = if let Some(secret) = &from.secret_key_ref {
-        given.value(Source::Secret, &secret.name, &secret.key, secret.optional)?
+        given.value(ValueSource::Secret, &secret.name, &secret.key, secret.optional)?
     } else if let Some(map) = &from.config_map_key_ref {
-        given.value(Source::ConfigMap, &map.name, &map.key, map.optional)?
+        given.value(ValueSource::ConfigMap, &map.name, &map.key, map.optional)?
     } else {
         return Err(format!("nothing on this host says variable {}", variable.name));
     };
@@ -78,7 +78,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Replaces `$(NAME)` by the variable's value; `$$` is one `$`, an unknown name stays as it is.
-fn expand(text: &str, known: &Variables) -> String {
+fn expand(text: &str, known: &EnvVars) -> String {
     let mut parts = text.split('$');
     let mut done = parts.next().unwrap_or_default().to_owned();
     while let Some(part) = parts.next() {
@@ -98,7 +98,7 @@ fn expand(text: &str, known: &Variables) -> String {
 }
 
 /// A field of the pod, as the downward API names it.
-pub(crate) fn field(place: &Place<'_>, pod: &Pod, path: &str) -> Result<String, String> {
+pub(crate) fn field(place: &LaunchContext<'_>, pod: &Pod, path: &str) -> Result<String, String> {
     let meta = &pod.metadata;
     let in_map = |map: &Option<BTreeMap<String, String>>, rest: &str| {
         if rest.is_empty() {
@@ -160,14 +160,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::local::folder::Folder;
+    use crate::local::folder::StateFolder;
 
-    fn told(container: serde_json::Value, given: &Given) -> Result<Variables, String> {
+    fn told(container: serde_json::Value, given: &ReferencedObjects) -> Result<EnvVars, String> {
         let pod = serde_json::from_value(json!({"metadata": {
             "name": "demo-0", "labels": {"app": "demo", "tier": "a \"b\""},
         }}));
-        let folder = Folder::new("/state");
-        let place = Place {
+        let folder = StateFolder::new("/state");
+        let place = LaunchContext {
             folder: &folder,
             program: Path::new("/navigator"),
             machine: "host",
@@ -188,9 +188,9 @@ mod tests {
 
     #[test]
     fn variables_come_from_secrets_config_maps_and_fields() {
-        let given = Given::default()
-            .with(Source::Secret, "keys", &[("user", "me"), ("word", "$(USER)")])
-            .with(Source::ConfigMap, "settings", &[("SIZE", "3"), ("user", "other")]);
+        let given = ReferencedObjects::default()
+            .with(ValueSource::Secret, "keys", &[("user", "me"), ("word", "$(USER)")])
+            .with(ValueSource::ConfigMap, "settings", &[("SIZE", "3"), ("user", "other")]);
         let container = json!({
             "name": "x",
             "envFrom": [
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_variable_that_cannot_be_told_is_named() {
-        let given = Given::default().with(Source::Secret, "keys", &[]);
+        let given = ReferencedObjects::default().with(ValueSource::Secret, "keys", &[]);
         for (what, selector, expected) in [
             ("secretKeyRef", json!({"name": "none", "key": "a"}), "secret \"none\" not found"),
             (
@@ -262,7 +262,8 @@ mod tests {
             ("limits.cpu", "1m", "1500"),
         ] {
             let selector = json!({"resource": resource, "divisor": divisor});
-            let told = told(from("resourceFieldRef", &selector), &Given::default()).unwrap();
+            let told =
+                told(from("resourceFieldRef", &selector), &ReferencedObjects::default()).unwrap();
             assert_eq!(told["IT"], expected, "{resource} by {divisor}");
         }
     }

@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, KeyToPath, Po
 use serde_json::json;
 
 use super::{
-    given::{Data, Given, Source},
-    launch::{self, Place},
+    given::{ObjectData, ReferencedObjects, ValueSource},
+    launch::{self, LaunchContext},
     variables::{amount, field},
 };
 
@@ -24,7 +24,7 @@ use super::{
 const MODE: i32 = 0o644;
 
 /// Content and mode of files, by the path in the volume.
-type Files = BTreeMap<PathBuf, (Vec<u8>, u32)>;
+type VolumeFiles = BTreeMap<PathBuf, (Vec<u8>, u32)>;
 
 /// Volumes that one of these containers mounts; the others are not made.
 pub(crate) fn mounted(pod: &Pod, containers: &[Container]) -> Vec<Volume> {
@@ -41,10 +41,10 @@ pub(crate) fn mounted(pod: &Pod, containers: &[Container]) -> Vec<Volume> {
 /// # Errors
 /// When the kind of volume is not served, or an object that it is made of is missing.
 pub(crate) fn make(
-    place: &Place<'_>,
+    place: &LaunchContext<'_>,
     pod: &Pod,
     volume: &Volume,
-    given: &Given,
+    given: &ReferencedObjects,
 ) -> Result<(), String> {
     let named = |why: String| format!("volume {:?}: {why}", volume.name);
     let folder = launch::volume_folder(place.folder, pod, volume)
@@ -64,19 +64,19 @@ fn kind(volume: &Volume) -> String {
 
 /// The files of a volume that is made of other objects; `None` for one that is a folder.
 fn files(
-    place: &Place<'_>,
+    place: &LaunchContext<'_>,
     pod: &Pod,
     volume: &Volume,
-    given: &Given,
-) -> Result<Option<Files>, String> {
-    let mut files = Files::new();
+    given: &ReferencedObjects,
+) -> Result<Option<VolumeFiles>, String> {
+    let mut files = VolumeFiles::new();
     if let Some(secret) = &volume.secret {
         let name = secret.secret_name.as_deref().unwrap_or_default();
-        let found = given.all(Source::Secret, name, secret.optional)?;
+        let found = given.all(ValueSource::Secret, name, secret.optional)?;
         let mode = secret.default_mode;
         take(&mut files, found, secret.items.as_deref(), mode, secret.optional)?;
     } else if let Some(map) = &volume.config_map {
-        let found = given.all(Source::ConfigMap, &map.name, map.optional)?;
+        let found = given.all(ValueSource::ConfigMap, &map.name, map.optional)?;
         take(&mut files, found, map.items.as_deref(), map.default_mode, map.optional)?;
     } else if let Some(downward) = &volume.downward_api {
         let items = downward.items.as_deref().unwrap_or_default();
@@ -85,10 +85,10 @@ fn files(
         let mode = projected.default_mode;
         for part in projected.sources.iter().flatten() {
             if let Some(secret) = &part.secret {
-                let found = given.all(Source::Secret, &secret.name, secret.optional)?;
+                let found = given.all(ValueSource::Secret, &secret.name, secret.optional)?;
                 take(&mut files, found, secret.items.as_deref(), mode, secret.optional)?;
             } else if let Some(map) = &part.config_map {
-                let found = given.all(Source::ConfigMap, &map.name, map.optional)?;
+                let found = given.all(ValueSource::ConfigMap, &map.name, map.optional)?;
                 take(&mut files, found, map.items.as_deref(), mode, map.optional)?;
             } else if let Some(downward) = &part.downward_api {
                 let items = downward.items.as_deref().unwrap_or_default();
@@ -108,8 +108,8 @@ fn files(
 
 /// Adds the values of an object: all of them, or those that are listed.
 fn take(
-    files: &mut Files,
-    found: Option<&Data>,
+    files: &mut VolumeFiles,
+    found: Option<&ObjectData>,
     items: Option<&[KeyToPath]>,
     mode: Option<i32>,
     optional: Option<bool>,
@@ -133,8 +133,8 @@ fn take(
 
 /// Adds fields of the pod, as the downward API names them.
 fn tell(
-    files: &mut Files,
-    place: &Place<'_>,
+    files: &mut VolumeFiles,
+    place: &LaunchContext<'_>,
     pod: &Pod,
     items: &[DownwardAPIVolumeFile],
     mode: Option<i32>,
@@ -155,7 +155,12 @@ fn tell(
     Ok(())
 }
 
-fn add(files: &mut Files, path: &str, value: Vec<u8>, mode: Option<i32>) -> Result<(), String> {
+fn add(
+    files: &mut VolumeFiles,
+    path: &str,
+    value: Vec<u8>,
+    mode: Option<i32>,
+) -> Result<(), String> {
     let parts = Path::new(path).components();
     // The daemon may be root, so a path must not lead out of the volume.
     if path.is_empty() || !parts.clone().all(|part| matches!(part, Component::Normal(_))) {
@@ -175,7 +180,7 @@ fn owner(pod: &Pod) -> Option<(u32, u32)> {
 }
 
 /// Replaces each changed file as a whole. Only the folder's owner can enter it.
-fn write(folder: &Path, files: &Files, owner: Option<(u32, u32)>) -> io::Result<()> {
+fn write(folder: &Path, files: &VolumeFiles, owner: Option<(u32, u32)>) -> io::Result<()> {
     let own = |path: &Path| match owner {
         Some((user, group)) => chown(path, Some(user), Some(group)),
         None => Ok(()),
@@ -231,7 +236,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::local::folder::Folder;
+    use crate::local::folder::StateFolder;
 
     fn pod() -> Pod {
         serde_json::from_value(json!({
@@ -245,8 +250,12 @@ mod tests {
         .unwrap()
     }
 
-    fn made(folder: &Folder, volume: serde_json::Value, given: &Given) -> Result<String, String> {
-        let place = Place {
+    fn made(
+        folder: &StateFolder,
+        volume: serde_json::Value,
+        given: &ReferencedObjects,
+    ) -> Result<String, String> {
+        let place = LaunchContext {
             folder,
             program: Path::new("/navigator"),
             machine: "host",
@@ -272,16 +281,14 @@ mod tests {
     #[test]
     fn files_are_those_of_the_objects_and_follow_them() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path());
-        let given = Given::default().with(Source::Secret, "keys", &[("a", "1"), ("b", "2")]).with(
-            Source::ConfigMap,
-            "settings",
-            &[("c", "3")],
-        );
+        let folder = StateFolder::new(place.path());
+        let given = ReferencedObjects::default()
+            .with(ValueSource::Secret, "keys", &[("a", "1"), ("b", "2")])
+            .with(ValueSource::ConfigMap, "settings", &[("c", "3")]);
         let secret =
             json!({"name": "keys", "secret": {"secretName": "keys", "defaultMode": 0o400}});
         assert_eq!(made(&folder, secret.clone(), &given).unwrap(), "a 400 1, b 400 2");
-        let later = Given::default().with(Source::Secret, "keys", &[("b", "new")]);
+        let later = ReferencedObjects::default().with(ValueSource::Secret, "keys", &[("b", "new")]);
         assert_eq!(made(&folder, secret, &later).unwrap(), "b 400 new");
         let map = json!({"name": "map", "configMap": {
             "name": "settings", "items": [{"key": "c", "path": "deep/er", "mode": 0o600}],
@@ -310,8 +317,12 @@ mod tests {
     #[test]
     fn what_cannot_be_made_is_named() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::new(place.path());
-        let given = Given::default().with(Source::Secret, "keys", &[("..", "1"), ("a", "2")]);
+        let folder = StateFolder::new(place.path());
+        let given = ReferencedObjects::default().with(
+            ValueSource::Secret,
+            "keys",
+            &[("..", "1"), ("a", "2")],
+        );
         let items = |key: &str, path: &str| json!({"name": "v", "secret": {"secretName": "keys", "items": [{"key": key, "path": path}]}});
         for (volume, expected) in [
             (

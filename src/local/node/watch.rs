@@ -19,9 +19,9 @@ use crate::{error::chain, runtime::Runtime};
 
 /// Wakes the task that waits, or else the next one that will wait. Many rings count as one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bell(Arc<Notify>);
+pub(crate) struct ChangeNotifier(Arc<Notify>);
 
-impl Bell {
+impl ChangeNotifier {
     pub(crate) fn ring(&self) {
         self.0.notify_one();
     }
@@ -39,7 +39,7 @@ pub(crate) fn watch<K>(
     task: &'static str,
     api: Api<K>,
     dynamic: K::DynamicType,
-    bells: &[&Bell],
+    bells: &[&ChangeNotifier],
 ) -> Store<K>
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -47,7 +47,7 @@ where
 {
     let mut writer = Writer::new(dynamic);
     let store = writer.as_reader();
-    let bells: Vec<Bell> = bells.iter().map(|&bell| bell.clone()).collect();
+    let bells: Vec<ChangeNotifier> = bells.iter().map(|&bell| bell.clone()).collect();
     let shutdown = rt.shutdown();
     rt.tasks().spawn_vital(task, async move {
         let mut last = String::new();
@@ -73,7 +73,7 @@ where
                         continue;
                     }
                     last.clear();
-                    bells.iter().for_each(Bell::ring);
+                    bells.iter().for_each(ChangeNotifier::ring);
                 }
             }
         }

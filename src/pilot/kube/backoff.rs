@@ -16,11 +16,11 @@ const HELD: Duration = Duration::from_secs(120);
 
 /// The pauses after failures in a row.
 #[derive(Clone, Debug, Default)]
-pub struct Backoff {
+pub struct RetryBackoff {
     failures: u32,
 }
 
-impl Backoff {
+impl RetryBackoff {
     /// How long to wait after one more failure.
     pub fn pause(&mut self) -> Duration {
         let doubled = FIRST.saturating_mul(1 << self.failures.min(16));
@@ -39,7 +39,7 @@ impl Backoff {
     }
 }
 
-impl Iterator for Backoff {
+impl Iterator for RetryBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -47,7 +47,7 @@ impl Iterator for Backoff {
     }
 }
 
-impl Pauses for Backoff {
+impl Pauses for RetryBackoff {
     fn reset(&mut self) {
         self.failures = 0;
     }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_from_a_second_to_half_a_minute_and_never_agree() {
-        let mut backoff = Backoff::default();
+        let mut backoff = RetryBackoff::default();
         for seconds in [1.0, 2.0, 4.0, 8.0, 16.0] {
             let pause = backoff.pause().as_secs_f64();
             assert!((seconds / 2.0..=seconds).contains(&pause), "{pause} of {seconds}");

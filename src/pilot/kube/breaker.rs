@@ -20,7 +20,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use crate::{error::chain, pilot::kube::backoff::Backoff};
+use crate::{error::chain, pilot::kube::backoff::RetryBackoff};
 
 /// An API that takes longer to begin its answer counts as away.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -42,13 +42,13 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Cheap to clone; all clones are one breaker.
 #[derive(Clone, Debug, Default)]
-pub struct Breaker(Arc<watch::Sender<State>>);
+pub struct CircuitBreaker(Arc<watch::Sender<BreakerState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct BreakerState {
     /// While the API is away: since when, and when the next request may be sent.
-    away: Option<Away>,
-    backoff: Backoff,
+    away: Option<ApiOutage>,
+    backoff: RetryBackoff,
     /// Requests that were not answered, ever.
     lost: u64,
     refusal: Option<TokenRefusal>,
@@ -68,23 +68,23 @@ struct TokenRefusal {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Away {
+struct ApiOutage {
     since: Instant,
     next: Instant,
 }
 
 /// May a request be the one that finds out whether the API is back?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TrialRole {
     Tries,
     /// The caller gives up too soon to see a slow answer: its request lets others find out, when
     /// there are any. A leader whose one renewal was refused has no time to wait for a heartbeat.
     Defers,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     /// A client whose requests go through this breaker.
-    pub fn guard(&self, client: &Client, part: Part) -> Client {
+    pub fn guard(&self, client: &Client, part: TrialRole) -> Client {
         let namespace = client.default_namespace().to_owned();
         let (breaker, client) = (self.clone(), client.clone());
         let service = tower::service_fn(move |request| {
@@ -104,7 +104,8 @@ impl Breaker {
         let mut state = self.0.subscribe();
         loop {
             let away = state.borrow_and_update().away;
-            let Some(Away { next, .. }) = away.filter(|away| away.next > Instant::now()) else {
+            let Some(ApiOutage { next, .. }) = away.filter(|away| away.next > Instant::now())
+            else {
                 return;
             };
             tokio::select! {
@@ -118,7 +119,7 @@ impl Breaker {
     /// one.
     async fn pass<B>(
         &self,
-        part: Part,
+        part: TrialRole,
         answer: impl Future<Output = kube::Result<Response<B>>>,
     ) -> Result<Response<B>, BoxError> {
         self.turn(part).await?;
@@ -136,7 +137,7 @@ impl Breaker {
         Ok(result.map_err(|_| Error::Late)??)
     }
 
-    async fn turn(&self, part: Part) -> Result<(), Error> {
+    async fn turn(&self, part: TrialRole) -> Result<(), Error> {
         let mut state = self.0.subscribe();
         let lost = state.borrow().lost;
         loop {
@@ -150,8 +151,8 @@ impl Breaker {
             };
             let turn = async {
                 match part {
-                    Part::Tries => sleep_until(next).await,
-                    Part::Defers => sleep_until(next + COURTESY).await,
+                    TrialRole::Tries => sleep_until(next).await,
+                    TrialRole::Defers => sleep_until(next + COURTESY).await,
                 }
             };
             tokio::select! {
@@ -163,7 +164,7 @@ impl Breaker {
 
     /// Lets one of the requests go whose turn it is; the others see a later turn.
     fn claim(&self, seen: Instant) -> bool {
-        self.0.send_if_modified(|State { away, backoff, .. }| {
+        self.0.send_if_modified(|BreakerState { away, backoff, .. }| {
             let Some(away) = away.as_mut().filter(|away| away.next == seen) else { return false };
             // The pause counts from here, so that an answer that never comes makes no pause longer.
             away.next = Instant::now() + backoff.pause();
@@ -173,7 +174,7 @@ impl Breaker {
 
     fn answered(&self) {
         self.0.send_if_modified(|state| {
-            let Some(Away { since, .. }) = state.away.take() else { return false };
+            let Some(ApiOutage { since, .. }) = state.away.take() else { return false };
             state.backoff.reset();
             info!(away = ?since.elapsed(), "API answers again");
             true
@@ -224,7 +225,7 @@ impl Breaker {
         self.0.send_modify(|state| {
             state.lost += 1;
             if state.away.is_none() {
-                state.away = Some(Away { since: sent, next: sent + state.backoff.pause() });
+                state.away = Some(ApiOutage { since: sent, next: sent + state.backoff.pause() });
             }
         });
     }

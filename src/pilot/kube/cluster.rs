@@ -19,7 +19,7 @@ use crate::{
     api::v1beta1::{LeaderLease, LeaderLeaseSpec, Pilot},
     pilot::{
         database::DrivenDatabase,
-        kube::breaker::{Breaker, Part},
+        kube::breaker::{CircuitBreaker, TrialRole},
     },
 };
 
@@ -28,11 +28,11 @@ const MANAGER: &str = "navigator-pilot";
 
 /// Cheap to clone.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct PilotApi {
     client: Client,
     /// For the lease and for events, whose writers give up after a moment.
     hasty: Client,
-    breaker: Breaker,
+    breaker: CircuitBreaker,
     database: &'static DrivenDatabase,
     namespace: String,
     name: String,
@@ -40,23 +40,23 @@ pub struct Cluster {
 
 /// How a pod's container ended before the present one was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastState {
+pub struct LastContainerState {
     pub exit_code: i32,
     pub reason: Option<String>,
     pub finish_time: Option<Time>,
 }
 
-impl Cluster {
+impl PilotApi {
     pub fn new(
         client: &Client,
         database: &'static DrivenDatabase,
         namespace: &str,
         name: &str,
     ) -> Self {
-        let breaker = Breaker::default();
+        let breaker = CircuitBreaker::default();
         Self {
-            client: breaker.guard(client, Part::Tries),
-            hasty: breaker.guard(client, Part::Defers),
+            client: breaker.guard(client, TrialRole::Tries),
+            hasty: breaker.guard(client, TrialRole::Defers),
             breaker,
             database,
             namespace: namespace.to_owned(),
@@ -65,7 +65,7 @@ impl Cluster {
     }
 
     /// Decides when requests are sent.
-    pub fn breaker(&self) -> &Breaker {
+    pub fn breaker(&self) -> &CircuitBreaker {
         &self.breaker
     }
 
@@ -160,13 +160,13 @@ impl Cluster {
     }
 
     /// How the database's container ended last, when this is a pod.
-    pub async fn last_state(&self) -> kube::Result<Option<LastState>> {
+    pub async fn last_state(&self) -> kube::Result<Option<LastContainerState>> {
         let statuses =
             self.pods().get(&self.name).await?.status.unwrap_or_default().container_statuses;
         let container =
             statuses.into_iter().flatten().find(|one| one.name == self.database.names.container);
         let ended = container.and_then(|one| one.last_state).and_then(|state| state.terminated);
-        Ok(ended.map(|ended| LastState {
+        Ok(ended.map(|ended| LastContainerState {
             exit_code: ended.exit_code,
             reason: ended.reason,
             finish_time: ended.finished_at,

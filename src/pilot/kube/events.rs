@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     api::v1beta1::{PilotPhase, PilotStatus, Termination},
-    runtime::events::Notice,
+    runtime::events::EventNotice,
 };
 
 /// One event per change of state.
-pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
+pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
     let mut notices = Vec::new();
     notices.extend(ended(before, after));
     notices.extend(started(before, after));
@@ -20,7 +20,7 @@ pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     notices.extend(fenced(before, after));
     // One change, a full disk for example, may show in more than one place.
     let mut told = Vec::new();
-    notices.retain(|one: &Notice| {
+    notices.retain(|one: &EventNotice| {
         let first = !told.contains(&one.reason);
         told.push(one.reason);
         first
@@ -28,7 +28,7 @@ pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     notices
 }
 
-fn started(before: &PilotStatus, after: &PilotStatus) -> Option<Notice> {
+fn started(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
     let process = after.process.as_ref()?;
     let run = |status: &PilotStatus| {
         status.process.as_ref().map(|process| (process.pid, process.start_time.clone()))
@@ -37,10 +37,10 @@ fn started(before: &PilotStatus, after: &PilotStatus) -> Option<Notice> {
         0 => format!("the database runs as process {}", process.pid),
         count => format!("the database runs as process {}; restart {count}", process.pid),
     };
-    (run(before) != run(after)).then(|| Notice::normal("ProcessStarted", note))
+    (run(before) != run(after)).then(|| EventNotice::normal("ProcessStarted", note))
 }
 
-fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
+fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
     let Some(end) = &after.last_termination else { return Vec::new() };
     // More may become known of one run's end later; only another reason is news then.
     let gist = |end: &Termination| (end.start_time.clone(), end.reason.clone());
@@ -51,17 +51,17 @@ fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     let message = end.message.clone().unwrap_or_else(|| "the database ended".to_owned());
     let killed = end.signal.as_deref() == Some("SIGKILL") || end.exit_code == Some(128 + 9);
     let mut notices = vec![match (killed, reason) {
-        (true, _) => Notice::warning("ProcessKilled", message.clone()),
-        (false, "Stopped") => Notice::normal("ProcessExited", message.clone()),
-        (false, _) => Notice::warning("ProcessExited", message.clone()),
+        (true, _) => EventNotice::warning("ProcessKilled", message.clone()),
+        (false, "Stopped") => EventNotice::normal("ProcessExited", message.clone()),
+        (false, _) => EventNotice::warning("ProcessExited", message.clone()),
     }];
     if reason == "DiskFull" {
-        notices.push(Notice::warning("DiskFull", message));
+        notices.push(EventNotice::warning("DiskFull", message));
     }
     notices
 }
 
-fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
+fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
     let mut notices = Vec::new();
     // Condition, its reason, and the event; none where the event is empty.
     const WARNINGS: [(&str, &str, &str); 10] = [
@@ -83,7 +83,7 @@ fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
         let Some((.., event)) = matching.filter(|(.., event)| !event.is_empty()) else { continue };
         let known = find(before, &condition.type_);
         if known.is_none_or(|known| gist(known) != gist(condition)) {
-            notices.push(Notice::warning(event, condition.message.clone()));
+            notices.push(EventNotice::warning(event, condition.message.clone()));
         }
     }
     let now = |status: &PilotStatus, type_: &str, reason: &str, truth: &str| {
@@ -95,20 +95,22 @@ fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<Notice> {
     ] {
         if now(after, type_, reason, truth) && !now(before, type_, reason, truth) {
             let message = find(after, type_).map(|condition| condition.message.clone());
-            notices.push(Notice::normal(event, message.unwrap_or_default()));
+            notices.push(EventNotice::normal(event, message.unwrap_or_default()));
         }
     }
     notices
 }
 
-fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<Notice> {
+fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
     let (was, is) = (before.phase.as_ref()?, after.phase.as_ref()?);
     match (was, is) {
         (PilotPhase::Fenced, PilotPhase::Fenced | PilotPhase::Stopping) => None,
         (_, PilotPhase::Fenced) => {
-            Some(Notice::normal("Fenced", "the database is kept down for repair"))
+            Some(EventNotice::normal("Fenced", "the database is kept down for repair"))
         }
-        (PilotPhase::Fenced, _) => Some(Notice::normal("Unfenced", "the database may run again")),
+        (PilotPhase::Fenced, _) => {
+            Some(EventNotice::normal("Unfenced", "the database may run again"))
+        }
         _ => None,
     }
 }

@@ -24,15 +24,15 @@ use crate::{
         database::DrivenDatabase,
         driver::{FailedCheck, Ring},
         kube::{
-            backoff::Backoff,
-            cluster::{self, Cluster, is_conflict, new_lease},
+            backoff::RetryBackoff,
+            cluster::{self, PilotApi, is_conflict, new_lease},
             peers,
         },
         volume::{
-            files::{FOLDER, Files, Mark},
-            lock::Hangs,
-            records::Records,
-            ring::{self, Belongs},
+            files::{FOLDER, PilotFiles, VolumeMark},
+            lock::VolumeTimeout,
+            records::VolumeRecords,
+            ring::{self, RingMembership},
         },
     },
 };
@@ -48,23 +48,23 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The answer to a node that waits for its turn to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
-    Start(Start),
+pub enum StartTurn {
+    Start(StartPermit),
     /// The data on the volume are of another ring.
     Refused(FailedCheck),
 }
 
 /// The permission to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Start {
+pub struct StartPermit {
     pub may_found: bool,
     /// The ring that the node is let into.
     pub ring: Option<Ring>,
 }
 
 /// What one look at the record leads to.
-enum Outcome {
-    Turn(Turn),
+enum FoundingOutcome {
+    Turn(StartTurn),
     /// Nothing can be done until these peers change.
     Wait {
         peers: Vec<Pilot>,
@@ -72,15 +72,15 @@ enum Outcome {
     Again,
 }
 
-impl From<Start> for Outcome {
-    fn from(start: Start) -> Self {
-        Self::Turn(Turn::Start(start))
+impl From<StartPermit> for FoundingOutcome {
+    fn from(start: StartPermit) -> Self {
+        Self::Turn(StartTurn::Start(start))
     }
 }
 
 /// What the record in the lease means for a node without data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Decision {
+enum FoundingDecision {
     /// No founder is recorded: try to become it.
     Claim,
     /// This very attempt of this node is recorded.
@@ -92,24 +92,24 @@ enum Decision {
 
 /// The node that wants to start.
 #[derive(Clone, Copy)]
-pub struct Applicant<'a> {
+pub struct StartApplicant<'a> {
     pub database: &'static DrivenDatabase,
     pub pilot: &'a Pilot,
-    pub records: &'a Records,
+    pub records: &'a VolumeRecords,
     pub data: &'a Path,
 }
 
-impl Applicant<'_> {
+impl StartApplicant<'_> {
     /// The mark on the volume, and whether data of a database lie there.
-    async fn found(&self) -> Result<(Mark, bool), Error> {
+    async fn found(&self) -> Result<(VolumeMark, bool), Error> {
         let (data, holds) = (self.data.to_owned(), self.database.has_data);
-        let read = move |files: &Files| -> io::Result<_> {
+        let read = move |files: &PilotFiles| -> io::Result<_> {
             Ok((files.mark()?.unwrap_or_default(), holds(&data)))
         };
         Ok(self.records.visit(read).await??)
     }
 
-    async fn write_down(&self, mark: Mark) -> Result<(), Error> {
+    async fn write_down(&self, mark: VolumeMark) -> Result<(), Error> {
         Ok(self.records.visit(move |files| files.set_mark(&mark)).await??)
     }
 }
@@ -118,15 +118,15 @@ impl Applicant<'_> {
 /// for. May be dropped at any await: the record is written only after the attempt's id is safe on
 /// the disk, so the next attempt finds both or neither.
 pub async fn take_turn(
-    cluster: Option<&Cluster>,
-    node: Applicant<'_>,
+    cluster: Option<&PilotApi>,
+    node: StartApplicant<'_>,
     say: impl Fn(String),
-) -> Turn {
-    let mut backoff = Backoff::default();
+) -> StartTurn {
+    let mut backoff = RetryBackoff::default();
     loop {
         match look(cluster, node, &say).await {
-            Ok(Outcome::Turn(turn)) => return turn,
-            Ok(Outcome::Wait { peers }) => {
+            Ok(FoundingOutcome::Turn(turn)) => return turn,
+            Ok(FoundingOutcome::Wait { peers }) => {
                 backoff.reset();
                 let looked = async {
                     match cluster {
@@ -137,7 +137,7 @@ pub async fn take_turn(
                 // In either case the record is read again.
                 drop(timeout(jittered(LOOK), looked).await);
             }
-            Ok(Outcome::Again) => sleep(jittered(AGAIN)).await,
+            Ok(FoundingOutcome::Again) => sleep(jittered(AGAIN)).await,
             Err(error) => {
                 warn!(error = %chain(&error), "Turn to start cannot be taken");
                 say(format!("its turn cannot be taken: {}", chain(&error)));
@@ -156,7 +156,7 @@ enum Error {
     #[error("failed to use the mark of the data")]
     Mark(#[from] io::Error),
     #[error(transparent)]
-    Volume(#[from] Hangs),
+    Volume(#[from] VolumeTimeout),
     #[error("failed to use the founding record")]
     Record(#[from] kube::Error),
     #[error("the founding record was not read within {PATIENCE:?}")]
@@ -164,23 +164,23 @@ enum Error {
 }
 
 async fn look(
-    cluster: Option<&Cluster>,
-    node: Applicant<'_>,
+    cluster: Option<&PilotApi>,
+    node: StartApplicant<'_>,
     say: &impl Fn(String),
-) -> Result<Outcome, Error> {
-    let Applicant { database, pilot, data, .. } = node;
+) -> Result<FoundingOutcome, Error> {
+    let StartApplicant { database, pilot, data, .. } = node;
     let (mark, holds) = node.found().await?;
     if (database.joins_elsewhere)(pilot) {
         // The ring exists elsewhere, and its founding is recorded elsewhere.
-        return Ok(Start::default().into());
+        return Ok(StartPermit::default().into());
     }
     let (Some(cluster), Some(name)) = (cluster, &pilot.spec.cluster_ref) else {
         // Without an API or without a cluster the node agrees with no other.
         if mark.node_id.is_some() && !holds {
             say(emptied(data));
-            return Ok(Outcome::Wait { peers: Vec::new() });
+            return Ok(FoundingOutcome::Wait { peers: Vec::new() });
         }
-        return Ok(Start { may_found: mark.node_id.is_none(), ring: None }.into());
+        return Ok(StartPermit { may_found: mark.node_id.is_none(), ring: None }.into());
     };
     let lease_name = (database.names.leader_lease)(&name.name);
     if mark.node_id.is_some() && holds {
@@ -189,7 +189,7 @@ async fn look(
     let lease = cluster.lease(&lease_name).await?;
     if lease.as_ref().is_some_and(|lease| ring::is_former(lease, pilot)) {
         say(former(&lease_name));
-        return Ok(Outcome::Wait { peers: Vec::new() });
+        return Ok(FoundingOutcome::Wait { peers: Vec::new() });
     }
     let peers = cluster.peers(pilot).await?;
     let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
@@ -201,29 +201,29 @@ async fn look(
     };
     if holds && foreign && !(record.is_some() && ring::is_adopted(pilot)) {
         let refusal = ring::refusal(database, pilot, &mark, record, false);
-        return Ok(Outcome::Turn(Turn::Refused(refusal)));
+        return Ok(FoundingOutcome::Turn(StartTurn::Refused(refusal)));
     }
     match decide(record, pilot, mark.founding.as_deref(), &peers, &lease_name) {
-        Decision::Found | Decision::Claim if mark.node_id.is_some() => {
+        FoundingDecision::Found | FoundingDecision::Claim if mark.node_id.is_some() => {
             say(emptied(data));
-            Ok(Outcome::Wait { peers })
+            Ok(FoundingOutcome::Wait { peers })
         }
-        Decision::Found => {
+        FoundingDecision::Found => {
             settle(node, &mark, record).await?;
-            Ok(Start { may_found: true, ring: record.map(ring::of) }.into())
+            Ok(StartPermit { may_found: true, ring: record.map(ring::of) }.into())
         }
-        Decision::Join => {
+        FoundingDecision::Join => {
             settle(node, &mark, record).await?;
-            Ok(Start { may_found: false, ring: record.map(ring::of) }.into())
+            Ok(StartPermit { may_found: false, ring: record.map(ring::of) }.into())
         }
-        Decision::Wait(what) => {
+        FoundingDecision::Wait(what) => {
             say(what);
-            Ok(Outcome::Wait { peers })
+            Ok(FoundingOutcome::Wait { peers })
         }
-        Decision::Claim => {
+        FoundingDecision::Claim => {
             // An attempt whose answer was lost goes on under its own id.
             let id = mark.founding.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
-            node.write_down(Mark { founding: Some(id.clone()), ..mark }).await?;
+            node.write_down(VolumeMark { founding: Some(id.clone()), ..mark }).await?;
             let name = cluster.name().to_owned();
             let founder = Founder { name, id, formerly: Vec::new() };
             claim(cluster, lease, &lease_name, pilot, founder, "Recorded as the founder").await
@@ -234,13 +234,13 @@ async fn look(
 /// A node with data starts without regard to its peers, unless its data are of another ring. Data
 /// that were this cluster's before need no API.
 async fn rejoin(
-    cluster: &Cluster,
-    node: Applicant<'_>,
-    mark: Mark,
+    cluster: &PilotApi,
+    node: StartApplicant<'_>,
+    mark: VolumeMark,
     lease_name: &str,
     say: &impl Fn(String),
-) -> Result<Outcome, Error> {
-    let Applicant { database, pilot, .. } = node;
+) -> Result<FoundingOutcome, Error> {
+    let StartApplicant { database, pilot, .. } = node;
     let uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
     let known = mark.cluster_uid == uid;
     let lease = if known && cluster.breaker().is_away() {
@@ -252,36 +252,40 @@ async fn rejoin(
     let lease = match lease {
         Err(error) if known => {
             info!(error = %chain(&error), "Starting without the founding record");
-            return Ok(Start::default().into());
+            return Ok(StartPermit::default().into());
         }
         lease => lease?,
     };
     if lease.as_ref().is_some_and(|lease| ring::is_former(lease, pilot)) {
         say(former(lease_name));
-        return Ok(Outcome::Wait { peers: Vec::new() });
+        return Ok(FoundingOutcome::Wait { peers: Vec::new() });
     }
     let record = lease.as_ref().and_then(|lease| lease.spec.founder.as_ref());
     match ring::classify(&mark, cluster.name(), uid.as_deref(), record) {
-        Belongs::Unrecorded(founder) => {
+        RingMembership::Unrecorded(founder) => {
             claim(cluster, lease, lease_name, pilot, founder, "Recorded the ring again").await
         }
-        Belongs::Elsewhere if !ring::is_adopted(pilot) => {
+        RingMembership::Elsewhere if !ring::is_adopted(pilot) => {
             let refusal = ring::refusal(database, pilot, &mark, record, true);
-            Ok(Outcome::Turn(Turn::Refused(refusal)))
+            Ok(FoundingOutcome::Turn(StartTurn::Refused(refusal)))
         }
-        Belongs::Here | Belongs::Elsewhere => {
+        RingMembership::Here | RingMembership::Elsewhere => {
             settle(node, &mark, record).await?;
-            Ok(Start { may_found: false, ring: record.map(ring::of) }.into())
+            Ok(StartPermit { may_found: false, ring: record.map(ring::of) }.into())
         }
     }
 }
 
 /// Writes down that the volume is of this ring, before its database starts.
-async fn settle(node: Applicant<'_>, mark: &Mark, record: Option<&Founder>) -> Result<(), Error> {
+async fn settle(
+    node: StartApplicant<'_>,
+    mark: &VolumeMark,
+    record: Option<&Founder>,
+) -> Result<(), Error> {
     let pilot = node.pilot;
     let ring = record.map(|record| record.id.clone()).or_else(|| mark.ring.clone());
     let cluster_uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
-    let settled = Mark { cluster_uid, ring, ..mark.clone() };
+    let settled = VolumeMark { cluster_uid, ring, ..mark.clone() };
     if settled != *mark {
         if mark.node_id.is_some() {
             info!(ring = settled.ring, was = mark.ring, "Data of this node are of this ring");
@@ -293,13 +297,13 @@ async fn settle(node: Applicant<'_>, mark: &Mark, record: Option<&Founder>) -> R
 
 /// Records a founder by compare-and-swap. The next look decides what follows.
 async fn claim(
-    cluster: &Cluster,
+    cluster: &PilotApi,
     lease: Option<LeaderLease>,
     name: &str,
     pilot: &Pilot,
     founder: Founder,
     done: &'static str,
-) -> Result<Outcome, Error> {
+) -> Result<FoundingOutcome, Error> {
     let ring = founder.id.clone();
     let claimed = if let Some(mut lease) = lease {
         lease.spec.founder = Some(founder);
@@ -312,10 +316,10 @@ async fn claim(
     match claimed {
         Ok(_) => {
             info!(lease = name, ring, "{done}");
-            Ok(Outcome::Again)
+            Ok(FoundingOutcome::Again)
         }
         // Another pilot was faster. Look again.
-        Err(error) if is_conflict(&error) => Ok(Outcome::Again),
+        Err(error) if is_conflict(&error) => Ok(FoundingOutcome::Again),
         Err(error) => Err(error.into()),
     }
 }
@@ -342,13 +346,13 @@ fn decide(
     founding: Option<&str>,
     peers: &[Pilot],
     lease: &str,
-) -> Decision {
+) -> FoundingDecision {
     let own = pilot.metadata.name.as_deref().unwrap_or_default();
     if let Some(founder) = record
         && founder.name == own
         && founding == Some(founder.id.as_str())
     {
-        return Decision::Found;
+        return FoundingDecision::Found;
     }
     let silent = || {
         let silent = peers.iter().filter(|peer| peers::holds_data(peer, pilot).is_none());
@@ -361,30 +365,30 @@ fn decide(
         && !silent.is_empty()
     {
         let names = silent.join(", ");
-        return Decision::Wait(format!(
+        return FoundingDecision::Wait(format!(
             "waits for {names} to say what its volume holds; nobody founds while it may be data"
         ));
     }
     if peers.iter().any(peers::is_member) {
-        return Decision::Join;
+        return FoundingDecision::Join;
     }
     let mut holding = peers.iter().filter(|peer| peers::holds_data(peer, pilot) == Some(true));
     let Some(founder) = record else {
-        return holding.next().map_or(Decision::Claim, |peer| {
+        return holding.next().map_or(FoundingDecision::Claim, |peer| {
             let name = peer.metadata.name.as_deref().unwrap_or("a node");
-            Decision::Wait(format!("waits for {name}, whose volume holds data"))
+            FoundingDecision::Wait(format!("waits for {name}, whose volume holds data"))
         });
     };
     let served = peers::was_member(pilot) || peers.iter().any(peers::was_member);
     if silent().is_empty() && holding.next().is_none() && (founder.name == own || served) {
-        return Decision::Wait(format!(
+        return FoundingDecision::Wait(format!(
             "ring {} was founded by {} and no volume of the cluster holds its data any more; bring \
              one back, or found an empty ring: kubectl patch leaderleases.navigator.jetstack.io \
              {lease} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/founder\"}}]'",
             founder.id, founder.name,
         ));
     }
-    Decision::Wait(format!("waits for {} to found the cluster", founder.name))
+    FoundingDecision::Wait(format!("waits for {} to found the cluster", founder.name))
 }
 
 #[cfg(test)]
@@ -419,27 +423,27 @@ mod tests {
         Founder { name: name.into(), id: "1".into(), formerly: Vec::new() }
     }
 
-    fn waits_for(verdict: &Decision, part: &str) -> bool {
-        matches!(verdict, Decision::Wait(what) if what.contains(part))
+    fn waits_for(verdict: &FoundingDecision, part: &str) -> bool {
+        matches!(verdict, FoundingDecision::Wait(what) if what.contains(part))
     }
 
     #[test]
     fn only_the_recorded_attempt_founds() {
-        let waits = |verdict: &Decision| matches!(verdict, Decision::Wait(_));
+        let waits = |verdict: &FoundingDecision| matches!(verdict, FoundingDecision::Wait(_));
         let none: &[Pilot] = &[pilot("c", Some(false))];
         let some: &[Pilot] = &[pilot("c", Some(false)), member("d", None)];
         let decide = |record: Option<&Founder>, founding, peers| {
             decide(record, &pilot("a", None), founding, peers, "l")
         };
-        assert_eq!(decide(None, None, none), Decision::Claim);
-        assert_eq!(decide(None, Some("1"), some), Decision::Join);
-        assert_eq!(decide(Some(&by("a")), Some("1"), none), Decision::Found);
+        assert_eq!(decide(None, None, none), FoundingDecision::Claim);
+        assert_eq!(decide(None, Some("1"), some), FoundingDecision::Join);
+        assert_eq!(decide(Some(&by("a")), Some("1"), none), FoundingDecision::Found);
         // A later node of the same name, whose disk was lost.
         assert!(waits(&decide(Some(&by("a")), Some("2"), none)));
         assert!(waits(&decide(Some(&by("a")), None, none)));
-        assert_eq!(decide(Some(&by("a")), None, some), Decision::Join);
+        assert_eq!(decide(Some(&by("a")), None, some), FoundingDecision::Join);
         assert!(waits(&decide(Some(&by("b")), Some("1"), none)));
-        assert_eq!(decide(Some(&by("b")), None, some), Decision::Join);
+        assert_eq!(decide(Some(&by("b")), None, some), FoundingDecision::Join);
     }
 
     #[test]
@@ -451,12 +455,12 @@ mod tests {
         assert!(waits_for(&silent, "waits for c to say"), "{silent:?}");
         let held = decide(None, &[pilot("b", Some(true))]);
         assert!(waits_for(&held, "waits for b, whose volume holds data"), "{held:?}");
-        assert_eq!(decide(None, &[member("b", Some(true))]), Decision::Join);
-        assert_eq!(decide(None, &[pilot("b", Some(false))]), Decision::Claim);
+        assert_eq!(decide(None, &[member("b", Some(true))]), FoundingDecision::Join);
+        assert_eq!(decide(None, &[pilot("b", Some(false))]), FoundingDecision::Claim);
         // The founder is on record: nodes that have not begun yet are not waited for.
         assert_eq!(
             decide(Some(&by("b")), &[member("b", Some(true)), pilot("c", None)]),
-            Decision::Join
+            FoundingDecision::Join
         );
         // The ring is older than the cluster object: a silent node may be the missing member.
         let again = Founder { formerly: vec!["u1".into()], ..by("b") };
@@ -476,7 +480,7 @@ mod tests {
             );
             assert!(waits_for(&told, "kubectl patch leaderleases.navigator.jetstack.io the-lease"));
         }
-        assert_eq!(decide(None, &own, None, &lost, "the-lease"), Decision::Claim);
+        assert_eq!(decide(None, &own, None, &lost, "the-lease"), FoundingDecision::Claim);
         // A silent node may yet come back with its data.
         let one = [member("b", Some(false)), pilot("c", None)];
         assert!(waits_for(&decide(Some(&by("b")), &own, None, &one, "l"), "to found the cluster"));

@@ -18,8 +18,8 @@ use crate::{
     api::v1beta1::Pilot,
     error::chain,
     pilot::{
-        kube::{backoff::Backoff, cluster::Cluster},
-        volume::{files::Files, records::Records},
+        kube::{backoff::RetryBackoff, cluster::PilotApi},
+        volume::{files::PilotFiles, records::VolumeRecords},
     },
     runtime::Shutdown,
 };
@@ -29,27 +29,28 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The Pilot, and whether it is from the disk and not from the API.
 #[derive(Clone, Debug)]
-pub struct Intent {
+pub struct IntentSnapshot {
     pub pilot: Pilot,
     pub remembered: bool,
 }
 
-pub type Sender = watch::Sender<Option<Intent>>;
-pub type Receiver = watch::Receiver<Option<Intent>>;
+pub type IntentSender = watch::Sender<Option<IntentSnapshot>>;
+pub type IntentReceiver = watch::Receiver<Option<IntentSnapshot>>;
 
 /// Watches the node's own Pilot until shutdown. A deleted Pilot changes nothing: a client makes it
 /// again when the node is wanted, and a database does not stop because an object is gone. `absence`
 /// is notified each time that the API turns out to have no such object.
 pub async fn follow(
-    cluster: Cluster,
-    records: Records,
-    seen: Sender,
+    cluster: PilotApi,
+    records: VolumeRecords,
+    seen: IntentSender,
     absence: Option<Arc<Notify>>,
     shutdown: Shutdown,
 ) {
-    let mut presence = Presence { listed: false, absence };
+    let mut presence = PilotPresence { listed: false, absence };
     let own = watcher::Config::default().fields(&format!("metadata.name={}", cluster.name()));
-    let mut events = std::pin::pin!(watcher(cluster.pilots(), own).backoff(Backoff::of_watch()));
+    let mut events =
+        std::pin::pin!(watcher(cluster.pilots(), own).backoff(RetryBackoff::of_watch()));
     let patience = Instant::now() + PATIENCE;
     let mut troubled = false;
     loop {
@@ -103,8 +104,8 @@ pub async fn follow(
 /// A node that never ran has nothing to start from: it waits for its Pilot.
 async fn wait_on(
     events: &mut (impl futures::Stream<Item = watcher::Result<Event<Pilot>>> + Unpin),
-    seen: &Sender,
-    presence: &mut Presence,
+    seen: &IntentSender,
+    presence: &mut PilotPresence,
     shutdown: &Shutdown,
 ) -> bool {
     let mut troubled = false;
@@ -134,12 +135,12 @@ async fn wait_on(
 
 /// Is the object there? A watch tells only the objects that exist, and then that the list is
 /// complete.
-struct Presence {
+struct PilotPresence {
     listed: bool,
     absence: Option<Arc<Notify>>,
 }
 
-impl Presence {
+impl PilotPresence {
     fn hear(&mut self, event: &Event<Pilot>) {
         let is_absent = match event {
             Event::Init => {
@@ -160,13 +161,13 @@ impl Presence {
 }
 
 /// A listed Pilot replaces the known one, also from a store that went back to an earlier state.
-fn take(seen: &Sender, pilot: Pilot) {
-    seen.send_replace(Some(Intent { pilot, remembered: false }));
+fn take(seen: &IntentSender, pilot: Pilot) {
+    seen.send_replace(Some(IntentSnapshot { pilot, remembered: false }));
 }
 
 /// The answer to a write shows the spec of that moment; a watch on a dead connection would tell of
 /// it only after minutes.
-pub fn heed_answer(seen: &Sender, pilot: &Pilot) {
+pub fn heed_answer(seen: &IntentSender, pilot: &Pilot) {
     let differs = |known: &Pilot| {
         known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
     };
@@ -174,17 +175,17 @@ pub fn heed_answer(seen: &Sender, pilot: &Pilot) {
 }
 
 /// Takes a Pilot that is not older than the known version of the same object, where `also` holds.
-fn take_later(seen: &Sender, pilot: Pilot, also: impl FnOnce(&Pilot) -> bool) {
+fn take_later(seen: &IntentSender, pilot: Pilot, also: impl FnOnce(&Pilot) -> bool) {
     seen.send_if_modified(|known| {
         let is_later = match known {
-            Some(Intent { pilot: known, remembered: false }) => {
+            Some(IntentSnapshot { pilot: known, remembered: false }) => {
                 let is_same = known.metadata.uid == pilot.metadata.uid;
                 (!is_same || revision(&pilot) >= revision(known)) && also(known)
             }
             _ => true,
         };
         if is_later {
-            *known = Some(Intent { pilot, remembered: false });
+            *known = Some(IntentSnapshot { pilot, remembered: false });
         }
         is_later
     });
@@ -198,8 +199,8 @@ pub fn revision(pilot: &Pilot) -> u64 {
 
 /// Reads the remembered intent. A volume may have been another node's, whose intent means nothing
 /// here. `own` is this node's namespace and name.
-async fn remember(seen: &Sender, records: &Records, own: (&str, &str)) {
-    let read = |files: &Files| {
+async fn remember(seen: &IntentSender, records: &VolumeRecords, own: (&str, &str)) {
+    let read = |files: &PilotFiles| {
         let known = files.mark().ok().flatten().is_some_and(|mark| mark.node_id.is_some());
         files.intent().ok().flatten().filter(|_| known)
     };
@@ -207,7 +208,7 @@ async fn remember(seen: &Sender, records: &Records, own: (&str, &str)) {
     let of = (pilot.metadata.namespace.as_deref(), pilot.metadata.name.as_deref());
     if of == (Some(own.0), Some(own.1)) {
         info!("API does not answer; starting from the intent that is remembered");
-        seen.send_replace(Some(Intent { pilot, remembered: true }));
+        seen.send_replace(Some(IntentSnapshot { pilot, remembered: true }));
     } else {
         warn!(?of, "The intent that is remembered on the volume is not this node's; waiting");
     }
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::PilotIntent,
-        pilot::volume::{files::Mark, lock::Volume},
+        pilot::volume::{files::VolumeMark, lock::Volume},
     };
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
             pilot
         };
         let (seen, mut heard) = watch::channel(None);
-        let wanted = |seen: &Sender| seen.borrow().as_ref().unwrap().pilot.spec.phase.clone();
+        let wanted = |seen: &IntentSender| seen.borrow().as_ref().unwrap().pilot.spec.phase.clone();
         take(&seen, pilot("u", 5, PilotIntent::Running));
         heard.mark_unchanged();
         heed_answer(&seen, &pilot("u", 6, PilotIntent::Running));
@@ -251,19 +252,19 @@ mod tests {
     #[tokio::test]
     async fn an_intent_that_is_remembered_for_another_node_is_not_acted_upon() {
         let data = tempfile::tempdir().unwrap();
-        let files = Files::of(data.path());
+        let files = PilotFiles::of(data.path());
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("cass-shop-a-0".into());
         pilot.metadata.namespace = Some("db".into());
         files.set_intent(&pilot).unwrap();
-        files.set_mark(&Mark { node_id: Some("n".into()), ..Mark::default() }).unwrap();
+        files.set_mark(&VolumeMark { node_id: Some("n".into()), ..VolumeMark::default() }).unwrap();
         for (name, namespace, acted) in [
             ("cass-shop-a-1", "db", false),
             ("cass-shop-a-0", "other", false),
             ("cass-shop-a-0", "db", true),
         ] {
-            let seen = Sender::new(None);
-            let records = Records::new(data.path(), &Volume::default());
+            let seen = IntentSender::new(None);
+            let records = VolumeRecords::new(data.path(), &Volume::default());
             remember(&seen, &records, (namespace, name)).await;
             assert_eq!(seen.borrow().is_some(), acted, "{namespace}/{name}");
         }

@@ -22,17 +22,17 @@ use tracing::{info, warn};
 use crate::{
     api::v1beta1::{Founder, LeaderLease, Pilot},
     pilot::{
-        kube::cluster::{self, Cluster, new_lease},
-        node::machine::{Life, State},
+        kube::cluster::{self, PilotApi, new_lease},
+        node::machine::{NodeMachine, NodePhase},
         volume::{
-            files::Mark,
-            records::Records,
-            ring::{self, Belongs},
+            files::VolumeMark,
+            records::VolumeRecords,
+            ring::{self, RingMembership},
         },
     },
     runtime::{
         Shutdown,
-        leader::{Claim, Config, Elector, Record, Store},
+        leader::{ElectionConfig, LeaderClaim, LeaderElector, LeaseRecord, LeaseStore},
     },
 };
 
@@ -45,21 +45,21 @@ const RETRY: Duration = Duration::from_secs(3);
 
 /// May this node's pilot lead?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Eligibility {
+pub enum LeaderEligibility {
     No,
     /// A leader may go on for a moment; a candidate may not begin.
     Faltering,
     Yes,
 }
 
-impl Eligibility {
+impl LeaderEligibility {
     /// `shared`: other pilots could lead. A node that leaves has better left its duties to one that
     /// stays: the duties go on after its end.
-    pub fn of(state: &State, shared: bool) -> Self {
+    pub fn of(state: &NodeMachine, shared: bool) -> Self {
         match &state.life {
-            Life::Up(up) if up.decommissioning.is_some() && shared => Self::No,
-            Life::Up(up) if up.serving => Self::Yes,
-            Life::Up(up) if up.answered && !up.suspected => Self::Faltering,
+            NodePhase::Up(up) if up.decommissioning.is_some() && shared => Self::No,
+            NodePhase::Up(up) if up.serving => Self::Yes,
+            NodePhase::Up(up) if up.answered && !up.suspected => Self::Faltering,
             _ => Self::No,
         }
     }
@@ -69,17 +69,20 @@ impl Eligibility {
 /// there are no other candidates: then this pilot leads whenever it may.
 pub async fn campaign(
     lease: Option<PilotsLease>,
-    mut eligibility: watch::Receiver<Eligibility>,
-    claim: watch::Sender<Claim>,
+    mut eligibility: watch::Receiver<LeaderEligibility>,
+    claim: watch::Sender<LeaderClaim>,
     shutdown: Shutdown,
 ) {
     let mut elector = lease.map(|lease| {
-        let config = Config { retry_period: RETRY, ..Config::new(lease.cluster.name().to_owned()) };
-        Elector::new(lease, config)
+        let config = ElectionConfig {
+            retry_period: RETRY,
+            ..ElectionConfig::new(lease.cluster.name().to_owned())
+        };
+        LeaderElector::new(lease, config)
     });
     loop {
         tokio::select! {
-            able = eligibility.wait_for(|eligibility| *eligibility == Eligibility::Yes) => {
+            able = eligibility.wait_for(|eligibility| *eligibility == LeaderEligibility::Yes) => {
                 if able.is_err() {
                     return;
                 }
@@ -91,9 +94,9 @@ pub async fn campaign(
             if let Some(elector) = &mut elector {
                 elector.run(&claim, term.clone()).await;
             } else {
-                claim.send_replace(Claim::unshared());
+                claim.send_replace(LeaderClaim::unshared());
                 term.triggered().await;
-                claim.send_replace(Claim::Lost);
+                claim.send_replace(LeaderClaim::Lost);
             }
         };
         let withdrawal = async {
@@ -109,14 +112,16 @@ pub async fn campaign(
 }
 
 /// Returns when the node may not lead any more, or has faltered for too long.
-async fn unable(eligibility: &mut watch::Receiver<Eligibility>) {
+async fn unable(eligibility: &mut watch::Receiver<LeaderEligibility>) {
     let mut patience = None;
     loop {
         let now = *eligibility.borrow_and_update();
         match now {
-            Eligibility::No => return,
-            Eligibility::Yes => patience = None,
-            Eligibility::Faltering => patience = patience.or(Some(Instant::now() + FALTERING)),
+            LeaderEligibility::No => return,
+            LeaderEligibility::Yes => patience = None,
+            LeaderEligibility::Faltering => {
+                patience = patience.or(Some(Instant::now() + FALTERING));
+            }
         }
         let changed = match patience {
             Some(until) => timeout_at(until, eligibility.changed()).await.ok(),
@@ -131,25 +136,25 @@ async fn unable(eligibility: &mut watch::Receiver<Eligibility>) {
 
 /// The LeaderLease of a cluster's pilots.
 pub struct PilotsLease {
-    cluster: Cluster,
+    cluster: PilotApi,
     name: String,
     /// The Pilot whose cluster owns a lease that is made.
     pilot: Pilot,
     /// Where the ring's id is kept, when this cluster has one (see `ring`).
-    records: Option<Records>,
+    records: Option<VolumeRecords>,
     /// The volume carries the id that is recorded.
     settled: AtomicBool,
 }
 
 impl PilotsLease {
-    pub fn new(cluster: Cluster, name: String, pilot: Pilot) -> Self {
+    pub fn new(cluster: PilotApi, name: String, pilot: Pilot) -> Self {
         Self { cluster, name, pilot, records: None, settled: AtomicBool::new(false) }
     }
 
     /// Keeps the record of the ring too: the leader records the ring when that is missing, and the
     /// volumes of nodes that serve learn its id.
     #[must_use]
-    pub fn keeping(self, records: Records) -> Self {
+    pub fn keeping(self, records: VolumeRecords) -> Self {
         Self { records: Some(records), ..self }
     }
 
@@ -175,7 +180,7 @@ impl PilotsLease {
             let Ok(Some(mark)) = files.mark() else { return false };
             let unknown = mark.ring.is_none() && mark.node_id.is_some();
             if unknown && mark.cluster_uid == uid {
-                match files.set_mark(&Mark { ring: Some(founder.clone()), ..mark }) {
+                match files.set_mark(&VolumeMark { ring: Some(founder.clone()), ..mark }) {
                     Ok(()) => info!(ring = founder, "Data of this node are of this ring"),
                     Err(error) => {
                         warn!(%error, "The ring's id cannot be written down");
@@ -200,13 +205,13 @@ impl PilotsLease {
         let mark = records.glance(|files| files.mark().ok().flatten()).await.ok().flatten()?;
         let mark = mark.filter(|mark| mark.node_id.is_some())?;
         match ring::classify(&mark, self.cluster.name(), self.uid(), None) {
-            Belongs::Unrecorded(founder) => Some(founder),
-            Belongs::Here | Belongs::Elsewhere => None,
+            RingMembership::Unrecorded(founder) => Some(founder),
+            RingMembership::Here | RingMembership::Elsewhere => None,
         }
     }
 }
 
-impl Store for PilotsLease {
+impl LeaseStore for PilotsLease {
     type Object = LeaderLease;
 
     fn name(&self) -> &str {
@@ -221,9 +226,9 @@ impl Store for PilotsLease {
         Ok(lease)
     }
 
-    fn record(lease: &LeaderLease) -> Record {
+    fn record(lease: &LeaderLease) -> LeaseRecord {
         let spec = lease.spec.clone();
-        Record {
+        LeaseRecord {
             holder: spec.holder_identity,
             seconds: spec.lease_duration_seconds,
             acquired: spec.acquire_time,
@@ -236,10 +241,10 @@ impl Store for PilotsLease {
         lease.metadata.resource_version.clone().unwrap_or_default()
     }
 
-    async fn swap(&self, read: Option<LeaderLease>, record: Record) -> kube::Result<()> {
+    async fn swap(&self, read: Option<LeaderLease>, record: LeaseRecord) -> kube::Result<()> {
         let exists = read.is_some();
         let mut lease = read.unwrap_or_else(|| new_lease(&self.name, &self.pilot));
-        let Record { holder, seconds, acquired, renewed, transitions } = record;
+        let LeaseRecord { holder, seconds, acquired, renewed, transitions } = record;
         let spec = &mut lease.spec;
         spec.holder_identity = holder;
         spec.lease_duration_seconds = seconds;

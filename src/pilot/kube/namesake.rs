@@ -20,7 +20,7 @@ use tracing::warn;
 use crate::{
     api::v1beta1::{Instance, Pilot},
     error::chain,
-    pilot::kube::{backoff::Backoff, cluster::Cluster, intent},
+    pilot::kube::{backoff::RetryBackoff, cluster::PilotApi, intent},
     runtime::Shutdown,
 };
 
@@ -31,7 +31,7 @@ const IN_POD: &str = "Kubernetes";
 
 /// Which pilot holds the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum NameHolder {
     /// Not known yet. This pilot begins and reports nothing; a database that runs goes on.
     Open,
     Ours,
@@ -39,23 +39,23 @@ pub enum Holder {
     Theirs(String),
 }
 
-pub type Receiver = watch::Receiver<Holder>;
+pub type NameHolderReceiver = watch::Receiver<NameHolder>;
 
 /// For a pilot that shares its name with no other.
-pub fn alone() -> Receiver {
-    watch::channel(Holder::Ours).1
+pub fn alone() -> NameHolderReceiver {
+    watch::channel(NameHolder::Ours).1
 }
 
 /// Judges by every version of the Pilot that is seen, until shutdown.
 pub async fn run(
     own: Instance,
-    cluster: Cluster,
-    mut seen: intent::Receiver,
-    holder: watch::Sender<Holder>,
+    cluster: PilotApi,
+    mut seen: intent::IntentReceiver,
+    holder: watch::Sender<NameHolder>,
     shutdown: Shutdown,
 ) {
-    let mut rival = Rival { own, heard: None, kubernetes: None };
-    let (mut backoff, mut troubled) = (Backoff::default(), false);
+    let mut rival = RivalPilot { own, heard: None, kubernetes: None };
+    let (mut backoff, mut troubled) = (RetryBackoff::default(), false);
     let mut told = None;
     let name = cluster.name().to_owned();
     loop {
@@ -66,35 +66,35 @@ pub async fn run(
             // The API is away. Another pilot of this name will be seen when it is back.
             Some(intent) if intent.remembered => {
                 holder.send_if_modified(|holder| {
-                    let open = *holder == Holder::Open;
+                    let open = *holder == NameHolder::Open;
                     if open {
-                        *holder = Holder::Ours;
+                        *holder = NameHolder::Ours;
                     }
                     open
                 });
             }
             Some(intent) => match rival.look(&intent.pilot, Instant::now()) {
-                Look::Ours => set(&holder, Holder::Ours),
-                Look::Silent { until } => {
+                HolderVerdict::Ours => set(&holder, NameHolder::Ours),
+                HolderVerdict::Silent { until } => {
                     let other = intent.pilot.status.instance;
                     if told != other {
                         let other = rival.described();
                         warn!(other, "Another pilot may be this node; waiting for its heartbeats");
                     }
                     told = other;
-                    set(&holder, Holder::Open);
+                    set(&holder, NameHolder::Open);
                     look_again = Some(until);
                 }
-                Look::Alive { until } => {
+                HolderVerdict::Alive { until } => {
                     let other = rival.described();
                     let why = format!(
                         "another pilot is {name}, too: {other}. Stop one of them: this one goes \
                          on when the other has ended, or was silent for {SILENT:?}"
                     );
-                    set(&holder, Holder::Theirs(why));
+                    set(&holder, NameHolder::Theirs(why));
                     look_again = Some(until);
                 }
-                Look::AskKubernetes => {
+                HolderVerdict::AskKubernetes => {
                     let asked = tokio::select! {
                         () = shutdown.triggered() => return,
                         asked = cluster.pod_uid() => asked,
@@ -102,12 +102,12 @@ pub async fn run(
                     match asked {
                         Ok(uid) if uid.is_none() || uid == rival.own.uid => {
                             rival.kubernetes = intent.pilot.status.instance;
-                            set(&holder, Holder::Ours);
+                            set(&holder, NameHolder::Ours);
                         }
                         Ok(uid) => {
                             let uid = uid.unwrap_or_default();
                             let why = format!("Pod {name} is another one by now, of uid {uid}");
-                            set(&holder, Holder::Theirs(why));
+                            set(&holder, NameHolder::Theirs(why));
                             // The uid of a pod that is gone does not come back.
                             return shutdown.triggered().await;
                         }
@@ -135,7 +135,7 @@ pub async fn run(
     }
 }
 
-fn set(holder: &watch::Sender<Holder>, now: Holder) {
+fn set(holder: &watch::Sender<NameHolder>, now: NameHolder) {
     holder.send_if_modified(|holder| {
         *holder != now && {
             *holder = now;
@@ -146,7 +146,7 @@ fn set(holder: &watch::Sender<Holder>, now: Holder) {
 
 /// What one look at the Pilot says about the holder.
 #[derive(Debug, PartialEq, Eq)]
-enum Look {
+enum HolderVerdict {
     Ours,
     /// Another pilot stands there, and no sign of life was seen of it so far.
     Silent {
@@ -159,7 +159,7 @@ enum Look {
 }
 
 /// The pilot that stands in the status in place of this one.
-struct Rival {
+struct RivalPilot {
     own: Instance,
     /// The rival, its last heartbeat, when that was seen, and whether an earlier one was.
     heard: Option<(Instance, Option<Time>, Instant, bool)>,
@@ -167,17 +167,17 @@ struct Rival {
     kubernetes: Option<Instance>,
 }
 
-impl Rival {
-    fn look(&mut self, pilot: &Pilot, now: Instant) -> Look {
+impl RivalPilot {
+    fn look(&mut self, pilot: &Pilot, now: Instant) -> HolderVerdict {
         let status = &pilot.status;
         let Some(holder) = status.instance.as_ref().filter(|holder| !is_same(&self.own, holder))
         else {
             self.heard = None;
-            return Look::Ours;
+            return HolderVerdict::Ours;
         };
         if self.own.runtime == IN_POD {
             let known = self.kubernetes.as_ref() == Some(holder);
-            return if known { Look::Ours } else { Look::AskKubernetes };
+            return if known { HolderVerdict::Ours } else { HolderVerdict::AskKubernetes };
         }
         let beat = &status.last_heartbeat_time;
         let (since, alive) = match &self.heard {
@@ -189,9 +189,9 @@ impl Rival {
         self.heard = Some((holder.clone(), beat.clone(), since, alive));
         let until = since + SILENT;
         match (now >= until, alive) {
-            (true, _) => Look::Ours,
-            (false, true) => Look::Alive { until },
-            (false, false) => Look::Silent { until },
+            (true, _) => HolderVerdict::Ours,
+            (false, true) => HolderVerdict::Alive { until },
+            (false, false) => HolderVerdict::Silent { until },
         }
     }
 
@@ -232,8 +232,8 @@ mod tests {
         pilot
     }
 
-    fn rival(own: &Instance) -> Rival {
-        Rival { own: own.clone(), heard: None, kubernetes: None }
+    fn rival(own: &Instance) -> RivalPilot {
+        RivalPilot { own: own.clone(), heard: None, kubernetes: None }
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         ];
         for (holder, ours) in rows {
             let look = rival(&own).look(&shown(holder.as_ref(), 1), Instant::now());
-            assert_eq!(look == Look::Ours, ours, "{holder:?}: {look:?}");
+            assert_eq!(look == HolderVerdict::Ours, ours, "{holder:?}: {look:?}");
         }
     }
 
@@ -264,11 +264,15 @@ mod tests {
         let (mut rival, start) = (rival(&own), Instant::now());
         let at = |second| start + Duration::from_secs(second);
         let mut look = |beat, second| rival.look(&shown(Some(&other), beat), at(second));
-        assert_eq!(look(1, 0), Look::Silent { until: at(75) });
-        assert_eq!(look(1, 20), Look::Silent { until: at(75) }, "another change of the object");
-        assert_eq!(look(2, 30), Look::Alive { until: at(105) });
-        assert_eq!(look(2, 104), Look::Alive { until: at(105) });
-        assert_eq!(look(2, 105), Look::Ours);
+        assert_eq!(look(1, 0), HolderVerdict::Silent { until: at(75) });
+        assert_eq!(
+            look(1, 20),
+            HolderVerdict::Silent { until: at(75) },
+            "another change of the object"
+        );
+        assert_eq!(look(2, 30), HolderVerdict::Alive { until: at(105) });
+        assert_eq!(look(2, 104), HolderVerdict::Alive { until: at(105) });
+        assert_eq!(look(2, 105), HolderVerdict::Ours);
     }
 
     #[test]
@@ -279,7 +283,7 @@ mod tests {
         let [b, c] = ["b", "c"].map(|node| instance("Process", node, None));
         rival.look(&shown(Some(&b), 1), start);
         let look = rival.look(&shown(Some(&c), 2), start + second);
-        assert_eq!(look, Look::Silent { until: start + second + SILENT });
+        assert_eq!(look, HolderVerdict::Silent { until: start + second + SILENT });
     }
 
     #[test]
@@ -288,10 +292,10 @@ mod tests {
         let old = instance("Kubernetes", "n", Some("old"));
         let mut rival = rival(&own);
         let now = Instant::now();
-        assert_eq!(rival.look(&shown(Some(&old), 1), now), Look::AskKubernetes);
+        assert_eq!(rival.look(&shown(Some(&old), 1), now), HolderVerdict::AskKubernetes);
         rival.kubernetes = Some(old.clone());
-        assert_eq!(rival.look(&shown(Some(&old), 2), now), Look::Ours);
+        assert_eq!(rival.look(&shown(Some(&old), 2), now), HolderVerdict::Ours);
         let newer = instance("Kubernetes", "n", Some("newer"));
-        assert_eq!(rival.look(&shown(Some(&newer), 3), now), Look::AskKubernetes);
+        assert_eq!(rival.look(&shown(Some(&newer), 3), now), HolderVerdict::AskKubernetes);
     }
 }

@@ -19,8 +19,8 @@ use kube::{
 use crate::{
     api::v1beta1::{Endpoint, Pilot},
     pilot::kube::{
-        backoff::Backoff,
-        cluster::{self, Cluster},
+        backoff::RetryBackoff,
+        cluster::{self, PilotApi},
     },
 };
 
@@ -66,13 +66,14 @@ fn said(peer: &Pilot) -> Option<bool> {
 
 /// Returns when the peers of `own` differ from `known`; never for a node without a cluster. Waits
 /// for an API that is away.
-pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
+pub async fn changed(cluster: &PilotApi, own: &Pilot, known: &[Pilot]) {
     let Some(selector) = cluster.selector(own) else { return std::future::pending().await };
     let own = own.name_any();
-    let known: BTreeMap<String, Eligibility> =
-        known.iter().map(|peer| (peer.name_any(), Eligibility::of(peer))).collect();
+    let known: BTreeMap<String, PeerState> =
+        known.iter().map(|peer| (peer.name_any(), PeerState::of(peer))).collect();
     let config = watcher::Config::default().labels(&selector);
-    let mut events = std::pin::pin!(watcher(cluster.pilots(), config).backoff(Backoff::of_watch()));
+    let mut events =
+        std::pin::pin!(watcher(cluster.pilots(), config).backoff(RetryBackoff::of_watch()));
     let mut missing: Vec<&String> = Vec::new();
     while let Some(event) = events.next().await {
         let different = match event {
@@ -85,7 +86,7 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
                 missing.retain(|one| **one != name);
                 // A peer without identity, data and addresses does not count as a change.
                 let before = known.get(&name).cloned().unwrap_or_default();
-                name != own && before != Eligibility::of(&peer)
+                name != own && before != PeerState::of(&peer)
             }
             Ok(Event::InitDone) => !missing.is_empty(),
             Ok(Event::Delete(peer)) => known.contains_key(&peer.name_any()),
@@ -100,14 +101,14 @@ pub async fn changed(cluster: &Cluster, own: &Pilot, known: &[Pilot]) {
 
 /// The parts of a peer that a start may depend on.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Eligibility {
+struct PeerState {
     node_id: Option<String>,
     ready: bool,
     holds: Option<bool>,
     endpoints: Vec<Endpoint>,
 }
 
-impl Eligibility {
+impl PeerState {
     fn of(peer: &Pilot) -> Self {
         let status = &peer.status;
         Self {

@@ -15,8 +15,8 @@ use crate::{
     pilot::{
         database::DrivenDatabase,
         kube::{
-            backoff::Backoff,
-            cluster::{Cluster, is_conflict},
+            backoff::RetryBackoff,
+            cluster::{PilotApi, is_conflict},
             intent,
         },
     },
@@ -26,9 +26,9 @@ use crate::{
 /// Makes the Pilot whenever `missing` says so: as it was last seen, or else as in the file. A Pilot
 /// that was deleted while its node runs comes back, because the node is still there.
 pub async fn run(
-    cluster: Cluster,
+    cluster: PilotApi,
     file: Pilot,
-    seen: intent::Receiver,
+    seen: intent::IntentReceiver,
     missing: Arc<Notify>,
     shutdown: Shutdown,
 ) {
@@ -48,8 +48,8 @@ pub async fn run(
 }
 
 /// Tries until the object is there, from this pilot or from another client.
-async fn make(cluster: &Cluster, pilot: &Pilot) {
-    let mut backoff = Backoff::default();
+async fn make(cluster: &PilotApi, pilot: &Pilot) {
+    let mut backoff = RetryBackoff::default();
     let mut troubled = false;
     loop {
         match cluster.create_pilot(pilot).await {

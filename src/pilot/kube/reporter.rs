@@ -22,10 +22,10 @@ use crate::{
     api::v1beta1::{Decommission, PilotStatus},
     error::chain,
     pilot::kube::{
-        backoff::Backoff,
-        cluster::Cluster,
+        backoff::RetryBackoff,
+        cluster::PilotApi,
         intent,
-        namesake::{self, Holder},
+        namesake::{self, NameHolder},
     },
     runtime::Shutdown,
 };
@@ -42,23 +42,23 @@ const FIGURES: [&str; 2] = ["storage", "blockers"];
 
 /// Runs until shutdown, then writes what is left of the report once.
 pub async fn run(
-    cluster: Cluster,
+    cluster: PilotApi,
     mut wanted: watch::Receiver<PilotStatus>,
-    intents: intent::Sender,
-    mut namesake: namesake::Receiver,
+    intents: intent::IntentSender,
+    mut namesake: namesake::NameHolderReceiver,
     heartbeat: IntGauge,
     shutdown: Shutdown,
 ) {
     let breaker = cluster.breaker().clone();
     let mut seen = intents.subscribe();
-    let mut reporter = Reporter {
+    let mut reporter = StatusReporter {
         cluster,
         intents,
         heartbeat,
         server: PilotStatus::default(),
         revision: None,
-        backoff: Backoff::default(),
-        refusals: Backoff::default(),
+        backoff: RetryBackoff::default(),
+        refusals: RetryBackoff::default(),
         troubled: false,
         refused: false,
         next_write: Instant::now(),
@@ -70,7 +70,7 @@ pub async fn run(
         let exists = reporter.look(&mut seen);
         let status = wanted.borrow_and_update().clone();
         // Without a phase the runner has not seen the object yet, and its status is still empty.
-        let may = exists && *namesake.borrow_and_update() == Holder::Ours;
+        let may = exists && *namesake.borrow_and_update() == NameHolder::Ours;
         let due = (may && status.phase.is_some()).then(|| reporter.due(&status));
         tokio::select! {
             () = shutdown.triggered() => break,
@@ -82,7 +82,7 @@ pub async fn run(
         }
     }
     // The last report, and no more than a moment for it.
-    let ours = *namesake.borrow() == Holder::Ours;
+    let ours = *namesake.borrow() == NameHolder::Ours;
     if ours && reporter.look(&mut seen) && !breaker.is_away() {
         let status = wanted.borrow().clone();
         if !patch(&reporter.server, &status).is_empty() {
@@ -94,17 +94,17 @@ pub async fn run(
     }
 }
 
-struct Reporter {
-    cluster: Cluster,
-    intents: intent::Sender,
+struct StatusReporter {
+    cluster: PilotApi,
+    intents: intent::IntentSender,
     /// When the API last took a write of this pilot.
     heartbeat: IntGauge,
     /// The status as the server has it.
     server: PilotStatus,
     /// uid and resourceVersion of the object that `server` was read from.
     revision: Option<(String, u64)>,
-    backoff: Backoff,
-    refusals: Backoff,
+    backoff: RetryBackoff,
+    refusals: RetryBackoff,
     /// Failed writes, and the refusal of the report, have been logged.
     troubled: bool,
     refused: bool,
@@ -115,10 +115,10 @@ struct Reporter {
     next_heartbeat: Instant,
 }
 
-impl Reporter {
+impl StatusReporter {
     /// Takes over the status that the watch showed, unless a write's answer is newer. False while
     /// there is no object to write to.
-    fn look(&mut self, seen: &mut intent::Receiver) -> bool {
+    fn look(&mut self, seen: &mut intent::IntentReceiver) -> bool {
         let intent = seen.borrow_and_update();
         if let Some(intent) = intent.as_ref().filter(|intent| !intent.remembered) {
             self.accept(&intent.pilot);
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::{Blocker, Health, Pilot, PilotIntent, PilotPhase, Process},
-        pilot::{database::EXAMPLE, kube::intent::Intent},
+        pilot::{database::EXAMPLE, kube::intent::IntentSnapshot},
     };
 
     /// An API that refuses every report; returns the requests that were tried.
@@ -333,11 +333,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_report_that_is_refused_holds_up_no_heartbeat() {
         let (client, tried) = refusing();
-        let cluster = Cluster::new(&client, &EXAMPLE, "default", "p");
+        let cluster = PilotApi::new(&client, &EXAMPLE, "default", "p");
         let mut pilot = Pilot::default();
         pilot.metadata.uid = Some("u".to_owned());
         pilot.metadata.resource_version = Some("1".to_owned());
-        let intents = intent::Sender::new(Some(Intent { pilot, remembered: false }));
+        let intents = intent::IntentSender::new(Some(IntentSnapshot { pilot, remembered: false }));
         let mut seen = intents.subscribe();
         let status = PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() };
         let (_wanted, wanted) = watch::channel(status);

@@ -14,11 +14,11 @@ pub const HOLDINGS_KNOWN: &str = "HoldingsKnown";
 
 /// The rules that hold, each since when it has held without a break.
 #[derive(Debug, Default)]
-pub struct Blockers {
+pub struct StopBlockers {
     known: BTreeMap<String, Blocker>,
 }
 
-impl Blockers {
+impl StopBlockers {
     /// Goes on from what an earlier program of the pilot reported.
     pub fn resumed(reported: &[Blocker]) -> Self {
         let known = reported.iter().map(|blocker| (blocker.predicate.clone(), blocker.clone()));
@@ -68,14 +68,14 @@ pub fn now() -> Time {
 mod tests {
     use super::*;
 
-    fn since(past: &Time, rule: &str) -> Blockers {
+    fn since(past: &Time, rule: &str) -> StopBlockers {
         let blocker = Blocker {
             predicate: rule.to_owned(),
             message: "a is down".to_owned(),
             since: Some(past.clone()),
             observed_time: Some(past.clone()),
         };
-        Blockers::resumed(&[blocker])
+        StopBlockers::resumed(&[blocker])
     }
 
     #[test]

@@ -18,19 +18,21 @@ mod times;
 use std::time::Duration;
 
 pub use self::{
-    decommission::Decommissioning,
-    exchange::{Attempt, Effect, Event, Timer, Want},
-    times::{BACKOFF, DECOMMISSION_POLL, DECOMMISSION_RETRY, FREED_WAIT, Limits, RECHECK, SILENCE},
+    decommission::PendingDecommission,
+    exchange::{AttemptId, MachineEffect, MachineEvent, MachineTimer, NodeIntent},
+    times::{
+        BACKOFF, DECOMMISSION_POLL, DECOMMISSION_RETRY, FREED_WAIT, RECHECK, SILENCE, TimeLimits,
+    },
 };
-use crate::pilot::process::supervisor::Exit;
+use crate::pilot::process::supervisor::ChildExit;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
-    limits: Limits,
-    want: Option<Want>,
+pub struct NodeMachine {
+    limits: TimeLimits,
+    want: Option<NodeIntent>,
     /// The last request for a restart that was acted upon.
     restart: Option<String>,
-    attempt: Attempt,
+    attempt: AttemptId,
     /// Crashes in a row without having served.
     failures: u32,
     /// The node holds nothing that others lack and left its database cluster, for good.
@@ -41,11 +43,11 @@ pub struct State {
     gave_up: bool,
     /// The pilot itself was asked to end.
     ending: bool,
-    pub life: Life,
+    pub life: NodePhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum NodePhase {
     /// No intent has been seen.
     Waiting,
     Preflight,
@@ -64,19 +66,19 @@ pub enum Life {
     /// One of these programs failed; all of them are tried again.
     Unprepared,
     Spawning,
-    Up(Up),
+    Up(RunningNode),
     Stopping {
         pid: i32,
-        stage: Stage,
+        stage: StopStage,
     },
     /// The database crashed and is started again soon.
     Backoff,
-    Held(Held),
+    Held(HoldReason),
     Exited(u8),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Up {
+pub struct RunningNode {
     pub pid: i32,
     /// The database answered at least once.
     pub answered: bool,
@@ -85,7 +87,7 @@ pub struct Up {
     /// The data volume was full when it was last looked at.
     pub full: bool,
     pub serving: bool,
-    pub decommissioning: Option<Decommissioning>,
+    pub decommissioning: Option<PendingDecommission>,
     /// The database fell silent, was sent CONT, and was asked what it is doing where it can say
     /// that.
     pub suspected: bool,
@@ -94,7 +96,7 @@ pub struct Up {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum StopStage {
     Flush,
     /// The process was sent this signal of its stop plan.
     Signal(usize),
@@ -102,15 +104,15 @@ pub enum Stage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum HoldReason {
     Stopped,
     Fenced,
     Decommissioned,
 }
 
-impl State {
+impl NodeMachine {
     /// `decommissioned`: an earlier pilot wrote down that the node left its cluster.
-    pub fn new(limits: Limits, decommissioned: bool) -> Self {
+    pub fn new(limits: TimeLimits, decommissioned: bool) -> Self {
         Self {
             limits,
             want: None,
@@ -121,38 +123,38 @@ impl State {
             hung: false,
             gave_up: false,
             ending: false,
-            life: Life::Waiting,
+            life: NodePhase::Waiting,
         }
     }
 
     /// The child's pid, while there is one.
     pub fn pid(&self) -> Option<i32> {
         match &self.life {
-            Life::Up(up) => Some(up.pid),
-            Life::Stopping { pid, .. } => Some(*pid),
+            NodePhase::Up(up) => Some(up.pid),
+            NodePhase::Stopping { pid, .. } => Some(*pid),
             _ => None,
         }
     }
 
     /// Is this the latest attempt or validation?
-    pub fn is_latest(&self, attempt: Attempt) -> bool {
+    pub fn is_latest(&self, attempt: AttemptId) -> bool {
         self.attempt == attempt
     }
 
-    pub fn want(&self) -> Option<Want> {
+    pub fn want(&self) -> Option<NodeIntent> {
         self.want
     }
 
     /// The node holds nothing that others lack, left its database cluster for good, and its
     /// process is gone or on its way out with the pilot.
     pub fn is_gone(&self) -> bool {
-        let running = matches!(self.life, Life::Up(_) | Life::Stopping { .. });
+        let running = matches!(self.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
         self.decommissioned && (self.ending || !running)
     }
 
     /// The programs of this attempt run, or were just cancelled.
-    pub fn is_preparing(&self, attempt: Attempt) -> bool {
-        matches!(self.life, Life::Preparing { .. }) && self.attempt == attempt
+    pub fn is_preparing(&self, attempt: AttemptId) -> bool {
+        matches!(self.life, NodePhase::Preparing { .. }) && self.attempt == attempt
     }
 
     /// Did the node leave its cluster, by what an earlier pilot wrote down or this one saw?
@@ -165,7 +167,7 @@ impl State {
         self.gave_up
     }
 
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> TimeLimits {
         self.limits
     }
 
@@ -175,73 +177,81 @@ impl State {
 
     /// Takes one event. Events that do not fit the present life are late answers, and dropped.
     #[must_use]
-    pub fn step(mut self, event: Event) -> (Self, Vec<Effect>) {
+    pub fn step(mut self, event: MachineEvent) -> (Self, Vec<MachineEffect>) {
         let mut effects = Vec::new();
-        if !matches!(self.life, Life::Exited(_)) {
+        if !matches!(self.life, NodePhase::Exited(_)) {
             self.take(event, &mut effects);
         }
         (self, effects)
     }
 
-    fn take(&mut self, event: Event, effects: &mut Vec<Effect>) {
+    fn take(&mut self, event: MachineEvent, effects: &mut Vec<MachineEffect>) {
         let attempt = self.attempt;
         match (event, &mut self.life) {
-            (Event::Intent { want, restart, changed }, _) => {
+            (MachineEvent::Intent { want, restart, changed }, _) => {
                 self.intent(want, restart, changed, effects);
             }
-            (Event::SilenceLimit(limit), life) => {
+            (MachineEvent::SilenceLimit(limit), life) => {
                 self.limits.silence = limit;
-                if matches!(life, Life::Up(up) if up.answered && !up.suspected) {
-                    effects.push(Effect::Arm(Timer::Hung, limit));
+                if matches!(life, NodePhase::Up(up) if up.answered && !up.suspected) {
+                    effects.push(MachineEffect::Arm(MachineTimer::Hung, limit));
                 }
             }
-            (Event::Signal(signal), _) => self.signal(signal, effects),
-            (Event::Decommissioned, _) => self.decommissioned = true,
-            (Event::DecommissionRecorded, _) => self.recorded(effects),
+            (MachineEvent::Signal(signal), _) => self.signal(signal, effects),
+            (MachineEvent::Decommissioned, _) => self.decommissioned = true,
+            (MachineEvent::DecommissionRecorded, _) => self.recorded(effects),
 
-            (Event::PreflightPassed(of), Life::Preflight) if of == attempt => {
-                self.life = Life::Turn;
-                effects.push(Effect::TakeTurn(attempt));
+            (MachineEvent::PreflightPassed(of), NodePhase::Preflight) if of == attempt => {
+                self.life = NodePhase::Turn;
+                effects.push(MachineEffect::TakeTurn(attempt));
             }
-            (Event::PreflightFailed(of), Life::Preflight | Life::Turn) if of == attempt => {
-                self.life = Life::Refused;
-                effects.push(Effect::Arm(Timer::Recheck, RECHECK));
-            }
-            (Event::Turn { attempt: of, may_found }, Life::Turn) if of == attempt => {
-                self.life = Life::Configuring;
-                effects.push(Effect::Configure { attempt, may_found });
-            }
-            (Event::Configured(of), Life::Configuring) if of == attempt => {
-                self.life = Life::Preparing { cancelled: false };
-                effects.push(Effect::Prepare(attempt));
-            }
-            (Event::Prepared(of) | Event::NotPrepared(of), Life::Preparing { cancelled: true })
+            (MachineEvent::PreflightFailed(of), NodePhase::Preflight | NodePhase::Turn)
                 if of == attempt =>
             {
+                self.life = NodePhase::Refused;
+                effects.push(MachineEffect::Arm(MachineTimer::Recheck, RECHECK));
+            }
+            (MachineEvent::Turn { attempt: of, may_found }, NodePhase::Turn) if of == attempt => {
+                self.life = NodePhase::Configuring;
+                effects.push(MachineEffect::Configure { attempt, may_found });
+            }
+            (MachineEvent::Configured(of), NodePhase::Configuring) if of == attempt => {
+                self.life = NodePhase::Preparing { cancelled: false };
+                effects.push(MachineEffect::Prepare(attempt));
+            }
+            (
+                MachineEvent::Prepared(of) | MachineEvent::NotPrepared(of),
+                NodePhase::Preparing { cancelled: true },
+            ) if of == attempt => {
                 if self.ending {
                     self.exit(0, effects);
                 } else {
                     self.begin(effects);
                 }
             }
-            (Event::Prepared(of), Life::Preparing { .. }) if of == attempt => {
-                self.life = Life::Spawning;
-                effects.push(Effect::Spawn);
+            (MachineEvent::Prepared(of), NodePhase::Preparing { .. }) if of == attempt => {
+                self.life = NodePhase::Spawning;
+                effects.push(MachineEffect::Spawn);
             }
-            (Event::NotPrepared(of), Life::Preparing { .. }) if of == attempt => {
-                self.life = Life::Unprepared;
+            (MachineEvent::NotPrepared(of), NodePhase::Preparing { .. }) if of == attempt => {
+                self.life = NodePhase::Unprepared;
                 let delay = self.next_delay().max(RECHECK);
-                effects.push(Effect::Arm(Timer::Recheck, delay));
+                effects.push(MachineEffect::Arm(MachineTimer::Recheck, delay));
             }
-            (Event::NotConfigured(of), Life::Configuring) if of == attempt => {
-                self.life = Life::Rejected;
-                effects.push(Effect::Arm(Timer::Recheck, RECHECK));
+            (MachineEvent::NotConfigured(of), NodePhase::Configuring) if of == attempt => {
+                self.life = NodePhase::Rejected;
+                effects.push(MachineEffect::Arm(MachineTimer::Recheck, RECHECK));
             }
-            (Event::Timer(Timer::Recheck), Life::Refused | Life::Rejected | Life::Unprepared)
-            | (Event::Timer(Timer::Backoff), Life::Backoff) => self.begin(effects),
+            (
+                MachineEvent::Timer(MachineTimer::Recheck),
+                NodePhase::Refused | NodePhase::Rejected | NodePhase::Unprepared,
+            )
+            | (MachineEvent::Timer(MachineTimer::Backoff), NodePhase::Backoff) => {
+                self.begin(effects);
+            }
 
-            (Event::Spawned { pid }, Life::Spawning) => {
-                self.life = Life::Up(Up {
+            (MachineEvent::Spawned { pid }, NodePhase::Spawning) => {
+                self.life = NodePhase::Up(RunningNode {
                     pid,
                     answered: false,
                     served: false,
@@ -252,72 +262,78 @@ impl State {
                     restart: false,
                 });
                 // The intent may have changed while the process was being started.
-                if self.ending || matches!(self.want, Some(Want::Stopped | Want::Fenced)) {
+                if self.ending
+                    || matches!(self.want, Some(NodeIntent::Stopped | NodeIntent::Fenced))
+                {
                     self.terminate(pid, effects);
                 }
             }
-            (Event::SpawnFailed, Life::Spawning) => self.crashed(effects),
-            (Event::Exited(exit), Life::Up(up)) => {
+            (MachineEvent::SpawnFailed, NodePhase::Spawning) => self.crashed(effects),
+            (MachineEvent::Exited(exit), NodePhase::Up(up)) => {
                 let pid = up.pid;
                 if up.serving {
                     self.failures = 0;
                 }
                 self.ended(pid, exit, effects);
-                if matches!(self.life, Life::Up(_)) {
+                if matches!(self.life, NodePhase::Up(_)) {
                     self.crashed(effects);
                 }
             }
-            (Event::Exited(exit), Life::Stopping { pid, .. }) => {
+            (MachineEvent::Exited(exit), NodePhase::Stopping { pid, .. }) => {
                 let pid = *pid;
                 let gave_up = std::mem::take(&mut self.gave_up);
                 self.ended(pid, exit, effects);
                 match self.life {
-                    Life::Stopping { .. } if gave_up => self.crashed(effects),
-                    Life::Stopping { .. } => {
+                    NodePhase::Stopping { .. } if gave_up => self.crashed(effects),
+                    NodePhase::Stopping { .. } => {
                         self.failures = 0;
                         self.begin(effects);
                     }
                     _ => {}
                 }
             }
-            (Event::Validated { attempt: of, good }, Life::Up(up)) if of == attempt => {
+            (MachineEvent::Validated { attempt: of, good }, NodePhase::Up(up)) if of == attempt => {
                 if !good {
-                    effects.push(Effect::Arm(Timer::Recheck, RECHECK));
+                    effects.push(MachineEffect::Arm(MachineTimer::Recheck, RECHECK));
                 } else if up.restart {
                     let pid = up.pid;
                     self.stop(pid, effects);
                 }
             }
-            (Event::Timer(Timer::Recheck), Life::Up(_)) => self.validate(effects),
-            (Event::Space { full }, Life::Up(up)) => {
+            (MachineEvent::Timer(MachineTimer::Recheck), NodePhase::Up(_)) => {
+                self.validate(effects);
+            }
+            (MachineEvent::Space { full }, NodePhase::Up(up)) => {
                 let freed = std::mem::replace(&mut up.full, full) && !full;
                 if freed && up.served && !up.serving {
-                    effects.push(Effect::Arm(Timer::Freed, FREED_WAIT));
+                    effects.push(MachineEffect::Arm(MachineTimer::Freed, FREED_WAIT));
                 }
             }
-            (Event::Timer(Timer::Freed), Life::Up(up)) if !up.serving && !up.full => {
+            (MachineEvent::Timer(MachineTimer::Freed), NodePhase::Up(up))
+                if !up.serving && !up.full =>
+            {
                 // The database stopped serving when it could not write, and does not come back by
                 // itself.
                 up.restart = true;
                 self.validate(effects);
             }
 
-            (Event::Observed { alive, serving }, Life::Up(up)) => {
+            (MachineEvent::Observed { alive, serving }, NodePhase::Up(up)) => {
                 up.serving = serving;
                 up.served |= serving;
                 if alive {
                     up.answered = true;
                     up.suspected = false;
-                    effects.push(Effect::Arm(Timer::Hung, self.limits.silence));
+                    effects.push(MachineEffect::Arm(MachineTimer::Hung, self.limits.silence));
                     self.review_decommission(effects);
                 }
             }
-            (Event::GaveUp, Life::Up(up)) => {
+            (MachineEvent::GaveUp, NodePhase::Up(up)) => {
                 let pid = up.pid;
                 self.gave_up = true;
                 self.terminate(pid, effects);
             }
-            (Event::Timer(Timer::Hung), Life::Up(up)) if up.answered => {
+            (MachineEvent::Timer(MachineTimer::Hung), NodePhase::Up(up)) if up.answered => {
                 let pid = up.pid;
                 up.serving = false;
                 if up.suspected {
@@ -326,71 +342,79 @@ impl State {
                 } else {
                     up.suspected = true;
                     // A stopped process acts on nothing but CONT and KILL: first CONT.
-                    effects.push(Effect::Continue { pid });
-                    effects.extend(self.limits.dump.map(|dump| Effect::Dump { pid, dump }));
-                    effects.push(Effect::Arm(Timer::Hung, self.limits.dump_wait()));
+                    effects.push(MachineEffect::Continue { pid });
+                    effects.extend(self.limits.dump.map(|dump| MachineEffect::Dump { pid, dump }));
+                    effects.push(MachineEffect::Arm(MachineTimer::Hung, self.limits.dump_wait()));
                 }
             }
 
             (
-                event @ (Event::Timer(Timer::Decommission)
-                | Event::DecommissionMoving
-                | Event::DecommissionRefused
-                | Event::DecommissionDone
-                | Event::DecommissionCancelled
-                | Event::DecommissionIrreversible
-                | Event::CancelFailed),
-                Life::Up(_),
+                event @ (MachineEvent::Timer(MachineTimer::Decommission)
+                | MachineEvent::DecommissionMoving
+                | MachineEvent::DecommissionRefused
+                | MachineEvent::DecommissionDone
+                | MachineEvent::DecommissionCancelled
+                | MachineEvent::DecommissionIrreversible
+                | MachineEvent::CancelFailed),
+                NodePhase::Up(_),
             ) => self.decommission_answered(&event, effects),
 
             (
-                Event::Flushed | Event::Timer(Timer::Flush),
-                Life::Stopping { stage: Stage::Flush, .. },
+                MachineEvent::Flushed | MachineEvent::Timer(MachineTimer::Flush),
+                NodePhase::Stopping { stage: StopStage::Flush, .. },
             )
-            | (Event::Timer(Timer::Signal), Life::Stopping { stage: Stage::Signal(_), .. }) => {
+            | (
+                MachineEvent::Timer(MachineTimer::Signal),
+                NodePhase::Stopping { stage: StopStage::Signal(_), .. },
+            ) => {
                 self.press(effects);
             }
-            (Event::Timer(Timer::Kill), Life::Stopping { .. }) => self.kill(effects),
+            (MachineEvent::Timer(MachineTimer::Kill), NodePhase::Stopping { .. }) => {
+                self.kill(effects);
+            }
             _ => {}
         }
     }
 
     /// Starts what is wanted, from the beginning. There is no child.
-    fn begin(&mut self, effects: &mut Vec<Effect>) {
+    fn begin(&mut self, effects: &mut Vec<MachineEffect>) {
         self.attempt += 1;
-        effects.extend([Effect::Disarm(Timer::Recheck), Effect::Disarm(Timer::Backoff)]);
+        effects.extend([
+            MachineEffect::Disarm(MachineTimer::Recheck),
+            MachineEffect::Disarm(MachineTimer::Backoff),
+        ]);
         self.life = match self.want {
-            None => Life::Waiting,
-            _ if self.decommissioned => Life::Held(Held::Decommissioned),
-            Some(Want::Stopped) => Life::Held(Held::Stopped),
-            Some(Want::Fenced) => Life::Held(Held::Fenced),
-            Some(Want::Running | Want::Decommissioned) => {
-                effects.push(Effect::Preflight(self.attempt));
-                Life::Preflight
+            None => NodePhase::Waiting,
+            _ if self.decommissioned => NodePhase::Held(HoldReason::Decommissioned),
+            Some(NodeIntent::Stopped) => NodePhase::Held(HoldReason::Stopped),
+            Some(NodeIntent::Fenced) => NodePhase::Held(HoldReason::Fenced),
+            Some(NodeIntent::Running | NodeIntent::Decommissioned) => {
+                effects.push(MachineEffect::Preflight(self.attempt));
+                NodePhase::Preflight
             }
         };
     }
 
     /// Ends the programs early. The machine decides what is next when they have ended.
-    fn cancel_preparation(&mut self, effects: &mut Vec<Effect>) {
-        if self.life == (Life::Preparing { cancelled: false }) {
-            self.life = Life::Preparing { cancelled: true };
-            effects.push(Effect::CancelPreparation);
+    fn cancel_preparation(&mut self, effects: &mut Vec<MachineEffect>) {
+        if self.life == (NodePhase::Preparing { cancelled: false }) {
+            self.life = NodePhase::Preparing { cancelled: true };
+            effects.push(MachineEffect::CancelPreparation);
         }
     }
 
-    fn is_held_by(&self, want: Want) -> bool {
-        self.decommissioned || matches!(want, Want::Stopped | Want::Fenced)
+    fn is_held_by(&self, want: NodeIntent) -> bool {
+        self.decommissioned || matches!(want, NodeIntent::Stopped | NodeIntent::Fenced)
     }
 
-    fn crashed(&mut self, effects: &mut Vec<Effect>) {
+    fn crashed(&mut self, effects: &mut Vec<MachineEffect>) {
         if self.ending {
             self.exit(0, effects);
             return;
         }
         let delay = self.next_delay();
-        self.life = Life::Backoff;
-        effects.push(Effect::Arm(Timer::Backoff, delay));
+        self.life = NodePhase::Backoff;
+        effects.push(MachineEffect::Arm(MachineTimer::Backoff, delay));
         if self.want.is_some_and(|want| self.is_held_by(want)) {
             self.begin(effects);
         }

@@ -3,15 +3,15 @@
 use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry, core::Collector};
 
 use crate::{
-    pilot::driver::Role,
+    pilot::driver::ReplicationRole,
     runtime::{
         build,
-        catalogue::{Described, described},
+        catalogue::{MetricDescription, described},
     },
 };
 
 /// The metrics of every pilot, whatever database it runs.
-pub fn catalogue() -> Vec<Described> {
+pub fn catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(build::collector());
     described(&collectors)
@@ -128,12 +128,12 @@ impl Metrics {
     }
 
     /// Without a role, where all nodes are alike, the metric has no series.
-    pub fn set_role(&self, role: Option<Role>) {
+    pub fn set_role(&self, role: Option<ReplicationRole>) {
         if role.is_none() {
             self.role.reset();
             return;
         }
-        for one in Role::ALL {
+        for one in ReplicationRole::ALL {
             self.role.with_label_values(&[one.name()]).set((role == Some(one)).into());
         }
     }
@@ -153,11 +153,11 @@ mod tests {
             lines.map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(told(), [""; 0]);
-        metrics.set_role(Some(Role::Replica));
+        metrics.set_role(Some(ReplicationRole::Replica));
         let [primary, replica] =
             ["primary", "replica"].map(|role| format!("navigator_pilot_role{{role=\"{role}\"}}"));
         assert_eq!(told(), [format!("{primary} 0"), format!("{replica} 1")]);
-        metrics.set_role(Some(Role::Primary));
+        metrics.set_role(Some(ReplicationRole::Primary));
         assert_eq!(told(), [format!("{primary} 1"), format!("{replica} 0")]);
         metrics.set_role(None);
         assert_eq!(told(), [""; 0]);

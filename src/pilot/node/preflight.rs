@@ -11,20 +11,20 @@ mod program;
 
 use std::time::SystemTime;
 
-use self::{clock::Witness, limits::Limits};
+use self::{clock::ClockReference, limits::KernelLimits};
 pub use self::{
-    data::{Space, space},
+    data::{VolumeSpace, space},
     network::unresolved,
     program::installed,
 };
 use crate::pilot::{
-    driver::{Driver, FailedCheck, Node},
-    volume::lock::Lock,
+    driver::{DatabaseNode, Driver, FailedCheck},
+    volume::lock::VolumeLock,
 };
 
 /// What the checks must know beyond the node itself.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct PreflightContext {
     /// The data directory must be a mount: in a container anything else is the image's layer.
     pub require_mount: bool,
     /// TCP ports that the database will listen on, at the node's address.
@@ -37,7 +37,11 @@ pub struct Host {
 }
 
 /// Runs every check; `lock` is filled with the lock of the data directory when it is free.
-pub fn check(node: &Node, host: &Host, lock: &mut Option<Lock>) -> Vec<FailedCheck> {
+pub fn check(
+    node: &DatabaseNode,
+    host: &PreflightContext,
+    lock: &mut Option<VolumeLock>,
+) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
     if let Err(check) = data::directory(node, host, lock) {
         // Without its directory nothing else can be said about the data.
@@ -45,7 +49,7 @@ pub fn check(node: &Node, host: &Host, lock: &mut Option<Lock>) -> Vec<FailedChe
     } else {
         failed.extend(data::identity(node, host).err());
         let data = host.orders_by_time.then_some(node.data.as_path());
-        let witness = Witness { data, api: host.api_time };
+        let witness = ClockReference { data, api: host.api_time };
         failed.extend(clock::check(SystemTime::now(), witness).err());
     }
     failed.extend(network::address(node, host).err());
@@ -56,12 +60,12 @@ pub fn check(node: &Node, host: &Host, lock: &mut Option<Lock>) -> Vec<FailedChe
 /// a start, and before a running database is stopped for another configuration.
 pub async fn check_database(
     driver: &dyn Driver,
-    node: &Node,
+    node: &DatabaseNode,
     allow_low_limits: bool,
 ) -> Vec<FailedCheck> {
     let mut failed = driver.preflight(node).await;
     // Limits are raised even where low ones are allowed.
-    let limits = Limits::of_this_process();
+    let limits = KernelLimits::of_this_process();
     if !allow_low_limits {
         failed.extend(limits.check(&driver.needs(node)));
     }
@@ -82,15 +86,15 @@ mod tests {
             names::annotation,
             v1beta1::{ClusterRef, Pilot},
         },
-        pilot::volume::files::{Files, Mark},
+        pilot::volume::files::{PilotFiles, VolumeMark},
     };
 
-    fn node(data: &Path, uid: &str) -> Node {
+    fn node(data: &Path, uid: &str) -> DatabaseNode {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("cass-demo-a-0".into());
         pilot.spec.cluster_ref =
             Some(ClusterRef { kind: "ExampleCluster".into(), name: "demo".into() });
-        Node {
+        DatabaseNode {
             pilot,
             peers: vec![],
             cluster_uid: Some(uid.into()),
@@ -105,8 +109,8 @@ mod tests {
         }
     }
 
-    fn host() -> Host {
-        Host {
+    fn host() -> PreflightContext {
+        PreflightContext {
             require_mount: false,
             ports: vec![],
             namespace: "default".into(),
@@ -115,7 +119,7 @@ mod tests {
         }
     }
 
-    fn reasons(node: &Node, host: &Host) -> Vec<&'static str> {
+    fn reasons(node: &DatabaseNode, host: &PreflightContext) -> Vec<&'static str> {
         check(node, host, &mut None).into_iter().map(|check| check.reason).collect()
     }
 
@@ -129,7 +133,7 @@ mod tests {
         // The cluster was deleted and made again: which ring the data belong to is decided at the
         // node's turn.
         assert_eq!(reasons(&node(data.path(), "u2"), &host()), [""; 0]);
-        let mark = Files::of(data.path()).mark().unwrap().unwrap();
+        let mark = PilotFiles::of(data.path()).mark().unwrap().unwrap();
         assert_eq!(mark.cluster_uid.as_deref(), Some("u1"));
     }
 
@@ -138,8 +142,8 @@ mod tests {
         let unmarked = tempfile::tempdir().unwrap();
         fs::write(unmarked.path().join("rows"), "x").unwrap();
         let foreign = tempfile::tempdir().unwrap();
-        let mark = Mark { pilot: "cass-other-a-0".into(), ..Mark::default() };
-        Files::of(foreign.path()).set_mark(&mark).unwrap();
+        let mark = VolumeMark { pilot: "cass-other-a-0".into(), ..VolumeMark::default() };
+        PilotFiles::of(foreign.path()).set_mark(&mark).unwrap();
         for data in [unmarked.path(), foreign.path()] {
             let mut node = node(data, "u1");
             assert_eq!(reasons(&node, &host()), ["IdentityMismatch"]);
@@ -167,7 +171,7 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let ports = vec![taken.local_addr().unwrap().port()];
         assert_eq!(
-            reasons(&node(data.path(), "u1"), &Host { ports, ..host() }),
+            reasons(&node(data.path(), "u1"), &PreflightContext { ports, ..host() }),
             ["PreflightFailed"]
         );
         let mut elsewhere = node(data.path(), "u1");

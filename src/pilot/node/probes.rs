@@ -20,7 +20,7 @@ use crate::runtime::{Runtime, admin};
 
 /// TCP ports of the probes; 0 takes a free one.
 #[derive(Clone, Copy, Debug)]
-pub struct Ports {
+pub struct ProbePorts {
     pub liveness: u16,
     pub readiness: u16,
     pub startup: u16,
@@ -29,7 +29,7 @@ pub struct Ports {
 
 /// What the probes answer.
 #[derive(Clone, Debug, Default)]
-pub struct Answers {
+pub struct ProbeAnswers {
     pub live: bool,
     pub ready: bool,
     /// One line for people.
@@ -38,11 +38,11 @@ pub struct Answers {
     pub gauges: BTreeMap<String, f64>,
 }
 
-pub type Receiver = watch::Receiver<Answers>;
+pub type ProbeAnswersReceiver = watch::Receiver<ProbeAnswers>;
 
 /// Listening sockets by the name of their probe. `serve` takes those that an earlier program of
 /// this process left open as `handed`.
-pub type Listeners = BTreeMap<String, OwnedFd>;
+pub type ProbeListeners = BTreeMap<String, OwnedFd>;
 
 /// Binds all ports that are not handed over, then answers on them until shutdown. Returns second
 /// handles of the sockets, for the next program of this process.
@@ -52,10 +52,10 @@ pub type Listeners = BTreeMap<String, OwnedFd>;
 pub async fn serve(
     rt: &Runtime,
     bind: IpAddr,
-    ports: Ports,
-    answers: &Receiver,
-    mut handed: Listeners,
-) -> io::Result<Listeners> {
+    ports: ProbePorts,
+    answers: &ProbeAnswersReceiver,
+    mut handed: ProbeListeners,
+) -> io::Result<ProbeListeners> {
     let probe = |handler| Router::new().route("/", handler).with_state(answers.clone());
     let scraped = (answers.clone(), rt.metrics().clone());
     let metrics =
@@ -66,7 +66,7 @@ pub async fn serve(
         ("startup", ports.startup, probe(get(started))),
         ("metrics", ports.metrics, metrics),
     ];
-    let mut listeners = Listeners::new();
+    let mut listeners = ProbeListeners::new();
     for (name, port, router) in routes {
         let listener = match handed.remove(name) {
             Some(socket) => TcpListener::from_std(socket.into())?,
@@ -94,21 +94,23 @@ fn answer(good: bool, message: &str) -> (StatusCode, String) {
     (code, format!("{message}\n"))
 }
 
-async fn live(State(answers): State<Receiver>) -> impl IntoResponse {
+async fn live(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
     let answers = answers.borrow();
     answer(answers.live, &answers.message)
 }
 
-async fn ready(State(answers): State<Receiver>) -> impl IntoResponse {
+async fn ready(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
     let answers = answers.borrow();
     answer(answers.ready, &answers.message)
 }
 
-async fn started(State(answers): State<Receiver>) -> impl IntoResponse {
+async fn started(State(answers): State<ProbeAnswersReceiver>) -> impl IntoResponse {
     answer(true, &answers.borrow().message)
 }
 
-async fn scrape(State((answers, registry)): State<(Receiver, Registry)>) -> impl IntoResponse {
+async fn scrape(
+    State((answers, registry)): State<(ProbeAnswersReceiver, Registry)>,
+) -> impl IntoResponse {
     let mut text = String::from_utf8(admin::text(&registry)).unwrap_or_default();
     for (name, value) in &answers.borrow().gauges {
         // Writing to a String cannot fail.

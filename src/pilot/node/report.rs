@@ -8,11 +8,11 @@ use crate::{
         Termination,
     },
     pilot::{
-        database::{DrivenDatabase, Preparation},
-        driver::{FailedCheck, JOIN_FAILED, Observation, OwnCondition},
+        database::{DrivenDatabase, PreparationCondition},
+        driver::{DatabaseCondition, FailedCheck, JOIN_FAILED, NodeObservation},
         kube::peers::VOLUME_HOLDS_DATA,
-        node::machine::{Held, Life, State, Want},
-        process::takeover::Successor,
+        node::machine::{HoldReason, NodeIntent, NodeMachine, NodePhase},
+        process::takeover::SuccessorState,
     },
     runtime::build,
 };
@@ -37,7 +37,7 @@ const PASSING_ENDS: &[&str] = &[JOIN_FAILED, "JoinWaits"];
 
 /// All that the runner knows.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct NodeFacts {
     pub generation: Option<i64>,
     /// Checks that failed last; `None` before the first preflight.
     pub preflight: Option<Vec<FailedCheck>>,
@@ -52,7 +52,7 @@ pub struct Facts {
     /// Hash of the wanted configuration, and of the one that the process was started with.
     pub wanted_hash: Option<String>,
     pub running_hash: Option<String>,
-    pub observation: Observation,
+    pub observation: NodeObservation,
     /// What speaks against a stop, as the database said last.
     pub blockers: Vec<Blocker>,
     pub process: Option<Process>,
@@ -68,18 +68,18 @@ pub struct Facts {
     pub headroom: Vec<Blocker>,
     /// Which installation of the pilot's program runs, and what lies in its place now.
     pub program: Option<String>,
-    pub successor: Option<Successor>,
+    pub successor: Option<SuccessorState>,
 }
 
 /// The status as it should stand. A condition that did not change keeps its time.
 pub fn status(
     database: &DrivenDatabase,
-    state: &State,
-    facts: &Facts,
+    state: &NodeMachine,
+    facts: &NodeFacts,
     before: &[Condition],
     now: &Time,
 ) -> PilotStatus {
-    let Facts {
+    let NodeFacts {
         generation,
         preflight: _,
         holds: _,
@@ -102,7 +102,7 @@ pub fn status(
         program,
         successor: _,
     } = facts;
-    let up = matches!(state.life, Life::Up(_));
+    let up = matches!(state.life, NodePhase::Up(_));
     let mut status = PilotStatus {
         observed_generation: *generation,
         phase: Some(phase(state, facts)),
@@ -139,40 +139,42 @@ pub fn status(
 }
 
 /// Where the node is in its life.
-pub fn phase(state: &State, facts: &Facts) -> PilotPhase {
+pub fn phase(state: &NodeMachine, facts: &NodeFacts) -> PilotPhase {
     match &state.life {
-        Life::Waiting | Life::Turn => PilotPhase::Pending,
-        Life::Preflight => PilotPhase::Preflight,
+        NodePhase::Waiting | NodePhase::Turn => PilotPhase::Pending,
+        NodePhase::Preflight => PilotPhase::Preflight,
         // The configuration waits for other nodes, which will come.
-        Life::Rejected if facts.rejected.is_none() => PilotPhase::Pending,
-        Life::Refused | Life::Rejected | Life::Unprepared => PilotPhase::Failed,
-        Life::Backoff if ended_as(facts, PASSING_ENDS).is_some() => PilotPhase::Starting,
-        Life::Backoff if state.failures() >= HOPELESS || ended_as(facts, KNOWN_ENDS).is_some() => {
+        NodePhase::Rejected if facts.rejected.is_none() => PilotPhase::Pending,
+        NodePhase::Refused | NodePhase::Rejected | NodePhase::Unprepared => PilotPhase::Failed,
+        NodePhase::Backoff if ended_as(facts, PASSING_ENDS).is_some() => PilotPhase::Starting,
+        NodePhase::Backoff
+            if state.failures() >= HOPELESS || ended_as(facts, KNOWN_ENDS).is_some() =>
+        {
             PilotPhase::Failed
         }
-        Life::Up(up) if up.decommissioning.is_some() => PilotPhase::Decommissioning,
-        Life::Up(up) if up.serving => PilotPhase::Running,
-        Life::Configuring
-        | Life::Preparing { .. }
-        | Life::Spawning
-        | Life::Backoff
-        | Life::Up(_) => PilotPhase::Starting,
-        Life::Stopping { .. } | Life::Exited(_) => PilotPhase::Stopping,
-        Life::Held(Held::Stopped) => PilotPhase::Stopped,
-        Life::Held(Held::Fenced) => PilotPhase::Fenced,
-        Life::Held(Held::Decommissioned) => PilotPhase::Decommissioned,
+        NodePhase::Up(up) if up.decommissioning.is_some() => PilotPhase::Decommissioning,
+        NodePhase::Up(up) if up.serving => PilotPhase::Running,
+        NodePhase::Configuring
+        | NodePhase::Preparing { .. }
+        | NodePhase::Spawning
+        | NodePhase::Backoff
+        | NodePhase::Up(_) => PilotPhase::Starting,
+        NodePhase::Stopping { .. } | NodePhase::Exited(_) => PilotPhase::Stopping,
+        NodePhase::Held(HoldReason::Stopped) => PilotPhase::Stopped,
+        NodePhase::Held(HoldReason::Fenced) => PilotPhase::Fenced,
+        NodePhase::Held(HoldReason::Decommissioned) => PilotPhase::Decommissioned,
     }
 }
 
 /// Is the node ready for clients?
-pub fn is_ready(state: &State) -> bool {
-    matches!(&state.life, Life::Up(up) if up.serving)
+pub fn is_ready(state: &NodeMachine) -> bool {
+    matches!(&state.life, NodePhase::Up(up) if up.serving)
 }
 
 /// What a condition says: status, reason, message.
-type Reading = (bool, &'static str, String);
+type ConditionReading = (bool, &'static str, String);
 
-fn conditions(database: &DrivenDatabase, state: &State, facts: &Facts) -> Vec<Condition> {
+fn conditions(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts) -> Vec<Condition> {
     let mut all = vec![
         condition("Ready", ready(database, state, facts)),
         condition("Started", started(database, state)),
@@ -202,7 +204,7 @@ fn bounded(mut message: String) -> String {
     message
 }
 
-fn condition(type_: &str, (status, reason, message): Reading) -> Condition {
+fn condition(type_: &str, (status, reason, message): ConditionReading) -> Condition {
     let message = bounded(message);
     Condition {
         type_: type_.to_owned(),
@@ -214,7 +216,7 @@ fn condition(type_: &str, (status, reason, message): Reading) -> Condition {
     }
 }
 
-fn own(told: &OwnCondition) -> Condition {
+fn own(told: &DatabaseCondition) -> Condition {
     let reading = (told.status == Some(true), "", told.message.clone());
     let mut condition = condition(told.type_, reading);
     condition.reason = told.reason.to_string();
@@ -224,49 +226,51 @@ fn own(told: &OwnCondition) -> Condition {
     condition
 }
 
-fn ready(database: &DrivenDatabase, state: &State, facts: &Facts) -> Reading {
+fn ready(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
     let title = database.names.title;
     let waiting = || facts.waiting.clone().unwrap_or_default();
     match &state.life {
-        Life::Waiting => {
+        NodePhase::Waiting => {
             let waiting = facts.waiting.clone();
             (false, "Starting", waiting.unwrap_or_else(|| "waits for its Pilot object".into()))
         }
-        Life::Preflight => (false, "Starting", "the host is being checked".into()),
-        Life::Refused => {
+        NodePhase::Preflight => (false, "Starting", "the host is being checked".into()),
+        NodePhase::Refused => {
             let failed = facts.preflight.iter().flatten();
             let reason = failed.clone().next().map_or("PreflightFailed", |check| check.reason);
             (false, reason, joined(failed))
         }
-        Life::Turn => (false, "Starting", waiting()),
-        Life::Configuring | Life::Spawning => (false, "Starting", format!("{title} is started")),
-        Life::Preparing { .. } => {
+        NodePhase::Turn => (false, "Starting", waiting()),
+        NodePhase::Configuring | NodePhase::Spawning => {
+            (false, "Starting", format!("{title} is started"))
+        }
+        NodePhase::Preparing { .. } => {
             let waiting = facts.waiting.clone();
             (false, "Starting", waiting.unwrap_or_else(|| format!("{title} is prepared")))
         }
-        Life::Unprepared => {
+        NodePhase::Unprepared => {
             let reason =
                 database.preparation.as_ref().map_or("PreflightFailed", |told| told.failed);
             let why = facts.preparation.clone().and_then(Result::err);
             (false, reason, why.unwrap_or_default())
         }
-        Life::Rejected => match &facts.rejected {
+        NodePhase::Rejected => match &facts.rejected {
             Some(why) => (false, "ConfigRejected", why.clone()),
             None => (false, "Starting", waiting()),
         },
-        Life::Up(up) if up.suspected => {
+        NodePhase::Up(up) if up.suspected => {
             let asked = state.limits().dump.map_or("", |_| "; asked for a thread dump");
             (false, "ProcessHung", format!("{title} stopped answering{asked}"))
         }
-        Life::Up(up) if up.serving => {
+        NodePhase::Up(up) if up.serving => {
             let role = facts.observation.role.map(|role| format!(" and is a {}", role.name()));
             let role = role.unwrap_or_default();
             (true, database.started, format!("{title} serves clients{role}"))
         }
-        Life::Up(up) if up.served && facts.full.is_some() => {
+        NodePhase::Up(up) if up.served && facts.full.is_some() => {
             (false, "DiskFull", facts.full.clone().unwrap_or_default())
         }
-        Life::Up(up) => {
+        NodePhase::Up(up) => {
             let reason = facts.observation.reason.unwrap_or(if up.decommissioning.is_some() {
                 "NodeDecommissioning"
             } else {
@@ -275,51 +279,55 @@ fn ready(database: &DrivenDatabase, state: &State, facts: &Facts) -> Reading {
             let message = facts.observation.message.clone();
             (false, reason, message.unwrap_or_else(|| format!("{title} does not serve yet")))
         }
-        Life::Stopping { .. } | Life::Exited(_) => {
+        NodePhase::Stopping { .. } | NodePhase::Exited(_) => {
             (false, "Stopped", format!("{title} is stopped"))
         }
-        Life::Backoff => {
+        NodePhase::Backoff => {
             let ended = facts.termination.as_ref();
             let message = ended.and_then(|ended| ended.message.clone()).unwrap_or_default();
             let known = ended_as(facts, KNOWN_ENDS).or_else(|| ended_as(facts, PASSING_ENDS));
             (false, known.unwrap_or("ProcessExited"), message)
         }
-        Life::Held(Held::Stopped) => (false, "Stopped", format!("{title} was stopped on request")),
-        Life::Held(Held::Fenced) => (false, "Fenced", format!("{title} is kept down for repair")),
-        Life::Held(Held::Decommissioned) => {
+        NodePhase::Held(HoldReason::Stopped) => {
+            (false, "Stopped", format!("{title} was stopped on request"))
+        }
+        NodePhase::Held(HoldReason::Fenced) => {
+            (false, "Fenced", format!("{title} is kept down for repair"))
+        }
+        NodePhase::Held(HoldReason::Decommissioned) => {
             (false, "NodeDecommissioned", "the node left its database cluster".into())
         }
     }
 }
 
-fn started(database: &DrivenDatabase, state: &State) -> Reading {
+fn started(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
     let title = database.names.title;
     match &state.life {
-        Life::Up(up) if up.answered => {
+        NodePhase::Up(up) if up.answered => {
             (true, database.started, format!("{title} process has started"))
         }
-        Life::Stopping { .. } | Life::Held(_) | Life::Exited(_) => {
+        NodePhase::Stopping { .. } | NodePhase::Held(_) | NodePhase::Exited(_) => {
             (false, "Stopped", format!("{title} is not running"))
         }
         _ => (false, "Starting", format!("{title} does not answer yet")),
     }
 }
 
-fn stopped(database: &DrivenDatabase, state: &State) -> Reading {
+fn stopped(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
     let title = database.names.title;
     match state.life {
-        Life::Held(Held::Fenced) => (true, "Fenced", format!("{title} is stopped")),
-        Life::Held(_) => (true, "Stopped", format!("{title} is stopped")),
+        NodePhase::Held(HoldReason::Fenced) => (true, "Fenced", format!("{title} is stopped")),
+        NodePhase::Held(_) => (true, "Stopped", format!("{title} is stopped")),
         _ => (false, "NotRequested", String::new()),
     }
 }
 
 /// Once true the condition stays true, through the end of this pilot and the start of the next: the
 /// controller would take a node that is no longer decommissioned for one that has data.
-fn decommissioned(state: &State, facts: &Facts) -> Reading {
+fn decommissioned(state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
     if state.is_gone() {
         (true, "NodeDecommissioned", "the node left its database cluster".into())
-    } else if state.want() == Some(Want::Decommissioned) || state.is_decommissioning() {
+    } else if state.want() == Some(NodeIntent::Decommissioned) || state.is_decommissioning() {
         let progress = facts.decommission.as_ref().and_then(|moving| moving.message.clone());
         let message = facts.refused.clone().or(progress);
         (false, "NodeDecommissioning", message.unwrap_or_else(|| "data are moved away".into()))
@@ -329,13 +337,13 @@ fn decommissioned(state: &State, facts: &Facts) -> Reading {
 }
 
 /// The one of these reasons for which the last process ended.
-fn ended_as(facts: &Facts, ends: &[&'static str]) -> Option<&'static str> {
+fn ended_as(facts: &NodeFacts, ends: &[&'static str]) -> Option<&'static str> {
     let reason = facts.termination.as_ref()?.reason.as_deref()?;
     ends.iter().find(|known| **known == reason).copied()
 }
 
-fn preflight(state: &State, facts: &Facts) -> Option<Reading> {
-    if let (Life::Up(_), Some(full)) = (&state.life, &facts.full) {
+fn preflight(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
+    if let (NodePhase::Up(_), Some(full)) = (&state.life, &facts.full) {
         return Some((false, "DiskFull", full.clone()));
     }
     let failed = facts.preflight.as_ref()?;
@@ -346,7 +354,7 @@ fn preflight(state: &State, facts: &Facts) -> Option<Reading> {
 }
 
 /// Other pilots wait for this condition before one of them founds a new database cluster.
-fn holds(facts: &Facts) -> Option<Reading> {
+fn holds(facts: &NodeFacts) -> Option<ConditionReading> {
     Some(if facts.holds? {
         (true, "HoldsData", "data of a database lie on the volume".into())
     } else {
@@ -354,7 +362,7 @@ fn holds(facts: &Facts) -> Option<Reading> {
     })
 }
 
-fn config(facts: &Facts) -> Option<Reading> {
+fn config(facts: &NodeFacts) -> Option<ConditionReading> {
     if let Some(why) = &facts.rejected {
         return Some((false, "ConfigRejected", why.clone()));
     }
@@ -367,7 +375,7 @@ fn config(facts: &Facts) -> Option<Reading> {
     })
 }
 
-fn prepared(told: &Preparation, facts: &Facts) -> Option<Reading> {
+fn prepared(told: &PreparationCondition, facts: &NodeFacts) -> Option<ConditionReading> {
     Some(match facts.preparation.as_ref()? {
         Ok(()) => (true, told.current, "everything that the spec lists is in place".into()),
         Err(why) => (false, told.failed, why.clone()),
@@ -375,26 +383,27 @@ fn prepared(told: &Preparation, facts: &Facts) -> Option<Reading> {
 }
 
 /// Only while the pilot's own state files cannot be read or written.
-fn saved(state: &State, facts: &Facts) -> Option<Reading> {
-    let why = facts.observation.unsaved.as_ref().filter(|_| matches!(state.life, Life::Up(_)))?;
+fn saved(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
+    let why =
+        facts.observation.unsaved.as_ref().filter(|_| matches!(state.life, NodePhase::Up(_)))?;
     Some((false, "StateNotSaved", format!("{why}; the database is left alone")))
 }
 
 /// Only while the database refuses writes for want of room. A database whose volume is nearly full
 /// still takes them, and `PreflightPassed` says so.
-fn writable(state: &State, facts: &Facts) -> Option<Reading> {
+fn writable(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
     let why = facts.observation.refuses_writes.clone().filter(|_| is_ready(state))?;
     Some((false, "DiskFull", why))
 }
 
 /// Only while another program lies in the place of the pilot's own.
-fn successor(facts: &Facts) -> Option<Reading> {
+fn successor(facts: &NodeFacts) -> Option<ConditionReading> {
     Some(match facts.successor.as_ref()? {
-        Successor::Pending(what) => (false, "TakeoverPending", what.clone()),
-        Successor::Refused(why) => {
+        SuccessorState::Pending(what) => (false, "TakeoverPending", what.clone()),
+        SuccessorState::Refused(why) => {
             (false, "TakeoverRefused", format!("the new program cannot take over: {why}"))
         }
-        Successor::LeftAside => {
+        SuccessorState::LeftAside => {
             (false, "TakeoverForbidden", "pilotUpdate is Never: a new program is left aside".into())
         }
     })
@@ -412,21 +421,21 @@ mod tests {
     use super::*;
     use crate::pilot::{
         database::EXAMPLE,
-        driver::{Role, StopPlan},
-        node::machine::{Event, Limits},
+        driver::{ReplicationRole, StopPlan},
+        node::machine::{MachineEvent, TimeLimits},
     };
 
     fn at(second: i64) -> Time {
         Time(jiff::Timestamp::from_second(second).unwrap())
     }
 
-    fn limits() -> Limits {
+    fn limits() -> TimeLimits {
         let [grace, silence] = [30, 90].map(Duration::from_secs);
-        Limits { grace, silence, stop: StopPlan::DEFAULT, dump: None }
+        TimeLimits { grace, silence, stop: StopPlan::DEFAULT, dump: None }
     }
 
-    fn fresh() -> State {
-        State::new(limits(), false)
+    fn fresh() -> NodeMachine {
+        NodeMachine::new(limits(), false)
     }
 
     fn find<'a>(status: &'a PilotStatus, type_: &str) -> (&'a str, &'a str, i64) {
@@ -436,19 +445,19 @@ mod tests {
 
     #[test]
     fn a_condition_keeps_its_time_until_its_status_changes() {
-        let facts = Facts::default();
+        let facts = NodeFacts::default();
         let first = status(&EXAMPLE, &fresh(), &facts, &[], &at(1));
         let second = status(&EXAMPLE, &fresh(), &facts, &first.conditions, &at(2));
         assert_eq!(find(&second, "Ready"), ("False", "Starting", 1));
         let mut state = fresh();
         for event in [
-            Event::Intent { want: Want::Running, restart: None, changed: false },
-            Event::PreflightPassed(1),
-            Event::Turn { attempt: 1, may_found: false },
-            Event::Configured(1),
-            Event::Prepared(1),
-            Event::Spawned { pid: 7 },
-            Event::Observed { alive: true, serving: true },
+            MachineEvent::Intent { want: NodeIntent::Running, restart: None, changed: false },
+            MachineEvent::PreflightPassed(1),
+            MachineEvent::Turn { attempt: 1, may_found: false },
+            MachineEvent::Configured(1),
+            MachineEvent::Prepared(1),
+            MachineEvent::Spawned { pid: 7 },
+            MachineEvent::Observed { alive: true, serving: true },
         ] {
             state = state.step(event).0;
         }
@@ -459,12 +468,17 @@ mod tests {
 
     #[test]
     fn a_node_that_left_says_so_while_its_pilot_starts_and_ends() {
-        let mut state = State::new(limits(), true);
-        let told = |state: &State| status(&EXAMPLE, state, &Facts::default(), &[], &at(1));
+        let mut state = NodeMachine::new(limits(), true);
+        let told =
+            |state: &NodeMachine| status(&EXAMPLE, state, &NodeFacts::default(), &[], &at(1));
         assert_eq!(find(&told(&state), "Decommissioned"), ("True", "NodeDecommissioned", 1));
         for event in [
-            Event::Intent { want: Want::Decommissioned, restart: None, changed: false },
-            Event::Signal(nix::sys::signal::Signal::SIGTERM as i32),
+            MachineEvent::Intent {
+                want: NodeIntent::Decommissioned,
+                restart: None,
+                changed: false,
+            },
+            MachineEvent::Signal(nix::sys::signal::Signal::SIGTERM as i32),
         ] {
             state = state.step(event).0;
             assert_eq!(find(&told(&state), "Decommissioned"), ("True", "NodeDecommissioned", 1));
@@ -475,28 +489,28 @@ mod tests {
     fn a_failed_check_is_named_by_ready_and_by_preflight_passed() {
         let mut state = fresh();
         for event in [
-            Event::Intent { want: Want::Running, restart: None, changed: false },
-            Event::PreflightFailed(1),
+            MachineEvent::Intent { want: NodeIntent::Running, restart: None, changed: false },
+            MachineEvent::PreflightFailed(1),
         ] {
             state = state.step(event).0;
         }
         let check = FailedCheck { reason: "DiskFull", message: "grow it".into() };
-        let facts = Facts { preflight: Some(vec![check]), ..Facts::default() };
+        let facts = NodeFacts { preflight: Some(vec![check]), ..NodeFacts::default() };
         let told = status(&EXAMPLE, &state, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
         assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
         assert_eq!(told.phase, Some(PilotPhase::Failed));
     }
 
-    fn up() -> State {
+    fn up() -> NodeMachine {
         let events = [
-            Event::Intent { want: Want::Running, restart: None, changed: false },
-            Event::PreflightPassed(1),
-            Event::Turn { attempt: 1, may_found: false },
-            Event::Configured(1),
-            Event::Prepared(1),
-            Event::Spawned { pid: 7 },
-            Event::Observed { alive: true, serving: true },
+            MachineEvent::Intent { want: NodeIntent::Running, restart: None, changed: false },
+            MachineEvent::PreflightPassed(1),
+            MachineEvent::Turn { attempt: 1, may_found: false },
+            MachineEvent::Configured(1),
+            MachineEvent::Prepared(1),
+            MachineEvent::Spawned { pid: 7 },
+            MachineEvent::Observed { alive: true, serving: true },
         ];
         events.into_iter().fold(fresh(), |state, event| state.step(event).0)
     }
@@ -510,34 +524,37 @@ mod tests {
             observed_time: None,
         };
         let full = Some("volume has 1 MiB left".to_owned());
-        let facts = Facts { full, headroom: vec![blocker], ..Facts::default() };
+        let facts = NodeFacts { full, headroom: vec![blocker], ..NodeFacts::default() };
         let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready").0, "True", "it serves on");
         assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
         assert_eq!(told.blockers[0].predicate, "DiskHeadroom");
-        let silent = up().step(Event::Observed { alive: true, serving: false }).0;
+        let silent = up().step(MachineEvent::Observed { alive: true, serving: false }).0;
         let told = status(&EXAMPLE, &silent, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
     }
 
     #[test]
     fn a_node_that_serves_says_which_role_it_has() {
-        let message = |role: Option<Role>| {
-            let observation = Observation { role, ..Observation::default() };
-            let facts = Facts { observation, ..Facts::default() };
+        let message = |role: Option<ReplicationRole>| {
+            let observation = NodeObservation { role, ..NodeObservation::default() };
+            let facts = NodeFacts { observation, ..NodeFacts::default() };
             let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
             let ready = told.conditions.into_iter().find(|found| found.type_ == "Ready").unwrap();
             ready.message
         };
         assert_eq!(message(None), "Example serves clients");
-        assert_eq!(message(Some(Role::Replica)), "Example serves clients and is a replica");
+        assert_eq!(
+            message(Some(ReplicationRole::Replica)),
+            "Example serves clients and is a replica"
+        );
     }
 
     #[test]
     fn a_database_that_refuses_writes_serves_and_says_so() {
         let refusing = |refuses_writes: Option<String>| {
-            let observation = Observation { refuses_writes, ..Observation::default() };
-            let facts = Facts { observation, ..Facts::default() };
+            let observation = NodeObservation { refuses_writes, ..NodeObservation::default() };
+            let facts = NodeFacts { observation, ..NodeFacts::default() };
             let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
             assert_eq!(find(&told, "Ready").0, "True");
             told.conditions.into_iter().find(|found| found.type_ == "Writable")
@@ -550,13 +567,14 @@ mod tests {
 
     #[test]
     fn a_database_that_cannot_be_run_has_failed_and_one_that_crashed_starts() {
-        let crashed = up().step(Event::Exited(crate::pilot::process::supervisor::Exit {
-            code: Some(3),
-            signal: None,
-        }));
+        let crashed =
+            up().step(MachineEvent::Exited(crate::pilot::process::supervisor::ChildExit {
+                code: Some(3),
+                signal: None,
+            }));
         let ended = |reason: &str| {
             let termination = Termination { reason: Some(reason.into()), ..Termination::default() };
-            let facts = Facts { termination: Some(termination), ..Facts::default() };
+            let facts = NodeFacts { termination: Some(termination), ..NodeFacts::default() };
             let told = status(&EXAMPLE, &crashed.0, &facts, &[], &at(1));
             (told.phase.clone(), find(&told, "Ready").1.to_owned())
         };
@@ -568,24 +586,25 @@ mod tests {
     fn a_condition_of_one_database_is_true_false_or_unknown() {
         for (status, word) in [(Some(true), "True"), (Some(false), "False"), (None, "Unknown")] {
             let (reason, message) = ("Why".into(), String::new());
-            let own = OwnCondition { type_: "CleanupDue", status, reason, message };
-            let observation = Observation { conditions: vec![own], ..Observation::default() };
-            let facts = Facts { observation, ..Facts::default() };
+            let own = DatabaseCondition { type_: "CleanupDue", status, reason, message };
+            let observation =
+                NodeObservation { conditions: vec![own], ..NodeObservation::default() };
+            let facts = NodeFacts { observation, ..NodeFacts::default() };
             let told = status_of(&facts);
             assert_eq!(find(&told, "CleanupDue"), (word, "Why", 1));
         }
     }
 
-    fn status_of(facts: &Facts) -> PilotStatus {
+    fn status_of(facts: &NodeFacts) -> PilotStatus {
         status(&EXAMPLE, &up(), facts, &[], &at(1))
     }
 
     #[test]
     fn a_configuration_that_waits_for_a_restart_is_told() {
-        let facts = Facts {
+        let facts = NodeFacts {
             wanted_hash: Some("b".into()),
             running_hash: Some("a".into()),
-            ..Facts::default()
+            ..NodeFacts::default()
         };
         let told = status(&EXAMPLE, &fresh(), &facts, &[], &at(1));
         assert_eq!(find(&told, "ConfigApplied"), ("False", "RestartPending", 1));
@@ -593,19 +612,20 @@ mod tests {
 
     #[test]
     fn a_program_that_lies_in_the_place_of_the_running_one_is_told_until_it_runs() {
-        let told = |successor: Option<Successor>| {
-            let facts = Facts { successor, program: Some("1-2".into()), ..Facts::default() };
+        let told = |successor: Option<SuccessorState>| {
+            let facts =
+                NodeFacts { successor, program: Some("1-2".into()), ..NodeFacts::default() };
             let told = status(&EXAMPLE, &up(), &facts, &[], &at(1));
             assert_eq!(told.pilot_program.as_deref(), Some("1-2"));
             let found = told.conditions.iter().find(|found| found.type_ == "ProgramCurrent");
             found.map(|found| (found.reason.clone(), found.message.clone()))
         };
         assert_eq!(told(None), None);
-        let (reason, message) = told(Some(Successor::Refused("no token".into()))).unwrap();
+        let (reason, message) = told(Some(SuccessorState::Refused("no token".into()))).unwrap();
         assert_eq!(reason, "TakeoverRefused");
         assert!(message.ends_with("no token"), "{message}");
-        let pending = told(Some(Successor::Pending("version 1 waits".into())));
+        let pending = told(Some(SuccessorState::Pending("version 1 waits".into())));
         assert_eq!(pending, Some(("TakeoverPending".into(), "version 1 waits".into())));
-        assert_eq!(told(Some(Successor::LeftAside)).unwrap().0, "TakeoverForbidden");
+        assert_eq!(told(Some(SuccessorState::LeftAside)).unwrap().0, "TakeoverForbidden");
     }
 }

@@ -34,40 +34,40 @@ use futures::FutureExt;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::{info, warn};
 
-pub use self::settings::{Api, Settings};
+pub use self::settings::{IntentSource, RunnerSettings};
 use self::{
-    context::Context,
-    leading::Leading,
-    ledger::Ledger,
-    messages::Message,
-    recovery::Recovery,
-    reporting::Reporting,
-    running::Running,
-    starting::Starting,
-    succession::Succession,
-    timers::Timers,
-    wanted::{Taken, Wanted},
+    context::RunnerContext,
+    leading::LeaderCandidacy,
+    ledger::VolumeLedger,
+    messages::RunnerMessage,
+    recovery::PanicRecovery,
+    reporting::ReportPublisher,
+    running::DatabaseProcess,
+    starting::NodeStartup,
+    succession::ProgramHandover,
+    timers::MachineTimers,
+    wanted::{IntentTracker, IntentUpdate},
 };
 use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     pilot::{
         kube::{
-            cluster::Cluster,
-            intent::{self, Intent},
-            namesake::{self, Holder},
+            cluster::PilotApi,
+            intent::{self, IntentSnapshot},
+            namesake::{self, NameHolder},
             registration, reporter,
         },
         node::{
-            machine::{Event, Life, Limits, State},
+            machine::{MachineEvent, NodeMachine, NodePhase, TimeLimits},
             metrics::Metrics,
-            probes::{self, Answers},
+            probes::{self, ProbeAnswers},
             report,
         },
         process::{
-            supervisor::{Parked, Signals, Supervisor, inherited},
-            takeover::{self, Handoff, Policy, Takeover},
+            supervisor::{ParkedPipes, SignalStream, Supervisor, inherited},
+            takeover::{self, ProgramHandoff, ProgramTakeover, TakeoverPolicy},
         },
-        volume::{lock::Volume, records::Records},
+        volume::{lock::Volume, records::VolumeRecords},
     },
     runtime::Runtime,
 };
@@ -80,34 +80,35 @@ const QUEUE: usize = 64;
 ///
 /// # Errors
 /// When signals or the probes' ports cannot be had. Nothing was started then.
-pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
-    let mut signals = Signals::new()?;
+pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io::Result<u8> {
+    let mut signals = SignalStream::new()?;
     let records = settings.records.then_some(settings.database.names.word);
     let supervisor = Supervisor::recording(records)?;
     let rt = Runtime::enduring();
-    let takeover::Start { program, every, handed } = start;
-    let takeover = Takeover::new(program, every);
-    let Handoff { version, child, node, panics, .. } = handed.unwrap_or_default();
+    let takeover::ProcessStart { program, every, handed } = start;
+    let takeover = ProgramTakeover::new(program, every);
+    let ProgramHandoff { version, child, node, panics, .. } = handed.unwrap_or_default();
     let ready = node.as_ref().is_some_and(|node| node.serving);
-    let (answers, told) = watch::channel(Answers { live: true, ready, ..Answers::default() });
+    let (answers, told) =
+        watch::channel(ProbeAnswers { live: true, ready, ..ProbeAnswers::default() });
     let open = node.iter().flat_map(|node| &node.listeners);
     let open = open.map(|(name, number)| Ok((name.clone(), inherited(*number)?)));
     let open = open.collect::<io::Result<_>>()?;
     let listeners = probes::serve(&rt, settings.bind, settings.ports, &told, open).await?;
 
     let volume = Volume::default();
-    let records = Records::new(&settings.data, &volume);
+    let records = VolumeRecords::new(&settings.data, &volume);
     let (intents, intent) = watch::channel(None);
     let (reports, wanted) = watch::channel(PilotStatus::default());
     let cluster = match &settings.api {
-        Api::Alone(pilot) => {
+        IntentSource::Alone(pilot) => {
             let pilot = Pilot::clone(pilot);
-            intents.send_replace(Some(Intent { pilot, remembered: false }));
+            intents.send_replace(Some(IntentSnapshot { pilot, remembered: false }));
             None
         }
-        Api::Client { client, missing } => {
+        IntentSource::Client { client, missing } => {
             let (database, namespace) = (settings.database, &settings.namespace);
-            let cluster = Cluster::new(client, database, namespace, &settings.name);
+            let cluster = PilotApi::new(client, database, namespace, &settings.name);
             let absence = missing.as_ref().map(|pilot| {
                 let pilot = Pilot::clone(pilot);
                 let pilot = registration::complete(pilot, database, namespace, &settings.name);
@@ -131,12 +132,12 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     if let Some((pilot, remembered)) =
         node.as_ref().and_then(|node| Some((node.pilot.clone()?, node.remembered)))
     {
-        intents.send_replace(Some(Intent { pilot, remembered }));
+        intents.send_replace(Some(IntentSnapshot { pilot, remembered }));
     }
     let metrics = Metrics::register(rt.metrics());
     let namesake = match &cluster {
         Some(cluster) => {
-            let (holder, namesake) = watch::channel(Holder::Open);
+            let (holder, namesake) = watch::channel(NameHolder::Open);
             let (own, seen) = (settings.instance(), intent.clone());
             let watch = namesake::run(own, cluster.clone(), seen, holder, rt.shutdown());
             rt.tasks().spawn("namesake", watch);
@@ -154,7 +155,7 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     let driver = (settings.database.make)(settings.config.clone(), data, volume.clone());
     let instance = settings.instance();
     let settings = Arc::new(settings);
-    let ctx = Context {
+    let ctx = RunnerContext {
         settings,
         driver,
         supervisor,
@@ -166,10 +167,10 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
         messages,
     };
     let installation = takeover.installation().to_owned();
-    let report = Reporting::new(&ctx, reports, answers, (instance, installation));
-    let wanted = Wanted::new(intent, namesake);
-    let succession = Succession { takeover, listeners, resumed: Vec::new() };
-    let mut runner = Runner::new(ctx, inbox, wanted, report, succession);
+    let report = ReportPublisher::new(&ctx, reports, answers, (instance, installation));
+    let wanted = IntentTracker::new(intent, namesake);
+    let succession = ProgramHandover { takeover, listeners, resumed: Vec::new() };
+    let mut runner = NodeRunner::new(ctx, inbox, wanted, report, succession);
     if let Some(node) = node {
         runner.succeed(&version, node, child)?;
     }
@@ -190,30 +191,30 @@ pub async fn run(settings: Settings, start: takeover::Start) -> io::Result<u8> {
     Ok(code)
 }
 
-struct Runner {
-    ctx: Context,
-    state: State,
-    timers: Timers,
-    inbox: mpsc::Receiver<Message>,
-    wanted: Wanted,
-    starting: Starting,
-    running: Running,
-    ledger: Ledger,
-    report: Reporting,
-    leading: Leading,
-    succession: Succession,
-    recovery: Recovery,
+struct NodeRunner {
+    ctx: RunnerContext,
+    state: NodeMachine,
+    timers: MachineTimers,
+    inbox: mpsc::Receiver<RunnerMessage>,
+    wanted: IntentTracker,
+    starting: NodeStartup,
+    running: DatabaseProcess,
+    ledger: VolumeLedger,
+    report: ReportPublisher,
+    leading: LeaderCandidacy,
+    succession: ProgramHandover,
+    recovery: PanicRecovery,
 }
 
-impl Runner {
+impl NodeRunner {
     fn new(
-        ctx: Context,
-        inbox: mpsc::Receiver<Message>,
-        wanted: Wanted,
-        report: Reporting,
-        succession: Succession,
+        ctx: RunnerContext,
+        inbox: mpsc::Receiver<RunnerMessage>,
+        wanted: IntentTracker,
+        report: ReportPublisher,
+        succession: ProgramHandover,
     ) -> Self {
-        let limits = Limits {
+        let limits = TimeLimits {
             grace: ctx.settings.grace,
             stop: ctx.driver.stop_plan(),
             silence: ctx.settings.silence,
@@ -221,27 +222,27 @@ impl Runner {
         };
         Self {
             // Whether the node has left its cluster is read as soon as the volume answers.
-            state: State::new(limits, false),
-            timers: Timers::default(),
+            state: NodeMachine::new(limits, false),
+            timers: MachineTimers::default(),
             inbox,
             wanted,
-            starting: Starting::new(),
-            running: Running::new(),
-            ledger: Ledger::new(&ctx),
+            starting: NodeStartup::new(),
+            running: DatabaseProcess::new(),
+            ledger: VolumeLedger::new(&ctx),
             report,
-            leading: Leading::new(),
+            leading: LeaderCandidacy::new(),
             succession,
-            recovery: Recovery::new(ctx.rt.tasks()),
+            recovery: PanicRecovery::new(ctx.rt.tasks()),
             ctx,
         }
     }
 
     /// Loops until the machine says which exit code to end with.
-    async fn turn(&mut self, signals: &mut Signals) -> u8 {
+    async fn turn(&mut self, signals: &mut SignalStream) -> u8 {
         storage::watch(&self.ctx);
-        Ledger::recall(&self.ctx);
+        VolumeLedger::recall(&self.ctx);
         loop {
-            if let Life::Exited(code) = self.state.life {
+            if let NodePhase::Exited(code) = self.state.life {
                 if self.ctx.settings.pod_uid.is_none() {
                     // The next process for this node need not wait for signs of life of this one.
                     self.report.facts.instance = None;
@@ -256,7 +257,7 @@ impl Runner {
             tokio::select! {
                 biased;
                 signal = self.ctx.supervisor.next_signal(signals) => {
-                    self.step(Event::Signal(signal.number));
+                    self.step(MachineEvent::Signal(signal.number));
                 }
                 exit = self.running.exited() => self.ended(exit).await,
                 Some(message) = self.inbox.recv() => self.hear(message),
@@ -264,7 +265,7 @@ impl Runner {
                     self.take_intent();
                 }
                 Ok(()) = self.wanted.namesake.changed() => self.heed_namesake(),
-                timer = self.timers.due() => self.step(Event::Timer(timer)),
+                timer = self.timers.due() => self.step(MachineEvent::Timer(timer)),
                 found = self.succession.takeover.next() => self.heed_program(found),
                 () = self.recovery.due() => if let Some(code) = self.recover().await {
                     return code;
@@ -273,7 +274,7 @@ impl Runner {
         }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: MachineEvent) {
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let before = report::phase(&self.state, &self.report.facts);
@@ -305,24 +306,25 @@ impl Runner {
         }
     }
 
-    fn heed_program(&mut self, found: takeover::Finding) {
-        if let takeover::Finding::Appeared(candidate) = found {
-            let handoff = self.handoff(&Parked::default(), None);
+    fn heed_program(&mut self, found: takeover::TakeoverEvent) {
+        if let takeover::TakeoverEvent::Appeared(candidate) = found {
+            let handoff = self.handoff(&ParkedPipes::default(), None);
             self.succession.takeover.check(candidate, &self.ctx.supervisor, &handoff);
         }
     }
 
     fn take_intent(&mut self) {
-        let Some(Taken { first, changed, goes_on, want, restart }) = self.wanted.take() else {
+        let Some(IntentUpdate { first, changed, goes_on, want, restart }) = self.wanted.take()
+        else {
             return;
         };
         let Some(pilot) = &self.wanted.pilot else { return };
-        let policy = Policy::of(pilot.spec.pilot_update.as_deref());
+        let policy = TakeoverPolicy::of(pilot.spec.pilot_update.as_deref());
         self.succession.takeover.set_policy(policy);
         let silence = self.ctx.settings.silence_limit(&pilot.spec);
         if silence != self.state.limits().silence {
             info!(seconds = silence.as_secs(), "Another limit of silence counts");
-            self.step(Event::SilenceLimit(silence));
+            self.step(MachineEvent::SilenceLimit(silence));
         }
         let Some(pilot) = &self.wanted.pilot else { return };
         if first {
@@ -344,7 +346,7 @@ impl Runner {
             ));
             return;
         };
-        self.step(Event::Intent { want, restart, changed });
+        self.step(MachineEvent::Intent { want, restart, changed });
         self.refresh();
     }
 }

@@ -12,9 +12,10 @@ use tracing::{info, warn};
 
 use crate::pilot::process::{
     supervisor::{
-        Child, Command, Exit, Parked, Signals, Supervisor, signal_name, write_termination_log,
+        ChildCommand, ChildExit, ChildProcess, ParkedPipes, SignalStream, Supervisor, signal_name,
+        write_termination_log,
     },
-    takeover::{self, Handoff, Start, Takeover},
+    takeover::{self, ProcessStart, ProgramHandoff, ProgramTakeover},
 };
 
 /// How long before the end of the grace period the group is killed. The kubelet kills the
@@ -22,8 +23,8 @@ use crate::pilot::process::{
 pub const KILL_MARGIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
-pub struct Settings {
-    pub command: Command,
+pub struct InitSettings {
+    pub command: ChildCommand,
     /// Counted from the first TERM.
     pub grace: Duration,
     pub termination_log: PathBuf,
@@ -39,11 +40,11 @@ const NOT_EXECUTABLE: u8 = 126;
 ///
 /// # Errors
 /// When signals cannot be read. Nothing was started then.
-pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
-    let mut signals = Signals::new()?;
+pub async fn run(settings: &InitSettings, start: ProcessStart) -> io::Result<u8> {
+    let mut signals = SignalStream::new()?;
     let supervisor = Supervisor::new()?;
-    let Start { program, every, handed } = start;
-    let mut takeover = Takeover::new(program, every);
+    let ProcessStart { program, every, handed } = start;
+    let mut takeover = ProgramTakeover::new(program, every);
     let started = match handed.and_then(|handed| Some((handed.version, handed.child?))) {
         Some((version, child)) => {
             info!(pid = child.pid, version, "Took over a running command");
@@ -80,7 +81,7 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
                 }
                 supervisor.signal(child.pid, signal.number);
             }
-            found = takeover.next() => if let takeover::Finding::Appeared(candidate) = found {
+            found = takeover.next() => if let takeover::TakeoverEvent::Appeared(candidate) = found {
                 takeover.check(candidate, &supervisor, &handoff(&supervisor, &child));
             },
             () = at(deadline), if !killed => {
@@ -94,7 +95,7 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
     supervisor.signal_group(child.pid, libc::SIGKILL);
     supervisor.reclaim_terminal(child.pid);
     // A command that ended by TERM after it was asked to end did as it was told.
-    let success: &[u8] = if deadline.is_some() { &[Exit::BY_TERM] } else { &[] };
+    let success: &[u8] = if deadline.is_some() { &[ChildExit::BY_TERM] } else { &[] };
     let code = exit.answer(success);
     if code != 0 {
         info!(code, signal = exit.signal.map(signal_name).as_deref(), "Command ended");
@@ -104,8 +105,11 @@ pub async fn run(settings: &Settings, start: Start) -> io::Result<u8> {
 }
 
 /// The command writes where the pilot writes: there are no pipes to hand over.
-fn handoff(supervisor: &Supervisor, child: &Child) -> Handoff {
-    Handoff { child: Some(supervisor.hand_over(child, &Parked::default())), ..Handoff::default() }
+fn handoff(supervisor: &Supervisor, child: &ChildProcess) -> ProgramHandoff {
+    ProgramHandoff {
+        child: Some(supervisor.hand_over(child, &ParkedPipes::default())),
+        ..ProgramHandoff::default()
+    }
 }
 
 async fn at(deadline: Option<Instant>) {
@@ -115,7 +119,7 @@ async fn at(deadline: Option<Instant>) {
     }
 }
 
-fn leave_reason(settings: &Settings, message: &str) {
+fn leave_reason(settings: &InitSettings, message: &str) {
     if let Err(error) = write_termination_log(&settings.termination_log, message) {
         warn!(path = %settings.termination_log.display(), %error, "Termination log cannot be written");
     }

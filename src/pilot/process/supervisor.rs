@@ -27,21 +27,21 @@ use std::{
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-pub use exit::{Exit, signal_name, write_termination_log};
+pub use exit::{ChildExit, signal_name, write_termination_log};
 pub use footprint::release_program;
 pub use handover::{HandedChild, inherited};
-use output::Pass;
-pub use output::{Lines, Parked, Tail};
-pub use signals::{ForwardedSignal, Signals, block};
+use output::OutputSink;
+pub use output::{LineBuffer, OutputTail, ParkedPipes};
+pub use signals::{ForwardedSignal, SignalStream, block};
 
 /// What becomes of a child's standard output and error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Output {
+pub enum OutputMode {
     /// The child writes where the pilot writes; nothing is looked at.
     #[default]
     Inherit,
     /// The pilot passes the output on as it is, or as [records](Supervisor::recording), and
-    /// remembers the last lines (see [`Tail`]).
+    /// remembers the last lines (see [`OutputTail`]).
     Tee,
     /// The pilot remembers the last lines and passes nothing on.
     Keep,
@@ -49,43 +49,43 @@ pub enum Output {
 
 /// A program to start.
 #[derive(Clone, Debug, Default)]
-pub struct Command {
+pub struct ChildCommand {
     pub program: PathBuf,
     pub args: Vec<OsString>,
     /// Added to the pilot's own environment.
     pub env: Vec<(OsString, OsString)>,
     pub working_directory: Option<PathBuf>,
     /// User and group to become; the pilot must be root for it.
-    pub user: Option<User>,
+    pub user: Option<ProcessUser>,
     /// What the program reads; by default what the pilot reads.
     pub input: Option<Arc<File>>,
-    pub output: Output,
+    pub output: OutputMode,
 }
 
 /// A user to run as. Supplementary groups are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct ProcessUser {
     pub uid: u32,
     pub gid: u32,
 }
 
 /// A child that was started.
 #[derive(Debug)]
-pub struct Child {
+pub struct ChildProcess {
     /// Process id, and the id of its process group.
     pub pid: i32,
     /// Last lines of its output, when they are kept.
-    pub tail: Tail,
+    pub tail: OutputTail,
     exit: oneshot::Receiver<ExitStatus>,
 }
 
-impl Child {
+impl ChildProcess {
     /// Waits for the child's end. Cancel-safe; asking again after the answer panics.
-    pub async fn exited(&mut self) -> Exit {
+    pub async fn exited(&mut self) -> ChildExit {
         match (&mut self.exit).await {
-            Ok(status) => Exit::of(status),
+            Ok(status) => ChildExit::of(status),
             // The supervisor outlives every child, so its side is never dropped unanswered.
-            Err(_) => Exit { code: Some(1), signal: None },
+            Err(_) => ChildExit { code: Some(1), signal: None },
         }
     }
 }
@@ -95,25 +95,25 @@ const HELPER_GRACE: Duration = Duration::from_secs(5);
 
 /// What became of a helper.
 #[derive(Debug)]
-pub struct Helped {
-    pub exit: Result<Exit, GivenUp>,
+pub struct HelperOutcome {
+    pub exit: Result<ChildExit, AbortReason>,
     /// The last lines of its output; at most 20 and 4 KiB.
     pub last_lines: Vec<String>,
 }
 
 /// Why a helper was ended before it was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GivenUp {
+pub enum AbortReason {
     Cancelled,
     TooLate,
 }
 
 /// Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Supervisor(Arc<Inner>);
+pub struct Supervisor(Arc<SupervisorState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct SupervisorState {
     children: Mutex<HashMap<i32, oneshot::Sender<ExitStatus>>>,
     /// The child that owns the terminal, when there is one.
     terminal: Mutex<Option<i32>>,
@@ -139,7 +139,7 @@ impl Supervisor {
         if std::process::id() != 1 {
             nix::sys::prctl::set_child_subreaper(true)?;
         }
-        Ok(Self(Arc::new(Inner { records, ..Inner::default() })))
+        Ok(Self(Arc::new(SupervisorState { records, ..SupervisorState::default() })))
     }
 
     /// Starts a child in a process group of its own, with every signal as a new process has it.
@@ -149,7 +149,7 @@ impl Supervisor {
     /// # Errors
     /// When the child cannot be started; the kind tells a missing program from one that may not
     /// run.
-    pub fn spawn(&self, command: &Command) -> io::Result<Child> {
+    pub fn spawn(&self, command: &ChildCommand) -> io::Result<ChildProcess> {
         debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "fork on the main thread");
         let terminal = signals::owns_terminal();
         let mut started = sys::spawn(command, terminal)?;
@@ -160,16 +160,16 @@ impl Supervisor {
             *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(started.pid);
         }
         let pass = match command.output {
-            Output::Tee => self.pass(),
-            Output::Inherit | Output::Keep => Pass::Nowhere,
+            OutputMode::Tee => self.pass(),
+            OutputMode::Inherit | OutputMode::Keep => OutputSink::Nowhere,
         };
         let tail = output::start(
             started.stdout.take(),
             started.stderr.take(),
-            output::Lines::default(),
+            output::LineBuffer::default(),
             pass,
         );
-        Ok(Child { pid: started.pid, tail, exit })
+        Ok(ChildProcess { pid: started.pid, tail, exit })
     }
 
     /// Runs a short-lived helper to its end. A helper that takes longer than `limit`, or whose
@@ -180,16 +180,17 @@ impl Supervisor {
     /// When the helper cannot be started.
     pub async fn run(
         &self,
-        command: &Command,
+        command: &ChildCommand,
         limit: Duration,
         cancelled: impl Future<Output = ()>,
-    ) -> io::Result<Helped> {
-        let output = if command.output == Output::Keep { Output::Keep } else { Output::Tee };
-        let mut child = self.spawn(&Command { output, ..command.clone() })?;
+    ) -> io::Result<HelperOutcome> {
+        let output =
+            if command.output == OutputMode::Keep { OutputMode::Keep } else { OutputMode::Tee };
+        let mut child = self.spawn(&ChildCommand { output, ..command.clone() })?;
         let given_up = tokio::select! {
             exit = child.exited() => Ok(exit),
-            () = cancelled => Err(GivenUp::Cancelled),
-            () = tokio::time::sleep(limit) => Err(GivenUp::TooLate),
+            () = cancelled => Err(AbortReason::Cancelled),
+            () = tokio::time::sleep(limit) => Err(AbortReason::TooLate),
         };
         if given_up.is_err() {
             self.signal_group(child.pid, nix::libc::SIGTERM);
@@ -202,7 +203,7 @@ impl Supervisor {
         self.signal_group(child.pid, nix::libc::SIGKILL);
         child.tail.finish(output::LINGER).await;
         self.reclaim_terminal(child.pid);
-        Ok(Helped { exit: given_up, last_lines: child.tail.lines() })
+        Ok(HelperOutcome { exit: given_up, last_lines: child.tail.lines() })
     }
 
     /// Sends a signal to one child.
@@ -232,11 +233,11 @@ impl Supervisor {
 
     /// The next signal meant for the child. Reaps children meanwhile, so it must be polled all the
     /// time. Cancel-safe.
-    pub async fn next_signal(&self, signals: &mut Signals) -> ForwardedSignal {
+    pub async fn next_signal(&self, signals: &mut SignalStream) -> ForwardedSignal {
         loop {
             match signals.next().await {
-                signals::Received::ChildEnded => self.reap(),
-                signals::Received::Forward(signal) => {
+                signals::SignalEvent::ChildEnded => self.reap(),
+                signals::SignalEvent::Forward(signal) => {
                     if signal.number == nix::libc::SIGCONT {
                         self.resume_terminal();
                     }
@@ -291,8 +292,8 @@ impl Supervisor {
         }
     }
 
-    fn pass(&self) -> Pass {
-        self.0.records.map_or(Pass::AsItIs, Pass::Records)
+    fn pass(&self) -> OutputSink {
+        self.0.records.map_or(OutputSink::AsItIs, OutputSink::Records)
     }
 
     fn lock_children(

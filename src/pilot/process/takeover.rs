@@ -25,11 +25,11 @@ use tracing::{info, warn};
 
 use self::program::FileId;
 pub use self::{
-    handoff::{Error, FORMAT, HandedNode, Handoff, VARIABLE, receive},
-    program::{Candidate, Program, installation},
+    handoff::{Error, FORMAT, HandedNode, ProgramHandoff, VARIABLE, receive},
+    program::{CandidateProgram, RunningProgram, installation},
 };
 use crate::{
-    pilot::process::supervisor::{Command, Helped, Output, Supervisor},
+    pilot::process::supervisor::{ChildCommand, HelperOutcome, OutputMode, Supervisor},
     runtime::log,
 };
 
@@ -45,7 +45,7 @@ const FLUSH: Duration = Duration::from_millis(500);
 
 /// When a new program may take over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum TakeoverPolicy {
     /// While the child runs.
     #[default]
     InPlace,
@@ -54,7 +54,7 @@ pub enum Policy {
     Never,
 }
 
-impl Policy {
+impl TakeoverPolicy {
     /// `pilotUpdate` of a Pilot's spec; an unknown word is acted on as the default.
     pub fn of(word: Option<&str>) -> Self {
         match word {
@@ -65,20 +65,20 @@ impl Policy {
     }
 }
 
-/// What [`Takeover::next`] tells.
+/// What [`ProgramTakeover::next`] tells.
 #[derive(Debug)]
-pub enum Finding {
-    /// Another program is there, complete: [`Takeover::check`] it.
-    Appeared(Candidate),
-    /// A program can take over: see [`Takeover::is_due`]. Told again with every look.
+pub enum TakeoverEvent {
+    /// Another program is there, complete: [`ProgramTakeover::check`] it.
+    Appeared(CandidateProgram),
+    /// A program can take over: see [`ProgramTakeover::is_due`]. Told again with every look.
     Accepted,
-    /// A program was refused or left aside: see [`Takeover::successor`].
+    /// A program was refused or left aside: see [`ProgramTakeover::successor`].
     Declined,
 }
 
 /// The state of a program that lies in the place of the running one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Successor {
+pub enum SuccessorState {
     /// The program has yet to prove itself, or waits for its moment: which, in a sentence.
     Pending(String),
     /// The program cannot take over: why.
@@ -87,14 +87,17 @@ pub enum Successor {
     LeftAside,
 }
 
-enum Stage {
+enum TakeoverStage {
     Watching,
-    Checking { candidate: Candidate, answer: BoxFuture<'static, Result<String, Refusal>> },
-    Accepted(Candidate),
+    Checking {
+        candidate: CandidateProgram,
+        answer: BoxFuture<'static, Result<String, CandidateRefusal>>,
+    },
+    Accepted(CandidateProgram),
 }
 
 /// Why a program cannot take over.
-enum Refusal {
+enum CandidateRefusal {
     /// Another process writes to the file, or the machine has no room for one more process: ask
     /// again.
     Busy,
@@ -103,19 +106,19 @@ enum Refusal {
 }
 
 /// What a pilot's process begins with.
-pub struct Start {
-    pub program: Program,
+pub struct ProcessStart {
+    pub program: RunningProgram,
     /// Between two looks at the program's file; zero never looks.
     pub every: Duration,
     /// What an earlier program of this process left; `None` in a new process.
-    pub handed: Option<Handoff>,
+    pub handed: Option<ProgramHandoff>,
 }
 
 /// Watches over the file of this process' program.
-pub struct Takeover {
-    program: Program,
+pub struct ProgramTakeover {
+    program: RunningProgram,
     every: Duration,
-    policy: Policy,
+    policy: TakeoverPolicy,
     next_look: Instant,
     not_before: Instant,
     /// The other file as the last look found it.
@@ -124,29 +127,29 @@ pub struct Takeover {
     refused: Option<FileId>,
     /// Checks of `seen` that took too long.
     late: u32,
-    successor: Option<Successor>,
-    stage: Stage,
+    successor: Option<SuccessorState>,
+    stage: TakeoverStage,
 }
 
-impl Takeover {
+impl ProgramTakeover {
     /// Looks `every` so often; never when that is zero. Call from within tokio.
-    pub fn new(program: Program, every: Duration) -> Self {
+    pub fn new(program: RunningProgram, every: Duration) -> Self {
         Self {
             program,
             every,
-            policy: Policy::default(),
+            policy: TakeoverPolicy::default(),
             next_look: Instant::now() + every,
             not_before: Instant::now(),
             seen: None,
             refused: None,
             late: 0,
             successor: None,
-            stage: Stage::Watching,
+            stage: TakeoverStage::Watching,
         }
     }
 
     /// The program that lies in the place of the running one; `None` while that is the running one.
-    pub fn successor(&self) -> Option<&Successor> {
+    pub fn successor(&self) -> Option<&SuccessorState> {
         self.successor.as_ref()
     }
 
@@ -155,7 +158,7 @@ impl Takeover {
         self.program.installation()
     }
 
-    pub fn set_policy(&mut self, policy: Policy) {
+    pub fn set_policy(&mut self, policy: TakeoverPolicy) {
         if std::mem::replace(&mut self.policy, policy) != policy {
             // A program that the old policy left aside is looked at again.
             self.refused = None;
@@ -165,9 +168,9 @@ impl Takeover {
     /// May the accepted program take over now, while a child runs or while none does?
     pub fn is_due(&self, child: bool) -> bool {
         let allowed = match self.policy {
-            Policy::InPlace => true,
-            Policy::OnRestart => !child,
-            Policy::Never => false,
+            TakeoverPolicy::InPlace => true,
+            TakeoverPolicy::OnRestart => !child,
+            TakeoverPolicy::Never => false,
         };
         allowed && self.is_accepted() && Instant::now() >= self.not_before
     }
@@ -179,13 +182,13 @@ impl Takeover {
 
     /// Did a program prove that it can take over?
     fn is_accepted(&self) -> bool {
-        matches!(self.stage, Stage::Accepted(_))
+        matches!(self.stage, TakeoverStage::Accepted(_))
     }
 
     /// Waits until there is something to do about another program. Cancel-safe.
-    pub async fn next(&mut self) -> Finding {
+    pub async fn next(&mut self) -> TakeoverEvent {
         loop {
-            if let Stage::Checking { answer, .. } = &mut self.stage {
+            if let TakeoverStage::Checking { answer, .. } = &mut self.stage {
                 let answer = answer.await;
                 if let Some(found) = self.answered(answer) {
                     return found;
@@ -204,80 +207,90 @@ impl Takeover {
     }
 
     /// What is to be done about a file that was the same at the last look and is not refused.
-    fn look(&mut self) -> Option<Finding> {
+    fn look(&mut self) -> Option<TakeoverEvent> {
         let Some(found) = self.program.other() else {
-            (self.seen, self.refused, self.stage) = (None, None, Stage::Watching);
+            (self.seen, self.refused, self.stage) = (None, None, TakeoverStage::Watching);
             self.successor = None;
             return None;
         };
         if self.refused == Some(found.id) {
             return None;
         }
-        if let Stage::Accepted(accepted) = &self.stage {
+        if let TakeoverStage::Accepted(accepted) = &self.stage {
             if accepted.id == found.id {
-                return Some(Finding::Accepted);
+                return Some(TakeoverEvent::Accepted);
             }
-            self.stage = Stage::Watching;
+            self.stage = TakeoverStage::Watching;
         }
         if self.seen.replace(found.id) != Some(found.id) {
             self.late = 0;
             return None;
         }
-        if self.policy == Policy::Never {
+        if self.policy == TakeoverPolicy::Never {
             info!(program = %self.program.path().display(), "A new program is left aside");
             self.refused = Some(found.id);
-            self.successor = Some(Successor::LeftAside);
-            return Some(Finding::Declined);
+            self.successor = Some(SuccessorState::LeftAside);
+            return Some(TakeoverEvent::Declined);
         }
-        self.successor = Some(Successor::Pending("a new program is being checked".to_owned()));
-        Some(Finding::Appeared(found))
+        self.successor = Some(SuccessorState::Pending("a new program is being checked".to_owned()));
+        Some(TakeoverEvent::Appeared(found))
     }
 
-    /// Has the candidate asked whether it could go on from `handoff`; [`Takeover::next`] tells the
-    /// answer.
-    pub fn check(&mut self, candidate: Candidate, supervisor: &Supervisor, handoff: &Handoff) {
+    /// Has the candidate asked whether it could go on from `handoff`; [`ProgramTakeover::next`]
+    /// tells the answer.
+    pub fn check(
+        &mut self,
+        candidate: CandidateProgram,
+        supervisor: &Supervisor,
+        handoff: &ProgramHandoff,
+    ) {
         let token = uuid::Uuid::new_v4().simple().to_string();
-        let handoff = Handoff { token: token.clone(), ..self.complete(handoff) };
+        let handoff = ProgramHandoff { token: token.clone(), ..self.complete(handoff) };
         let (file, supervisor) = (candidate.file.clone(), supervisor.clone());
         let answer = async move { ask(&file, &supervisor, &handoff, &token).await };
-        self.stage = Stage::Checking { candidate, answer: Box::pin(answer) };
+        self.stage = TakeoverStage::Checking { candidate, answer: Box::pin(answer) };
     }
 
     /// Takes the answer of a check, and tells what follows from it.
-    fn answered(&mut self, answer: Result<String, Refusal>) -> Option<Finding> {
-        let Stage::Checking { candidate, .. } = std::mem::replace(&mut self.stage, Stage::Watching)
+    fn answered(&mut self, answer: Result<String, CandidateRefusal>) -> Option<TakeoverEvent> {
+        let TakeoverStage::Checking { candidate, .. } =
+            std::mem::replace(&mut self.stage, TakeoverStage::Watching)
         else {
             return None;
         };
         match answer {
             Ok(version) => {
                 info!(version, policy = ?self.policy, "A new program can take over");
-                self.stage = Stage::Accepted(candidate);
+                self.stage = TakeoverStage::Accepted(candidate);
                 let waits = match self.policy {
-                    Policy::OnRestart => "waits until the database is restarted",
-                    Policy::InPlace | Policy::Never => "waits for an undisturbed moment",
+                    TakeoverPolicy::OnRestart => "waits until the database is restarted",
+                    TakeoverPolicy::InPlace | TakeoverPolicy::Never => {
+                        "waits for an undisturbed moment"
+                    }
                 };
-                self.successor = Some(Successor::Pending(format!("version {version} {waits}")));
-                Some(Finding::Accepted)
+                self.successor =
+                    Some(SuccessorState::Pending(format!("version {version} {waits}")));
+                Some(TakeoverEvent::Accepted)
             }
-            Err(Refusal::Busy) => {
+            Err(CandidateRefusal::Busy) => {
                 self.seen = None;
                 None
             }
-            Err(Refusal::Late) => {
+            Err(CandidateRefusal::Late) => {
                 self.late += 1;
                 let why = format!("its check took longer than {CHECK_LIMIT:?}");
                 if self.late < TRIES {
                     warn!(why, "A new program is asked once more whether it can take over");
-                    self.successor = Some(Successor::Pending(format!("{why}; it is asked again")));
+                    self.successor =
+                        Some(SuccessorState::Pending(format!("{why}; it is asked again")));
                 } else {
                     self.refuse(candidate.id, why);
                 }
-                Some(Finding::Declined)
+                Some(TakeoverEvent::Declined)
             }
-            Err(Refusal::Unfit(why)) => {
+            Err(CandidateRefusal::Unfit(why)) => {
                 self.refuse(candidate.id, why);
-                Some(Finding::Declined)
+                Some(TakeoverEvent::Declined)
             }
         }
     }
@@ -286,14 +299,16 @@ impl Takeover {
         let program = self.program.path().display();
         warn!(%program, why, "A new program cannot take over; this one stays");
         self.refused = Some(id);
-        self.successor = Some(Successor::Refused(why));
+        self.successor = Some(SuccessorState::Refused(why));
     }
 
     /// Becomes the accepted program, which finds `handoff` and the descriptors of `keep`. Call on
     /// the main thread: the child of a thread that an exec ends is killed with it. Returns only
     /// when the exec failed, and then nothing has changed.
-    pub fn become_accepted(&mut self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) {
-        let Stage::Accepted(candidate) = std::mem::replace(&mut self.stage, Stage::Watching) else {
+    pub fn become_accepted(&mut self, handoff: &ProgramHandoff, keep: &[BorrowedFd<'_>]) {
+        let TakeoverStage::Accepted(candidate) =
+            std::mem::replace(&mut self.stage, TakeoverStage::Watching)
+        else {
             return;
         };
         let error = self.become_program(&candidate, handoff, keep);
@@ -302,7 +317,7 @@ impl Takeover {
 
     /// Begins anew as the program that runs, with `handoff` and `keep` as above: state that this
     /// program lost or broke by a bug of its own is made again. Returns why the exec failed.
-    pub fn become_itself(&self, handoff: &Handoff, keep: &[BorrowedFd<'_>]) -> io::Error {
+    pub fn become_itself(&self, handoff: &ProgramHandoff, keep: &[BorrowedFd<'_>]) -> io::Error {
         match self.program.itself() {
             Ok(itself) => self.become_program(&itself, handoff, keep),
             Err(error) => error,
@@ -311,8 +326,8 @@ impl Takeover {
 
     fn become_program(
         &self,
-        program: &Candidate,
-        handoff: &Handoff,
+        program: &CandidateProgram,
+        handoff: &ProgramHandoff,
         keep: &[BorrowedFd<'_>],
     ) -> io::Error {
         debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "exec on the main thread");
@@ -329,8 +344,8 @@ impl Takeover {
     }
 
     /// What the next program must know of this one.
-    fn complete(&self, handoff: &Handoff) -> Handoff {
-        Handoff {
+    fn complete(&self, handoff: &ProgramHandoff) -> ProgramHandoff {
+        ProgramHandoff {
             program: self.program.path().to_owned(),
             arguments: self.program.arguments_as_text(),
             ..handoff.clone()
@@ -343,30 +358,30 @@ impl Takeover {
 async fn ask(
     candidate: &Arc<File>,
     supervisor: &Supervisor,
-    handoff: &Handoff,
+    handoff: &ProgramHandoff,
     token: &str,
-) -> Result<String, Refusal> {
+) -> Result<String, CandidateRefusal> {
     let unfit = |error: io::Error| match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ETXTBSY | Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => {
-            Refusal::Busy
+            CandidateRefusal::Busy
         }
-        _ => Refusal::Unfit(error.to_string()),
+        _ => CandidateRefusal::Unfit(error.to_string()),
     };
-    let command = Command {
+    let command = ChildCommand {
         program: format!("/proc/self/fd/{}", candidate.as_raw_fd()).into(),
         args: ["pilot", "takeover", "--check"].map(Into::into).to_vec(),
         input: Some(Arc::new(handoff.to_file().map_err(unfit)?)),
-        output: Output::Keep,
-        ..Command::default()
+        output: OutputMode::Keep,
+        ..ChildCommand::default()
     };
     let helped = supervisor.run(&command, CHECK_LIMIT, std::future::pending()).await;
-    let Helped { exit, last_lines: lines } = helped.map_err(unfit)?;
+    let HelperOutcome { exit, last_lines: lines } = helped.map_err(unfit)?;
     let Ok(exit) = exit else {
-        return Err(Refusal::Late);
+        return Err(CandidateRefusal::Late);
     };
     let said = lines.iter().find_map(|line| line.strip_prefix(token)).map(str::trim);
     match said {
         Some(version) if exit.code == Some(0) => Ok(version.to_owned()),
-        _ => Err(Refusal::Unfit(format!("its check {exit}: {}", lines.join("; ")))),
+        _ => Err(CandidateRefusal::Unfit(format!("its check {exit}: {}", lines.join("; ")))),
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::{fs, path::Path};
 
-use crate::pilot::{driver::Error, volume::folder::Folder};
+use crate::pilot::{driver::Error, volume::folder::FolderHandle};
 
 /// Writes a file of a configuration folder so that a crash leaves the old one or the new one.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
@@ -11,7 +11,7 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> 
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::InvalidFilename.into());
         };
-        Folder::open(folder)?.write(name, content, mode)
+        FolderHandle::open(folder)?.write(name, content, mode)
     };
     write().map_err(|source| Error::Write { path: path.to_owned(), source })
 }
@@ -21,11 +21,11 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> 
 pub fn copy_stock(from: &Path, to: &Path) -> Result<(), Error> {
     let failed = |source| Error::Write { path: to.to_owned(), source };
     fs::create_dir_all(to).map_err(failed)?;
-    copy(from, to, &Folder::open(to).map_err(failed)?)
+    copy(from, to, &FolderHandle::open(to).map_err(failed)?)
 }
 
 /// `path` is the place of `folder`, for error messages.
-fn copy(from: &Path, path: &Path, folder: &Folder) -> Result<(), Error> {
+fn copy(from: &Path, path: &Path, folder: &FolderHandle) -> Result<(), Error> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     for entry in entries.flatten() {
         let (source, name) = (entry.path(), entry.file_name());

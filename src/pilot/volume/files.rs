@@ -12,7 +12,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{api::v1beta1::Pilot, pilot::volume::folder::Folder};
+use crate::{api::v1beta1::Pilot, pilot::volume::folder::FolderHandle};
 
 /// Name of the folder.
 pub const FOLDER: &str = ".navigator";
@@ -28,12 +28,12 @@ const RESERVED: usize = 64 << 10;
 
 /// The pilot's files in this data directory.
 #[derive(Clone, Debug)]
-pub struct Files(PathBuf);
+pub struct PilotFiles(PathBuf);
 
 /// Which node and cluster the data belong to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Mark {
+pub struct VolumeMark {
     pub kind: Option<String>,
     pub namespace: Option<String>,
     pub cluster: Option<String>,
@@ -56,7 +56,7 @@ pub struct Mark {
 /// A run of the database that has begun and not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Run {
+pub struct DatabaseRun {
     pub pid: i32,
     pub start_time: Time,
     pub pilot_version: String,
@@ -64,21 +64,21 @@ pub struct Run {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Left {
+struct DecommissionRecord {
     time: Time,
 }
 
-impl Files {
+impl PilotFiles {
     /// The files in a data directory. Nothing is created yet.
     pub fn of(data: &Path) -> Self {
         Self(data.to_owned())
     }
 
-    pub fn mark(&self) -> io::Result<Option<Mark>> {
+    pub fn mark(&self) -> io::Result<Option<VolumeMark>> {
         self.read(MARK)
     }
 
-    pub fn set_mark(&self, mark: &Mark) -> io::Result<()> {
+    pub fn set_mark(&self, mark: &VolumeMark) -> io::Result<()> {
         self.write(MARK, mark)
     }
 
@@ -93,19 +93,19 @@ impl Files {
 
     /// Did the node leave its database cluster for good?
     pub fn is_decommissioned(&self) -> io::Result<bool> {
-        Ok(self.read::<Left>(LEFT)?.is_some())
+        Ok(self.read::<DecommissionRecord>(LEFT)?.is_some())
     }
 
     pub fn set_decommissioned(&self, time: Time) -> io::Result<()> {
-        self.write(LEFT, &Left { time })
+        self.write(LEFT, &DecommissionRecord { time })
     }
 
     /// A run whose end no pilot has seen.
-    pub fn open_run(&self) -> io::Result<Option<Run>> {
+    pub fn open_run(&self) -> io::Result<Option<DatabaseRun>> {
         self.read(RUN)
     }
 
-    pub fn begin_run(&self, run: &Run) -> io::Result<()> {
+    pub fn begin_run(&self, run: &DatabaseRun) -> io::Result<()> {
         self.write(RUN, run)?;
         self.reserve()
     }
@@ -135,8 +135,8 @@ impl Files {
 
     /// Opens or makes the folder. A new folder is on the disk only when the data directory is:
     /// without that the data would have no mark after a power cut.
-    fn made(&self) -> io::Result<Folder> {
-        let data = Folder::open(&self.0)?;
+    fn made(&self) -> io::Result<FolderHandle> {
+        let data = FolderHandle::open(&self.0)?;
         match data.at(FOLDER) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let folder = data.make(FOLDER, 0o700)?;
@@ -147,8 +147,8 @@ impl Files {
         }
     }
 
-    fn folder(&self) -> io::Result<Folder> {
-        Folder::open(&self.0)?.at(FOLDER)
+    fn folder(&self) -> io::Result<FolderHandle> {
+        FolderHandle::open(&self.0)?.at(FOLDER)
     }
 
     pub(super) fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
@@ -186,9 +186,9 @@ mod tests {
     #[test]
     fn what_is_written_reads_back_and_is_nobody_elses() {
         let data = tempfile::tempdir().unwrap();
-        let files = Files::of(data.path());
+        let files = PilotFiles::of(data.path());
         assert_eq!(files.mark().unwrap(), None);
-        let mark = Mark { pilot: "cass-demo-a-0".into(), ..Mark::default() };
+        let mark = VolumeMark { pilot: "cass-demo-a-0".into(), ..VolumeMark::default() };
         files.set_mark(&mark).unwrap();
         assert_eq!(files.mark().unwrap(), Some(mark));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn a_start_keeps_room_for_later() {
         let data = tempfile::tempdir().unwrap();
-        let files = Files::of(data.path());
-        let run = Run {
+        let files = PilotFiles::of(data.path());
+        let run = DatabaseRun {
             pid: 7,
             start_time: Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH),
             pilot_version: String::new(),
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_broken_file_is_an_error_and_not_an_empty_answer() {
         let data = tempfile::tempdir().unwrap();
-        let files = Files::of(data.path());
+        let files = PilotFiles::of(data.path());
         files.create().unwrap();
         fs::write(data.path().join(FOLDER).join(MARK), "{").unwrap();
         assert!(files.mark().is_err());
@@ -227,9 +227,9 @@ mod tests {
     fn a_link_in_the_place_of_the_folder_is_not_followed() {
         let (data, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::os::unix::fs::symlink(elsewhere.path(), data.path().join(FOLDER)).unwrap();
-        let files = Files::of(data.path());
+        let files = PilotFiles::of(data.path());
         assert!(files.create().is_err());
-        assert!(files.set_mark(&Mark::default()).is_err());
+        assert!(files.set_mark(&VolumeMark::default()).is_err());
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 }

@@ -23,15 +23,15 @@ use nix::{
     unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat},
 };
 
-use crate::pilot::process::supervisor::User;
+use crate::pilot::process::supervisor::ProcessUser;
 
 /// An open folder: what its path means by now does not matter any more.
 #[derive(Debug)]
-pub struct Folder(OwnedFd);
+pub struct FolderHandle(OwnedFd);
 
 const OPEN: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
 
-impl Folder {
+impl FolderHandle {
     /// A folder that the pilot was told of: the path to it is trusted, and may be a link.
     ///
     /// # Errors
@@ -114,18 +114,18 @@ impl Folder {
     }
 
     /// The folder itself becomes a user's.
-    pub fn give(&self, user: User) -> io::Result<()> {
+    pub fn give(&self, user: ProcessUser) -> io::Result<()> {
         fchown(self.0.as_fd(), Some(user.uid), Some(user.gid))
     }
 
     /// Is this entry the user's already?
-    pub fn is_of(&self, name: &OsStr, user: User) -> io::Result<bool> {
+    pub fn is_of(&self, name: &OsStr, user: ProcessUser) -> io::Result<bool> {
         let about = fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         Ok((about.st_uid, about.st_gid) == (user.uid, user.gid))
     }
 
     /// An entry and all below it become a user's. Links are given, not followed.
-    pub fn give_entry(&self, name: &OsStr, user: User) -> io::Result<()> {
+    pub fn give_entry(&self, name: &OsStr, user: ProcessUser) -> io::Result<()> {
         match self.at(name) {
             Ok(folder) => {
                 folder.give(user)?;
@@ -159,7 +159,7 @@ mod tests {
         let (victim, inside) = (place.path().join("victim"), place.path().join("inside"));
         fs::create_dir(&inside).unwrap();
         fs::write(&victim, "root's").unwrap();
-        let folder = Folder::open(&inside).unwrap();
+        let folder = FolderHandle::open(&inside).unwrap();
         for name in ["a.yaml.new", "a.yaml", "b.yaml"] {
             symlink(&victim, inside.join(name)).unwrap();
         }
@@ -183,9 +183,9 @@ mod tests {
             return;
         }
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::open(place.path()).unwrap();
+        let folder = FolderHandle::open(place.path()).unwrap();
         folder.write("a", b"1", 0o600).unwrap();
-        folder.give_entry("a".as_ref(), User { uid: 4321, gid: 1234 }).unwrap();
+        folder.give_entry("a".as_ref(), ProcessUser { uid: 4321, gid: 1234 }).unwrap();
         folder.write("a", b"2", 0o600).unwrap();
         let about = fs::metadata(place.path().join("a")).unwrap();
         assert_eq!((about.uid(), about.gid()), (4321, 1234));

@@ -22,7 +22,7 @@ use tokio::{
 
 /// Holds the data directory for this process alone. Every duplicate of the descriptor shares the
 /// lock.
-pub type Lock = Flock<File>;
+pub type VolumeLock = Flock<File>;
 
 /// Longer than the slowest disk takes to copy a configuration folder and to flush it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,32 +32,32 @@ const MOMENT: Duration = Duration::from_secs(2);
 
 /// Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Volume(Arc<Inner>);
+pub struct Volume(Arc<VolumeState>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    lock: Arc<Mutex<Option<Lock>>>,
+struct VolumeState {
+    lock: Arc<Mutex<Option<VolumeLock>>>,
     /// Since when the work under way goes on.
     busy: Cell<Option<Instant>>,
 }
 
 /// Marks the volume as busy while it lives.
-struct Work(Arc<Inner>);
+struct BusyGuard(Arc<VolumeState>);
 
-impl Work {
-    fn begin(on: Arc<Inner>) -> Self {
+impl BusyGuard {
+    fn begin(on: Arc<VolumeState>) -> Self {
         on.set_busy(Some(Instant::now()));
         Self(on)
     }
 }
 
-impl Drop for Work {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.set_busy(None);
     }
 }
 
-impl Inner {
+impl VolumeState {
     fn set_busy(&self, since: Option<Instant>) {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
@@ -71,17 +71,17 @@ impl Inner {
 /// The volume did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the data volume has not answered for {PATIENCE:?}")]
-pub struct Hangs;
+pub struct VolumeTimeout;
 
 impl Volume {
     /// Takes the lock that an earlier program of this process took. Call before any visit.
-    pub fn keep(&self, lock: Option<Lock>) {
+    pub fn keep(&self, lock: Option<VolumeLock>) {
         let kept = self.0.lock.try_lock();
         *kept.expect("nobody visits the volume before the lock is handed over") = lock;
     }
 
     /// The lock; no work is begun while the caller holds it. `None` while work goes on.
-    pub fn idle(&self) -> Option<OwnedMutexGuard<Option<Lock>>> {
+    pub fn idle(&self) -> Option<OwnedMutexGuard<Option<VolumeLock>>> {
         self.0.lock.clone().try_lock_owned().ok()
     }
 
@@ -90,14 +90,14 @@ impl Volume {
     ///
     /// # Errors
     /// When the work, or the work ahead of it, takes too long.
-    pub async fn visit<T, W>(&self, work: W) -> Result<T, Hangs>
+    pub async fn visit<T, W>(&self, work: W) -> Result<T, VolumeTimeout>
     where
-        W: FnOnce(&mut Option<Lock>) -> T + Send + 'static,
+        W: FnOnce(&mut Option<VolumeLock>) -> T + Send + 'static,
         T: Send + 'static,
     {
         let visit = async {
             let mut lock = self.0.lock.clone().lock_owned().await;
-            let begun = Work::begin(self.0.clone());
+            let begun = BusyGuard::begin(self.0.clone());
             spawn_blocking(move || {
                 // The mark ends before the lock is given back.
                 let _begun = begun;
@@ -106,7 +106,7 @@ impl Volume {
             .await
         };
         match timeout(PATIENCE, visit).await {
-            Err(_) => Err(Hangs),
+            Err(_) => Err(VolumeTimeout),
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(ended)) => match ended.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -121,14 +121,14 @@ impl Volume {
     ///
     /// # Errors
     /// When work on the volume takes too long.
-    pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, Hangs>
+    pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, VolumeTimeout>
     where
-        W: FnOnce(&mut Option<Lock>) -> T + Send + 'static,
+        W: FnOnce(&mut Option<VolumeLock>) -> T + Send + 'static,
         T: Send + 'static,
     {
         match timeout(MOMENT, self.visit(work)).await {
             Ok(answer) => answer.map(Some),
-            Err(_) if self.0.hangs() => Err(Hangs),
+            Err(_) if self.0.hangs() => Err(VolumeTimeout),
             Err(_) => Ok(None),
         }
     }
@@ -137,7 +137,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::visit`].
-    pub async fn during<T, F>(&self, work: F) -> Result<T, Hangs>
+    pub async fn during<T, F>(&self, work: F) -> Result<T, VolumeTimeout>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
@@ -187,13 +187,13 @@ mod tests {
             begins.await.unwrap();
             tokio::time::advance(PATIENCE * 2).await;
         };
-        assert_eq!(tokio::join!(hangs, later).0, Err(Hangs));
+        assert_eq!(tokio::join!(hangs, later).0, Err(VolumeTimeout));
         let second = volume.visit(|_| unreachable!("the first has not ended"));
         let later = tokio::time::advance(PATIENCE * 2);
-        assert_eq!(tokio::join!(second, later).0, Err::<(), _>(Hangs));
+        assert_eq!(tokio::join!(second, later).0, Err::<(), _>(VolumeTimeout));
         let third = volume.glance(|_| unreachable!("nor has it now"));
         let later = tokio::time::advance(MOMENT * 2);
-        assert_eq!(tokio::join!(third, later).0, Err::<Option<()>, _>(Hangs));
+        assert_eq!(tokio::join!(third, later).0, Err::<Option<()>, _>(VolumeTimeout));
         go.send(()).unwrap();
         assert_eq!(volume.visit(|_| 7).await, Ok(7));
     }

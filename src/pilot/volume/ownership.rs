@@ -6,16 +6,16 @@
 use std::{ffi::OsStr, io, path::Path};
 
 use crate::pilot::{
-    process::supervisor::User,
-    volume::{files::FOLDER, folder::Folder},
+    process::supervisor::ProcessUser,
+    volume::{files::FOLDER, folder::FolderHandle},
 };
 
 /// Gives a folder and all below it. Links are given, not followed.
 ///
 /// # Errors
 /// When the pilot may not, or the folder cannot be read.
-pub fn give(path: &Path, user: User) -> io::Result<()> {
-    let folder = Folder::open(path)?;
+pub fn give(path: &Path, user: ProcessUser) -> io::Result<()> {
+    let folder = FolderHandle::open(path)?;
     folder.give(user)?;
     folder.names()?.iter().try_for_each(|name| folder.give_entry(name, user))
 }
@@ -25,8 +25,8 @@ pub fn give(path: &Path, user: User) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of [`give`].
-pub fn give_volume(data: &Path, user: User) -> io::Result<()> {
-    let folder = Folder::open(data)?;
+pub fn give_volume(data: &Path, user: ProcessUser) -> io::Result<()> {
+    let folder = FolderHandle::open(data)?;
     for name in folder.names()? {
         if name != OsStr::new(FOLDER) && !folder.is_of(&name, user)? {
             folder.give_entry(&name, user)?;
@@ -50,8 +50,8 @@ mod tests {
             // A user who is not root may give files to itself only, and that must do no harm.
             let place = tempfile::tempdir().unwrap();
             let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-            give_volume(place.path(), User { uid, gid }).unwrap();
-            assert!(give_volume(place.path(), User { uid: uid + 1, gid }).is_err());
+            give_volume(place.path(), ProcessUser { uid, gid }).unwrap();
+            assert!(give_volume(place.path(), ProcessUser { uid: uid + 1, gid }).is_err());
             return;
         }
         let place = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("/etc", root.join("data/link")).unwrap();
         lchown(root.join("theirs"), Some(4321), Some(1234)).unwrap();
-        give_volume(root, User { uid: 4321, gid: 1234 }).unwrap();
+        give_volume(root, ProcessUser { uid: 4321, gid: 1234 }).unwrap();
         let owner = |path: &str| fs::symlink_metadata(root.join(path)).unwrap().uid();
         for path in [".", "data", "data/a/b", "data/link", "theirs"] {
             assert_eq!(owner(path), 4321, "{path}");

@@ -6,30 +6,30 @@
 use std::path::Path;
 
 use crate::pilot::volume::{
-    files::Files,
-    lock::{Hangs, Volume},
+    files::PilotFiles,
+    lock::{Volume, VolumeTimeout},
 };
 
 /// Cheap to clone; all clones are of one volume.
 #[derive(Clone, Debug)]
-pub struct Records {
-    files: Files,
+pub struct VolumeRecords {
+    files: PilotFiles,
     volume: Volume,
 }
 
-impl Records {
+impl VolumeRecords {
     /// The records in this data directory, which lies on this volume.
     pub fn new(data: &Path, volume: &Volume) -> Self {
-        Self { files: Files::of(data), volume: volume.clone() }
+        Self { files: PilotFiles::of(data), volume: volume.clone() }
     }
 
     /// Reads or writes the files when the volume is free for it.
     ///
     /// # Errors
     /// As [`Volume::visit`].
-    pub async fn visit<T, W>(&self, work: W) -> Result<T, Hangs>
+    pub async fn visit<T, W>(&self, work: W) -> Result<T, VolumeTimeout>
     where
-        W: FnOnce(&Files) -> T + Send + 'static,
+        W: FnOnce(&PilotFiles) -> T + Send + 'static,
         T: Send + 'static,
     {
         let files = self.files.clone();
@@ -41,9 +41,9 @@ impl Records {
     ///
     /// # Errors
     /// As [`Volume::glance`].
-    pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, Hangs>
+    pub async fn glance<T, W>(&self, work: W) -> Result<Option<T>, VolumeTimeout>
     where
-        W: FnOnce(&Files) -> T + Send + 'static,
+        W: FnOnce(&PilotFiles) -> T + Send + 'static,
         T: Send + 'static,
     {
         let files = self.files.clone();

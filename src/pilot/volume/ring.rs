@@ -22,13 +22,13 @@ use crate::{
         database::DrivenDatabase,
         driver::{FailedCheck, Ring},
         kube::cluster,
-        volume::files::Mark,
+        volume::files::VolumeMark,
     },
 };
 
 /// What the record says about a volume with data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Belongs {
+pub enum RingMembership {
     Here,
     /// No ring is recorded: the founder to record.
     Unrecorded(Founder),
@@ -37,12 +37,21 @@ pub enum Belongs {
 
 /// Do the data of a volume with this mark belong to the recorded ring? `uid` is that of the cluster
 /// object, where there is one.
-pub fn classify(mark: &Mark, own: &str, uid: Option<&str>, record: Option<&Founder>) -> Belongs {
+pub fn classify(
+    mark: &VolumeMark,
+    own: &str,
+    uid: Option<&str>,
+    record: Option<&Founder>,
+) -> RingMembership {
     let known_by = known_by(mark);
     let Some(record) = record else {
         let id = mark.ring.clone().or_else(|| known_by.first().cloned());
         let id = id.unwrap_or_else(|| Uuid::new_v4().to_string());
-        return Belongs::Unrecorded(Founder { name: own.to_owned(), id, formerly: known_by });
+        return RingMembership::Unrecorded(Founder {
+            name: own.to_owned(),
+            id,
+            formerly: known_by,
+        });
     };
     let alike = || known_by.iter().any(|id| *id == record.id || record.formerly.contains(id));
     let here = match &mark.ring {
@@ -51,11 +60,11 @@ pub fn classify(mark: &Mark, own: &str, uid: Option<&str>, record: Option<&Found
         Some(_) => record.formerly.contains(&record.id) && alike(),
         None => mark.cluster_uid.as_deref() == uid || alike(),
     };
-    if here { Belongs::Here } else { Belongs::Elsewhere }
+    if here { RingMembership::Here } else { RingMembership::Elsewhere }
 }
 
 /// What a volume without a ring's id is known by.
-fn known_by(mark: &Mark) -> Vec<String> {
+fn known_by(mark: &VolumeMark) -> Vec<String> {
     let mut known: Vec<String> = mark.cluster_uid.iter().chain(&mark.cluster_id).cloned().collect();
     known.dedup();
     known
@@ -88,7 +97,7 @@ pub fn is_adopted(pilot: &Pilot) -> bool {
 pub fn refusal(
     database: &DrivenDatabase,
     pilot: &Pilot,
-    mark: &Mark,
+    mark: &VolumeMark,
     record: Option<&Founder>,
     joined: bool,
 ) -> FailedCheck {
@@ -135,18 +144,18 @@ mod tests {
         Founder { name: name.into(), id: id.into(), formerly }
     }
 
-    fn mark(ring: Option<&str>, uid: &str, first: &str) -> Mark {
-        Mark {
+    fn mark(ring: Option<&str>, uid: &str, first: &str) -> VolumeMark {
+        VolumeMark {
             ring: ring.map(str::to_owned),
             cluster_uid: Some(uid.into()),
             cluster_id: Some(first.into()),
             node_id: Some("n".into()),
-            ..Mark::default()
+            ..VolumeMark::default()
         }
     }
 
-    fn belongs(mark: &Mark, record: &Founder) -> bool {
-        classify(mark, "a-1", Some("u2"), Some(record)) == Belongs::Here
+    fn belongs(mark: &VolumeMark, record: &Founder) -> bool {
+        classify(mark, "a-1", Some("u2"), Some(record)) == RingMembership::Here
     }
 
     #[test]
@@ -161,8 +170,8 @@ mod tests {
 
     #[test]
     fn the_first_node_with_data_records_its_ring_again() {
-        let record = |mark: &Mark| match classify(mark, "a-1", Some("u2"), None) {
-            Belongs::Unrecorded(founder) => founder,
+        let record = |mark: &VolumeMark| match classify(mark, "a-1", Some("u2"), None) {
+            RingMembership::Unrecorded(founder) => founder,
             other => panic!("{other:?}"),
         };
         let recorded = record(&mark(Some("r1"), "u1", "u1"));
@@ -184,14 +193,15 @@ mod tests {
         // known.
         let (old, new) = (mark(None, "u1", "u1"), mark(Some("r1"), "u1", "u1"));
         for (first, second) in [(&old, &new), (&new, &old), (&old, &old)] {
-            let Belongs::Unrecorded(recorded) = classify(first, "a-1", Some("u2"), None) else {
+            let RingMembership::Unrecorded(recorded) = classify(first, "a-1", Some("u2"), None)
+            else {
                 panic!("nothing is recorded")
             };
             assert!(belongs(first, &recorded), "{recorded:?}");
             assert!(belongs(second, &recorded), "{recorded:?}");
         }
         // One of the volumes was started under the new object by a release that knew no ids.
-        let Belongs::Unrecorded(recorded) =
+        let RingMembership::Unrecorded(recorded) =
             classify(&mark(None, "u2", "u1"), "a-0", Some("u2"), None)
         else {
             panic!("nothing is recorded")

@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::pilot::{
     driver::Error,
-    volume::files::{FOLDER, Files},
+    volume::files::{FOLDER, PilotFiles},
 };
 
 /// A struct that is kept in one file.
@@ -22,14 +22,14 @@ pub trait StateFile: Default + Serialize + DeserializeOwned {
 
     /// The state on this volume; a fresh one when there is no file.
     fn load(data: &Path) -> Result<Self, Error> {
-        let known = Files::of(data).read(Self::FILE);
+        let known = PilotFiles::of(data).read(Self::FILE);
         let known = known.map_err(|source| Error::Read { path: path::<Self>(data), source })?;
         Ok(known.unwrap_or_default())
     }
 
     fn save(&self, data: &Path) -> Result<(), Error> {
         fs::create_dir_all(data)
-            .and_then(|()| Files::of(data).write(Self::FILE, self))
+            .and_then(|()| PilotFiles::of(data).write(Self::FILE, self))
             .map_err(|source| Error::Write { path: path::<Self>(data), source })
     }
 }

@@ -9,14 +9,14 @@ const BLOCK: usize = 512;
 const NAME: usize = 100;
 const PREFIX: usize = 155;
 
-pub struct Archive {
+pub struct TarArchive {
     folder: String,
     time: i64,
     encoder: GzEncoder<Vec<u8>>,
     bytes: usize,
 }
 
-impl Archive {
+impl TarArchive {
     /// All files lie in `folder` and are of `time`, in seconds since the epoch.
     pub fn new(folder: &str, time: i64) -> Self {
         let encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn files_lie_in_blocks_behind_their_headers() {
-        let mut archive = Archive::new("report", 1_700_000_000);
+        let mut archive = TarArchive::new("report", 1_700_000_000);
         archive.add("a/b.txt", b"hello");
         archive.add("empty", b"");
         assert_eq!(archive.bytes(), 5);

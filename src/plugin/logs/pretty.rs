@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::plugin::text::{Cell, Screen, Style, Tone, cell, clean};
+use crate::plugin::text::{OutputStyle, Screen, StyledText, Tone, cell, clean};
 
 /// Names under which programs log the same thing; the first that is there counts.
 const TIME: &[&str] = &["timestamp", "@timestamp", "ts", "time"];
@@ -17,8 +17,8 @@ const WHOSE: [&str; 2] = ["cluster", "pilot"];
 const TRACE: &[&str] = &["stacktrace", "error.stack_trace"];
 
 /// A line as people read it, with its end. It may become several.
-pub fn pretty(line: &str, style: Style) -> String {
-    let mut screen = Screen::new(Style { width: None, ..style });
+pub fn pretty(line: &str, style: OutputStyle) -> String {
+    let mut screen = Screen::new(OutputStyle { width: None, ..style });
     match object(line) {
         Some(fields) => draw(&mut screen, fields, None),
         None => screen.line(&[clean(line).into()]),
@@ -46,7 +46,7 @@ fn draw(screen: &mut Screen, mut fields: Map<String, Value>, outer: Option<Strin
                 return draw(screen, inner, time);
             }
             let time = time.map(|time| cell(format!("{time} "), Tone::Faint));
-            let parts: Vec<Cell> = time.into_iter().chain([inner.into()]).collect();
+            let parts: Vec<StyledText> = time.into_iter().chain([inner.into()]).collect();
             return screen.line(&parts);
         }
         Some(other) => {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn plain(line: &str) -> String {
-        pretty(line, Style::default())
+        pretty(line, OutputStyle::default())
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn levels_have_colours_on_a_terminal() {
-        let style = Style { colour: true, width: None };
+        let style = OutputStyle { colour: true, width: None };
         let line = pretty(r#"{"level":"ERROR","message":"no"}"#, style);
         assert_eq!(line, "\u{1b}[31mERROR \u{1b}[0mno\n");
     }

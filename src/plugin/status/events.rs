@@ -57,7 +57,7 @@ pub(super) fn last_seen(event: &Event) -> Timestamp {
 
 /// An event as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct EventSummary {
     pub last: Timestamp,
     pub warning: bool,
     pub reason: String,
@@ -68,9 +68,9 @@ pub struct Told {
 
 /// The latest `most` events, oldest first. Events of one object with one reason and message count
 /// once.
-pub fn told(events: &[Event], most: usize) -> Vec<Told> {
+pub fn told(events: &[Event], most: usize) -> Vec<EventSummary> {
     let mut seen = HashSet::new();
-    let mut told: Vec<Told> = Vec::new();
+    let mut told: Vec<EventSummary> = Vec::new();
     let mut events: Vec<&Event> = events.iter().collect();
     events.sort_by_key(|event| last_seen(event));
     for event in events.into_iter().rev() {
@@ -82,7 +82,7 @@ pub fn told(events: &[Event], most: usize) -> Vec<Told> {
             continue;
         }
         let series = event.series.as_ref().and_then(|series| series.count);
-        told.push(Told {
+        told.push(EventSummary {
             last: last_seen(event),
             warning: event.type_.as_deref() == Some("Warning"),
             reason,

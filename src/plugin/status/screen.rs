@@ -5,7 +5,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use super::{Picture, told};
+use super::{ClusterSnapshot, told};
 use crate::{
     api::{
         names::condition::CLEANUP_DUE,
@@ -13,8 +13,8 @@ use crate::{
         v1beta1::{BlockedBy, ClusterStatus, Health, Operation, Pilot, PilotIntent, PilotPhase},
     },
     plugin::{
-        find::{Found, name_of},
-        text::{Cell, Screen, Style, Table, Tone, bytes, cell},
+        find::{ClusterObject, name_of},
+        text::{OutputStyle, Screen, StyledText, TextTable, Tone, bytes, cell},
     },
 };
 
@@ -28,7 +28,12 @@ const STEPS_WIDE: usize = 50;
 const LATE: i64 = 30;
 const SILENT: i64 = 90;
 
-pub(super) fn draw(picture: &Picture, now: Timestamp, wide: bool, style: Style) -> String {
+pub(super) fn draw(
+    picture: &ClusterSnapshot,
+    now: Timestamp,
+    wide: bool,
+    style: OutputStyle,
+) -> String {
     let status = picture.found.status();
     let mut screen = Screen::new(style);
     headline(&mut screen, &picture.found, &status);
@@ -43,11 +48,11 @@ pub(super) fn draw(picture: &Picture, now: Timestamp, wide: bool, style: Style) 
 }
 
 pub(super) fn list(
-    found: &[Found],
+    found: &[ClusterObject],
     now: Timestamp,
     namespaces: bool,
     wide: bool,
-    style: Style,
+    style: OutputStyle,
 ) -> String {
     const COLUMNS: &[(&str, u8)] = &[
         ("NAMESPACE", 0),
@@ -62,7 +67,7 @@ pub(super) fn list(
         ("BLOCKED-BY", 1),
         ("MESSAGE", 0),
     ];
-    let mut table = Table::new(COLUMNS);
+    let mut table = TextTable::new(COLUMNS);
     for one in found {
         let status = one.status();
         let ready = ready_of(&status);
@@ -81,7 +86,7 @@ pub(super) fn list(
             cell(blocked.map_or("", |block| &block.predicate), Tone::Care),
             match ready {
                 Some(ready) if wide || ready.status != "True" => ready.message.as_str().into(),
-                _ => Cell::default(),
+                _ => StyledText::default(),
             },
         ]);
     }
@@ -99,7 +104,7 @@ fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditi
 }
 
 /// `Ready`, or why not.
-fn state(found: &Found, ready: Option<&Condition>) -> Cell {
+fn state(found: &ClusterObject, ready: Option<&Condition>) -> StyledText {
     match ready {
         Some(_) if found.is_ready() => cell("True", Tone::Good),
         // The controller has not seen the newest spec.
@@ -109,7 +114,7 @@ fn state(found: &Found, ready: Option<&Condition>) -> Cell {
     }
 }
 
-fn headline(screen: &mut Screen, found: &Found, status: &ClusterStatus) {
+fn headline(screen: &mut Screen, found: &ClusterObject, status: &ClusterStatus) {
     let ready = ready_of(status);
     let stalled = condition(&status.conditions, "Stalled").filter(|one| one.status == "True");
     let deleted = !printer::text(&found.object, "/metadata/deletionTimestamp").is_empty();
@@ -137,11 +142,11 @@ fn headline(screen: &mut Screen, found: &Found, status: &ClusterStatus) {
     }
 }
 
-fn wanted(found: &Found) -> i64 {
+fn wanted(found: &ClusterObject) -> i64 {
     found.pools().iter().map(|(_, replicas)| *replicas).fold(0, i64::saturating_add)
 }
 
-fn version(found: &Found, status: &ClusterStatus) -> String {
+fn version(found: &ClusterObject, status: &ClusterStatus) -> String {
     let wanted = printer::text(&found.object, "/spec/version");
     match status.version.as_deref().filter(|running| *running != wanted) {
         Some(running) => format!("{running} -> {wanted}"),
@@ -149,7 +154,7 @@ fn version(found: &Found, status: &ClusterStatus) -> String {
     }
 }
 
-fn health(health: Option<&Health>) -> Cell {
+fn health(health: Option<&Health>) -> StyledText {
     match health {
         Some(Health::Green) => cell("Green", Tone::Good),
         Some(Health::Yellow) => cell("Yellow", Tone::Care),
@@ -158,7 +163,7 @@ fn health(health: Option<&Health>) -> Cell {
     }
 }
 
-fn age(found: &Found, now: Timestamp) -> String {
+fn age(found: &ClusterObject, now: Timestamp) -> String {
     let made = printer::text(&found.object, "/metadata/creationTimestamp");
     made.parse().map(|made: Timestamp| since(made, now)).unwrap_or_default()
 }
@@ -171,7 +176,13 @@ fn since_time(then: Option<&Time>, now: Timestamp) -> String {
     then.map(|time| since(time.0, now)).unwrap_or_default()
 }
 
-fn summary(screen: &mut Screen, found: &Found, status: &ClusterStatus, now: Timestamp, wide: bool) {
+fn summary(
+    screen: &mut Screen,
+    found: &ClusterObject,
+    status: &ClusterStatus,
+    now: Timestamp,
+    wide: bool,
+) {
     const COLUMNS: &[(&str, u8)] = &[
         ("VERSION", 0),
         ("NODES", 0),
@@ -182,9 +193,9 @@ fn summary(screen: &mut Screen, found: &Found, status: &ClusterStatus, now: Time
         ("IMAGE", 4),
         ("PILOT-IMAGE", 5),
     ];
-    let mut table = Table::new(COLUMNS);
-    let image = |image: &Option<String>| -> Cell {
-        if wide { image.as_deref().unwrap_or_default().into() } else { Cell::default() }
+    let mut table = TextTable::new(COLUMNS);
+    let image = |image: &Option<String>| -> StyledText {
+        if wide { image.as_deref().unwrap_or_default().into() } else { StyledText::default() }
     };
     table.push(vec![
         version(found, status).into(),
@@ -199,7 +210,7 @@ fn summary(screen: &mut Screen, found: &Found, status: &ClusterStatus, now: Time
     screen.table(0, &table.without_empty(&["LEADER", "IMAGE", "PILOT-IMAGE"]));
 }
 
-fn nodes(screen: &mut Screen, picture: &Picture, now: Timestamp, wide: bool) {
+fn nodes(screen: &mut Screen, picture: &ClusterSnapshot, now: Timestamp, wide: bool) {
     const COLUMNS: &[(&str, u8)] = &[
         ("NODE", 0),
         ("POOL", 5),
@@ -214,7 +225,7 @@ fn nodes(screen: &mut Screen, picture: &Picture, now: Timestamp, wide: bool) {
         ("ADDRESS", 7),
         ("REMARK", 3),
     ];
-    let mut table = Table::new(COLUMNS);
+    let mut table = TextTable::new(COLUMNS);
     for pilot in &picture.pilots {
         let status = &pilot.status;
         let load = picture.database.and_then(|database| (database.load)(status));
@@ -260,7 +271,7 @@ fn nodes(screen: &mut Screen, picture: &Picture, now: Timestamp, wide: bool) {
     }
 }
 
-fn phase(pilot: &Pilot) -> Cell {
+fn phase(pilot: &Pilot) -> StyledText {
     let phase = pilot.status.phase.clone().unwrap_or_default();
     let tone = match &phase {
         PilotPhase::Running => Tone::Good,
@@ -279,7 +290,7 @@ fn phase(pilot: &Pilot) -> Cell {
     }
 }
 
-fn serves(pilot: &Pilot) -> Cell {
+fn serves(pilot: &Pilot) -> StyledText {
     match condition(&pilot.status.conditions, "Ready") {
         Some(ready) if ready.status == "True" => cell("yes", Tone::Good),
         Some(ready) if ready.status == "False" => cell("no", Tone::Care),
@@ -296,9 +307,9 @@ fn running(pilot: &Pilot) -> String {
     }
 }
 
-fn disk(pilot: &Pilot) -> Cell {
+fn disk(pilot: &Pilot) -> StyledText {
     let Some(storage) = pilot.status.storage.as_ref().filter(|one| one.capacity_bytes > 0) else {
-        return Cell::default();
+        return StyledText::default();
     };
     let percent = storage.used_bytes.max(0).saturating_mul(100) / storage.capacity_bytes;
     let tone = match percent {
@@ -309,7 +320,7 @@ fn disk(pilot: &Pilot) -> Cell {
     cell(format!("{percent}% of {}", bytes(storage.capacity_bytes)), tone)
 }
 
-fn heartbeat(pilot: &Pilot, now: Timestamp) -> Cell {
+fn heartbeat(pilot: &Pilot, now: Timestamp) -> StyledText {
     let Some(time) = &pilot.status.last_heartbeat_time else { return cell("never", Tone::Care) };
     let tone = match now.as_second() - time.0.as_second() {
         silent if silent >= SILENT => Tone::Bad,
@@ -403,7 +414,7 @@ fn steps(screen: &mut Screen, operation: &Operation, now: Timestamp, wide: bool)
     const COLUMNS: &[(&str, u8)] =
         &[("STEP", 0), ("NODE", 0), ("STATE", 0), ("TIME", 1), ("MESSAGE", 0)];
     let most = if wide { STEPS_WIDE } else { STEPS };
-    let mut table = Table::new(COLUMNS);
+    let mut table = TextTable::new(COLUMNS);
     // Unfinished steps come first in the status.
     for step in operation.steps.iter().take(most) {
         let end = step.completion_time.as_ref().map_or(now, |time| time.0);
@@ -472,13 +483,13 @@ fn conditions(screen: &mut Screen, status: &ClusterStatus, now: Timestamp) {
     }
 }
 
-fn events(screen: &mut Screen, picture: &Picture, now: Timestamp, wide: bool) {
+fn events(screen: &mut Screen, picture: &ClusterSnapshot, now: Timestamp, wide: bool) {
     let told = told(&picture.events, if wide { EVENTS_WIDE } else { EVENTS });
     if told.is_empty() {
         return;
     }
     screen.blank();
-    let mut table = Table::new(&[("AGE", 0), ("EVENT", 0), ("OBJECT", 1), ("MESSAGE", 0)]);
+    let mut table = TextTable::new(&[("AGE", 0), ("EVENT", 0), ("OBJECT", 1), ("MESSAGE", 0)]);
     for one in told {
         let count = if one.count > 1 { format!(" (x{})", one.count) } else { String::new() };
         let tone = if one.warning { Tone::Care } else { Tone::Plain };

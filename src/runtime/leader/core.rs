@@ -1,7 +1,7 @@
 //! Which candidate may hold a lease: a record and a moment in, a move out. Pure.
 //!
 //! Owns the rules; knows no object, no client and no clock of its own. Leaves to
-//! [`Elector`](super::Elector) the reading and the compare-and-swap.
+//! [`LeaderElector`](super::LeaderElector) the reading and the compare-and-swap.
 //!
 //! Invariant: a candidate takes another's lease only after the record stood unchanged before its
 //! own eyes for the whole duration. A holder stops after a shorter time without renewal, so no
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// What a lease says, whichever kind of object carries it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct LeaseRecord {
     /// Empty or absent: the lease is free.
     pub holder: Option<String>,
     pub seconds: Option<i32>,
@@ -25,16 +25,16 @@ pub struct Record {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Move {
+pub(super) enum LeaseMove {
     /// Another candidate holds the lease, until this moment at least.
     Wait(Instant),
     /// Take or renew it by writing this over what was read; the writer leads once it is stored.
-    Write(Record),
+    Write(LeaseRecord),
 }
 
 /// One candidate's memory.
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(super) struct LeaseCandidate {
     identity: String,
     duration: Duration,
     /// Version of the lease as last read, and when it was first seen.
@@ -45,7 +45,7 @@ pub(super) struct Candidate {
     reign: Option<(i32, MicroTime)>,
 }
 
-impl Candidate {
+impl LeaseCandidate {
     pub(super) fn new(identity: String, duration: Duration) -> Self {
         Self { identity, duration, seen: None, reign: None }
     }
@@ -54,10 +54,10 @@ impl Candidate {
     /// to people.
     pub(super) fn consider(
         &mut self,
-        read: Option<(&Record, &str)>,
+        read: Option<(&LeaseRecord, &str)>,
         now: Instant,
         wall: Timestamp,
-    ) -> Move {
+    ) -> LeaseMove {
         let wall = micro(wall);
         let Some((record, version)) = read else { return self.begin(0, wall) };
         let since = match &self.seen {
@@ -65,21 +65,25 @@ impl Candidate {
             _ => self.seen.insert((version.to_owned(), now)).1,
         };
         if self.is_own(record) {
-            return Move::Write(Record { renewed: Some(wall), ..self.kept(record) });
+            return LeaseMove::Write(LeaseRecord { renewed: Some(wall), ..self.kept(record) });
         }
         let free = record.holder.as_deref().unwrap_or_default().is_empty();
         let seconds = record.seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let expiry = since + seconds.map_or(self.duration, Duration::from_secs);
         if !free && now < expiry {
-            return Move::Wait(expiry);
+            return LeaseMove::Wait(expiry);
         }
         self.begin(record.transitions.map_or(0, |count| count.saturating_add(1)), wall)
     }
 
     /// The record that frees the lease for the next candidate; `None` when this one does not hold
     /// it.
-    pub(super) fn release(&self, record: &Record) -> Option<Record> {
-        self.is_own(record).then(|| Record { holder: None, seconds: Some(1), ..record.clone() })
+    pub(super) fn release(&self, record: &LeaseRecord) -> Option<LeaseRecord> {
+        self.is_own(record).then(|| LeaseRecord {
+            holder: None,
+            seconds: Some(1),
+            ..record.clone()
+        })
     }
 
     /// Did this candidate ever try to lead?
@@ -92,23 +96,23 @@ impl Candidate {
         self.reign.as_ref().map_or(0, |(number, _)| *number)
     }
 
-    fn is_own(&self, record: &Record) -> bool {
+    fn is_own(&self, record: &LeaseRecord) -> bool {
         let reign = record.transitions.zip(record.acquired.clone());
         record.holder.as_ref() == Some(&self.identity) && reign.is_some() && reign == self.reign
     }
 
-    fn begin(&mut self, number: i32, wall: MicroTime) -> Move {
+    fn begin(&mut self, number: i32, wall: MicroTime) -> LeaseMove {
         self.reign = Some((number, wall.clone()));
-        Move::Write(Record {
+        LeaseMove::Write(LeaseRecord {
             acquired: Some(wall.clone()),
             renewed: Some(wall),
             transitions: Some(number),
-            ..self.kept(&Record::default())
+            ..self.kept(&LeaseRecord::default())
         })
     }
 
-    fn kept(&self, record: &Record) -> Record {
-        Record {
+    fn kept(&self, record: &LeaseRecord) -> LeaseRecord {
+        LeaseRecord {
             holder: Some(self.identity.clone()),
             seconds: Some(i32::try_from(self.duration.as_secs()).unwrap_or(i32::MAX)),
             ..record.clone()
@@ -132,14 +136,14 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn candidate(name: &str) -> Candidate {
-        Candidate::new(name.to_owned(), DURATION)
+    fn candidate(name: &str) -> LeaseCandidate {
+        LeaseCandidate::new(name.to_owned(), DURATION)
     }
 
-    fn written(step: Move) -> Record {
+    fn written(step: LeaseMove) -> LeaseRecord {
         match step {
-            Move::Write(record) => record,
-            Move::Wait(until) => panic!("waits until {until:?}"),
+            LeaseMove::Write(record) => record,
+            LeaseMove::Wait(until) => panic!("waits until {until:?}"),
         }
     }
 
@@ -150,9 +154,10 @@ mod tests {
         assert_eq!((first.holder.as_deref(), first.transitions), (Some("a"), Some(0)));
         // A record without a holder, as in an object made for another purpose: no candidate ever
         // held it.
-        let blank = written(candidate("a").consider(Some((&Record::default(), "1")), now, wall(1)));
+        let blank =
+            written(candidate("a").consider(Some((&LeaseRecord::default(), "1")), now, wall(1)));
         assert_eq!(blank.transitions, Some(0));
-        let released = Record { holder: Some(String::new()), ..first };
+        let released = LeaseRecord { holder: Some(String::new()), ..first };
         let next = written(candidate("b").consider(Some((&released, "1")), now, wall(2)));
         assert_eq!((next.holder.as_deref(), next.transitions), (Some("b"), Some(1)));
     }
@@ -164,19 +169,25 @@ mod tests {
         let held = written(holder.consider(None, now, wall(1)));
         let mut other = candidate("b");
         // The wall clock of `other` is an hour ahead, and makes no difference.
-        assert_eq!(other.consider(Some((&held, "1")), now, wall(3601)), Move::Wait(now + DURATION));
+        assert_eq!(
+            other.consider(Some((&held, "1")), now, wall(3601)),
+            LeaseMove::Wait(now + DURATION)
+        );
         let later = now + Duration::from_secs(14);
         let renewed = written(holder.consider(Some((&held, "1")), later, wall(15)));
         assert_eq!((&renewed.acquired, renewed.transitions), (&held.acquired, held.transitions));
         assert_eq!(
             other.consider(Some((&renewed, "2")), later, wall(0)),
-            Move::Wait(later + DURATION)
+            LeaseMove::Wait(later + DURATION)
         );
         let taken = written(other.consider(Some((&renewed, "2")), later + DURATION, wall(0)));
         assert_eq!((taken.holder.as_deref(), taken.transitions), (Some("b"), Some(1)));
         // The old holder is a candidate like any other then.
         let end = later + DURATION;
-        assert_eq!(holder.consider(Some((&taken, "3")), end, wall(9)), Move::Wait(end + DURATION));
+        assert_eq!(
+            holder.consider(Some((&taken, "3")), end, wall(9)),
+            LeaseMove::Wait(end + DURATION)
+        );
         assert_eq!(holder.release(&taken), None);
     }
 
@@ -190,7 +201,7 @@ mod tests {
         let mut namesake = candidate("a");
         assert_eq!(
             namesake.consider(Some((&again, "2")), now, wall(3)),
-            Move::Wait(now + DURATION)
+            LeaseMove::Wait(now + DURATION)
         );
         assert_eq!(namesake.release(&again), None);
         let freed = first.release(&again).unwrap();
@@ -201,11 +212,12 @@ mod tests {
     fn the_holders_own_duration_counts_and_nonsense_does_not() {
         let now = Instant::now();
         for (seconds, waits) in [(Some(40), 40), (None, 15), (Some(-1), 15)] {
-            let held = Record { holder: Some("a".to_owned()), seconds, ..Record::default() };
+            let held =
+                LeaseRecord { holder: Some("a".to_owned()), seconds, ..LeaseRecord::default() };
             let until = now + Duration::from_secs(waits);
             assert_eq!(
                 candidate("b").consider(Some((&held, "1")), now, wall(1)),
-                Move::Wait(until)
+                LeaseMove::Wait(until)
             );
         }
     }

@@ -12,22 +12,22 @@ use tokio::{
 };
 use tower::BoxError;
 
-use super::Claim;
+use super::LeaderClaim;
 
 /// This process leads no more.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("this process does not lead any more")]
-pub struct Deposed;
+pub struct DeposedError;
 
 /// A client that sends requests by `client` for as long as the claim is held, with `agent` and the
 /// number of the reign as `User-Agent`.
-pub fn fenced(client: Client, claim: watch::Receiver<Claim>, agent: &'static str) -> Client {
+pub fn fenced(client: Client, claim: watch::Receiver<LeaderClaim>, agent: &'static str) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let (client, mut claim) = (client.clone(), claim.clone());
         async move {
-            let Claim::Held { transition, .. } = *claim.borrow() else {
-                return Err(BoxError::from(Deposed));
+            let LeaderClaim::Held { transition, .. } = *claim.borrow() else {
+                return Err(BoxError::from(DeposedError));
             };
             let agent = format!("{agent} reign/{transition}");
             if let Ok(agent) = HeaderValue::from_str(&agent) {
@@ -35,7 +35,7 @@ pub fn fenced(client: Client, claim: watch::Receiver<Claim>, agent: &'static str
             }
             tokio::select! {
                 biased;
-                () = ended(&mut claim) => Err(Deposed.into()),
+                () = ended(&mut claim) => Err(DeposedError.into()),
                 answer = client.send(request) => Ok(answer?),
             }
         }
@@ -44,10 +44,10 @@ pub fn fenced(client: Client, claim: watch::Receiver<Claim>, agent: &'static str
 }
 
 /// Waits until the claim has ended; a renewal moves its end. Cancel-safe.
-pub async fn ended(claim: &mut watch::Receiver<Claim>) {
+pub async fn ended(claim: &mut watch::Receiver<LeaderClaim>) {
     loop {
         let until = match *claim.borrow_and_update() {
-            Claim::Held { until, .. } if Instant::now() < until => until,
+            LeaderClaim::Held { until, .. } if Instant::now() < until => until,
             _ => return,
         };
         tokio::select! {
@@ -75,8 +75,8 @@ mod tests {
 
     use super::*;
 
-    fn held(seconds: u64) -> Claim {
-        Claim::Held { until: Instant::now() + Duration::from_secs(seconds), transition: 7 }
+    fn held(seconds: u64) -> LeaderClaim {
+        LeaderClaim::Held { until: Instant::now() + Duration::from_secs(seconds), transition: 7 }
     }
 
     /// A server that never answers, and the agents that it heard of.
@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn is_deposed(error: &kube::Error) -> bool {
-        matches!(error, kube::Error::Service(error) if error.is::<Deposed>())
+        matches!(error, kube::Error::Service(error) if error.is::<DeposedError>())
     }
 
     #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(begun.elapsed().as_secs(), 15);
         assert_eq!(*heard.lock().unwrap(), ["test/1 reign/7"]);
 
-        lead.send_replace(Claim::Lost);
+        lead.send_replace(LeaderClaim::Lost);
         assert!(is_deposed(&written(&client).await));
         assert_eq!(heard.lock().unwrap().len(), 1, "nothing was sent");
     }
@@ -130,7 +130,7 @@ mod tests {
         let writing = written(&client);
         tokio::pin!(writing);
         assert!(tokio::time::timeout(Duration::from_secs(1), &mut writing).await.is_err());
-        lead.send_replace(Claim::Lost);
+        lead.send_replace(LeaderClaim::Lost);
         assert!(is_deposed(&writing.await));
         assert_eq!(begun.elapsed().as_secs(), 1);
     }

@@ -6,7 +6,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use super::{Record, Store};
+use super::{LeaseRecord, LeaseStore};
 
 pub struct KubernetesLease {
     api: Api<Lease>,
@@ -19,7 +19,7 @@ impl KubernetesLease {
     }
 }
 
-impl Store for KubernetesLease {
+impl LeaseStore for KubernetesLease {
     type Object = Lease;
 
     fn name(&self) -> &str {
@@ -30,9 +30,9 @@ impl Store for KubernetesLease {
         self.api.get_opt(&self.name).await
     }
 
-    fn record(lease: &Lease) -> Record {
+    fn record(lease: &Lease) -> LeaseRecord {
         let spec = lease.spec.clone().unwrap_or_default();
-        Record {
+        LeaseRecord {
             holder: spec.holder_identity,
             seconds: spec.lease_duration_seconds,
             acquired: spec.acquire_time,
@@ -45,13 +45,13 @@ impl Store for KubernetesLease {
         lease.metadata.resource_version.clone().unwrap_or_default()
     }
 
-    async fn swap(&self, read: Option<Lease>, record: Record) -> kube::Result<()> {
+    async fn swap(&self, read: Option<Lease>, record: LeaseRecord) -> kube::Result<()> {
         let exists = read.is_some();
         let mut lease = read.unwrap_or_else(|| Lease {
             metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
             spec: None,
         });
-        let Record { holder, seconds, acquired, renewed, transitions } = record;
+        let LeaseRecord { holder, seconds, acquired, renewed, transitions } = record;
         lease.spec = Some(LeaseSpec {
             holder_identity: holder,
             lease_duration_seconds: seconds,

@@ -13,17 +13,17 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::runtime::Tasks;
+use crate::runtime::TaskGroup;
 
 /// A lease on a server far away. Every request takes its own time and may end in silence.
 #[derive(Clone)]
 struct Server {
     stored: Arc<Mutex<Stored>>,
-    tasks: Tasks,
+    tasks: TaskGroup,
 }
 
 struct Stored {
-    lease: Option<(u64, Record)>,
+    lease: Option<(u64, LeaseRecord)>,
     away_until: Instant,
     chaos: bool,
     random: StdRng,
@@ -38,7 +38,7 @@ struct Fate {
 }
 
 impl Server {
-    fn new(seed: u64, tasks: Tasks) -> Self {
+    fn new(seed: u64, tasks: TaskGroup) -> Self {
         let stored = Stored {
             lease: None,
             away_until: Instant::now(),
@@ -90,28 +90,32 @@ fn failure(code: u16) -> kube::Error {
     kube::Error::Api(Box::new(Status { code, ..Status::default() }))
 }
 
-impl Store for Server {
-    type Object = (u64, Record);
+impl LeaseStore for Server {
+    type Object = (u64, LeaseRecord);
 
     fn name(&self) -> &'static str {
         "simulated"
     }
 
-    async fn read(&self) -> kube::Result<Option<(u64, Record)>> {
+    async fn read(&self) -> kube::Result<Option<(u64, LeaseRecord)>> {
         self.send(|stored| stored.lease.clone()).await
     }
 
-    fn record(object: &(u64, Record)) -> Record {
+    fn record(object: &(u64, LeaseRecord)) -> LeaseRecord {
         object.1.clone()
     }
 
-    fn version(object: &(u64, Record)) -> String {
+    fn version(object: &(u64, LeaseRecord)) -> String {
         object.0.to_string()
     }
 
-    async fn swap(&self, read: Option<(u64, Record)>, record: Record) -> kube::Result<()> {
+    async fn swap(
+        &self,
+        read: Option<(u64, LeaseRecord)>,
+        record: LeaseRecord,
+    ) -> kube::Result<()> {
         let done = self.send(move |stored| {
-            let version = |lease: &Option<(u64, Record)>| lease.as_ref().map(|(at, _)| *at);
+            let version = |lease: &Option<(u64, LeaseRecord)>| lease.as_ref().map(|(at, _)| *at);
             let fits = version(&stored.lease) == version(&read);
             if fits {
                 stored.lease = Some((version(&read).unwrap_or_default() + 1, record));
@@ -140,8 +144,8 @@ async fn stoppable(work: impl Future<Output = ()>, stopped_until: Arc<Mutex<Inst
 }
 
 /// Runs one candidate: it leads, loses, withdraws and stands again until `end`.
-async fn process(server: Server, name: String, claim: watch::Sender<Claim>, end: Shutdown) {
-    let mut elector = Elector::new(server.clone(), Config::new(name));
+async fn process(server: Server, name: String, claim: watch::Sender<LeaderClaim>, end: Shutdown) {
+    let mut elector = LeaderElector::new(server.clone(), ElectionConfig::new(name));
     while !end.is_triggered() {
         let reign = end.child();
         let patience = {
@@ -164,12 +168,12 @@ async fn process(server: Server, name: String, claim: watch::Sender<Claim>, end:
 
 async fn walk(seed: u64) {
     const CANDIDATES: usize = 5;
-    let (end, tasks) = (Shutdown::new(), Tasks::new(Shutdown::new()));
+    let (end, tasks) = (Shutdown::new(), TaskGroup::new(Shutdown::new()));
     let server = Server::new(seed, tasks.clone());
     let mut claims = Vec::new();
     let mut stops = Vec::new();
     for number in 0..CANDIDATES {
-        let (sender, claim) = watch::channel(Claim::Waiting);
+        let (sender, claim) = watch::channel(LeaderClaim::Waiting);
         let stopped = Arc::new(Mutex::new(Instant::now()));
         let work = process(server.clone(), format!("candidate-{number}"), sender, end.clone());
         tasks.spawn("candidate", stoppable(work, stopped.clone()));
@@ -182,7 +186,7 @@ async fn walk(seed: u64) {
         let mut leaders = Vec::new();
         for (number, claim) in claims.iter().enumerate() {
             let claim = *claim.borrow();
-            if let Claim::Held { transition, .. } = claim
+            if let LeaderClaim::Held { transition, .. } = claim
                 && claim.is_held()
             {
                 leaders.push(number);

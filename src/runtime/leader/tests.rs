@@ -86,9 +86,9 @@ impl Api {
 
 struct Candidate {
     link: Arc<Mutex<Link>>,
-    claim: watch::Receiver<Claim>,
+    claim: watch::Receiver<LeaderClaim>,
     shutdown: Shutdown,
-    tasks: super::super::Tasks,
+    tasks: super::super::TaskGroup,
 }
 
 fn candidate(api: &Api, identity: &str) -> Candidate {
@@ -98,11 +98,11 @@ fn candidate(api: &Api, identity: &str) -> Candidate {
 /// A candidate whose requests are on their way for this long.
 fn candidate_at(api: &Api, identity: &str, delay: Duration) -> Candidate {
     let link = Arc::new(Mutex::new(Link { is_cut: false, delay }));
-    let (sender, claim) = watch::channel(Claim::Waiting);
+    let (sender, claim) = watch::channel(LeaderClaim::Waiting);
     let shutdown = Shutdown::new();
-    let tasks = super::super::Tasks::new(shutdown.clone());
+    let tasks = super::super::TaskGroup::new(shutdown.clone());
     let lease = KubernetesLease::new(api.client(&link), "navigator", "navigator-controller".into());
-    let mut elector = Elector::new(lease, Config::new(identity.into()));
+    let mut elector = LeaderElector::new(lease, ElectionConfig::new(identity.into()));
     let end = shutdown.clone();
     tasks.spawn("leader", async move { elector.run(&sender, end).await });
     Candidate { link, claim, shutdown, tasks }
@@ -122,16 +122,16 @@ async fn one_of_two_leads_and_a_release_hands_over_within_a_retry() {
     let mut second = candidate(&api, "second");
     sleep(Duration::from_secs(60)).await;
     assert!(first.claim.borrow().is_held());
-    assert_eq!(*second.claim.borrow(), Claim::Waiting);
+    assert_eq!(*second.claim.borrow(), LeaderClaim::Waiting);
 
     let released = Instant::now();
     first.shutdown.trigger();
     first.tasks.join().await;
-    assert_eq!(*first.claim.borrow(), Claim::Lost);
+    assert_eq!(*first.claim.borrow(), LeaderClaim::Lost);
     second.leads().await;
     assert!(released.elapsed() <= Duration::from_secs(3), "{:?}", released.elapsed());
     assert_eq!(api.holder().as_deref(), Some("second"));
-    let Claim::Held { transition, .. } = *second.claim.borrow() else { panic!("not held") };
+    let LeaderClaim::Held { transition, .. } = *second.claim.borrow() else { panic!("not held") };
     assert_eq!(transition, 1);
 }
 
@@ -142,7 +142,7 @@ async fn a_leader_that_cannot_renew_stops_acting_before_anyone_else_may() {
     first.leads().await;
     first.link.lock().unwrap().is_cut = true;
     let cut = Instant::now();
-    first.claim.wait_for(|claim| *claim == Claim::Lost).await.unwrap();
+    first.claim.wait_for(|claim| *claim == LeaderClaim::Lost).await.unwrap();
     assert!(cut.elapsed() <= Duration::from_secs(10), "{:?}", cut.elapsed());
 
     let mut second = candidate(&api, "second");
@@ -155,7 +155,7 @@ async fn a_leader_that_cannot_renew_stops_acting_before_anyone_else_may() {
 #[tokio::test(start_paused = true)]
 async fn a_held_claim_expires_by_itself_when_nobody_renews_it() {
     let until = Instant::now() + Duration::from_secs(10);
-    let claim = Claim::Held { until, transition: 0 };
+    let claim = LeaderClaim::Held { until, transition: 0 };
     assert!(claim.is_held());
     tokio::time::advance(Duration::from_secs(10)).await;
     assert!(!claim.is_held());

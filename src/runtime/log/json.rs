@@ -77,9 +77,9 @@ pub fn now() -> String {
 }
 
 /// How our own lines look.
-pub(super) struct Json;
+pub(super) struct JsonFormat;
 
-impl<S> FormatEvent<S, JsonFields> for Json
+impl<S> FormatEvent<S, JsonFields> for JsonFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -89,9 +89,9 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut line = Line::default();
+        let mut line = LineFields::default();
         event.record(&mut line);
-        let Line { message, fields, names_task } = line;
+        let LineFields { message, fields, names_task } = line;
         let about = event.metadata();
         let mut out = String::with_capacity(256);
         begin(&mut out, &now());
@@ -122,14 +122,14 @@ const TASK: &str = "task";
 
 /// The fields of one line while they are collected.
 #[derive(Default)]
-struct Line {
+struct LineFields {
     /// The text of the event, which stands before its fields.
     message: Option<String>,
     fields: String,
     names_task: bool,
 }
 
-impl Line {
+impl LineFields {
     fn plain(&mut self, field: &Field, value: impl fmt::Display) {
         self.name(field);
         put(&mut self.fields, format_args!("{value}"));
@@ -144,7 +144,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LineFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.record_str(field, &format!("{value:?}"));
     }
@@ -304,7 +304,7 @@ mod tests {
         let written = Written::default();
         let to = written.clone();
         let layer = tracing_subscriber::fmt::layer().json().with_writer(move || to.clone());
-        let subscriber = tracing_subscriber::registry().with(layer.event_format(Json));
+        let subscriber = tracing_subscriber::registry().with(layer.event_format(JsonFormat));
         tracing::subscriber::with_default(subscriber, || {
             let task = tracing::info_span!("task", task = "intent");
             let _entered = task.enter();

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// The fields of a record from which the line of another program is made again.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Record {
+pub struct LineRecord {
     pub stream: String,
     /// The line goes on in the next record of the stream.
     #[serde(default)]
@@ -12,7 +12,7 @@ pub struct Record {
     pub record: String,
 }
 
-impl Record {
+impl LineRecord {
     /// `None` when the line is no record.
     pub fn parse(line: &str) -> Option<Self> {
         if line.starts_with('{') { serde_json::from_str(line).ok() } else { None }
@@ -21,15 +21,15 @@ impl Record {
 
 /// Takes a log piece by piece.
 #[derive(Debug, Default)]
-pub struct Plain {
+pub struct PlainLog {
     /// The beginning of a line whose end has not come yet.
     rest: Vec<u8>,
-    open: Open,
+    open: OpenLine,
 }
 
 /// Whether the line that was printed last has its end, and from where the end will come.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Open {
+enum OpenLine {
     #[default]
     No,
     /// From the next record of this stream.
@@ -38,7 +38,7 @@ enum Open {
     Other,
 }
 
-impl Plain {
+impl PlainLog {
     /// What the next piece of a log says.
     pub fn add(&mut self, piece: &[u8]) -> String {
         let mut out = String::new();
@@ -50,7 +50,7 @@ impl Plain {
             }
         }
         // A beginning that cannot become a record is printed at once: it may be a prompt.
-        if !self.rest.is_empty() && (self.open == Open::Other || !self.rest.starts_with(b"{")) {
+        if !self.rest.is_empty() && (self.open == OpenLine::Other || !self.rest.starts_with(b"{")) {
             out.push_str(&self.end());
         }
         out
@@ -62,22 +62,22 @@ impl Plain {
         let rest = std::mem::take(&mut self.rest);
         if !rest.is_empty() {
             self.other(&mut out, &String::from_utf8_lossy(&rest));
-            self.open = Open::Other;
+            self.open = OpenLine::Other;
         }
         out
     }
 
     fn line(&mut self, out: &mut String, line: &str) {
-        let goes_on = self.open == Open::Other;
-        match Record::parse(line).filter(|_| !goes_on) {
-            Some(Record { stream, partial, record }) => {
+        let goes_on = self.open == OpenLine::Other;
+        match LineRecord::parse(line).filter(|_| !goes_on) {
+            Some(LineRecord { stream, partial, record }) => {
                 let open = std::mem::take(&mut self.open);
-                if open != Open::No && open != Open::Stream(stream.clone()) {
+                if open != OpenLine::No && open != OpenLine::Stream(stream.clone()) {
                     out.push('\n');
                 }
                 out.push_str(&record);
                 if partial {
-                    self.open = Open::Stream(stream);
+                    self.open = OpenLine::Stream(stream);
                 } else {
                     out.push('\n');
                 }
@@ -89,7 +89,7 @@ impl Plain {
     /// A line that is no record, or a part of it.
     fn other(&mut self, out: &mut String, line: &str) {
         // This line does not continue the open line of a stream.
-        if let Open::Stream(_) = std::mem::take(&mut self.open) {
+        if let OpenLine::Stream(_) = std::mem::take(&mut self.open) {
             out.push('\n');
         }
         out.push_str(line);
@@ -115,7 +115,7 @@ mod tests {
         let wanted =
             "{\"ts\":\"T\",\"msg\":\"ours\"}\none\ntwo\nthree\nfour\n{not json\nfive\nask? {";
         for size in [1, 7, 1000] {
-            let mut plain = Plain::default();
+            let mut plain = PlainLog::default();
             let mut told: String =
                 log.as_bytes().chunks(size).map(|piece| plain.add(piece)).collect();
             told.push_str(&plain.end());
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_beginning_of_a_line_is_told_before_its_end() {
-        let mut plain = Plain::default();
+        let mut plain = PlainLog::default();
         assert_eq!(plain.add(b"ask? "), "ask? ");
         assert_eq!(
             plain.add(b"{\"record\":\"yes\",\"stream\":\"x\"}\nb"),

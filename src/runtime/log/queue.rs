@@ -22,7 +22,7 @@ use tracing_subscriber::fmt::MakeWriter;
 const LINES: usize = 1000;
 const STACK: usize = 128 * 1024;
 
-enum Message {
+enum QueueMessage {
     Line(Vec<u8>),
     /// Answered when every line before this message was written.
     Flush(SyncSender<()>),
@@ -30,12 +30,12 @@ enum Message {
 
 /// Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub(super) struct Queue {
-    messages: SyncSender<Message>,
+pub(super) struct LogQueue {
+    messages: SyncSender<QueueMessage>,
     dropped: IntCounter,
 }
 
-impl Queue {
+impl LogQueue {
     /// Writes to `to` from now on.
     pub(super) fn begin(to: impl Write + Send + 'static) -> io::Result<Self> {
         let (messages, taken) = sync_channel(LINES);
@@ -50,7 +50,7 @@ impl Queue {
     pub(super) fn flush(&self, limit: Duration) {
         let until = Instant::now() + limit;
         let (written, done) = sync_channel(1);
-        let mut message = Message::Flush(written);
+        let mut message = QueueMessage::Flush(written);
         while let Err(TrySendError::Full(back)) = self.messages.try_send(message) {
             if Instant::now() >= until {
                 return;
@@ -73,13 +73,13 @@ pub(super) fn dropped() -> &'static IntCounter {
     })
 }
 
-fn write(messages: &Receiver<Message>, mut to: impl Write, dropped: &IntCounter) {
+fn write(messages: &Receiver<QueueMessage>, mut to: impl Write, dropped: &IntCounter) {
     let mut told = dropped.get();
     while let Ok(message) = messages.recv() {
         match message {
             // A write fails when the log's reader is gone, and there is no other place to tell it.
-            Message::Line(line) => drop(to.write_all(&line)),
-            Message::Flush(written) => drop(written.try_send(())),
+            QueueMessage::Line(line) => drop(to.write_all(&line)),
+            QueueMessage::Flush(written) => drop(written.try_send(())),
         }
         let count = dropped.get();
         if count > told {
@@ -89,7 +89,7 @@ fn write(messages: &Receiver<Message>, mut to: impl Write, dropped: &IntCounter)
     }
 }
 
-impl<'a> MakeWriter<'a> for Queue {
+impl<'a> MakeWriter<'a> for LogQueue {
     type Writer = &'a Self;
 
     fn make_writer(&'a self) -> Self::Writer {
@@ -98,9 +98,9 @@ impl<'a> MakeWriter<'a> for Queue {
 }
 
 /// One write is one line.
-impl Write for &Queue {
+impl Write for &LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.messages.try_send(Message::Line(line.to_owned())).is_err() {
+        if self.messages.try_send(QueueMessage::Line(line.to_owned())).is_err() {
             self.dropped.inc();
         }
         Ok(line.len())
@@ -137,7 +137,7 @@ mod tests {
     fn a_reader_that_stalls_holds_up_nobody_and_misses_what_was_too_much() {
         let (go, wait) = channel();
         let (read, seen) = channel();
-        let queue = Queue::begin(Stalled(wait, read)).unwrap();
+        let queue = LogQueue::begin(Stalled(wait, read)).unwrap();
         let before = queue.dropped.get();
         for number in 0..2 * LINES {
             (&queue).write_all(format!("{number}").as_bytes()).unwrap();

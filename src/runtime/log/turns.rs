@@ -11,7 +11,7 @@ use nix::sys::stat::{FileStat, fstat};
 
 /// One of the process's own streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum StandardStream {
     Stdout,
     Stderr,
 }
@@ -20,8 +20,8 @@ static STDOUT: Mutex<()> = Mutex::new(());
 static STDERR: Mutex<()> = Mutex::new(());
 
 /// Waits for the turn to write whole lines to a stream. It ends when the guard is dropped.
-pub fn turn(stream: Stream) -> MutexGuard<'static, ()> {
-    let turns = if stream == Stream::Stdout && !are_one() { &STDOUT } else { &STDERR };
+pub fn turn(stream: StandardStream) -> MutexGuard<'static, ()> {
+    let turns = if stream == StandardStream::Stdout && !are_one() { &STDOUT } else { &STDERR };
     turns.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

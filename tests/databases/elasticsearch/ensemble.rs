@@ -9,7 +9,9 @@ use std::{
 };
 
 use http::Method;
-use navigator::{api::v1beta1::Pilot, databases::elasticsearch::names::label, pilot::http::Client};
+use navigator::{
+    api::v1beta1::Pilot, databases::elasticsearch::names::label, pilot::http::HttpClient,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -83,8 +85,8 @@ impl Ensemble {
         major(self.version)
     }
 
-    pub(super) fn client(&self, node: usize) -> Client {
-        Client::new(format!("http://{}:9200", self.seat(node).address), None)
+    pub(super) fn client(&self, node: usize) -> HttpClient {
+        HttpClient::new(format!("http://{}:9200", self.seat(node).address), None)
     }
 
     /// The body of a good answer, or what was answered instead.

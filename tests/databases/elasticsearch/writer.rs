@@ -8,13 +8,13 @@ use std::{
 };
 
 use http::Method;
-use navigator::pilot::http::Client;
+use navigator::pilot::http::HttpClient;
 use serde_json::json;
 
 use super::ensemble::Ensemble;
 
 pub(super) struct Writer {
-    client: Client,
+    client: HttpClient,
     /// `/orders/_doc`
     path: &'static str,
     next: Cell<u64>,

@@ -3,8 +3,8 @@
 use std::{cell::RefCell, collections::BTreeMap, fmt::Debug};
 
 use navigator::api::{
-    decode::Document,
-    kind::{Kind, Version},
+    decode::ParsedBody,
+    kind::{ServedKind, ServedVersion},
     names::annotation,
     schema,
 };
@@ -75,11 +75,11 @@ macro_rules! laws {
             fn older_to_hub_and_back_is_identity() {
                 property(concat!(stringify!($kind), " older"), CASES, |tape| {
                     let object = older::$kind(tape);
-                    let none = convert::$kind::Surplus::default();
+                    let none = <_>::default();
                     let hub = convert::$kind::lift(object.clone(), none);
                     let (found, surplus) = convert::$kind::project(hub);
                     same(&found, &object)?;
-                    same(&surplus, &convert::$kind::Surplus::default())
+                    same(&surplus, &<_>::default())
                 });
             }
 
@@ -104,17 +104,17 @@ macro_rules! laws {
                 property(concat!(stringify!($kind), " written"), JSON_CASES, |tape| {
                     let kind = super::kind($plural);
                     let hub = stored(kind, &json!(generate::$kind(tape)))?;
-                    let shown = kind.encode(Version::V1alpha1, &hub);
+                    let shown = kind.encode(ServedVersion::V1alpha1, &hub);
                     let mut edited = serde_json::from_value(shown).unwrap();
                     older::$edit(tape, &mut edited);
                     let mut expected = json!(edited);
-                    expected["apiVersion"] = Version::V1alpha1.api_version().into();
+                    expected["apiVersion"] = ServedVersion::V1alpha1.api_version().into();
                     expected["kind"] = kind.kind().into();
-                    let body = Document::from(expected.clone());
+                    let body = ParsedBody::from(expected.clone());
                     let decoded = kind
-                        .decode(Version::V1alpha1, body.clone(), Some(&hub))
+                        .decode(ServedVersion::V1alpha1, body.clone(), Some(&hub))
                         .map_err(|error| format!("{error:?}"))?;
-                    let mut found = kind.encode(Version::V1alpha1, &decoded.hub);
+                    let mut found = kind.encode(ServedVersion::V1alpha1, &decoded.hub);
                     without_surplus(&mut found);
                     without_surplus(&mut expected);
                     same(&found, &expected)
@@ -126,37 +126,33 @@ macro_rules! laws {
 
 /// The two functions of each kind, and what the older form cannot say.
 mod convert {
-    use navigator::{
-        api::{
-            conversion::{self, cluster},
-            v1alpha1, v1beta1,
-        },
-        databases,
+    use navigator::api::{
+        conversion::{self, cluster},
+        v1alpha1, v1beta1,
     };
 
     pub(super) mod elasticsearch {
         pub(in super::super) use super::cluster::{lift, project};
-        pub(in super::super) type Surplus =
-            super::cluster::Surplus<super::databases::elasticsearch::kind::Elasticsearch>;
     }
 
     pub(super) mod cassandra {
         pub(in super::super) use super::cluster::{lift, project};
-        pub(in super::super) type Surplus =
-            super::cluster::Surplus<super::databases::cassandra::kind::Cassandra>;
     }
 
     pub(super) mod pilot {
         use super::{conversion, v1alpha1, v1beta1};
         use crate::scheme;
 
-        pub(in super::super) use conversion::pilot::Surplus;
+        use conversion::pilot::PilotSurplus;
 
-        pub(in super::super) fn project(hub: v1beta1::Pilot) -> (v1alpha1::Pilot, Surplus) {
+        pub(in super::super) fn project(hub: v1beta1::Pilot) -> (v1alpha1::Pilot, PilotSurplus) {
             conversion::pilot::project(hub, scheme().schemas().parts()).unwrap()
         }
 
-        pub(in super::super) fn lift(older: v1alpha1::Pilot, surplus: Surplus) -> v1beta1::Pilot {
+        pub(in super::super) fn lift(
+            older: v1alpha1::Pilot,
+            surplus: PilotSurplus,
+        ) -> v1beta1::Pilot {
             conversion::pilot::lift(older, surplus, scheme().schemas().parts()).unwrap()
         }
     }
@@ -166,13 +162,13 @@ laws!(elasticsearch in elasticsearch_clusters, "elasticsearchclusters", edit_ela
 laws!(cassandra in cassandra_clusters, "cassandraclusters", edit_cassandra, cluster_surplus);
 laws!(pilot in pilots, "pilots", edit_pilot, pilot_surplus);
 
-fn kind(plural: &str) -> &'static dyn Kind {
+fn kind(plural: &str) -> &'static dyn ServedKind {
     scheme().by_plural(plural).unwrap()
 }
 
-fn stored(kind: &dyn Kind, object: &Value) -> Result<Value, String> {
+fn stored(kind: &dyn ServedKind, object: &Value) -> Result<Value, String> {
     let mut object = object.clone();
-    object["apiVersion"] = Version::V1beta1.api_version().into();
+    object["apiVersion"] = ServedVersion::V1beta1.api_version().into();
     kind.decode_stored(object.clone()).map_err(|error| format!("{error:?}"))
 }
 
@@ -259,17 +255,17 @@ fn a_dump_of_the_older_form_puts_back_the_object() {
         let kind = scheme().by_plural(plural).unwrap();
         property(&format!("{plural} dump"), JSON_CASES, |tape| {
             let hub = stored(kind, &make(tape))?;
-            let dump = Document::from(kind.encode(Version::V1alpha1, &hub));
+            let dump = ParsedBody::from(kind.encode(ServedVersion::V1alpha1, &hub));
             for stored in [None, Some(&hub)] {
                 let decoded = kind
-                    .decode(Version::V1alpha1, dump.clone(), stored)
+                    .decode(ServedVersion::V1alpha1, dump.clone(), stored)
                     .map_err(|error| format!("{error:?}"))?;
                 same(&decoded.strict, &Vec::new())?;
                 same(&decoded.hub, &hub)?;
             }
-            let body = Document::from(kind.encode(Version::V1beta1, &hub));
+            let body = ParsedBody::from(kind.encode(ServedVersion::V1beta1, &hub));
             let decoded = kind
-                .decode(Version::V1beta1, body.clone(), None)
+                .decode(ServedVersion::V1beta1, body.clone(), None)
                 .map_err(|error| format!("{error:?}"))?;
             same(&decoded.hub, &hub)
         });
@@ -286,7 +282,7 @@ fn generators_set_every_field_in_five_percent_of_the_cases() {
     ];
     const SAMPLE: u32 = 2_000;
     let mut rare = Vec::new();
-    for (version, makers) in [(Version::V1beta1, HUBS), (Version::V1alpha1, OLDER)] {
+    for (version, makers) in [(ServedVersion::V1beta1, HUBS), (ServedVersion::V1alpha1, OLDER)] {
         for (plural, make) in makers {
             let kind = scheme().by_plural(plural).unwrap();
             let definitions = scheme().schemas().definitions(version);

@@ -7,8 +7,8 @@ use std::{
 };
 
 use navigator::api::{
-    decode::{self, Document},
-    kind::{Decoded, Kind, Part, Version},
+    decode::{self, ParsedBody},
+    kind::{DecodedObject, ObjectPart, ServedKind, ServedVersion},
     schema, strict,
 };
 use serde_json::{Value, json};
@@ -53,24 +53,25 @@ fn manifests(folder: &str) -> Vec<Manifest> {
 
 struct Manifest {
     name: String,
-    document: Document,
+    document: ParsedBody,
 }
 
 impl Manifest {
-    fn kind(&self) -> &'static dyn Kind {
+    fn kind(&self) -> &'static dyn ServedKind {
         let kind = &self.document.value["kind"];
         let found = scheme().kinds().iter().find(|candidate| candidate.kind() == kind);
         *found.unwrap_or_else(|| panic!("{}: no kind {kind}", self.name))
     }
 
-    fn version(&self) -> Version {
+    fn version(&self) -> ServedVersion {
         let version = &self.document.value["apiVersion"];
-        let found = Version::ALL.into_iter().find(|candidate| candidate.api_version() == version);
+        let found =
+            ServedVersion::ALL.into_iter().find(|candidate| candidate.api_version() == version);
         found.unwrap_or_else(|| panic!("{}: no version {version}", self.name))
     }
 
     /// The manifest as a new object; nothing in it is unknown.
-    fn created(&self) -> Decoded {
+    fn created(&self) -> DecodedObject {
         let decoded = self
             .kind()
             .decode(self.version(), self.document.clone(), None)
@@ -115,7 +116,7 @@ fn every_manifest_reads_back_as_it_was_written() {
         kind.normalize(version, &mut written).unwrap();
         assert_holds(&kind.encode(version, &hub), &written.value, &manifest.name);
         for version in kind.versions() {
-            let dump = Document::from(kind.encode(*version, &hub));
+            let dump = ParsedBody::from(kind.encode(*version, &hub));
             let again = kind.decode(*version, dump.clone(), None).unwrap();
             assert_eq!(again.hub, hub, "{} through {version}", manifest.name);
         }
@@ -143,7 +144,7 @@ fn both_versions_of_every_manifest_are_as_expected() {
 
 #[test]
 fn the_corpus_says_every_field_of_both_versions() {
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         let corpus = manifests(&format!("tests/data/api/{version}"));
         let mut missing = BTreeSet::new();
         for kind in scheme().kinds().iter().filter(|kind| kind.versions().contains(&version)) {
@@ -169,7 +170,7 @@ fn the_corpus_says_every_field_of_both_versions() {
 fn a_sample_of_v1alpha1_and_its_twin_are_one_object() {
     let samples = manifests("deploy/samples/v1alpha1");
     let mut pairs = 0;
-    for older in samples.iter().filter(|sample| sample.version() == Version::V1alpha1) {
+    for older in samples.iter().filter(|sample| sample.version() == ServedVersion::V1alpha1) {
         let twin = older.name.replace(".yaml", ".v1beta1.yaml");
         let twin = samples.iter().find(|sample| sample.name == twin).expect("a twin");
         let mut hub = older.created().hub;
@@ -225,17 +226,18 @@ fn the_patches_of_the_stop_sample_apply() {
             "Pilot" => {
                 let pilot = json!({"metadata": {"name": "cass-demo-ring-0"},
                     "spec": {"clusterRef": {"kind": "CassandraCluster", "name": "demo"}}});
-                kind.decode(Version::V1beta1, Document::from(pilot), None).unwrap().hub
+                kind.decode(ServedVersion::V1beta1, ParsedBody::from(pilot), None).unwrap().hub
             }
             _ => demo.created().hub,
         };
         assert_eq!(hub["metadata"]["name"], patch.document.value["metadata"]["name"]);
-        let mut object = kind.encode(Version::V1beta1, &hub);
+        let mut object = kind.encode(ServedVersion::V1beta1, &hub);
         json_patch::merge(&mut object, &patch.document.value);
-        let decoded = kind.decode(Version::V1beta1, Document::from(object), Some(&hub)).unwrap();
+        let decoded =
+            kind.decode(ServedVersion::V1beta1, ParsedBody::from(object), Some(&hub)).unwrap();
         assert_eq!(decoded.strict, Vec::<String>::new());
-        let merged = kind.merge_update(Part::Main, decoded.hub, &hub);
-        let verdict = kind.validate_update(Version::V1beta1, Part::Main, &merged, &hub);
+        let merged = kind.merge_update(ObjectPart::Main, decoded.hub, &hub);
+        let verdict = kind.validate_update(ServedVersion::V1beta1, ObjectPart::Main, &merged, &hub);
         assert_eq!(verdict.errors, []);
         assert_holds(&merged, &patch.document.value, "patched");
     }

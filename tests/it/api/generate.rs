@@ -16,7 +16,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use navigator::{
-    api::{pilot_part::Parts, v1beta1::*},
+    api::{pilot_part::PilotParts, v1beta1::*},
     databases::{
         cassandra::kind::{
             Cassandra, CassandraCleanup, CassandraCluster, CassandraNodePool, CassandraPeer,
@@ -266,7 +266,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
             parts: match block {
-                1 => Parts::new(
+                1 => PilotParts::new(
                     "elasticsearch",
                     &PilotElasticsearchSpec {
                         roles: tape.texts(3, &["data", "master", "ingest"]),
@@ -275,7 +275,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
                         plugins: tape.list(3, plugin, |plugin| plugin.name.clone()),
                     },
                 ),
-                2 => Parts::new(
+                2 => PilotParts::new(
                     "cassandra",
                     &PilotCassandraSpec {
                         cluster_name: tape.maybe_text(NAMES),
@@ -285,7 +285,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
                         additional_seeds: tape.texts(2, NAMES),
                     },
                 ),
-                _ => Parts::default(),
+                _ => PilotParts::default(),
             },
         },
         status: pilot_status(tape),
@@ -559,7 +559,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
             message: tape.maybe_text(SENTENCES),
         }),
         parts: {
-            let mut parts = Parts::default();
+            let mut parts = PilotParts::default();
             if tape.chance(50) {
                 parts.set(
                     "elasticsearch",

@@ -1,8 +1,8 @@
 //! Older ways of writing v1alpha1 are understood, or refused with their replacement.
 
 use navigator::api::{
-    decode::{self, Document},
-    kind::{DecodeError, Version},
+    decode::{self, ParsedBody},
+    kind::{DecodeError, ServedVersion},
     strict,
 };
 use serde_json::{Value, json};
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::scheme;
 
 fn normalize(kind: &str, body: Value) -> Result<(Value, Vec<String>), DecodeError> {
-    let mut document = Document::from(body);
+    let mut document = ParsedBody::from(body);
     let kind = scheme().by_kind(kind).unwrap();
-    let normalized = kind.normalize(Version::V1alpha1, &mut document);
+    let normalized = kind.normalize(ServedVersion::V1alpha1, &mut document);
     normalized.map(|warnings| (document.value, warnings))
 }
 
@@ -89,9 +89,9 @@ fn a_quantity_written_as_a_number_keeps_its_digits() {
     )
     .unwrap();
     let kind = scheme().by_kind("CassandraCluster").unwrap();
-    kind.normalize(Version::V1alpha1, &mut document).unwrap();
+    kind.normalize(ServedVersion::V1alpha1, &mut document).unwrap();
     strict::canonicalise(
-        scheme().schemas().kind(Version::V1alpha1, "CassandraCluster"),
+        scheme().schemas().kind(ServedVersion::V1alpha1, "CassandraCluster"),
         &mut document,
     );
     let pool = &document.value["spec"]["nodePools"][0];

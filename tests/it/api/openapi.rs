@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use navigator::api::{
     GROUP,
-    kind::Version,
+    kind::ServedVersion,
     openapi::{v2, v3},
     schema,
 };
@@ -18,7 +18,7 @@ const PATCHES: [&str; 3] =
 
 #[test]
 fn patch_offers_what_kubectl_looks_for() {
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         let path = format!("/apis/{GROUP}/{version}/namespaces/{{namespace}}/pilots/{{name}}");
         let patch = &v3(scheme(), version)["paths"][&path]["patch"];
         assert_eq!(patch["x-kubernetes-action"], "patch");
@@ -68,7 +68,7 @@ fn every_reference_of_the_documents_has_a_target() {
             _ => {}
         }
     }
-    let all = Version::ALL.map(|version| v3(scheme(), version));
+    let all = ServedVersion::ALL.map(|version| v3(scheme(), version));
     for document in all.iter().chain([&v2(scheme())]) {
         walk(document, document);
     }
@@ -96,7 +96,7 @@ fn operations_have_the_tag_of_their_version_and_a_token() {
     assert_eq!(old["securityDefinitions"], json!({"BearerToken": token}));
     assert_eq!(old["security"], json!([{"BearerToken": []}]));
     let mut documents = vec![old];
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         let document = v3(scheme(), version);
         assert_eq!(document["components"]["securitySchemes"], json!({"BearerToken": token}));
         documents.push(document);
@@ -114,14 +114,14 @@ fn operations_have_the_tag_of_their_version_and_a_token() {
 
 #[test]
 fn lease_is_served_in_v1beta1_only() {
-    let served = |version: Version| {
+    let served = |version: ServedVersion| {
         v3(scheme(), version)["paths"]
             .as_object()
             .unwrap()
             .keys()
             .any(|path| path.contains("leases"))
     };
-    assert!(served(Version::V1beta1) && !served(Version::V1alpha1));
+    assert!(served(ServedVersion::V1beta1) && !served(ServedVersion::V1alpha1));
 }
 
 /// `null` is no schema and no part of one.
@@ -143,7 +143,7 @@ fn nothing_in_the_documents_is_null() {
             _ => {}
         }
     }
-    let all = Version::ALL.map(|version| v3(scheme(), version));
+    let all = ServedVersion::ALL.map(|version| v3(scheme(), version));
     for document in all.iter().chain([&v2(scheme())]) {
         let mut found = Vec::new();
         nulls("", document, &mut found);

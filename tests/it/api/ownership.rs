@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 
 use navigator::api::{
     ownership::{
-        Duplicates, Element, Error, Manager, Managers, Operation, Owned, Set, Updater, Versions,
-        compare, extract, field_set, merge, order, path_text, reconcile, remove, same, validate,
-        with_keys,
+        DuplicatePolicy, Error, FieldManager, FieldManagers, ManagerOperation, OwnershipUpdater,
+        PathElement, PathSet, VersionConverter, VersionedSet, compare, extract, field_set, merge,
+        order, path_text, reconcile, remove, same, validate, with_keys,
     },
-    schema::compiled::{Atom, Facts, Field, List, Map, Scalar, Schema, Type},
+    schema::compiled::{
+        FieldSchema, ListSchema, MapSchema, ScalarType, Schema, SchemaAtom, SchemaFacts, TypeRef,
+    },
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -69,7 +71,7 @@ fn equal<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T) -> Result<(), Str
     if ours == theirs { Ok(()) } else { Err(format!("ours {ours:?}, upstream's {theirs:?}")) }
 }
 
-fn equal_sets(ours: &Set, theirs: &Value) -> Result<(), String> {
+fn equal_sets(ours: &PathSet, theirs: &Value) -> Result<(), String> {
     if *ours == set(theirs) {
         return Ok(());
     }
@@ -84,7 +86,7 @@ fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<
     let expected = &case["out"];
     let of = |name: &str| set(&case[name]);
     let typed = || schema(&schemas[case["schema"].as_str().unwrap()], &case["type"]);
-    let element = |name: &str| Element::parse(case[name].as_str().unwrap()).unwrap().unwrap();
+    let element = |name: &str| PathElement::parse(case[name].as_str().unwrap()).unwrap().unwrap();
     match op {
         "Union" => equal_sets(&of("left").union(&of("right")), expected),
         "Intersection" => equal_sets(&of("left").intersection(&of("right")), expected),
@@ -105,12 +107,12 @@ fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<
         "Less" => equal(&json!(element("left") < element("right")), expected),
         "ValueLess" => equal(&json!(order(&case["left"], &case["right"]).is_lt()), expected),
         "ValueEquals" => equal(&json!(same(&case["left"], &case["right"])), expected),
-        "Element" => match (Element::parse(case["key"].as_str().unwrap()), &case["error"]) {
+        "Element" => match (PathElement::parse(case["key"].as_str().unwrap()), &case["error"]) {
             (Ok(Some(element)), Value::Null) => equal(&json!(element.to_key()), expected),
             (Ok(None) | Err(_), Value::String(_)) => Ok(()),
             (ours, theirs) => Err(format!("ours {ours:?}, upstream's {theirs}")),
         },
-        "FieldsV1" => match (Set::deserialize(&case["fields"]), &case["error"]) {
+        "FieldsV1" => match (PathSet::deserialize(&case["fields"]), &case["error"]) {
             // The set is written with the same keys; their order in JSON says nothing.
             (Ok(set), Value::Null) => equal(&json!(set), expected),
             (Err(_), Value::String(_)) => Ok(()),
@@ -118,7 +120,8 @@ fn outcome(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<
         },
         "Validate" => {
             let twice = case["twice"] == true;
-            let duplicates = if twice { Duplicates::Allowed } else { Duplicates::Refused };
+            let duplicates =
+                if twice { DuplicatePolicy::Allowed } else { DuplicatePolicy::Refused };
             match (validate(&typed(), &case["value"], duplicates), case["error"].as_str()) {
                 (Ok(()), None) => Ok(()),
                 // Upstream shows Go's own form of a value that has the wrong type.
@@ -179,7 +182,7 @@ fn step(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<(),
             .collect(),
         conversions: case["conversions"].as_array().cloned().unwrap_or_default(),
     };
-    let updater = Updater::new(&recorded);
+    let updater = OwnershipUpdater::new(&recorded);
     let (live, other) = (&case["live"], &case["other"]);
     let version = case["version"].as_str().unwrap();
     let manager = manager(case["manager"].as_str().unwrap());
@@ -203,7 +206,7 @@ fn step(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<(),
             }
         }
         Err(Error::Conflicts(conflicts)) if case.get("conflicts").is_some() => {
-            let text = |conflict: &navigator::api::ownership::Conflict| {
+            let text = |conflict: &navigator::api::ownership::FieldConflict| {
                 format!("{}{}", conflict.manager.name, path_text(&conflict.path))
             };
             let mut ours: Vec<String> = conflicts.iter().map(text).collect();
@@ -222,11 +225,11 @@ const UNASKED: &str = "upstream did not convert";
 /// The versions of one recorded step.
 struct Recorded {
     types: BTreeMap<String, Schema>,
-    reset: BTreeMap<String, Set>,
+    reset: BTreeMap<String, PathSet>,
     conversions: Vec<Value>,
 }
 
-impl Versions for Recorded {
+impl VersionConverter for Recorded {
     type Error = String;
 
     fn schema(&self, version: &str) -> Option<&Schema> {
@@ -264,29 +267,29 @@ impl Versions for Recorded {
         Err(format!("{UNASKED}: {object} of {from} to {to}"))
     }
 
-    fn reset(&self, version: &str) -> Option<&Set> {
+    fn reset(&self, version: &str) -> Option<&PathSet> {
         self.reset.get(version)
     }
 }
 
-fn set(fields: &Value) -> Set {
-    Set::deserialize(fields).unwrap()
+fn set(fields: &Value) -> PathSet {
+    PathSet::deserialize(fields).unwrap()
 }
 
-fn path(keys: &Value) -> Vec<Element> {
+fn path(keys: &Value) -> Vec<PathElement> {
     let keys = keys.as_array().unwrap().iter();
-    keys.map(|key| Element::parse(key.as_str().unwrap()).unwrap().unwrap()).collect()
+    keys.map(|key| PathElement::parse(key.as_str().unwrap()).unwrap().unwrap()).collect()
 }
 
 /// Upstream's tests tell managers by one text.
-fn manager(name: &str) -> Manager {
-    Manager::new(name.to_owned(), Operation::Apply, "", String::new())
+fn manager(name: &str) -> FieldManager {
+    FieldManager::new(name.to_owned(), ManagerOperation::Apply, "", String::new())
 }
 
-fn managers(recorded: &Value) -> Managers {
+fn managers(recorded: &Value) -> FieldManagers {
     let owned = |(name, owned): (&String, &Value)| {
         let version = owned["version"].as_str().unwrap().to_owned();
-        (manager(name), Owned { version, set: set(&owned["set"]) })
+        (manager(name), VersionedSet { version, set: set(&owned["set"]) })
     };
     recorded.as_object().unwrap().iter().map(owned).collect()
 }
@@ -300,8 +303,8 @@ fn schema(types: &Value, root: &Value) -> Schema {
     for type_ in &types {
         let name = type_["name"].as_str().unwrap().to_owned();
         if !build.named.contains_key(&name) {
-            build.named.insert(name, Type(build.atoms.len()));
-            build.atoms.push(Atom::default());
+            build.named.insert(name, TypeRef(build.atoms.len()));
+            build.atoms.push(SchemaAtom::default());
         }
     }
     for type_ in types {
@@ -317,8 +320,8 @@ fn schema(types: &Value, root: &Value) -> Schema {
 }
 
 struct Build {
-    atoms: Vec<Atom>,
-    named: BTreeMap<String, Type>,
+    atoms: Vec<SchemaAtom>,
+    named: BTreeMap<String, TypeRef>,
 }
 
 impl Build {
@@ -332,7 +335,7 @@ impl Build {
         }
     }
 
-    fn type_of(&mut self, reference: &Value) -> Option<Type> {
+    fn type_of(&mut self, reference: &Value) -> Option<TypeRef> {
         if let Some(name) = reference["namedType"].as_str() {
             let Some(relation) = reference["elementRelationship"].as_str() else {
                 return Some(self.named[name]);
@@ -341,8 +344,8 @@ impl Build {
             if let Some(place) = self.named.get(&key) {
                 return Some(*place);
             }
-            self.atoms.push(Atom::default());
-            let place = Type(self.atoms.len() - 1);
+            self.atoms.push(SchemaAtom::default());
+            let place = TypeRef(self.atoms.len() - 1);
             self.named.insert(key, place);
             return Some(place);
         }
@@ -355,19 +358,19 @@ impl Build {
             overridden(&mut atom, relation);
         }
         self.atoms.push(atom);
-        Some(Type(self.atoms.len() - 1))
+        Some(TypeRef(self.atoms.len() - 1))
     }
 
-    fn atom(&mut self, type_: &Value) -> Atom {
+    fn atom(&mut self, type_: &Value) -> SchemaAtom {
         let scalar = type_["scalar"].as_str().and_then(|scalar| match scalar {
-            "numeric" => Some(Scalar::Numeric),
-            "string" => Some(Scalar::String),
-            "boolean" => Some(Scalar::Boolean),
-            "untyped" => Some(Scalar::Any),
+            "numeric" => Some(ScalarType::Numeric),
+            "string" => Some(ScalarType::String),
+            "boolean" => Some(ScalarType::Boolean),
+            "untyped" => Some(ScalarType::Any),
             // Some schemas are wrong on purpose: of such a type is no value.
             _ => None,
         });
-        let list = Some(&type_["list"]).filter(|list| list.is_object()).map(|list| List {
+        let list = Some(&type_["list"]).filter(|list| list.is_object()).map(|list| ListSchema {
             items: self.type_of(&list["elementType"]),
             atomic: list["elementRelationship"] == "atomic",
             keys: list["keys"]
@@ -380,14 +383,14 @@ impl Build {
         let map = type_["map"].as_object().cloned().map(|map| {
             let map = Value::Object(map);
             let fields = map["fields"].as_array().cloned().unwrap_or_default();
-            Map {
+            MapSchema {
                 fields: fields
                     .iter()
                     .filter_map(|field| {
                         let type_ = self.type_of(&field["type"])?;
                         let default = Some(&field["default"]).filter(|d| !d.is_null()).cloned();
                         let name = field["name"].as_str().unwrap().into();
-                        let field = Field { type_, default, max_bytes: None };
+                        let field = FieldSchema { type_, default, max_bytes: None };
                         Some((name, field))
                     })
                     .collect(),
@@ -395,15 +398,15 @@ impl Build {
                 atomic: map["elementRelationship"] == "atomic",
             }
         });
-        Atom { scalar, list, map, facts: Facts::default() }
+        SchemaAtom { scalar, list, map, facts: SchemaFacts::default() }
     }
 }
 
 /// What a reference says of the type that it names.
-fn overridden(atom: &mut Atom, relation: &str) {
+fn overridden(atom: &mut SchemaAtom, relation: &str) {
     match (&mut atom.map, &mut atom.list) {
         (Some(map), _) => map.atomic = relation == "atomic",
         (None, Some(list)) => list.atomic = relation == "atomic",
-        (None, None) => *atom = Atom::default(),
+        (None, None) => *atom = SchemaAtom::default(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use navigator::api::{
-    kind::Version,
+    kind::ServedVersion,
     openapi::{protobuf, v3},
 };
 use serde_json::{Map, Value, json};
@@ -186,7 +186,7 @@ fn sayable(value: &mut Value) {
 #[test]
 fn protobuf_says_what_json_says() {
     let messages = messages(MESSAGES);
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         let mut document = v3(scheme(), version);
         let bytes = protobuf::v3(&document);
         let read = read(&messages, "Document", Held::Bytes(&bytes));

@@ -3,21 +3,21 @@
 
 use std::fmt::Write;
 
-use navigator::api::{kind::Version, schema};
+use navigator::api::{kind::ServedVersion, schema};
 use serde_json::{Map, Value, json};
 
 use crate::{golden, scheme};
 
 #[test]
 fn the_reference_says_what_the_schema_says() {
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         golden::check(&format!("../../docs/api/{version}.md"), &reference(version));
     }
 }
 
 #[test]
 fn schemas_are_as_released() {
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         let ours: Map<String, Value> = scheme()
             .schemas()
             .definitions(version)
@@ -53,15 +53,15 @@ fn a_released_field_of_v1alpha1_never_goes() {
         ),
         ("PilotSpec", &["elasticsearch", "cassandra"]),
     ] {
-        let name = schema::name(Version::V1alpha1, type_name);
-        let definition = &scheme().schemas().definitions(Version::V1alpha1)[&name];
+        let name = schema::name(ServedVersion::V1alpha1, type_name);
+        let definition = &scheme().schemas().definitions(ServedVersion::V1alpha1)[&name];
         for field in fields {
             assert!(definition["properties"].get(field).is_some(), "{type_name}.{field} is gone");
         }
     }
 }
 
-fn reference(version: Version) -> String {
+fn reference(version: ServedVersion) -> String {
     let mut page = format!(
         "# API reference: navigator.jetstack.io/{version}\n\n\
          Generated from the types; `make golden` rewrites it. Fields marked * must be given.\n\n"

@@ -8,9 +8,9 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
 use navigator::api::{
     GROUP,
-    decode::{self, Document},
+    decode::{self, ParsedBody},
     field::{ErrorList, aggregate},
-    kind::{DecodeError, Kind, Part, Version},
+    kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
     validation,
 };
 use serde_json::Value;
@@ -97,17 +97,17 @@ fn answer(case: &str) -> String {
     let documents: Vec<Object> =
         text.split("\n---\n").map(|text| Object::read(case, text)).collect();
     match (&documents[..], head.as_str()) {
-        ([new], _) => new.write(None, Part::Main),
-        ([old, new], "# update") => new.write(Some(&old.stored(case)), Part::Main),
-        ([old, new], "# update status") => new.write(Some(&old.stored(case)), Part::Status),
+        ([new], _) => new.write(None, ObjectPart::Main),
+        ([old, new], "# update") => new.write(Some(&old.stored(case)), ObjectPart::Main),
+        ([old, new], "# update status") => new.write(Some(&old.stored(case)), ObjectPart::Status),
         _ => panic!("{case}: what shall be done with its objects?"),
     }
 }
 
 struct Object {
-    kind: &'static dyn Kind,
-    version: Version,
-    body: Document,
+    kind: &'static dyn ServedKind,
+    version: ServedVersion,
+    body: ParsedBody,
 }
 
 impl Object {
@@ -115,7 +115,7 @@ impl Object {
         let body = decode::yaml(text.as_bytes()).unwrap_or_else(|error| panic!("{case}: {error}"));
         let kind = scheme().kinds().iter().find(|kind| kind.kind() == body.value["kind"]).unwrap();
         let version = body.value["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap();
-        Self { kind: *kind, version: Version::parse(version).unwrap(), body }
+        Self { kind: *kind, version: ServedVersion::parse(version).unwrap(), body }
     }
 
     /// The object as a store would hold it.
@@ -125,14 +125,14 @@ impl Object {
     }
 
     /// What a client is told.
-    fn write(&self, stored: Option<&Value>, part: Part) -> String {
+    fn write(&self, stored: Option<&Value>, part: ObjectPart) -> String {
         let decoded = match self.kind.decode(self.version, self.body.clone(), stored) {
             Ok(decoded) => decoded,
             Err(DecodeError::Malformed(text)) => return format!("400 {text}\n"),
             Err(DecodeError::Invalid(errors)) => return self.refusal(&errors),
         };
         let mut warnings = decoded.warnings;
-        if part == Part::Main && stored.is_some() {
+        if part == ObjectPart::Main && stored.is_some() {
             warnings.extend(validation::warning::status_ignored(&decoded.hub, stored));
         }
         let (hub, verdict) = match stored {
@@ -149,7 +149,7 @@ impl Object {
         warnings.extend(verdict.warnings);
         let mut answer = if verdict.errors.is_empty() {
             let shown = self.kind.encode(self.version, &hub);
-            let part = if part == Part::Status { "status" } else { "spec" };
+            let part = if part == ObjectPart::Status { "status" } else { "spec" };
             format!("200 {part}: {}\n", shown[part])
         } else {
             self.refusal(&verdict.errors)

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use navigator::{
     api::{
-        kind::Version,
-        schema::{self, REF_PREFIX, Rows, SHARED},
+        kind::ServedVersion,
+        schema::{self, REF_PREFIX, SHARED, SchemaMarkers},
     },
     databases,
 };
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::scheme;
 
-fn definitions(version: Version) -> &'static Map<String, Value> {
+fn definitions(version: ServedVersion) -> &'static Map<String, Value> {
     scheme().schemas().definitions(version)
 }
 
@@ -49,7 +49,7 @@ fn every_schema(visit: &mut dyn FnMut(&str, &Map<String, Value>)) {
             }
         }
     }
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         for (name, definition) in definitions(version) {
             walk(name, definition, visit);
         }
@@ -96,7 +96,7 @@ fn every_list_of_ours_says_how_it_merges() {
 
 #[test]
 fn every_reference_has_its_definition() {
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         for (name, definition) in definitions(version) {
             let mut names = BTreeSet::new();
             references(definition, &mut names);
@@ -109,14 +109,14 @@ fn every_reference_has_its_definition() {
 
 #[test]
 fn every_row_names_a_field_that_exists() {
-    let check = |rows: &Rows| {
-        let Rows { descriptions, enums, max_items, max_bytes, defaults } = rows;
+    let check = |rows: &SchemaMarkers| {
+        let SchemaMarkers { descriptions, enums, max_items, max_bytes, defaults } = rows;
         let named = enums.iter().map(|row| (row.0, row.1));
         let named = named.chain(max_items.iter().chain(*max_bytes).map(|row| (row.0, row.1)));
         let named = named.chain(descriptions.iter().chain(*defaults).map(|row| (row.0, row.1)));
         for (type_name, field) in named {
-            let whole = schema::name(Version::V1beta1, type_name);
-            let types = definitions(Version::V1beta1);
+            let whole = schema::name(ServedVersion::V1beta1, type_name);
+            let types = definitions(ServedVersion::V1beta1);
             let found = types.iter().any(|(name, definition)| {
                 let same = *name == whole || name.ends_with(type_name) && rows.is_shared();
                 same && (field.is_empty() || definition["properties"].get(field).is_some())

@@ -2,7 +2,7 @@
 
 use navigator::api::{
     decode,
-    kind::Version,
+    kind::ServedVersion,
     schema::compiled::Schema,
     strict::{canonicalise, check},
 };
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::scheme;
 
 fn cassandra() -> &'static Schema {
-    scheme().schemas().kind(Version::V1beta1, "CassandraCluster")
+    scheme().schemas().kind(ServedVersion::V1beta1, "CassandraCluster")
 }
 
 fn found(text: &str) -> (Vec<String>, Vec<String>) {

@@ -11,7 +11,8 @@ use std::{
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream};
 use navigator::apiserver::storage::{
-    Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Storage, WatchStream,
+    Error, Key, KeyPrefix, PageRequest, Result, Revision, Storage, StoreEntry, StorePage,
+    WatchStream,
 };
 use tokio::{
     sync::{broadcast, watch},
@@ -105,12 +106,16 @@ impl Faulty {
 }
 
 impl Storage for Faulty {
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Entry>>> {
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
         self.objects_read.fetch_add(1, Ordering::SeqCst);
         self.inner.get(key)
     }
 
-    fn list<'a>(&'a self, prefix: &'a Prefix, request: PageRequest) -> BoxFuture<'a, Result<Page>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a KeyPrefix,
+        request: PageRequest,
+    ) -> BoxFuture<'a, Result<StorePage>> {
         if self.lists_fail.load(Ordering::SeqCst) {
             self.failed_lists.fetch_add(1, Ordering::SeqCst);
             let error = Error::Unavailable { source: "on purpose".into() };
@@ -138,7 +143,7 @@ impl Storage for Faulty {
 
     fn watch<'a>(
         &'a self,
-        prefix: &'a Prefix,
+        prefix: &'a KeyPrefix,
         from: Revision,
     ) -> BoxFuture<'a, Result<WatchStream>> {
         let mut end = self.end.subscribe();

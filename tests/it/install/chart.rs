@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use navigator::{
     api::names,
     engine::stored_object,
-    manifest::{Settings, Store},
+    manifest::{InstallSettings, InstallStore},
 };
 use serde_json::{Value, json};
 
@@ -214,8 +214,8 @@ Unknown and wrong values are refused; what may stand where is also in `values.sc
 ";
 
 /// Settings whose words are expressions.
-fn settings(store: Store, watch_namespace: Option<&str>) -> Settings {
-    Settings {
+fn settings(store: InstallStore, watch_namespace: Option<&str>) -> InstallSettings {
+    InstallSettings {
         image: r#"{{ include "navigator.image" . }}"#.to_owned(),
         store,
         namespace: "{{ .Release.Namespace }}".to_owned(),
@@ -225,8 +225,8 @@ fn settings(store: Store, watch_namespace: Option<&str>) -> Settings {
 
 /// Templates by name.
 fn templates() -> BTreeMap<String, String> {
-    let embedded = objects(&settings(Store::Embedded, None));
-    let with_kubernetes = objects(&settings(Store::Kubernetes, None));
+    let embedded = objects(&settings(InstallStore::Embedded, None));
+    let with_kubernetes = objects(&settings(InstallStore::Kubernetes, None));
     let with_etcd = objects(&settings(
         etcd(
             r#"{{ join "," .Values.store.etcd.servers }}"#,
@@ -234,7 +234,7 @@ fn templates() -> BTreeMap<String, String> {
         ),
         None,
     ));
-    let watching = objects(&settings(Store::Embedded, Some("{{ .Values.watchNamespace }}")));
+    let watching = objects(&settings(InstallStore::Embedded, Some("{{ .Values.watchNamespace }}")));
 
     let mut templates: BTreeMap<String, String> = BTreeMap::new();
     let mut add = |object: &Value, text: String| {

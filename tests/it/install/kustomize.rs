@@ -1,8 +1,8 @@
 //! The kustomize folder: the manifest as a base, and components that change it.
 
 use navigator::{
-    api::{GROUP, kind::Version, names},
-    manifest::{self, Settings, Store},
+    api::{GROUP, kind::ServedVersion, names},
+    manifest::{self, InstallSettings, InstallStore},
 };
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(super) fn files() -> Vec<(String, String)> {
                 }),
             ),
         ),
-        ("base/navigator.yaml".to_owned(), manifest::yaml(&Settings::default(), scheme())),
+        ("base/navigator.yaml".to_owned(), manifest::yaml(&InstallSettings::default(), scheme())),
     ];
     let mut component = |name: &str, fields: &Value| {
         let text = kustomization("Component", fields);
@@ -77,16 +77,16 @@ const WATCH_CONFIG_MAP: &str = "navigator-watch";
 const WATCHED: &str = "set-by-a-replacement";
 
 /// The URLs are expanded from a variable.
-fn with_etcd(secret: Option<&str>) -> Settings {
-    Settings { store: etcd(&format!("$({SERVERS})"), secret), ..Settings::default() }
+fn with_etcd(secret: Option<&str>) -> InstallSettings {
+    InstallSettings { store: etcd(&format!("$({SERVERS})"), secret), ..InstallSettings::default() }
 }
 
-fn with_kubernetes() -> Settings {
-    Settings { store: Store::Kubernetes, ..Settings::default() }
+fn with_kubernetes() -> InstallSettings {
+    InstallSettings { store: InstallStore::Kubernetes, ..InstallSettings::default() }
 }
 
-fn watching() -> Settings {
-    Settings { watch_namespace: Some(WATCHED.to_owned()), ..Settings::default() }
+fn watching() -> InstallSettings {
+    InstallSettings { watch_namespace: Some(WATCHED.to_owned()), ..InstallSettings::default() }
 }
 
 /// What other settings change in the manifest.
@@ -96,11 +96,11 @@ struct Changes {
     added: Vec<Value>,
 }
 
-fn changes(settings: &Settings) -> Changes {
+fn changes(settings: &InstallSettings) -> Changes {
     let same = |one: &Value, other: &Value| {
         one["kind"] == other["kind"] && one["metadata"]["name"] == other["metadata"]["name"]
     };
-    let (before, after) = (objects(&Settings::default()), objects(settings));
+    let (before, after) = (objects(&InstallSettings::default()), objects(settings));
     let mut changes = Changes { gone: vec![], changed: vec![], added: vec![] };
     for object in &before {
         match after.iter().find(|other| same(object, other)) {
@@ -197,7 +197,7 @@ fn certificate_patches() -> Vec<Value> {
     let annotate = json!([{
         "op": "add", "path": "/metadata/annotations", "value": {additions::INJECT: injected},
     }]);
-    for version in Version::ALL {
+    for version in ServedVersion::ALL {
         patches.push(patch("APIService", &format!("{version}.{GROUP}"), &annotate));
     }
     // The ServiceMonitor is of the component `monitoring`, where that stands before this one.

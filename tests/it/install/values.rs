@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use navigator::manifest::Settings;
+use navigator::manifest::InstallSettings;
 use serde_json::{Map, Value, json};
 
 use super::{additions, chart};
@@ -81,8 +81,8 @@ fn settings() -> Vec<Setting> {
     let mut add = |path: &str, schema: Value, default: Value, text: &str| {
         settings.push(Setting { path: path.to_owned(), schema, default, text: text.to_owned() });
     };
-    let objects = super::objects(&Settings::default());
-    let image = Settings::default().image;
+    let objects = super::objects(&InstallSettings::default());
+    let image = InstallSettings::default().image;
     let (registry, rest) = image.split_once('/').expect("our image has a registry");
     let (repository, _) = rest.split_once(':').expect("our image has a tag");
 

@@ -2,11 +2,11 @@
 
 use std::{fs, net::TcpListener, path::Path, process::Command, thread};
 
-use navigator::local::folder::Folder;
+use navigator::local::folder::StateFolder;
 
 /// Holds the folder and accepts one connection; then, as a process that ends, closes its port first
 /// and gives the folder back last.
-fn dying(folder: &Folder) -> thread::JoinHandle<()> {
+fn dying(folder: &StateFolder) -> thread::JoinHandle<()> {
     folder.create().unwrap();
     let (held, port) = (folder.lock().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let kubeconfig = format!(
@@ -37,7 +37,7 @@ fn local(words: &[&str], folder: &Path) -> (i32, String) {
 #[test]
 fn status_of_a_daemon_that_is_being_killed_is_that_nothing_runs() {
     let place = tempfile::tempdir().unwrap();
-    let folder = Folder::new(place.path().join("local"));
+    let folder = StateFolder::new(place.path().join("local"));
     let daemon = dying(&folder);
     let (code, said) = local(&["status"], folder.path());
     daemon.join().unwrap();
@@ -47,7 +47,7 @@ fn status_of_a_daemon_that_is_being_killed_is_that_nothing_runs() {
 #[test]
 fn up_after_a_daemon_that_is_being_killed_starts_another() {
     let place = tempfile::tempdir().unwrap();
-    let folder = Folder::new(place.path().join("local"));
+    let folder = StateFolder::new(place.path().join("local"));
     let daemon = dying(&folder);
     let (code, said) = local(&["up", "--address", "127.0.0.1:0"], folder.path());
     daemon.join().unwrap();

@@ -12,10 +12,10 @@ use k8s_openapi::api::core::v1::Pod;
 use navigator::{
     controller,
     local::{
-        api::{self, Config, Identity, Server},
-        folder::Folder,
-        homes::Homes,
-        node::{self, Node},
+        api::{self, ApiServer, ClientIdentity, Config},
+        folder::StateFolder,
+        homes::DatabaseHomes,
+        node::{self, NodeAgent},
     },
     runtime::Runtime,
 };
@@ -23,7 +23,7 @@ use serde_json::Value;
 
 /// A server over a folder.
 pub(crate) struct Host {
-    pub(crate) server: Server,
+    pub(crate) server: ApiServer,
     pub(crate) runtime: Runtime,
     pub(crate) folder: PathBuf,
     kubeconfig: PathBuf,
@@ -45,7 +45,7 @@ impl Host {
         let config = Config { dir: folder.to_owned(), address };
         let server = api::start(config, crate::scheme(), &runtime).await?;
         let kubeconfig = folder.join("kubeconfig");
-        std::fs::write(&kubeconfig, server.kubeconfig(&Identity::Admin)).unwrap();
+        std::fs::write(&kubeconfig, server.kubeconfig(&ClientIdentity::Admin)).unwrap();
         Ok(Self { server, runtime, folder: folder.to_owned(), kubeconfig, _place: None })
     }
 
@@ -59,7 +59,7 @@ impl Host {
     pub(crate) fn control(&self) -> Runtime {
         let runtime = Runtime::new();
         let config = controller::Config {
-            page: controller::page::Readers::Nobody,
+            page: controller::page::PageAccess::Nobody,
             pilot_image: "navigator".into(),
             namespace: None,
             install_namespace: "navigator".into(),
@@ -81,18 +81,18 @@ impl Host {
 
     /// Runs a node on this host, with a program that only stands for ours, until the runtime's end.
     /// The pods' processes go on after it.
-    pub(crate) fn carry_out(&self) -> (Node, Runtime) {
+    pub(crate) fn carry_out(&self) -> (NodeAgent, Runtime) {
         let runtime = Runtime::new();
         let home = self.folder.join("homes/one");
         std::fs::create_dir_all(home.join("lib")).unwrap();
         std::fs::write(home.join("lib/apache-cassandra-5.0.6.jar"), "").unwrap();
-        let folder = Folder::new(&self.folder);
+        let folder = StateFolder::new(&self.folder);
         folder.create().unwrap();
         let databases: Vec<_> =
             navigator::databases::ALL.iter().map(|database| database.pilot).collect();
         let server = self.server.clone();
         let credentials = move |pod: &Pod| {
-            Ok(server.kubeconfig(&Identity::Pod {
+            Ok(server.kubeconfig(&ClientIdentity::Pod {
                 namespace: pod.metadata.namespace.clone().unwrap_or_default(),
                 service_account: "demo".into(),
                 pod_name: pod.metadata.name.clone().unwrap_or_default(),
@@ -100,7 +100,7 @@ impl Host {
             }))
         };
         let config = node::Config {
-            homes: Homes::new(databases.clone(), &folder, Vec::new(), None),
+            homes: DatabaseHomes::new(databases.clone(), &folder, Vec::new(), None),
             folder,
             program: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/stand-in-pilot.sh"),
             databases,
@@ -109,12 +109,12 @@ impl Host {
             java: None,
             credentials: Arc::new(credentials),
         };
-        let node = Node::start(config, self.server.admin_client(), &runtime).unwrap();
+        let node = NodeAgent::start(config, self.server.admin_client(), &runtime).unwrap();
         (node, runtime)
     }
 
     /// A kubeconfig with the credentials of this identity.
-    pub(crate) fn credentials(&self, who: &Identity) -> PathBuf {
+    pub(crate) fn credentials(&self, who: &ClientIdentity) -> PathBuf {
         let path = self.folder.join("somebody.kubeconfig");
         std::fs::write(&path, self.server.kubeconfig(who)).unwrap();
         path

@@ -10,8 +10,8 @@ use std::{
 
 use navigator::{
     local::{
-        api::Identity,
-        logs::{self, Limit},
+        api::ClientIdentity,
+        logs::{self, LogRetention},
     },
     runtime::admin,
 };
@@ -50,8 +50,8 @@ subjects:
 "#;
 
 /// The identity of a pod of this name and uid.
-fn pod(name: &str, uid: &Value) -> Identity {
-    Identity::Pod {
+fn pod(name: &str, uid: &Value) -> ClientIdentity {
+    ClientIdentity::Pod {
         namespace: "default".into(),
         service_account: "demo".into(),
         pod_name: name.into(),
@@ -177,7 +177,7 @@ async fn credentials_and_objects_outlive_the_server() {
     host.with("apply -f -", POD).await;
     let address = host.server.address();
     let uid = host.json("get pod a").await["metadata"]["uid"].clone();
-    let before = [Identity::Admin, Identity::Controller, pod("a", &uid)];
+    let before = [ClientIdentity::Admin, ClientIdentity::Controller, pod("a", &uid)];
     let before = before.map(|who| host.server.kubeconfig(&who));
     let second = Host::over(&folder).await.err().unwrap().to_string();
     assert_eq!(second, format!("failed to listen on {address}"));
@@ -186,7 +186,7 @@ async fn credentials_and_objects_outlive_the_server() {
 
     let host = Host::over(&folder).await.unwrap();
     assert_eq!(host.server.address(), address, "kubeconfigs name it");
-    let after = [Identity::Admin, Identity::Controller, pod("a", &uid)];
+    let after = [ClientIdentity::Admin, ClientIdentity::Controller, pod("a", &uid)];
     assert_eq!(after.map(|who| host.server.kubeconfig(&who)), before);
     assert_eq!(host.kubectl("get pods -o name").await, "pod/a\n");
     for name in ["ca.key", "admin.key", "token.key"] {
@@ -431,7 +431,7 @@ async fn a_log_that_lost_its_beginning_goes_on() {
     std::fs::write(&file, lines(0..20_000)).unwrap();
     let followed = Lines::of(&host, "logs a -c main -f --tail=1");
     assert_eq!(followed.next(), line(19_999).trim_end());
-    logs::trim(&file, Limit { kept: 1 << 17, more: 0 }).unwrap();
+    logs::trim(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
     let append = |text: &str| {
         let mut log = std::fs::File::options().append(true).open(&file).unwrap();
         log.write_all(text.as_bytes()).unwrap();
@@ -450,7 +450,7 @@ async fn a_log_that_lost_its_beginning_goes_on() {
     append("anew\n");
     assert_eq!(followed.next(), "anew");
     append(&lines(0..20_000));
-    logs::trim(&file, Limit { kept: 1 << 17, more: 0 }).unwrap();
+    logs::trim(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
     std::fs::rename(&file, folder.join("main.previous.log")).unwrap();
     let before = host.kubectl("logs a -c main --previous").await;
     let left = before.lines().count();

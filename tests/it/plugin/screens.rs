@@ -9,10 +9,10 @@ use navigator::{
     databases,
     plugin::{
         ShownDatabase,
-        find::Found,
-        predicates::{self, Skip, holding},
-        status::{self, Picture},
-        text::Style,
+        find::ClusterObject,
+        predicates::{self, SkipPolicy, holding},
+        status::{self, ClusterSnapshot},
+        text::OutputStyle,
     },
 };
 use serde::Deserialize;
@@ -20,16 +20,16 @@ use serde_json::{Value, json};
 
 use crate::{golden, scheme};
 
-const WIDE: Style = Style { colour: false, width: Some(120) };
-const NARROW: Style = Style { colour: false, width: Some(72) };
-const COLOUR: Style = Style { colour: true, width: Some(120) };
+const WIDE: OutputStyle = OutputStyle { colour: false, width: Some(120) };
+const NARROW: OutputStyle = OutputStyle { colour: false, width: Some(72) };
+const COLOUR: OutputStyle = OutputStyle { colour: true, width: Some(120) };
 
 fn noon() -> Timestamp {
     "2026-11-22T12:00:00Z".parse().unwrap()
 }
 
 /// The objects of one file: a cluster, its Pilots, events.
-fn picture(name: &str) -> Picture {
+fn picture(name: &str) -> ClusterSnapshot {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/plugin/{name}.yaml"));
     let text = std::fs::read_to_string(&path).unwrap();
     let objects =
@@ -41,14 +41,14 @@ fn picture(name: &str) -> Picture {
             "Event" => events.push(serde_json::from_value::<Event>(object).unwrap()),
             kind => {
                 let kind = scheme().by_kind(kind).unwrap();
-                found = Some(Found { kind, object });
+                found = Some(ClusterObject { kind, object });
             }
         }
     }
     let found = found.unwrap();
     let shown = shown(databases::ALL);
     let database = shown.into_iter().find(|database| database.names.kind == found.kind.kind());
-    Picture { found, database, pilots, events }
+    ClusterSnapshot { found, database, pilots, events }
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn one_screen_says_how_a_cluster_is() {
 #[test]
 fn wide_and_colours_show_more_of_the_same() {
     let picture = picture("upgrade");
-    let lines = Style { colour: false, width: None };
+    let lines = OutputStyle { colour: false, width: None };
     golden::check("plugin/status-upgrade.wide.txt", &picture.screen(noon(), true, lines));
     // From this one the picture in docs/images is made: scripts/screenshot.py.
     let coloured = picture.screen(noon(), false, COLOUR);
@@ -82,7 +82,7 @@ fn wide_and_colours_show_more_of_the_same() {
 
 #[test]
 fn clusters_are_listed_a_row_each() {
-    let found: Vec<Found> =
+    let found: Vec<ClusterObject> =
         ["fresh", "scale-in", "ready", "upgrade"].map(|name| picture(name).found).into();
     golden::check("plugin/list.txt", &status::list(&found, noon(), false, false, WIDE));
     golden::check("plugin/list.all.txt", &status::list(&found, noon(), true, true, WIDE));
@@ -152,7 +152,7 @@ fn the_list_of_predicates_is_closed() {
         .filter(|name| !listed.contains(name))
         .collect();
     assert!(missing.is_empty(), "not in `predicates`: {missing:?}");
-    let never = |name: &&&str| Skip::of(name) == Skip::Never;
+    let never = |name: &&&str| SkipPolicy::of(name) == SkipPolicy::Never;
     let held = ["CanaryHeld", "PhaseHeld", "RestartHelps", "VersionSettled"];
     assert_eq!(listed.iter().filter(never).copied().collect::<Vec<_>>(), held);
 }

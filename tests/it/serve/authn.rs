@@ -9,10 +9,10 @@ use std::{
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use navigator::apiserver::{
-    authn::{Authenticator, Rejected, ReviewTokens, TokenError, Trust, User},
-    delegate::CallError,
+    authn::{Authenticator, ClusterTrust, CredentialError, TokenReviewError, TokenReviewer, User},
+    delegate::ReviewCallError,
     metrics::Metrics,
-    peer::Presented,
+    peer::PeerCertificates,
 };
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -34,14 +34,14 @@ static WORLD: LazyLock<World> = LazyLock::new(|| World {
 /// `good` is a pod's token, `bad` is an invalid token, `down` finds kube-apiserver down.
 struct Tokens;
 
-impl ReviewTokens for Tokens {
+impl TokenReviewer for Tokens {
     fn review<'a>(
         &'a self,
         token: &'a str,
-    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>> {
         Box::pin(std::future::ready(match token {
             "good" => Ok(Some(User { name: "pod".into(), ..User::default() })),
-            "down" => Err(Arc::new(CallError::Timeout.into())),
+            "down" => Err(Arc::new(ReviewCallError::Timeout.into())),
             _ => Ok(None),
         }))
     }
@@ -61,7 +61,7 @@ fn config(world: &World) -> BTreeMap<String, String> {
 }
 
 fn authenticator(config: &BTreeMap<String, String>) -> Authenticator {
-    let trust = watch::channel(Arc::new(Trust::parse(config).unwrap())).1;
+    let trust = watch::channel(Arc::new(ClusterTrust::parse(config).unwrap())).1;
     Authenticator::new(trust, Arc::new(Tokens), Arc::new(Metrics::new()))
 }
 
@@ -69,7 +69,7 @@ fn authenticator(config: &BTreeMap<String, String>) -> Authenticator {
 async fn who(authenticator: &Authenticator, identity: Option<&Identity>, headers: &str) -> String {
     let mut map = header_map(headers);
     let chain = identity.map(|identity| identity.chain.clone()).unwrap_or_default();
-    let outcome = authenticator.authenticate(&Presented::new(chain), &mut map).await;
+    let outcome = authenticator.authenticate(&PeerCertificates::new(chain), &mut map).await;
     for name in map.keys() {
         let name = name.as_str();
         let secret = name.starts_with("x-remote-") || name == "authorization";
@@ -201,7 +201,7 @@ async fn extras_are_lower_case_and_decoded() {
          X-Remote-Extra-Authentication.kubernetes.io%2Fpod-name: p\nX-Remote-Extra-Scopes: a\n\
          X-Remote-Extra-scopes: b",
     );
-    let proxy = Presented::new(WORLD.proxies.issue("front-proxy", &[]).chain);
+    let proxy = PeerCertificates::new(WORLD.proxies.issue("front-proxy", &[]).chain);
     let user = authenticator.authenticate(&proxy, &mut headers).await.unwrap();
     assert_eq!(user.uid.as_deref(), Some("7"));
     assert_eq!(user.extra("authentication.kubernetes.io/pod-name"), Some("p"));
@@ -215,13 +215,13 @@ async fn a_client_certificate_names_a_user_and_itself() {
     let identity = WORLD.clients.issue("jane", &["dev"]);
     let digest = Sha256::digest(&identity.chain[0]);
     let hex: String = digest.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-    let presented = Presented::new(identity.chain);
+    let presented = PeerCertificates::new(identity.chain);
     let user = authenticator.authenticate(&presented, &mut HeaderMap::new()).await.unwrap();
     assert_eq!((user.name.as_str(), user.uid.as_deref()), ("jane", None));
     let credential = user.extra("authentication.kubernetes.io/credential-id");
     assert_eq!(credential, Some(format!("X509SHA256={hex}").as_str()));
     // The subject may hold the user's uid.
-    let presented = Presented::new(WORLD.clients.issue_with_uid("jane", "u-1").chain);
+    let presented = PeerCertificates::new(WORLD.clients.issue_with_uid("jane", "u-1").chain);
     let user = authenticator.authenticate(&presented, &mut HeaderMap::new()).await.unwrap();
     assert_eq!(user.uid.as_deref(), Some("u-1"));
     // A certificate without a common name has no user, and its client is not anonymous either.
@@ -233,18 +233,18 @@ async fn a_client_certificate_names_a_user_and_itself() {
 async fn a_chain_that_was_good_is_judged_anew_by_another_ca() {
     let mut later = config(&WORLD);
     later.insert("requestheader-client-ca-file".into(), WORLD.strangers.pem.clone());
-    let (trust, seen) = watch::channel(Arc::new(Trust::parse(&config(&WORLD)).unwrap()));
+    let (trust, seen) = watch::channel(Arc::new(ClusterTrust::parse(&config(&WORLD)).unwrap()));
     let authenticator = Authenticator::new(seen, Arc::new(Tokens), Arc::new(Metrics::new()));
-    let proxy = Presented::new(WORLD.proxies.issue("front-proxy", &[]).chain);
-    let stranger = Presented::new(WORLD.strangers.issue("front-proxy", &[]).chain);
-    let passes = async |chain: &Presented| {
+    let proxy = PeerCertificates::new(WORLD.proxies.issue("front-proxy", &[]).chain);
+    let stranger = PeerCertificates::new(WORLD.strangers.issue("front-proxy", &[]).chain);
+    let passes = async |chain: &PeerCertificates| {
         let mut headers = header_map("X-Remote-User: ann");
         authenticator.authenticate(chain, &mut headers).await.is_ok()
     };
     for _ in 0..2 {
         assert_eq!((passes(&proxy).await, passes(&stranger).await), (true, false));
     }
-    trust.send_replace(Arc::new(Trust::parse(&later).unwrap()));
+    trust.send_replace(Arc::new(ClusterTrust::parse(&later).unwrap()));
     for _ in 0..2 {
         assert_eq!((passes(&proxy).await, passes(&stranger).await), (false, true));
     }
@@ -256,7 +256,7 @@ async fn a_uid_header_that_is_not_configured_is_not_believed() {
     config.remove("requestheader-uid-headers");
     let authenticator = authenticator(&config);
     let mut headers = header_map("X-Remote-User: ann\nX-Remote-Uid: 7");
-    let proxy = Presented::new(WORLD.proxies.issue("front-proxy", &[]).chain);
+    let proxy = PeerCertificates::new(WORLD.proxies.issue("front-proxy", &[]).chain);
     let user = authenticator.authenticate(&proxy, &mut headers).await.unwrap();
     assert_eq!(user.uid, None);
     assert!(headers.is_empty(), "{headers:?}");
@@ -268,7 +268,7 @@ fn a_configuration_that_would_let_anybody_in_is_refused() {
     let refused = |change: &dyn Fn(&mut BTreeMap<String, String>)| {
         let mut config = config(world);
         change(&mut config);
-        Trust::parse(&config).is_err()
+        ClusterTrust::parse(&config).is_err()
     };
     assert!(!refused(&|_| {}));
     assert!(refused(&|config| {
@@ -298,13 +298,13 @@ fn a_configuration_that_would_let_anybody_in_is_refused() {
 
 #[tokio::test]
 async fn new_cas_count_at_once() {
-    let (sender, trust) = watch::channel(Arc::new(Trust::parse(&config(&WORLD)).unwrap()));
+    let (sender, trust) = watch::channel(Arc::new(ClusterTrust::parse(&config(&WORLD)).unwrap()));
     let authenticator = Authenticator::new(trust, Arc::new(Tokens), Arc::new(Metrics::new()));
     let stranger = WORLD.strangers.issue("jane", &[]);
     assert_eq!(who(&authenticator, Some(&stranger), "").await, "-");
     let mut rotated = config(&WORLD);
     rotated.insert("client-ca-file".into(), WORLD.strangers.pem.clone());
-    sender.send_replace(Arc::new(Trust::parse(&rotated).unwrap()));
+    sender.send_replace(Arc::new(ClusterTrust::parse(&rotated).unwrap()));
     assert_eq!(who(&authenticator, Some(&stranger), "").await, "jane [system:authenticated]");
 }
 
@@ -336,7 +336,7 @@ fn one_key_under_two_certificates_is_one_ca() {
     let mut config = config(world);
     config.insert("requestheader-client-ca-file".to_owned(), renewed.pem.clone());
     config.insert("requestheader-allowed-names".to_owned(), String::new());
-    let error = Trust::parse(&config).unwrap_err().to_string();
+    let error = ClusterTrust::parse(&config).unwrap_err().to_string();
     assert!(error.contains("any client could then vouch for any user"), "{error}");
 }
 
@@ -346,10 +346,10 @@ async fn a_long_chain_is_refused_before_it_is_judged() {
     let authenticator = authenticator(&config(&WORLD));
     let maze = pki::maze();
     let began = std::time::Instant::now();
-    let chain = Presented::new(maze.chain.clone());
+    let chain = PeerCertificates::new(maze.chain.clone());
     for _ in 0..10 {
         let outcome = authenticator.authenticate(&chain, &mut HeaderMap::new()).await;
-        assert!(matches!(outcome, Err(Rejected::ClientCertificate(_))), "{outcome:?}");
+        assert!(matches!(outcome, Err(CredentialError::ClientCertificate(_))), "{outcome:?}");
     }
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }

@@ -5,11 +5,11 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use navigator::{
     apiserver::{
-        certs::{Serving, files::Files},
+        certs::{ServingCertificate, files::CertificateFiles},
         metrics::Metrics,
-        serve::{Spoken, Version, cipher_suite, server_config},
+        serve::{SecureServingOptions, TlsVersion, cipher_suite, server_config},
     },
-    runtime::{Shutdown, Tasks},
+    runtime::{Shutdown, TaskGroup},
 };
 use rustls::{
     CipherSuite, ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
@@ -27,19 +27,27 @@ const NAME: &str = "navigator-apiserver.navigator.svc";
 type Agreed = (ProtocolVersion, CipherSuite, Option<Vec<u8>>);
 
 struct Asked<'a> {
-    spoken: Spoken,
+    spoken: SecureServingOptions,
     version: &'static SupportedProtocolVersion,
     protocols: &'a [&'a str],
     identity: Option<&'a Identity>,
 }
 
 /// What the server speaks when no flag narrows it.
-const ALL: Spoken = Spoken { oldest: Version::Tls12, cipher_suites: Vec::new(), only_http1: false };
+const ALL: SecureServingOptions = SecureServingOptions {
+    oldest: TlsVersion::Tls12,
+    cipher_suites: Vec::new(),
+    only_http1: false,
+};
 const PLAINLY: Asked<'_> =
     Asked { spoken: ALL, version: &TLS13, protocols: &["h2"], identity: None };
 
 /// Shakes hands with a server that trusts this CA of its certificate.
-async fn shake(serving: &Arc<Serving>, ca: &Ca, asked: &Asked<'_>) -> Result<Agreed, String> {
+async fn shake(
+    serving: &Arc<ServingCertificate>,
+    ca: &Ca,
+    asked: &Asked<'_>,
+) -> Result<Agreed, String> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -70,7 +78,7 @@ async fn shake(serving: &Arc<Serving>, ca: &Ca, asked: &Asked<'_>) -> Result<Agr
 async fn both_versions_and_both_protocols_are_spoken_with_whatever_certificate() {
     let ca = Ca::new("serving-ca");
     let pem = ca.serving(&[NAME.to_owned()]);
-    let serving = Arc::new(Serving::new(Arc::new(Metrics::new())));
+    let serving = Arc::new(ServingCertificate::new(Arc::new(Metrics::new())));
     serving.swap(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
     // The handshake takes any client certificate; each request finds out whose it is.
     let stranger = Ca::new("strange-ca").issue("jane", &[]);
@@ -99,15 +107,15 @@ async fn both_versions_and_both_protocols_are_spoken_with_whatever_certificate()
 async fn flags_narrow_versions_suites_and_protocols() {
     let ca = Ca::new("serving-ca");
     let pem = ca.serving(&[NAME.to_owned()]);
-    let serving = Arc::new(Serving::new(Arc::new(Metrics::new())));
+    let serving = Arc::new(ServingCertificate::new(Arc::new(Metrics::new())));
     serving.swap(pem.certificate.as_bytes(), pem.key.as_bytes()).unwrap();
     let chacha = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256";
-    let suites = |names: &[&str]| Spoken {
+    let suites = |names: &[&str]| SecureServingOptions {
         cipher_suites: names.iter().map(|name| cipher_suite(name).unwrap()).collect(),
         ..ALL
     };
-    let newest = Spoken { oldest: Version::Tls13, ..ALL };
-    let only_http1 = Spoken { only_http1: true, ..ALL };
+    let newest = SecureServingOptions { oldest: TlsVersion::Tls13, ..ALL };
+    let only_http1 = SecureServingOptions { only_http1: true, ..ALL };
     for (spoken, version, expected) in [
         (newest.clone(), &TLS12, None),
         (newest, &TLS13, Some((CipherSuite::TLS13_AES_128_GCM_SHA256, "h2"))),
@@ -135,7 +143,7 @@ async fn flags_narrow_versions_suites_and_protocols() {
 async fn a_renewed_pair_is_served_and_a_bad_one_leaves_the_one_before() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let files = Files { certificate: path("tls.crt"), key: path("tls.key") };
+    let files = CertificateFiles { certificate: path("tls.crt"), key: path("tls.key") };
     let write = |ca: &Ca, folder: &Path| {
         let pem = ca.serving(&[NAME.to_owned()]);
         fs::write(folder.join("tls.crt"), pem.certificate).unwrap();
@@ -143,10 +151,10 @@ async fn a_renewed_pair_is_served_and_a_bad_one_leaves_the_one_before() {
     };
     let cas = ["first", "second", "third"].map(Ca::new);
     write(&cas[0], folder.path());
-    let serving = Arc::new(Serving::new(Arc::new(Metrics::new())));
+    let serving = Arc::new(ServingCertificate::new(Arc::new(Metrics::new())));
     let shutdown = Shutdown::new();
     let contents = files.load(&serving).await.unwrap();
-    let tasks = Tasks::new(shutdown.clone());
+    let tasks = TaskGroup::new(shutdown.clone());
     tasks.spawn("certificate", files.follow(Arc::clone(&serving), contents, shutdown.clone()));
     shake(&serving, &cas[0], &PLAINLY).await.unwrap();
 

@@ -13,11 +13,11 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use navigator::{
     apiserver::{
-        audit::{self, LogConfig, Target, Trail},
-        authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
-        authz::{Authorizer, Decision, ReviewAccess},
-        delegate::CallError,
-        filters::{Chain, Deadlines, Installed, Limits, Warnings},
+        audit::{self, AuditLogConfig, AuditLogTarget, AuditTrail},
+        authn::{Authenticator, ClusterTrust, TokenReviewError, TokenReviewer, User},
+        authz::{AccessReviewer, AuthorizationDecision, Authorizer},
+        delegate::ReviewCallError,
+        filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts, Warnings},
         metrics::Metrics,
         request_info::RequestInfo,
     },
@@ -39,41 +39,45 @@ enum Answer {
     Down,
 }
 
-impl ReviewAccess for Reviews {
+impl AccessReviewer for Reviews {
     fn review<'a>(
         &'a self,
         _: &'a User,
         request: &'a RequestInfo,
-    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+    ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>> {
         self.0.lock().unwrap().push(request.clone());
         Box::pin(std::future::ready(match self.1 {
-            Answer::Yes => Ok(Decision::Allow(String::new())),
-            Answer::Down => Err(Arc::new(CallError::Timeout)),
+            Answer::Yes => Ok(AuthorizationDecision::Allow(String::new())),
+            Answer::Down => Err(Arc::new(ReviewCallError::Timeout)),
         }))
     }
 }
 
-impl ReviewTokens for Reviews {
+impl TokenReviewer for Reviews {
     fn review<'a>(
         &'a self,
         token: &'a str,
-    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>> {
         let busy = token == "one-too-many";
-        let answer = if busy { Err(Arc::new(TokenError::Busy)) } else { Ok(None) };
+        let answer = if busy { Err(Arc::new(TokenReviewError::Busy)) } else { Ok(None) };
         Box::pin(std::future::ready(answer))
     }
 }
 
-fn chain(limits: Limits, reviews: Reviews) -> Arc<Chain> {
+fn chain(limits: InflightLimits, reviews: Reviews) -> Arc<FilterChain> {
     recorded_chain(limits, reviews, None)
 }
 
-fn recorded_chain(limits: Limits, reviews: Reviews, audit: Option<Trail>) -> Arc<Chain> {
+fn recorded_chain(
+    limits: InflightLimits,
+    reviews: Reviews,
+    audit: Option<AuditTrail>,
+) -> Arc<FilterChain> {
     let metrics = Arc::new(Metrics::new());
     let readiness = Readiness::new();
-    let chain = Chain::new(
+    let chain = FilterChain::new(
         limits,
-        Deadlines { request: Duration::from_secs(60) },
+        RequestTimeouts { request: Duration::from_secs(60) },
         audit,
         Arc::clone(&metrics),
         readiness,
@@ -84,7 +88,7 @@ fn recorded_chain(limits: Limits, reviews: Reviews, audit: Option<Trail>) -> Arc
         ("requestheader-allowed-names".to_owned(), "[\"proxy\"]".to_owned()),
         ("requestheader-username-headers".to_owned(), "[\"X-Remote-User\"]".to_owned()),
     ]);
-    let trust = watch::channel(Arc::new(Trust::parse(&config).unwrap())).1;
+    let trust = watch::channel(Arc::new(ClusterTrust::parse(&config).unwrap())).1;
     let tokens = Arc::new(reviews.clone());
     let router = Router::new()
         .route("/panic", get(panicking))
@@ -104,7 +108,7 @@ fn recorded_chain(limits: Limits, reviews: Reviews, audit: Option<Trail>) -> Arc
             }),
         )
         .fallback(|| async { "served" });
-    chain.install(Installed {
+    chain.install(InstalledServices {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(&metrics)),
         authorizer: Authorizer::new(Arc::new(reviews), metrics).into(),
         router,
@@ -116,7 +120,7 @@ async fn panicking() {
     panic!("on purpose")
 }
 
-async fn send(chain: &Arc<Chain>, uri: &str) -> Response<Body> {
+async fn send(chain: &Arc<FilterChain>, uri: &str) -> Response<Body> {
     chain
         .handle(Request::get(uri).header("X-Remote-User", "root").body(Body::empty()).unwrap())
         .await
@@ -129,7 +133,7 @@ async fn text(response: Response<Body>) -> String {
 
 #[tokio::test]
 async fn a_panic_is_a_500_and_the_next_request_is_served() {
-    let chain = chain(Limits::default(), Reviews::default());
+    let chain = chain(InflightLimits::default(), Reviews::default());
     let response = send(&chain, "/panic").await;
     assert_eq!(response.status(), 500);
     assert!(response.headers().contains_key("audit-id"));
@@ -146,11 +150,12 @@ async fn a_panic_ends_the_record_of_its_request() {
     std::fs::write(path("policy"), policy).unwrap();
     let config = audit::Config {
         policy: Some(path("policy")),
-        log: Some(LogConfig::new(Target::File(path("log")))),
+        log: Some(AuditLogConfig::new(AuditLogTarget::File(path("log")))),
         webhook: None,
     };
-    let trail = Trail::open(&config, &Arc::new(Metrics::new()), &Runtime::new()).await.unwrap();
-    let chain = recorded_chain(Limits::default(), Reviews::default(), trail);
+    let trail =
+        AuditTrail::open(&config, &Arc::new(Metrics::new()), &Runtime::new()).await.unwrap();
+    let chain = recorded_chain(InflightLimits::default(), Reviews::default(), trail);
     for (uri, stage, code, message) in [
         ("/panic", "Panic", 500, "APIServer panic'd: on purpose"),
         ("/who", "ResponseComplete", 200, ""),
@@ -175,7 +180,7 @@ async fn a_panic_ends_the_record_of_its_request() {
 
 #[tokio::test]
 async fn a_redirect_never_leaves_the_server() {
-    let chain = chain(Limits::default(), Reviews::default());
+    let chain = chain(InflightLimits::default(), Reviews::default());
     let response = send(&chain, "/redirect").await;
     assert_eq!(response.status(), 500);
     assert!(!response.headers().contains_key("location"));
@@ -183,7 +188,7 @@ async fn a_redirect_never_leaves_the_server() {
 
 #[tokio::test]
 async fn warnings_become_headers_and_identity_headers_are_gone() {
-    let chain = chain(Limits::default(), Reviews::default());
+    let chain = chain(InflightLimits::default(), Reviews::default());
     let response = send(&chain, "/warn").await;
     assert_eq!(response.headers()["warning"], "299 - \"careful\"");
     assert_eq!(response.headers()["cache-control"], "no-cache, private");
@@ -192,7 +197,7 @@ async fn warnings_become_headers_and_identity_headers_are_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn what_takes_too_long_is_a_504() {
-    let chain = chain(Limits::default(), Reviews::default());
+    let chain = chain(InflightLimits::default(), Reviews::default());
     let begun = tokio::time::Instant::now();
     let accept = "application/vnd.kubernetes.protobuf";
     let request = Request::get("/forever?timeout=3s").header("Accept", accept);
@@ -209,7 +214,7 @@ async fn what_takes_too_long_is_a_504() {
 #[tokio::test(start_paused = true)]
 async fn a_full_house_is_a_429_and_probes_still_pass() {
     // Of eight seats two are the anonymous user's.
-    let chain = chain(Limits { reading: 8, mutating: 1 }, Reviews::default());
+    let chain = chain(InflightLimits { reading: 8, mutating: 1 }, Reviews::default());
     let mut waiting = Box::pin(futures::future::join(
         send(&chain, "/forever?timeout=5s"),
         send(&chain, "/forever?timeout=5s"),
@@ -225,7 +230,7 @@ async fn a_full_house_is_a_429_and_probes_still_pass() {
 
 #[tokio::test]
 async fn a_token_for_whose_review_there_is_no_room_is_a_429() {
-    let chain = chain(Limits::default(), Reviews::default());
+    let chain = chain(InflightLimits::default(), Reviews::default());
     let request = Request::get("/who").header("Authorization", "Bearer one-too-many");
     let response = chain.handle(request.body(Body::empty()).unwrap()).await;
     assert_eq!(response.status(), 429);
@@ -236,7 +241,7 @@ async fn a_token_for_whose_review_there_is_no_room_is_a_429() {
 async fn who_is_turned_away_reads_it_in_the_form_that_was_asked_for() {
     let protobuf = "application/vnd.kubernetes.protobuf";
     for (token, answer, code) in [("wrong", Answer::Yes, 401), ("", Answer::Down, 500)] {
-        let chain = chain(Limits::default(), Reviews(Arc::default(), answer));
+        let chain = chain(InflightLimits::default(), Reviews(Arc::default(), answer));
         for (accept, served, begin) in [
             (protobuf, protobuf, "k8s\0"),
             (
@@ -262,7 +267,7 @@ async fn who_is_turned_away_reads_it_in_the_form_that_was_asked_for() {
 
 #[tokio::test]
 async fn nobody_who_could_tell_means_no() {
-    let chain = chain(Limits::default(), Reviews(Arc::default(), Answer::Down));
+    let chain = chain(InflightLimits::default(), Reviews(Arc::default(), Answer::Down));
     let response = send(&chain, "/who").await;
     assert_eq!(response.status(), 500);
     assert!(text(response).await.contains("failed to authorize"));
@@ -274,7 +279,7 @@ async fn nobody_who_could_tell_means_no() {
 #[tokio::test]
 async fn what_is_authorized_is_what_the_handler_gets() {
     let reviews = Reviews::default();
-    let chain = chain(Limits::default(), reviews.clone());
+    let chain = chain(InflightLimits::default(), reviews.clone());
     let uri =
         "/apis/navigator.jetstack.io/v1beta1/namespaces/a/pilots?fieldSelector=metadata.name%3Dx";
     send(&chain, uri).await;

@@ -1,13 +1,16 @@
 //! Whose LeaderLease a pilot writes.
 
 use navigator::apiserver::{
-    admission::{Admit, Attributes, Operation, pilot_lease::PilotLease},
+    admission::{
+        AdmissionAttributes, AdmissionOperation, AdmissionPlugin,
+        pilot_lease::PilotLeaseRestriction,
+    },
     authn::User,
 };
 
 #[tokio::test]
 async fn a_pilot_writes_the_lease_of_its_own_cluster_and_of_no_other() {
-    let plugin = PilotLease::new(crate::scheme(), "navigator");
+    let plugin = PilotLeaseRestriction::new(crate::scheme(), "navigator");
     for (name, lease, admitted) in [
         ("system:serviceaccount:db:cass-demo", "cassandra-demo-leaderelection", true),
         ("system:serviceaccount:db:es-demo", "elastic-demo-leaderelection", true),
@@ -21,8 +24,10 @@ async fn a_pilot_writes_the_lease_of_its_own_cluster_and_of_no_other() {
         ("jane", "anything", true),
     ] {
         let user = User { name: name.into(), ..User::default() };
-        for operation in [Operation::Create, Operation::Update, Operation::Delete] {
-            let attributes = Attributes {
+        for operation in
+            [AdmissionOperation::Create, AdmissionOperation::Update, AdmissionOperation::Delete]
+        {
+            let attributes = AdmissionAttributes {
                 operation,
                 user: &user,
                 group: "navigator.jetstack.io",
@@ -34,7 +39,7 @@ async fn a_pilot_writes_the_lease_of_its_own_cluster_and_of_no_other() {
                 old: None,
                 dry_run: false,
             };
-            let expected = admitted || operation == Operation::Delete;
+            let expected = admitted || operation == AdmissionOperation::Delete;
             let outcome = plugin.admit(attributes).await;
             assert_eq!(outcome.is_ok(), expected, "{name} {lease} {operation:?}");
         }

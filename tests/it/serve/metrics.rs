@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use http_body_util::BodyExt;
 use navigator::apiserver::{
-    filters::Limits,
+    filters::InflightLimits,
     request_info::RequestInfo,
-    storage::embedded::{Embedded, History},
+    storage::embedded::{EmbeddedStore, HistoryLimits},
 };
 
 use super::whole::{BETA, UNANSWERED, Whole, pilot};
@@ -45,7 +45,7 @@ fn value(page: &str, metric: &str, labels: &[&str]) -> f64 {
 
 #[tokio::test]
 async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
-    let whole = Whole::start(everything, Limits::default()).await;
+    let whole = Whole::start(everything, InflightLimits::default()).await;
     let pilots = format!("{BETA}/namespaces/db/pilots");
     whole.create("jane", &pilots, &pilot("a")).await;
     get(&whole, &pilots).await;
@@ -137,9 +137,11 @@ async fn numbers_that_dashboards_of_kube_apiserver_read_are_told() {
 #[tokio::test]
 async fn reads_of_the_store_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Embedded::open(&folder.path().join("store"), History::default()).await.unwrap();
+    let store =
+        EmbeddedStore::open(&folder.path().join("store"), HistoryLimits::default()).await.unwrap();
     let store = Faulty::new(Arc::new(store));
-    let whole = Whole::over(Arc::clone(&store) as _, folder, everything, Limits::default()).await;
+    let whole =
+        Whole::over(Arc::clone(&store) as _, folder, everything, InflightLimits::default()).await;
     let pilots = format!("{BETA}/namespaces/db/pilots");
     store.hold_watches(true);
     whole.create("jane", &pilots, &pilot("a")).await;
@@ -165,7 +167,7 @@ async fn reads_of_the_store_are_told_apart() {
 async fn requests_that_are_turned_away_are_counted() {
     let of_jane = |user: &str, _: &RequestInfo| user != "bob";
     // One seat for each user.
-    let whole = Whole::start(of_jane, Limits { reading: 4, mutating: 4 }).await;
+    let whole = Whole::start(of_jane, InflightLimits { reading: 4, mutating: 4 }).await;
     let pilots = format!("{BETA}/namespaces/db/pilots");
     let reading = whole.send("jane", "GET", &pilots, String::new()).await;
     assert_eq!(whole.send("jane", "GET", &pilots, String::new()).await.status(), 429);
@@ -190,7 +192,7 @@ async fn a_hundred_thousand_made_up_requests_make_no_series() {
     const REQUESTS: u32 = 100_000;
     // More than there are combinations of what follows.
     const ROUND: u32 = 2 * 7 * 9 * 5;
-    let whole = Whole::start(everything, Limits::default()).await;
+    let whole = Whole::start(everything, InflightLimits::default()).await;
     let send = async |number: u32| {
         let method = ["GET", "HEAD", "GET", "GET", "MADEUP", "GET", "GET"];
         let method = method[number as usize % 7];

@@ -9,8 +9,8 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use http::Request;
 use navigator::apiserver::{
-    authn::{ReviewTokens, TokenError, TokenReviews, User},
-    authz::{AccessReviews, Decision, ReviewAccess},
+    authn::{CachingTokenReviewer, TokenReviewError, TokenReviewer, User},
+    authz::{AccessReviewer, AuthorizationDecision, CachingAccessReviewer},
     metrics::Metrics,
     request_info::RequestInfo,
 };
@@ -38,8 +38,8 @@ async fn changes<T>(ask: impl Fn() -> BoxFuture<'static, T>, old: impl Fn(&T) ->
 async fn answers_are_forgotten_after_ten_seconds() {
     let kube = Kube::start().await;
     let metrics = Arc::new(Metrics::new());
-    let tokens = Arc::new(TokenReviews::new(client(&kube), Arc::clone(&metrics)));
-    let accesses = Arc::new(AccessReviews::new(client(&kube), metrics));
+    let tokens = Arc::new(CachingTokenReviewer::new(client(&kube), Arc::clone(&metrics)));
+    let accesses = Arc::new(CachingAccessReviewer::new(client(&kube), metrics));
     kube.add_token("t", json!({"username": "pod"}));
     kube.allow("jane", "list", "pilots");
 
@@ -61,7 +61,7 @@ async fn answers_are_forgotten_after_ten_seconds() {
         .boxed()
     };
     assert_eq!(whose().await.expect("somebody's").name, "pod");
-    let allowed = || Decision::Allow(String::new());
+    let allowed = || AuthorizationDecision::Allow(String::new());
     assert_eq!(may().await, allowed());
     kube.remove_token("t");
     kube.forbid("jane", "list", "pilots");
@@ -69,19 +69,23 @@ async fn answers_are_forgotten_after_ten_seconds() {
     assert_eq!(may().await, allowed(), "remembered");
     let (token, access) = futures::join!(
         changes(whose, Option::is_some),
-        changes(&may, |decision| matches!(decision, Decision::Allow(_))),
+        changes(&may, |decision| matches!(decision, AuthorizationDecision::Allow(_))),
     );
     for (what, took) in [("token", token), ("access", access)] {
         assert!(took < PATIENCE, "{what}: only after {took:?}");
     }
-    assert_eq!(may().await, Decision::NoOpinion("told so".to_owned()), "nobody says no");
+    assert_eq!(
+        may().await,
+        AuthorizationDecision::NoOpinion("told so".to_owned()),
+        "nobody says no"
+    );
 }
 
 /// Authorizers may let a user see only what a selector chooses, so a review names all of it.
 #[tokio::test]
 async fn a_question_says_what_a_collection_is_narrowed_to() {
     let kube = Kube::start().await;
-    let accesses = AccessReviews::new(client(&kube), Arc::new(Metrics::new()));
+    let accesses = CachingAccessReviewer::new(client(&kube), Arc::new(Metrics::new()));
     let user = User { name: "jane".into(), ..User::default() };
     let labels = "labelSelector=app%3Dweb,tier%20notin%20(a,b),!old,new,size%3E2";
     let told_labels = json!({"requirements": [
@@ -134,14 +138,14 @@ async fn a_stranger_with_many_tokens_has_few_of_them_reviewed_at_once() {
     const PLACES: usize = 32;
     let kube = Kube::start().await;
     kube.add_token("good", json!({"username": "pod"}));
-    let tokens = TokenReviews::new(client(&kube), Arc::new(Metrics::new()));
+    let tokens = CachingTokenReviewer::new(client(&kube), Arc::new(Metrics::new()));
     kube.hold_token_reviews(true);
     let names: Vec<_> = (0..PLACES + 68).map(|number| format!("t{number}")).collect();
     let mut asked: FuturesUnordered<_> = names.iter().map(|name| tokens.review(name)).collect();
     for _ in 0..68 {
         let told = tokio::time::timeout(PATIENCE, asked.next()).await.expect("told at once");
         let error = told.unwrap().expect_err("nobody has reviewed it");
-        assert!(matches!(*error, TokenError::Busy), "{error:?}");
+        assert!(matches!(*error, TokenReviewError::Busy), "{error:?}");
     }
     assert_eq!(asked.len(), PLACES);
     let begun = Instant::now();

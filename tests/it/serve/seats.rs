@@ -1,6 +1,6 @@
 //! Seats as users meet them: through the whole chain, over real handlers.
 
-use navigator::apiserver::{filters::Limits, request_info::RequestInfo};
+use navigator::apiserver::{filters::InflightLimits, request_info::RequestInfo};
 
 use super::whole::{BETA, Whole};
 
@@ -11,7 +11,7 @@ fn everything(_: &str, _: &RequestInfo) -> bool {
 /// Pods of one cluster share a ServiceAccount, and each of them watches all the time.
 #[tokio::test]
 async fn open_watches_keep_no_seats() {
-    let limits = Limits { reading: 8, mutating: 8 };
+    let limits = InflightLimits { reading: 8, mutating: 8 };
     let whole = Whole::start(everything, limits).await;
     let path = format!("{BETA}/namespaces/db/pilots");
     let watch = format!("{path}?watch=1&resourceVersion=0");

@@ -9,10 +9,10 @@ use http::Method;
 use navigator::{
     apiserver::storage::{
         Error, PageRequest, Storage,
-        kubernetes::{Config, Kubernetes},
+        kubernetes::{Config, KubernetesStore},
     },
     engine::stored_object,
-    manifest::{self, Settings, Store},
+    manifest::{self, InstallSettings, InstallStore},
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -128,10 +128,10 @@ async fn two_servers_on_kubernetes_serve_one_store_and_watches_outlive_a_kill() 
 /// What `navigator manifest --store kubernetes` installs for a store in this namespace.
 async fn install(kube: &kube_apiserver::Server, namespace: &str) {
     kube.namespace(namespace).await;
-    let settings = Settings {
-        store: Store::Kubernetes,
+    let settings = InstallSettings {
+        store: InstallStore::Kubernetes,
         namespace: namespace.to_owned(),
-        ..Settings::default()
+        ..InstallSettings::default()
     };
     let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
     let admission = "/apis/admissionregistration.k8s.io/v1";
@@ -160,7 +160,7 @@ async fn what_the_manifest_installs_is_enough_and_is_kept() {
     let kubeconfig = kube.kubeconfig(&user, &["system:serviceaccounts"]);
     let open = async |namespace: &str| {
         let (kubeconfig, namespace) = (Some(kubeconfig.clone()), namespace.to_owned());
-        Kubernetes::connect(&Config { kubeconfig, namespace }).await.unwrap()
+        KubernetesStore::connect(&Config { kubeconfig, namespace }).await.unwrap()
     };
     let store = open(namespace).await;
     let deadline = Instant::now() + PATIENCE;

@@ -5,7 +5,7 @@ use std::path::Path;
 use bytes::Bytes;
 use navigator::apiserver::storage::{
     Key, Storage,
-    embedded::{Embedded, History},
+    embedded::{EmbeddedStore, HistoryLimits},
 };
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ async fn what_upstream_stored_is_rewritten_once_and_counted() {
          pilots: 2 rewritten, 0 already current, 0 failed"
     );
     assert!(first.stderr.contains("Migrating stored objects"), "{}", first.stderr);
-    let store = Embedded::open(&path, History::default()).await.unwrap();
+    let store = EmbeddedStore::open(&path, HistoryLimits::default()).await.unwrap();
     for key in [key("cassandraclusters", "demo"), key("pilots", "a"), key("pilots", "b")] {
         assert_eq!(version(&store, &key).await, "navigator.jetstack.io/v1beta1", "{key:?}");
     }
@@ -92,7 +92,7 @@ async fn what_upstream_stored_is_rewritten_once_and_counted() {
 
     let again = embedded(&path);
     assert_eq!((again.code, counts(&again).as_str()), (Some(0), CURRENT), "{}", again.stderr);
-    let store = Embedded::open(&path, History::default()).await.unwrap();
+    let store = EmbeddedStore::open(&path, HistoryLimits::default()).await.unwrap();
     assert_eq!(store.current_revision().await.unwrap(), before, "nothing was left to write");
 }
 

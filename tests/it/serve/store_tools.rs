@@ -8,8 +8,8 @@ use std::{
 
 use bytes::Bytes;
 use navigator::apiserver::storage::{
-    Key, PageRequest, Prefix, Storage,
-    embedded::{Embedded, History},
+    Key, KeyPrefix, PageRequest, Storage,
+    embedded::{EmbeddedStore, HistoryLimits},
 };
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn run(args: &[&str], input: &str) -> Ended {
 
 /// Keys and values of everything in a store.
 async fn contents(store: &dyn Storage) -> Vec<(String, Bytes)> {
-    let all = Prefix::group(GROUP).unwrap();
+    let all = KeyPrefix::group(GROUP).unwrap();
     let page = store.list(&all, PageRequest::default()).await.unwrap();
     page.entries.into_iter().map(|e| (e.key.as_str().to_owned(), e.value)).collect()
 }
@@ -83,8 +83,8 @@ fn flag(path: &Path) -> String {
     format!("--store-path={}", path.display())
 }
 
-async fn open(path: &Path) -> Embedded {
-    Embedded::open(path, History::default()).await.unwrap()
+async fn open(path: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(path, HistoryLimits::default()).await.unwrap()
 }
 
 #[tokio::test]

@@ -2,9 +2,9 @@
 
 use futures::FutureExt;
 use navigator::apiserver::{
-    filters::Limits,
+    filters::InflightLimits,
     request_info::RequestInfo,
-    storage::{PageRequest, Prefix},
+    storage::{KeyPrefix, PageRequest},
 };
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn everything(_: &str, _: &RequestInfo) -> bool {
 #[tokio::test]
 async fn a_client_that_goes_away_leaves_no_write_without_its_line() {
     const WRITES: usize = 64;
-    let whole = Whole::start(everything, Limits::default()).await;
+    let whole = Whole::start(everything, InflightLimits::default()).await;
     let path = format!("{BETA}/namespaces/db/pilots");
     for number in 0..WRITES {
         let body = pilot(&format!("p{number}")).to_string();
@@ -34,7 +34,7 @@ async fn a_client_that_goes_away_leaves_no_write_without_its_line() {
     }
     let trail = whole.trail(WRITES).await;
     assert_eq!(trail.len(), WRITES);
-    let prefix = Prefix::namespace("navigator.jetstack.io", "pilots", "db").unwrap();
+    let prefix = KeyPrefix::namespace("navigator.jetstack.io", "pilots", "db").unwrap();
     let stored = whole.store.list(&prefix, PageRequest::default()).await.unwrap().entries.len();
     let created = trail.iter().filter(|line| line.ends_with(" 201")).count();
     assert_eq!(created, stored, "{trail:#?}");
@@ -44,7 +44,7 @@ async fn a_client_that_goes_away_leaves_no_write_without_its_line() {
 /// A Status is recorded whatever its client reads.
 #[tokio::test]
 async fn a_refusal_in_protobuf_is_recorded_in_words() {
-    let whole = Whole::start(everything, Limits::default()).await;
+    let whole = Whole::start(everything, InflightLimits::default()).await;
     let path = format!("{BETA}/namespaces/db/pilots/missing");
     let mut request = whole.request("jane", "DELETE", &path, String::new());
     let accept = "application/vnd.kubernetes.protobuf,application/json";
@@ -58,7 +58,7 @@ async fn a_refusal_in_protobuf_is_recorded_in_words() {
 
 #[tokio::test]
 async fn every_way_to_write_has_its_line() {
-    let whole = Whole::start(everything, Limits::default()).await;
+    let whole = Whole::start(everything, InflightLimits::default()).await;
     let path = format!("{BETA}/namespaces/db/pilots");
     let mut object = whole.create("jane", &path, &pilot("a")).await;
     object["metadata"]["labels"] = json!({"a": "b"});

@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use navigator::{
-    api::{kind::Version, openapi},
-    apiserver::{filters::Limits, request_info::RequestInfo},
+    api::{kind::ServedVersion, openapi},
+    apiserver::{filters::InflightLimits, request_info::RequestInfo},
 };
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ async fn get(whole: &Whole, path: &str) -> String {
 
 /// `path method verb` of each operation that OpenAPI has.
 fn told() -> Words {
-    let document = openapi::v3(crate::scheme(), Version::V1beta1);
+    let document = openapi::v3(crate::scheme(), ServedVersion::V1beta1);
     let mut told = Words::new();
     for path in PATHS {
         for (method, operation) in document["paths"][format!("{BETA}{path}")].as_object().unwrap() {
@@ -164,7 +164,7 @@ fn label(verb: &str) -> String {
 
 #[tokio::test]
 async fn a_verb_that_is_served_is_told_counted_and_granted() {
-    let whole = Whole::start(|_, _| true, Limits::default()).await;
+    let whole = Whole::start(|_, _| true, InflightLimits::default()).await;
     let served = served(&whole).await;
     let counted = labels(&get(&whole, "/metrics").await, "apiserver_request_total{");
     let verbs_of = |status: bool| -> Words {
@@ -225,7 +225,7 @@ async fn a_verb_that_is_served_is_told_counted_and_granted() {
 async fn who_applies_needs_the_right_to_patch_and_to_create_what_there_is_not() {
     let whole = Whole::start(
         |user, request| user == "maker" || request.verb() != "create",
-        Limits::default(),
+        InflightLimits::default(),
     )
     .await;
     let url = format!("{BETA}/namespaces/db/{PLURAL}/a{APPLY}");

@@ -1,8 +1,8 @@
 //! The path says `watch`, the method says otherwise: a right to read must not become one to write.
 
 use navigator::apiserver::{
-    filters::Limits,
-    operation::{Operation, Verb},
+    filters::InflightLimits,
+    operation::{ResourceOperation, Verb},
     request_info::RequestInfo,
 };
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use super::whole::{BETA, Whole, pilot};
 
 /// What the ClusterRole `view` and a pilot's Role give; `root` may do everything.
 fn rights(user: &str, request: &RequestInfo) -> bool {
-    let Some(Operation { resource, subresource, .. }) = &request.operation else {
+    let Some(ResourceOperation { resource, subresource, .. }) = &request.operation else {
         return user == "root" || (user == "viewer" && !request.is_mutating());
     };
-    let verb = request.operation.as_ref().and_then(Operation::verb);
+    let verb = request.operation.as_ref().and_then(ResourceOperation::verb);
     let reads = verb.is_some_and(Verb::is_read);
     match user {
         "root" => true,
@@ -52,7 +52,7 @@ fn forms() -> Vec<String> {
 
 #[tokio::test]
 async fn no_method_and_no_path_makes_a_reader_a_writer() {
-    let whole = Whole::start(rights, Limits::default()).await;
+    let whole = Whole::start(rights, InflightLimits::default()).await;
     let cluster = json!({
         "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster",
         "metadata": {"name": "prod"},
@@ -127,7 +127,7 @@ async fn who_may_list_one_name_lists_no_other() {
         let operation = request.operation.as_ref();
         operation.is_some_and(|asked| asked.verb() == Some(Verb::Create) || asked.name == "mine")
     }
-    let whole = Whole::start(one, Limits::default()).await;
+    let whole = Whole::start(one, InflightLimits::default()).await;
     let path = format!("{BETA}/namespaces/db/pilots");
     for name in ["mine", "other"] {
         whole.create("jane", &path, &pilot(name)).await;

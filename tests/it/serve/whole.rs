@@ -9,22 +9,22 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use navigator::{
     apiserver::{
-        admission::{Admit, Attributes},
-        audit::{self, LogConfig, Target, Trail},
-        authn::{Authenticator, ReviewTokens, TokenError, Trust, User},
-        authz::{Authorizer, Decision, ReviewAccess},
-        capacity::Bounds,
-        delegate::CallError,
-        filters::{Chain, Deadlines, Installed, Limits},
+        admission::{AdmissionAttributes, AdmissionPlugin},
+        audit::{self, AuditLogConfig, AuditLogTarget, AuditTrail},
+        authn::{Authenticator, ClusterTrust, TokenReviewError, TokenReviewer, User},
+        authz::{AccessReviewer, AuthorizationDecision, Authorizer},
+        capacity::CapacityBounds,
+        delegate::ReviewCallError,
+        filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
         handlers::{AppState, router},
-        identity::Guard,
+        identity::StoreGuard,
         metrics::Metrics,
-        peer::{Peer, Presented},
+        peer::{Peer, PeerCertificates},
         request_info::RequestInfo,
         status::ApiError,
         storage::{
             Storage,
-            embedded::{Embedded, History},
+            embedded::{EmbeddedStore, HistoryLimits},
         },
     },
     runtime::{Runtime, Shutdown},
@@ -45,35 +45,41 @@ pub(crate) const UNANSWERED: &str = "unanswered";
 
 struct Rules(Rights);
 
-impl ReviewAccess for Rules {
+impl AccessReviewer for Rules {
     fn review<'a>(
         &'a self,
         user: &'a User,
         request: &'a RequestInfo,
-    ) -> BoxFuture<'a, Result<Decision, Arc<CallError>>> {
+    ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>> {
         if user.name == UNANSWERED {
             return Box::pin(pending());
         }
         let allowed = (self.0)(&user.name, request);
-        let decision = if allowed { Decision::Allow } else { Decision::NoOpinion }(String::new());
+        let decision =
+            if allowed { AuthorizationDecision::Allow } else { AuthorizationDecision::NoOpinion }(
+                String::new(),
+            );
         Box::pin(ready(Ok(decision)))
     }
 }
 
-impl ReviewTokens for Rules {
-    fn review<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<User>, Arc<TokenError>>> {
+impl TokenReviewer for Rules {
+    fn review<'a>(
+        &'a self,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>> {
         Box::pin(ready(Ok(None)))
     }
 }
 
-impl Admit for Rules {
-    fn admit<'a>(&'a self, _: Attributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
+impl AdmissionPlugin for Rules {
+    fn admit<'a>(&'a self, _: AdmissionAttributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
         Box::pin(ready(Ok(())))
     }
 }
 
 pub(crate) struct Whole {
-    pub(crate) chain: Arc<Chain>,
+    pub(crate) chain: Arc<FilterChain>,
     pub(crate) store: Arc<dyn Storage>,
     proxy: Identity,
     trail: PathBuf,
@@ -83,9 +89,10 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    pub(crate) async fn start(rights: Rights, limits: Limits) -> Self {
+    pub(crate) async fn start(rights: Rights, limits: InflightLimits) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = Embedded::open(&folder.path().join("store"), History::default()).await;
+        let store =
+            EmbeddedStore::open(&folder.path().join("store"), HistoryLimits::default()).await;
         Self::over(Arc::new(store.unwrap()), folder, rights, limits).await
     }
 
@@ -93,20 +100,20 @@ impl Whole {
         store: Arc<dyn Storage>,
         folder: tempfile::TempDir,
         rights: Rights,
-        limits: Limits,
+        limits: InflightLimits,
     ) -> Self {
         let (rt, closing) = (Runtime::new(), Shutdown::new());
         let metrics = Arc::new(Metrics::new());
         metrics.know(crate::scheme());
         metrics.register(rt.metrics());
         let trail = folder.path().join("audit.log");
-        let log = Some(LogConfig::new(Target::File(trail.clone())));
+        let log = Some(AuditLogConfig::new(AuditLogTarget::File(trail.clone())));
         let config = audit::Config { log, ..audit::Config::default() };
-        let lines = Trail::open(&config, &metrics, &rt).await.unwrap();
+        let lines = AuditTrail::open(&config, &metrics, &rt).await.unwrap();
         let readiness = rt.readiness().clone();
-        let chain = Chain::new(
+        let chain = FilterChain::new(
             limits,
-            Deadlines::default(),
+            RequestTimeouts::default(),
             lines,
             Arc::clone(&metrics),
             readiness,
@@ -120,19 +127,19 @@ impl Whole {
         ];
         let config: BTreeMap<_, _> =
             config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let trust = watch::channel(Arc::new(Trust::parse(&config).unwrap())).1;
+        let trust = watch::channel(Arc::new(ClusterTrust::parse(&config).unwrap())).1;
         let rules = || Arc::new(Rules(rights));
-        let admission: Arc<dyn Admit> = rules();
+        let admission: Arc<dyn AdmissionPlugin> = rules();
         let state = AppState::start(
             crate::scheme(),
-            (&store, Bounds::own()),
+            (&store, CapacityBounds::own()),
             &admission,
-            Guard::open(),
+            StoreGuard::open(),
             &metrics,
             &rt,
             &closing,
         );
-        chain.install(Installed {
+        chain.install(InstalledServices {
             authenticator: Authenticator::new(trust, rules(), Arc::clone(&metrics)),
             authorizer: Authorizer::new(rules(), metrics).into(),
             router: router(state),
@@ -173,7 +180,7 @@ impl Whole {
             request.headers_mut().insert("x-remote-user", user.parse().unwrap());
         }
         let presented = if stranger { Vec::new() } else { self.proxy.chain.clone() };
-        let certificates = Arc::new(Presented::new(presented));
+        let certificates = Arc::new(PeerCertificates::new(presented));
         let address: SocketAddr = ([127, 0, 0, 1], 1).into();
         request.extensions_mut().insert(Peer { address, certificates });
         request

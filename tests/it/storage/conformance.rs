@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use navigator::apiserver::storage::{
-    Entry, Event, Key, Page, PageRequest, Prefix, Revision, Storage, WatchStream,
+    Key, KeyPrefix, PageRequest, Revision, Storage, StoreEntry, StoreEvent, StorePage, WatchStream,
 };
 use tokio::time::timeout;
 
@@ -236,7 +236,7 @@ async fn delete(store: &dyn Storage, name: &str, expected: Revision) -> Revision
     store.delete(&key("ns", name), expected).await.expect("the revision is the key's")
 }
 
-async fn list(store: &dyn Storage, request: PageRequest) -> Page {
+async fn list(store: &dyn Storage, request: PageRequest) -> StorePage {
     store.list(&pilots(), request).await.expect("the list can be made")
 }
 
@@ -245,8 +245,8 @@ fn bytes(value: &str) -> Bytes {
 }
 
 /// `name=value` of each entry.
-fn shown(entries: &[Entry]) -> Vec<String> {
-    let line = |entry: &Entry| {
+fn shown(entries: &[StoreEntry]) -> Vec<String> {
+    let line = |entry: &StoreEntry| {
         let name = entry.key.as_str().rsplit('/').next().unwrap_or_default();
         format!("{name}={}", String::from_utf8_lossy(&entry.value))
     };
@@ -261,21 +261,21 @@ impl Watch {
         Self::of(store, &pilots(), from).await
     }
 
-    async fn of(store: &dyn Storage, prefix: &Prefix, from: Revision) -> Self {
+    async fn of(store: &dyn Storage, prefix: &KeyPrefix, from: Revision) -> Self {
         Self(store.watch(prefix, from).await.expect("the watch can be started"))
     }
 
     /// The next event that is not progress.
-    async fn change(&mut self) -> Event {
+    async fn change(&mut self) -> StoreEvent {
         loop {
             match self.any().await {
-                Event::Progress(_) => {}
+                StoreEvent::Progress(_) => {}
                 event => return event,
             }
         }
     }
 
-    async fn any(&mut self) -> Event {
+    async fn any(&mut self) -> StoreEvent {
         let next = timeout(DEADLINE, self.0.next()).await.expect("an event comes in time");
         next.expect("the watch goes on").expect("the watch does not fail")
     }
@@ -286,15 +286,15 @@ impl Watch {
     }
 }
 
-fn describe(event: &Event) -> String {
+fn describe(event: &StoreEvent) -> String {
     let name = |key: &Key| key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     let text = |value: &Bytes| String::from_utf8_lossy(value).into_owned();
     match event {
-        Event::Put { entry, created } => {
+        StoreEvent::Put { entry, created } => {
             let verb = if *created { "create" } else { "put" };
             format!("{verb} {}={}", name(&entry.key), text(&entry.value))
         }
-        Event::Delete { key, .. } => format!("delete {}", name(key)),
-        Event::Progress(revision) => format!("progress {revision}"),
+        StoreEvent::Delete { key, .. } => format!("delete {}", name(key)),
+        StoreEvent::Progress(revision) => format!("progress {revision}"),
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt, future::join_all};
 use navigator::apiserver::storage::{
     Error, PageRequest, Revision, Storage,
-    embedded::{Embedded, History, OpenError},
+    embedded::{EmbeddedStore, HistoryLimits, StoreOpenError},
 };
 use tokio::time::Instant;
 
@@ -19,8 +19,8 @@ use super::{
 
 const VALUE: Bytes = Bytes::from_static(b"value");
 
-async fn refused(path: &std::path::Path) -> OpenError {
-    match Embedded::open(path, History::default()).await {
+async fn refused(path: &std::path::Path) -> StoreOpenError {
+    match EmbeddedStore::open(path, HistoryLimits::default()).await {
         Ok(_) => panic!("the store was opened"),
         Err(error) => error,
     }
@@ -66,7 +66,7 @@ async fn the_files_are_the_owners_alone() {
 async fn a_store_in_use_is_refused() {
     let scratch = Scratch::new().await;
     let error = refused(&scratch.path()).await;
-    assert!(matches!(error, OpenError::InUse { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::InUse { .. }), "{error:?}");
     assert!(error.to_string().contains("stop it first"), "{error}");
 }
 
@@ -76,7 +76,7 @@ async fn an_empty_file_is_refused_and_left() {
     let file = directory.path().join("store/store.redb");
     fs::write(&file, b"").unwrap();
     let error = refused(&directory.path().join("store")).await;
-    assert!(matches!(error, OpenError::Empty { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::Empty { .. }), "{error:?}");
     assert_eq!(fs::metadata(&file).unwrap().len(), 0);
 }
 
@@ -85,7 +85,7 @@ async fn a_store_without_its_marker_is_refused() {
     let directory = closed().await;
     fs::remove_file(directory.path().join("store/store.id")).unwrap();
     let error = refused(&directory.path().join("store")).await;
-    assert!(matches!(error, OpenError::MarkerMissing { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::MarkerMissing { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn a_marker_without_its_store_is_refused() {
     fs::remove_file(directory.path().join("store/store.redb")).unwrap();
     let path = directory.path().join("store");
     let error = refused(&path).await;
-    assert!(matches!(error, OpenError::StoreMissing { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::StoreMissing { .. }), "{error:?}");
     assert!(!path.join("store.redb").exists(), "a new store was made");
 }
 
@@ -104,7 +104,7 @@ async fn a_store_of_another_installation_is_refused() {
     let file = "store/store.redb";
     fs::copy(other.path().join(file), one.path().join(file)).unwrap();
     let error = refused(&one.path().join("store")).await;
-    assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::Foreign { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn another_stores_unfinished_creation_does_not_replace_a_lost_one() {
     fs::remove_file(path.join("store.redb")).unwrap();
     fs::copy(other.path().join("store/store.redb"), path.join("store.redb.creating")).unwrap();
     let error = refused(&path).await;
-    assert!(matches!(error, OpenError::StoreMissing { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::StoreMissing { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_file_of_another_kind_is_refused_with_one_copy() {
     fs::write(path.join("store.redb"), vec![b'x'; 100_000]).unwrap();
     for _ in 0..3 {
         let error = refused(&path).await;
-        let OpenError::Corrupt { copy, .. } = &error else { panic!("{error:?}") };
+        let StoreOpenError::Corrupt { copy, .. } = &error else { panic!("{error:?}") };
         assert_eq!(fs::read(copy).unwrap(), vec![b'x'; 100_000]);
         assert!(error.to_string().contains("from a backup"), "{error}");
     }
@@ -162,7 +162,7 @@ async fn a_file_cut_short_is_refused() {
     for length in [1, 100, 4096, whole.len() / 2] {
         fs::write(path.join("store.redb"), &whole[..length]).unwrap();
         let error = refused(&path).await;
-        assert!(matches!(error, OpenError::Corrupt { .. }), "{length}: {error:?}");
+        assert!(matches!(error, StoreOpenError::Corrupt { .. }), "{length}: {error:?}");
     }
 }
 
@@ -184,8 +184,8 @@ async fn damage_never_passes_for_another_value() {
         let mut damaged = whole.clone();
         damaged[position] ^= 0xff;
         fs::write(&file, &damaged).unwrap();
-        match Embedded::open(&path, History::default()).await {
-            Err(OpenError::Corrupt { copy, .. }) => {
+        match EmbeddedStore::open(&path, HistoryLimits::default()).await {
+            Err(StoreOpenError::Corrupt { copy, .. }) => {
                 refusals += 1;
                 fs::remove_file(copy).unwrap();
             }
@@ -206,8 +206,8 @@ async fn damage_never_passes_for_another_value() {
 #[tokio::test]
 async fn history_is_kept_to_its_limit_of_events() {
     let directory = tempfile::tempdir().unwrap();
-    let history = History { events: 100, ..History::default() };
-    let store = Embedded::open(directory.path(), history).await.unwrap();
+    let history = HistoryLimits { events: 100, ..HistoryLimits::default() };
+    let store = EmbeddedStore::open(directory.path(), history).await.unwrap();
     let mut revision = store.create(&key("ns", "a"), VALUE).await.unwrap();
     let first = revision;
     for _ in 0..300 {
@@ -225,8 +225,8 @@ async fn history_is_kept_to_its_limit_of_events() {
 #[tokio::test]
 async fn history_is_kept_to_its_limit_of_bytes() {
     let directory = tempfile::tempdir().unwrap();
-    let history = History { bytes: 1 << 20, ..History::default() };
-    let store = Embedded::open(directory.path(), history).await.unwrap();
+    let history = HistoryLimits { bytes: 1 << 20, ..HistoryLimits::default() };
+    let store = EmbeddedStore::open(directory.path(), history).await.unwrap();
     let value = Bytes::from(vec![7; 10_000]);
     let mut revision = store.create(&key("ns", "a"), value.clone()).await.unwrap();
     let first = revision;
@@ -243,8 +243,8 @@ async fn history_is_kept_to_its_limit_of_bytes() {
 #[tokio::test]
 async fn history_older_than_its_limit_goes() {
     let directory = tempfile::tempdir().unwrap();
-    let history = History { age: Duration::from_secs(1), ..History::default() };
-    let store = Embedded::open(directory.path(), history).await.unwrap();
+    let history = HistoryLimits { age: Duration::from_secs(1), ..HistoryLimits::default() };
+    let store = EmbeddedStore::open(directory.path(), history).await.unwrap();
     let first = store.create(&key("ns", "a"), VALUE).await.unwrap();
     let mut revision = first;
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -312,12 +312,12 @@ async fn an_advance_leaves_every_older_revision_behind_and_every_object_there() 
 async fn an_imported_store_is_in_doubt_until_it_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
-    let store = Embedded::make(&path, "the-old-id", "it was imported").await.unwrap();
+    let store = EmbeddedStore::make(&path, "the-old-id", "it was imported").await.unwrap();
     store.create(&key("ns", "a"), VALUE).await.unwrap();
     drop(store);
     assert!(matches!(
-        Embedded::make(&path, "the-old-id", "again").await.err(),
-        Some(OpenError::Present { .. })
+        EmbeddedStore::make(&path, "the-old-id", "again").await.err(),
+        Some(StoreOpenError::Present { .. })
     ));
     let store = open(&path).await;
     let sight = store.sight().await.unwrap();
@@ -336,7 +336,7 @@ async fn a_file_of_zeros_is_refused_and_not_made_a_store() {
     let zeros = vec![0; usize::try_from(fs::metadata(&file).unwrap().len()).unwrap()];
     fs::write(&file, &zeros).unwrap();
     let error = refused(&directory.path().join("store")).await;
-    assert!(matches!(error, OpenError::Corrupt { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::Corrupt { .. }), "{error:?}");
     assert!(fs::read(&file).unwrap() == zeros, "it was written to");
 }
 

@@ -17,8 +17,8 @@ use futures::StreamExt;
 use navigator::{
     api::GROUP,
     apiserver::storage::{
-        Error, Event, PageRequest, Prefix, Revision, Storage,
-        embedded::{Embedded, History},
+        Error, KeyPrefix, PageRequest, Revision, Storage, StoreEvent,
+        embedded::{EmbeddedStore, HistoryLimits},
     },
 };
 use serde_json::Value;
@@ -48,7 +48,7 @@ fn unpacked() -> tempfile::TempDir {
 async fn everything_is_read(store: &dyn Storage) {
     for (resource, held) in HELD {
         let kind = scheme().by_plural(resource).unwrap();
-        let range = Prefix::resource(GROUP, resource).unwrap();
+        let range = KeyPrefix::resource(GROUP, resource).unwrap();
         let page = store.list(&range, PageRequest::default()).await.unwrap();
         assert_eq!(page.entries.len(), held, "{resource}");
         for entry in page.entries {
@@ -75,27 +75,27 @@ fn nothing_is_rewritten(flags: &[String]) {
 #[tokio::test]
 async fn a_file_of_release_0_2_is_read_with_its_history() {
     let folder = unpacked();
-    let store = Embedded::open_present(folder.path(), History::default()).await.unwrap();
+    let store = EmbeddedStore::open_present(folder.path(), HistoryLimits::default()).await.unwrap();
     let id = fs::read_to_string(folder.path().join("store.id")).unwrap();
     let sight = store.sight().await.unwrap();
     assert_eq!((sight.id.as_deref(), sight.lost), (Some(id.trim()), None));
     assert_eq!(sight.revision, LATEST);
     everything_is_read(&store).await;
     // Its log reaches back to the beginning: five creations, four updates, one birth and death.
-    let all = Prefix::group(GROUP).unwrap();
+    let all = KeyPrefix::group(GROUP).unwrap();
     let mut events = store.watch(&all, Revision(1)).await.unwrap();
     let (mut created, mut updated, mut deleted) = (0, 0, 0);
     for expected in 2..=LATEST.0 {
         let event = events.next().await.unwrap().unwrap();
         assert_eq!(event.revision(), Revision(expected));
         match event {
-            Event::Put { created: true, .. } => created += 1,
-            Event::Put { created: false, .. } => updated += 1,
-            Event::Delete { key, .. } => {
+            StoreEvent::Put { created: true, .. } => created += 1,
+            StoreEvent::Put { created: false, .. } => updated += 1,
+            StoreEvent::Delete { key, .. } => {
                 assert_eq!(key.as_str(), "navigator.jetstack.io/leaderleases/db/gone");
                 deleted += 1;
             }
-            Event::Progress(_) => panic!("progress before the last event"),
+            StoreEvent::Progress(_) => panic!("progress before the last event"),
         }
     }
     assert_eq!((created, updated, deleted), (6, 4, 1));

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::StreamExt;
-use navigator::apiserver::storage::{Error, Event, Revision, Storage};
+use navigator::apiserver::storage::{Error, Revision, Storage, StoreEvent};
 use nix::sys::{
     resource::{Resource, getrlimit, setrlimit},
     signal::{SigSet, Signal},
@@ -93,7 +93,7 @@ async fn fill_and_free(directory: PathBuf) {
     let mut reached = Revision(0);
     while reached < last {
         match events.next().await.unwrap().unwrap() {
-            Event::Put { entry, .. } => {
+            StoreEvent::Put { entry, .. } => {
                 let now = store.get(&entry.key).await.unwrap().unwrap();
                 assert_eq!(now.revision, entry.revision);
                 reached = entry.revision;

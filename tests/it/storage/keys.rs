@@ -1,6 +1,6 @@
 //! Names of what tests and measurements of a store write.
 
-use navigator::apiserver::storage::{Key, Prefix};
+use navigator::apiserver::storage::{Key, KeyPrefix};
 
 /// The key of a pilot.
 pub(crate) fn key(namespace: &str, name: &str) -> Key {
@@ -8,6 +8,6 @@ pub(crate) fn key(namespace: &str, name: &str) -> Key {
 }
 
 /// The range of all pilots.
-pub(crate) fn pilots() -> Prefix {
-    Prefix::resource("group", "pilots").expect("the names are valid")
+pub(crate) fn pilots() -> KeyPrefix {
+    KeyPrefix::resource("group", "pilots").expect("the names are valid")
 }

@@ -19,8 +19,8 @@ use std::{
 use bytes::Bytes;
 use futures::future::join_all;
 use navigator::apiserver::storage::{
-    Entry, Key, PageRequest, Revision, Storage,
-    embedded::{Embedded, History},
+    Key, PageRequest, Revision, Storage, StoreEntry,
+    embedded::{EmbeddedStore, HistoryLimits},
 };
 use rand::Rng;
 
@@ -87,10 +87,12 @@ fn told(name: &str) -> Option<String> {
     env::var(name).ok()
 }
 
-async fn reopen(disk: Disk, path: &Path) -> Embedded {
+async fn reopen(disk: Disk, path: &Path) -> EmbeddedStore {
     match disk {
         Disk::Whole => open(path).await,
-        Disk::Power => Embedded::on(Power::at(path, SYNC).unwrap(), History::default()).unwrap(),
+        Disk::Power => {
+            EmbeddedStore::on(Power::at(path, SYNC).unwrap(), HistoryLimits::default()).unwrap()
+        }
     }
 }
 
@@ -271,7 +273,7 @@ async fn check(
     let highest = known.values().map(|(revision, _)| *revision).max();
     assert!(highest.is_none_or(|known| known <= page.revision), "round {round}: {highest:?}");
     let mut found: Known = BTreeMap::new();
-    for Entry { key, value, revision } in page.entries {
+    for StoreEntry { key, value, revision } in page.entries {
         found.insert(key, (revision, value));
     }
     let mut on_their_way: BTreeMap<Key, u64> = BTreeMap::new();

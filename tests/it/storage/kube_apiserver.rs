@@ -14,7 +14,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{Method, Request};
 use kube::{Client, client::Body};
 use navigator::{
-    apiserver::storage::kubernetes::{Config, Kubernetes},
+    apiserver::storage::kubernetes::{Config, KubernetesStore},
     engine::stored_object,
 };
 use serde_json::{Value, json};
@@ -205,7 +205,7 @@ impl Server {
     }
 
     /// A store of its own.
-    pub(crate) async fn store(&self, name: &str) -> Kubernetes {
+    pub(crate) async fn store(&self, name: &str) -> KubernetesStore {
         let mut name = name.replace('_', "-");
         name.truncate(60);
         let name = name.trim_end_matches('-');
@@ -214,9 +214,9 @@ impl Server {
     }
 
     /// The store of a namespace.
-    pub(crate) async fn open(&self, namespace: &str) -> Kubernetes {
+    pub(crate) async fn open(&self, namespace: &str) -> KubernetesStore {
         let config = Config { kubeconfig: Some(self.master()), namespace: namespace.to_owned() };
-        let store = Kubernetes::connect(&config).await.unwrap();
+        let store = KubernetesStore::connect(&config).await.unwrap();
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = store.establish().await {
             assert!(Instant::now() < deadline, "{error:?}\n{}", self.log());

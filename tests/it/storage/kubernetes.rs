@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::Method;
 use navigator::apiserver::storage::{
-    Error, Event, PageRequest, Revision, Storage, kubernetes::Kubernetes,
+    Error, PageRequest, Revision, Storage, StoreEvent, kubernetes::KubernetesStore,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
@@ -83,7 +83,7 @@ async fn what_somebody_else_deletes_is_a_loss_and_no_deletion() {
     }
     let error = loop {
         match timeout(PATIENCE, events.next()).await.unwrap().unwrap() {
-            Ok(Event::Progress(_)) => {}
+            Ok(StoreEvent::Progress(_)) => {}
             Ok(event) => panic!("{event:?}"),
             Err(error) => break error,
         }
@@ -140,7 +140,10 @@ async fn two_processes_of_one_store_agree() {
     assert!(one.current_revision().await.unwrap() >= created);
     assert_eq!(one.get(&key("ns", "a")).await.unwrap().unwrap().revision, created);
     let event = timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap();
-    assert!(matches!(&event, Event::Put { entry, .. } if entry.revision == created), "{event:?}");
+    assert!(
+        matches!(&event, StoreEvent::Put { entry, .. } if entry.revision == created),
+        "{event:?}"
+    );
     // History that one process compacts, the other does not tell, nor does one that opens the store
     // later.
     let updated = two.update(&key("ns", "a"), created, VALUE).await.unwrap();
@@ -156,7 +159,7 @@ async fn two_processes_of_one_store_agree() {
 }
 
 /// Waits until the store answers again.
-async fn answers(store: &Kubernetes) -> Revision {
+async fn answers(store: &KubernetesStore) -> Revision {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match store.current_revision().await {
@@ -183,7 +186,7 @@ async fn a_kube_apiserver_that_was_away_and_is_back_is_served_from_on() {
         created = store.update(&key("ns", "a"), created, VALUE).await.unwrap();
         loop {
             match timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap() {
-                Event::Progress(_) => {}
+                StoreEvent::Progress(_) => {}
                 event => break assert_eq!(event.revision(), created, "none is missing or twice"),
             }
         }
@@ -230,8 +233,8 @@ async fn a_kube_apiserver_that_was_away_and_is_back_is_served_from_on() {
     store.delete(&key("ns", "a"), updated).await.unwrap();
     loop {
         match timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap() {
-            Event::Delete { key: gone, .. } => break assert_eq!(gone, key("ns", "a")),
-            Event::Put { .. } | Event::Progress(_) => {}
+            StoreEvent::Delete { key: gone, .. } => break assert_eq!(gone, key("ns", "a")),
+            StoreEvent::Put { .. } | StoreEvent::Progress(_) => {}
         }
     }
 }

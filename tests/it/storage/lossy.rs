@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use navigator::apiserver::storage::{
     Error, PageRequest, Revision, Storage,
-    embedded::{Embedded, History},
+    embedded::{EmbeddedStore, HistoryLimits},
 };
 use rand::Rng;
 use redb::StorageBackend;
@@ -110,8 +110,8 @@ impl StorageBackend for Disk {
     }
 }
 
-fn open(disk: Disk) -> Embedded {
-    Embedded::on(disk, History::default()).unwrap()
+fn open(disk: Disk) -> EmbeddedStore {
+    EmbeddedStore::on(disk, HistoryLimits::default()).unwrap()
 }
 
 #[tokio::test]
@@ -189,7 +189,7 @@ async fn writers_that_wait_share_a_sync() {
 }
 
 /// The store does nothing any more, and its process is told.
-async fn has_ended(store: &Embedded, why: &str) {
+async fn has_ended(store: &EmbeddedStore, why: &str) {
     let said = timeout(DEADLINE, store.failed()).await.expect("it says that it ended");
     assert!(said.contains(why), "{said}");
     let refused = store.create(&key("ns", "later"), Bytes::from_static(b"x")).await;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use navigator::apiserver::{
-    admission::Plugins,
-    capacity::{Bounds, Capacity},
-    registry::{Migrated, Registry},
+    admission::AdmissionChain,
+    capacity::{Capacity, CapacityBounds},
+    registry::{MigrationReport, Registry},
     storage::{Key, Storage},
 };
 use serde_json::{Value, json};
@@ -39,8 +39,9 @@ async fn migration_rewrites_older_forms_once_and_leaves_the_rest() {
     }
     store.create(&key("c"), Bytes::from("{")).await.unwrap();
     let kind = scheme().by_plural("pilots").unwrap();
-    let capacity = Capacity::new(Bounds::own());
-    let registry = Registry::new(kind, Arc::clone(&store), Arc::new(Plugins::default()), &capacity);
+    let capacity = Capacity::new(CapacityBounds::own());
+    let registry =
+        Registry::new(kind, Arc::clone(&store), Arc::new(AdmissionChain::default()), &capacity);
 
     let first = registry.migrate().await.unwrap();
     assert_eq!((first.rewritten, first.current), (2, 0));
@@ -55,8 +56,8 @@ async fn migration_rewrites_older_forms_once_and_leaves_the_rest() {
     let before = store.current_revision().await.unwrap();
     let again = registry.migrate().await.unwrap();
     assert_eq!(
-        Migrated { failed: Vec::new(), ..again },
-        Migrated { current: 2, ..Migrated::default() }
+        MigrationReport { failed: Vec::new(), ..again },
+        MigrationReport { current: 2, ..MigrationReport::default() }
     );
     assert_eq!(store.current_revision().await.unwrap(), before, "nothing was left to write");
 }

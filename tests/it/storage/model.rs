@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use navigator::apiserver::storage::{Error, Event, PageRequest, Revision, Storage};
+use navigator::apiserver::storage::{Error, PageRequest, Revision, Storage, StoreEvent};
 use proptest::{
     prelude::*,
     test_runner::{Config, TestRunner},
@@ -47,7 +47,7 @@ type State = BTreeMap<u8, (Revision, Bytes)>;
 /// What the store should hold, after every revision that it gave.
 struct Model {
     states: Vec<(Revision, State)>,
-    events: Vec<Event>,
+    events: Vec<StoreEvent>,
 }
 
 impl Model {
@@ -63,15 +63,15 @@ impl Model {
     fn put(&mut self, n: u8, revision: Revision, value: Bytes) {
         let mut state = self.now();
         let created = state.insert(n, (revision, value.clone())).is_none();
-        let entry = navigator::apiserver::storage::Entry { key: name(n), value, revision };
-        self.events.push(Event::Put { entry, created });
+        let entry = navigator::apiserver::storage::StoreEntry { key: name(n), value, revision };
+        self.events.push(StoreEvent::Put { entry, created });
         self.states.push((revision, state));
     }
 
     fn delete(&mut self, n: u8, revision: Revision) {
         let mut state = self.now();
         state.remove(&n).unwrap();
-        self.events.push(Event::Delete { key: name(n), revision });
+        self.events.push(StoreEvent::Delete { key: name(n), revision });
         self.states.push((revision, state));
     }
 }
@@ -162,7 +162,7 @@ async fn check_watch(store: &dyn Storage, model: &Model, from: Revision) {
     for expected in model.events.iter().filter(|event| event.revision() > from) {
         loop {
             match events.next().await.unwrap().unwrap() {
-                Event::Progress(_) => {}
+                StoreEvent::Progress(_) => {}
                 event => {
                     assert_eq!(event, *expected);
                     break;

@@ -13,7 +13,7 @@ use futures::{StreamExt, future::BoxFuture};
 use navigator::{
     apiserver::storage::{
         Error, PageRequest, Revision, Storage,
-        etcd::{Config, Etcd},
+        etcd::{Config, EtcdStore},
     },
     runtime::Shutdown,
 };
@@ -29,7 +29,7 @@ const VALUE: Bytes = Bytes::from_static(b"value");
 const PREFIX: &str = "replaced";
 
 /// What is asked first. `old` is the revision of the key `there`.
-type Ask = fn(&Etcd, Revision) -> BoxFuture<'_, Option<Error>>;
+type Ask = fn(&EtcdStore, Revision) -> BoxFuture<'_, Option<Error>>;
 
 const FIRST: [(&str, Ask); 12] = [
     ("get", |etcd, _| Box::pin(async { etcd.get(&key("ns", "there")).await.err() })),
@@ -66,7 +66,7 @@ const FIRST: [(&str, Ask); 12] = [
 async fn answers(server: &Server) {
     let endpoints = vec![server.url().to_owned()];
     let config = Config { endpoints, prefix: "/probe".into(), tls: None };
-    let etcd = Etcd::connect(&config).await.unwrap();
+    let etcd = EtcdStore::connect(&config).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = etcd.current_revision().await {
         assert!(Instant::now() < deadline, "etcd does not answer: {error:?}");
@@ -75,7 +75,7 @@ async fn answers(server: &Server) {
 }
 
 /// A store with one object, opened once for each first question.
-async fn opened(server: &Server) -> (Vec<Etcd>, Revision) {
+async fn opened(server: &Server) -> (Vec<EtcdStore>, Revision) {
     let writer = connect(server.url(), PREFIX).await;
     let written = writer.create(&key("ns", "there"), VALUE).await.unwrap();
     let mut stores = Vec::new();
@@ -86,7 +86,7 @@ async fn opened(server: &Server) -> (Vec<Etcd>, Revision) {
 }
 
 /// Every first question is refused, and the alarm is raised before it is.
-async fn refuse(stores: Vec<Etcd>, old: Revision, why: &str) {
+async fn refuse(stores: Vec<EtcdStore>, old: Revision, why: &str) {
     for ((what, ask), store) in FIRST.into_iter().zip(stores) {
         let alarms = Arc::new(AtomicUsize::new(0));
         let heard = Arc::clone(&alarms);
@@ -188,7 +188,7 @@ async fn an_id_is_made_once_and_never_by_looking() {
 }
 
 /// The oldest revision that is known, if `from` is older. Something was written after `from`.
-async fn forgotten(store: &Etcd, from: Revision) -> Option<Revision> {
+async fn forgotten(store: &EtcdStore, from: Revision) -> Option<Revision> {
     let first = match store.watch(&pilots(), from).await {
         Ok(mut events) => timeout(Duration::from_secs(60), events.next()).await.unwrap().unwrap(),
         Err(error) => Err(error),

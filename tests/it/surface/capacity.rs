@@ -1,15 +1,15 @@
 //! How much may be stored: every verb that makes something larger is held to it, and nothing that
 //! ends or shrinks is.
 
-use navigator::apiserver::capacity::{BESIDE, Bounds};
+use navigator::apiserver::capacity::{BESIDE, CapacityBounds};
 use serde_json::{Value, json};
 
 use super::{ALPHA, Answer, BETA, PATIENCE, Server, pilot, pilots};
 
 /// Bounds of a process with 2 MiB: 384 KiB in all, 192 KiB in a namespace, and reserves of 64 and
 /// 32 KiB.
-fn bounds() -> Bounds {
-    Bounds::new(2 << 20)
+fn bounds() -> CapacityBounds {
+    CapacityBounds::new(2 << 20)
 }
 
 fn path(namespace: &str) -> String {

@@ -1,6 +1,6 @@
 //! Discovery, OpenAPI, version, index, health, metrics.
 
-use navigator::apiserver::identity::Verdict;
+use navigator::apiserver::identity::StoreVerdict;
 use serde_json::{Value, json};
 
 use super::{ALPHA, BETA, Server};
@@ -235,14 +235,14 @@ async fn health_is_told_as_kubernetes_tells_it() {
     );
     server.get("/readyz/nope").await.refusal(404, "NotFound");
 
-    server.verdict.send(Verdict::Foreign("the store was lost".into())).unwrap();
+    server.verdict.send(StoreVerdict::Foreign("the store was lost".into())).unwrap();
     let answer = server.get("/healthz").await;
     assert_eq!(answer.code, 500);
     assert!(answer.text().contains("[-]store-identity failed: the store was lost\n"), "{answer:?}");
     assert!(answer.text().ends_with("healthz check failed\n"));
     assert_eq!(server.get("/livez").await.code, 200, "a restart would heal nothing");
     assert_eq!(server.get("/readyz").await.code, 200, "clients shall read what happened");
-    server.verdict.send(Verdict::Ours).unwrap();
+    server.verdict.send(StoreVerdict::Ours).unwrap();
     server.closing.trigger();
     let answer = server.get("/readyz").await;
     assert!(answer.text().contains("[-]shutdown failed: reason withheld\n"), "{answer:?}");

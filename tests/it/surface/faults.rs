@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use axum::body::Body;
 use navigator::apiserver::storage::{
     Storage,
-    embedded::{Embedded, History},
+    embedded::{EmbeddedStore, HistoryLimits},
 };
 use serde_json::json;
 
@@ -14,7 +14,8 @@ use crate::cache::faulty::Faulty;
 
 async fn server() -> (Server, Arc<Faulty>) {
     let folder = tempfile::tempdir().unwrap();
-    let store = Embedded::open(&folder.path().join("store"), History::default()).await.unwrap();
+    let store =
+        EmbeddedStore::open(&folder.path().join("store"), HistoryLimits::default()).await.unwrap();
     let faulty = Faulty::new(Arc::new(store));
     let server = Server::over(Arc::clone(&faulty) as Arc<dyn Storage>, Some(folder)).await;
     (server, faulty)

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use navigator::apiserver::{
-    admission::Plugins,
-    capacity::{Bounds, Capacity},
+    admission::AdmissionChain,
+    capacity::{Capacity, CapacityBounds},
     registry::Registry,
     storage::Key,
 };
@@ -81,9 +81,13 @@ async fn what_upstream_stored_is_served_and_migrated_once() {
     assert_eq!(before["spec"]["phase"], "Decommissioned");
 
     let kind = scheme().by_plural("pilots").unwrap();
-    let capacity = Capacity::new(Bounds::own());
-    let registry =
-        Registry::new(kind, Arc::clone(&server.store), Arc::new(Plugins::default()), &capacity);
+    let capacity = Capacity::new(CapacityBounds::own());
+    let registry = Registry::new(
+        kind,
+        Arc::clone(&server.store),
+        Arc::new(AdmissionChain::default()),
+        &capacity,
+    );
     let migrated = registry.migrate().await.unwrap();
     assert_eq!((migrated.current, migrated.rewritten), (1, 1));
     assert_eq!(stored(&server, "old").await["apiVersion"], "navigator.jetstack.io/v1beta1");

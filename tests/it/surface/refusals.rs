@@ -1,6 +1,6 @@
 //! What is not served, and that nothing is called absent before that is known.
 
-use navigator::apiserver::identity::Verdict;
+use navigator::apiserver::identity::StoreVerdict;
 use serde_json::{Value, json};
 
 use super::{ALPHA, Answer, BETA, Server, pilot, pilots};
@@ -59,10 +59,10 @@ async fn a_store_that_is_not_ours_is_503_and_never_404() {
     let server = Server::start().await;
     let object = server.pilot("a").await;
     for verdict in [
-        Verdict::Unknown("nobody has looked yet".into()),
-        Verdict::Foreign("the store was lost; see docs/store.md".into()),
+        StoreVerdict::Unknown("nobody has looked yet".into()),
+        StoreVerdict::Foreign("the store was lost; see docs/store.md".into()),
     ] {
-        let (Verdict::Unknown(why) | Verdict::Foreign(why)) = verdict.clone() else {
+        let (StoreVerdict::Unknown(why) | StoreVerdict::Foreign(why)) = verdict.clone() else {
             unreachable!("both carry a text")
         };
         server.verdict.send(verdict).unwrap();
@@ -85,7 +85,7 @@ async fn a_store_that_is_not_ours_is_503_and_never_404() {
         assert_eq!(server.get("/healthz").await.code, 500);
         server.get("/apis").await.expect(200);
     }
-    server.verdict.send(Verdict::Ours).unwrap();
+    server.verdict.send(StoreVerdict::Ours).unwrap();
     assert_eq!(server.get(&format!("{}/a", pilots())).await.expect(200), object);
 }
 

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::{BETA, PATIENCE, Server, pilot, pilots, revision};
-use navigator::apiserver::{identity::Verdict, storage::Revision};
+use navigator::apiserver::{identity::StoreVerdict, storage::Revision};
 
 fn watch(query: &str) -> String {
     format!("{}?watch=true&{query}", pilots())
@@ -313,7 +313,7 @@ async fn watches_end_when_the_server_does() {
 async fn watches_end_when_the_store_turns_out_to_be_foreign() {
     let server = Server::start().await;
     let mut lines = server.watch(&watch("resourceVersion=0"), "").await;
-    server.verdict.send(Verdict::Foreign("lost".into())).unwrap();
+    server.verdict.send(StoreVerdict::Foreign("lost".into())).unwrap();
     assert_eq!(lines.next().await, None);
 }
 

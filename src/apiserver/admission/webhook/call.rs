@@ -8,23 +8,23 @@ use serde_json::{Value, value::RawValue};
 use tracing::warn;
 
 use super::{
-    Asked, Webhooks,
-    conditions::{Seen, Verdict},
-    hook::{FailurePolicy, Hook},
-    metrics::Sort,
+    ReviewSubject, WebhookDispatcher,
+    conditions::{ConditionVariables, MatchResult},
+    hook::{AdmissionWebhook, FailurePolicy},
+    metrics::WebhookType,
     review,
 };
 use crate::{
-    api::kind::Version,
+    api::kind::ServedVersion,
     apiserver::{
         latency, load,
-        selector::Labels,
-        status::{ApiError, Resource, Result},
+        selector::ObjectLabels,
+        status::{ApiError, GroupResource, Result},
     },
 };
 
 /// Why a webhook had no say, or said no.
-pub(super) enum Failure {
+pub(super) enum WebhookFailure {
     /// The webhook was not reached, or its answer is unreadable. `code` is what metrics count.
     Call { why: String, code: u16 },
     /// The webhook refused the write.
@@ -35,20 +35,24 @@ pub(super) enum Failure {
 
 const BAD_ANSWER: u16 = 503;
 
-impl Failure {
+impl WebhookFailure {
     pub(super) fn bad_answer(why: String) -> Self {
         Self::Call { why, code: BAD_ANSWER }
     }
 }
 
 /// The objects of a write as one version shows them.
-pub(super) struct Shown {
+pub(super) struct VersionedObjects {
     object: Option<Box<RawValue>>,
     old: Option<Box<RawValue>>,
 }
 
-impl Shown {
-    pub(super) fn new(asked: &Asked<'_>, version: Version, object: Option<&Value>) -> Self {
+impl VersionedObjects {
+    pub(super) fn new(
+        asked: &ReviewSubject<'_>,
+        version: ServedVersion,
+        object: Option<&Value>,
+    ) -> Self {
         let raw = |mut value: Value, revision: Option<&Value>| {
             if let Some(revision) = revision
                 && let Some(fields) = value["metadata"].as_object_mut()
@@ -78,19 +82,19 @@ impl Shown {
     }
 }
 
-impl Webhooks {
+impl WebhookDispatcher {
     /// The version in which a webhook is to be asked, as far as rules and selectors tell; `None`
     /// when the webhook is not to be asked.
     pub(super) async fn wanted(
         &self,
-        hook: &Hook,
-        asked: &Asked<'_>,
+        hook: &AdmissionWebhook,
+        asked: &ReviewSubject<'_>,
         object: Option<&Value>,
-    ) -> Result<Option<Version>> {
+    ) -> Result<Option<ServedVersion>> {
         let Some(version) = hook.rules.version(asked.subject()) else { return Ok(None) };
         let objects = hook.objects.as_ref().map_err(ApiError::internal)?;
         if !objects.is_everything() {
-            let labels = |hub: &Value| Labels::of(&hub["metadata"]["labels"]);
+            let labels = |hub: &Value| ObjectLabels::of(&hub["metadata"]["labels"]);
             let mut either = object.into_iter().chain(asked.old);
             if !either.any(|hub| objects.matches(&labels(hub))) {
                 return Ok(None);
@@ -99,7 +103,7 @@ impl Webhooks {
         let namespaces = hook.namespaces.as_ref().map_err(ApiError::internal)?;
         if !namespaces.is_everything() && !asked.namespace.is_empty() {
             let namespace = self.namespaces.find(asked.namespace).await?;
-            if !namespaces.matches(&Labels::of_map(namespace.metadata.labels.as_ref())) {
+            if !namespaces.matches(&ObjectLabels::of_map(namespace.metadata.labels.as_ref())) {
                 return Ok(None);
             }
         }
@@ -109,23 +113,23 @@ impl Webhooks {
     /// Do the webhook's conditions let it be asked about what it would be shown?
     pub(super) fn conditions_hold(
         &self,
-        hook: &Hook,
-        asked: &Asked<'_>,
-        version: Version,
-        shown: &Shown,
-        sort: Sort,
+        hook: &AdmissionWebhook,
+        asked: &ReviewSubject<'_>,
+        version: ServedVersion,
+        shown: &VersionedObjects,
+        sort: WebhookType,
     ) -> Result<bool> {
         if hook.conditions.is_empty() {
             return Ok(true);
         }
         let request = review::request_alone(asked, version);
-        let seen = Seen {
+        let seen = ConditionVariables {
             object: shown.object.as_deref().map(RawValue::get),
             old: shown.old.as_deref().map(RawValue::get),
             request: &request,
         };
         let judge = || hook.conditions.judge(seen);
-        let Verdict { holds, errors } = load::work(hook.conditions.effort(seen), judge);
+        let MatchResult { holds, errors } = load::work(hook.conditions.effort(seen), judge);
         self.metrics.condition_errors(hook, sort, asked.operation, errors);
         let holds = match (holds, hook.on_failure) {
             (Ok(holds), _) => holds,
@@ -142,7 +146,7 @@ impl Webhooks {
                     why, "Failed to evaluate match conditions; refusing the request"
                 );
                 let resource =
-                    Resource { group: asked.kind.group(), resource: asked.kind.plural() };
+                    GroupResource { group: asked.kind.group(), resource: asked.kind.plural() };
                 return Err(ApiError::forbidden(resource, asked.name, why));
             }
         };
@@ -155,23 +159,23 @@ impl Webhooks {
     /// Calls the webhook, and passes on its warnings and annotations. Returns its patch when it
     /// allows the request.
     pub(super) async fn ask(
-        hook: &Hook,
-        asked: &Asked<'_>,
-        version: Version,
-        shown: &Shown,
-        sort: Sort,
-    ) -> Result<Vec<u8>, Failure> {
+        hook: &AdmissionWebhook,
+        asked: &ReviewSubject<'_>,
+        version: ServedVersion,
+        shown: &VersionedObjects,
+        sort: WebhookType,
+    ) -> Result<Vec<u8>, WebhookFailure> {
         let name = &hook.name;
         if asked.dry_run && !hook.takes_dry_runs {
             let text = format!("admission webhook {name:?} does not support dry run");
-            return Err(Failure::Wrong(ApiError::bad_request(text)));
+            return Err(WebhookFailure::Wrong(ApiError::bad_request(text)));
         }
         if !hook.speaks_v1 {
             let why = "could not create admission objects: webhook does not accept known \
                        AdmissionReview versions (v1)";
-            return Err(Failure::Call { why: why.to_owned(), code: 400 });
+            return Err(WebhookFailure::Call { why: why.to_owned(), code: 400 });
         }
-        let client = hook.client.as_ref().map_err(|why| Failure::Call {
+        let client = hook.client.as_ref().map_err(|why| WebhookFailure::Call {
             why: format!("could not get REST client: {why}"),
             code: 500,
         })?;
@@ -179,30 +183,30 @@ impl Webhooks {
         let question =
             review::question(asked, &uid, version, shown.object.as_deref(), shown.old.as_deref());
         let posted = latency::spend(sort.layer(), client.post(question, hook.timeout)).await;
-        let body = posted.map_err(|error| Failure::Call {
+        let body = posted.map_err(|error| WebhookFailure::Call {
             why: format!("failed to call webhook: {error}"),
             code: error.code(),
         })?;
-        let answer = review::answer(&body, name, &uid, sort == Sort::Mutating);
-        let review::Answer { denied, patch, annotations, warnings } =
-            answer.map_err(Failure::bad_answer)?;
+        let answer = review::answer(&body, name, &uid, sort == WebhookType::Mutating);
+        let review::WebhookAnswer { denied, patch, annotations, warnings } =
+            answer.map_err(WebhookFailure::bad_answer)?;
         for (key, value) in annotations {
             asked.remarks.annotate(format!("{name}/{key}"), value);
         }
         for warning in warnings {
             asked.remarks.warn(warning);
         }
-        denied.map_or(Ok(patch), |denied| Err(Failure::Denied(denied)))
+        denied.map_or(Ok(patch), |denied| Err(WebhookFailure::Denied(denied)))
     }
 
     /// Counts the call of a webhook. Fails when its failure, or its refusal, fails the request.
     pub(super) fn judge(
         &self,
-        hook: &Hook,
-        asked: &Asked<'_>,
-        sort: Sort,
+        hook: &AdmissionWebhook,
+        asked: &ReviewSubject<'_>,
+        sort: WebhookType,
         (begun, round): (Instant, usize),
-        failure: Option<Failure>,
+        failure: Option<WebhookFailure>,
     ) -> Result<()> {
         let metrics = &self.metrics;
         let operation = asked.operation;
@@ -211,7 +215,7 @@ impl Webhooks {
             return Ok(());
         };
         match failure {
-            Failure::Call { why, code } if hook.on_failure == FailurePolicy::Ignore => {
+            WebhookFailure::Call { why, code } if hook.on_failure == FailurePolicy::Ignore => {
                 warn!(webhook = hook.name, why, "Failed to call a webhook; going on without it");
                 metrics.answered(hook, sort, operation, begun, (code, false));
                 metrics.failed_open(hook, sort);
@@ -220,20 +224,20 @@ impl Webhooks {
                 asked.remarks.annotate(key, hook.name.clone());
                 Ok(())
             }
-            Failure::Call { why, code } => {
+            WebhookFailure::Call { why, code } => {
                 warn!(webhook = hook.name, why, "Failed to call a webhook; refusing the request");
                 metrics.answered(hook, sort, operation, begun, (code, true));
                 metrics.rejected(hook, sort, operation, "calling_webhook_error", code);
                 let text = format!("failed calling webhook {:?}: {why}", hook.name);
                 Err(ApiError::internal(text))
             }
-            Failure::Denied(error) => {
+            WebhookFailure::Denied(error) => {
                 let code = error.code().as_u16();
                 metrics.answered(hook, sort, operation, begun, (code, true));
                 metrics.rejected(hook, sort, operation, "no_error", code);
                 Err(error)
             }
-            Failure::Wrong(error) => {
+            WebhookFailure::Wrong(error) => {
                 metrics.answered(hook, sort, operation, begun, (0, true));
                 metrics.rejected(hook, sort, operation, "apiserver_internal_error", 0);
                 Err(error)

@@ -37,14 +37,14 @@ const PORT: u16 = 443;
 
 /// A webhook's URL, and the CAs that vouch for it. Webhooks with both in common share connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Endpoint {
+pub(super) struct WebhookEndpoint {
     url: String,
     /// CA certificates, as PEM; empty for the CAs that the system trusts.
     authorities: Vec<u8>,
 }
 
 /// Calls one endpoint.
-pub(super) struct Client {
+pub(super) struct WebhookClient {
     url: String,
     transport: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, legacy::Error>,
     room: Semaphore,
@@ -52,7 +52,7 @@ pub(super) struct Client {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PostError {
+pub(super) enum WebhookPostError {
     #[error("Post {url:?}: {}", chain(source))]
     Connect { url: String, source: legacy::Error },
     #[error("Post {url:?}: context deadline exceeded")]
@@ -67,7 +67,7 @@ pub(super) enum PostError {
     Status(StatusCode),
 }
 
-impl PostError {
+impl WebhookPostError {
     /// The status code that metrics count.
     pub(super) fn code(&self) -> u16 {
         match self {
@@ -77,7 +77,7 @@ impl PostError {
     }
 }
 
-impl Endpoint {
+impl WebhookEndpoint {
     pub(super) fn new(config: WebhookClientConfig) -> Result<Self, String> {
         let WebhookClientConfig { ca_bundle, service, url } = config;
         let url = match (service, url) {
@@ -103,22 +103,25 @@ impl Endpoint {
 
 /// Clients by endpoint; one that no webhook uses any more is gone, with its connections.
 #[derive(Default)]
-pub(super) struct Clients(HashMap<Endpoint, Weak<Client>>);
+pub(super) struct WebhookClients(HashMap<WebhookEndpoint, Weak<WebhookClient>>);
 
-impl Clients {
-    pub(super) fn client(&mut self, endpoint: Endpoint) -> Result<Arc<Client>, String> {
+impl WebhookClients {
+    pub(super) fn client(
+        &mut self,
+        endpoint: WebhookEndpoint,
+    ) -> Result<Arc<WebhookClient>, String> {
         self.0.retain(|_, client| client.strong_count() > 0);
         if let Some(client) = self.0.get(&endpoint).and_then(Weak::upgrade) {
             return Ok(client);
         }
-        let client = Arc::new(Client::new(&endpoint)?);
+        let client = Arc::new(WebhookClient::new(&endpoint)?);
         self.0.insert(endpoint, Arc::downgrade(&client));
         Ok(client)
     }
 }
 
-impl Client {
-    fn new(endpoint: &Endpoint) -> Result<Self, String> {
+impl WebhookClient {
+    fn new(endpoint: &WebhookEndpoint) -> Result<Self, String> {
         let mut authorities = Vec::new();
         for certificate in CertificateDer::pem_slice_iter(&endpoint.authorities) {
             let certificate = certificate.map_err(|error| format!("caBundle: {error}"))?;
@@ -147,13 +150,17 @@ impl Client {
     }
 
     /// The body of the answer, which comes within `limit` or not at all.
-    pub(super) async fn post(&self, body: Bytes, limit: Duration) -> Result<Bytes, PostError> {
+    pub(super) async fn post(
+        &self,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Bytes, WebhookPostError> {
         let url = format!("{}?timeout={}s", self.url, limit.as_secs());
-        let timed_out = |_| PostError::Timeout { url: url.clone() };
+        let timed_out = |_| WebhookPostError::Timeout { url: url.clone() };
         tokio::time::timeout(limit, self.exchange(&url, body)).await.map_err(timed_out)?
     }
 
-    async fn exchange(&self, url: &str, body: Bytes) -> Result<Bytes, PostError> {
+    async fn exchange(&self, url: &str, body: Bytes) -> Result<Bytes, WebhookPostError> {
         let _place = self.room.acquire().await;
         let request = Request::post(url)
             .header(header::CONTENT_TYPE, "application/json")
@@ -162,17 +169,22 @@ impl Client {
             .body(Full::new(body))
             .expect("the URL was parsed when the webhook became known");
         let answer = self.transport.clone().oneshot(request).await;
-        let answer = answer.map_err(|source| PostError::Connect { url: url.to_owned(), source })?;
+        let answer =
+            answer.map_err(|source| WebhookPostError::Connect { url: url.to_owned(), source })?;
         let status = answer.status();
         if status.is_redirection() {
-            return Err(PostError::Redirect(status));
+            return Err(WebhookPostError::Redirect(status));
         }
         if !status.is_success() {
-            return Err(PostError::Status(status));
+            return Err(WebhookPostError::Status(status));
         }
         let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
         body.map(http_body_util::Collected::to_bytes).map_err(|error| {
-            if error.is::<LengthLimitError>() { PostError::TooLong } else { PostError::Cut(error) }
+            if error.is::<LengthLimitError>() {
+                WebhookPostError::TooLong
+            } else {
+                WebhookPostError::Cut(error)
+            }
         })
     }
 }
@@ -184,7 +196,7 @@ mod tests {
     fn endpoint(service: Option<ServiceReference>, url: Option<&str>) -> Result<String, String> {
         let url = url.map(str::to_owned);
         let config = WebhookClientConfig { ca_bundle: None, service, url };
-        Endpoint::new(config).map(|endpoint| endpoint.url)
+        WebhookEndpoint::new(config).map(|endpoint| endpoint.url)
     }
 
     /// Name resolution, the certificate's name and the Host header all follow the URL.
@@ -214,11 +226,11 @@ mod tests {
     #[test]
     fn webhooks_of_one_endpoint_share_a_client_as_long_as_one_needs_it() {
         let ca = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
-        let endpoint = |path: &str| Endpoint {
+        let endpoint = |path: &str| WebhookEndpoint {
             url: format!("https://a{path}"),
             authorities: ca.clone().into_bytes(),
         };
-        let mut clients = Clients::default();
+        let mut clients = WebhookClients::default();
         let first = clients.client(endpoint("/")).unwrap();
         assert!(Arc::ptr_eq(&first, &clients.client(endpoint("/")).unwrap()));
         let other = clients.client(endpoint("/other")).unwrap();
@@ -226,7 +238,7 @@ mod tests {
         drop(first);
         drop(clients.client(endpoint("/other")).unwrap());
         assert_eq!(clients.0.len(), 1);
-        let damaged = Endpoint { authorities: b"no PEM".to_vec(), ..endpoint("/") };
+        let damaged = WebhookEndpoint { authorities: b"no PEM".to_vec(), ..endpoint("/") };
         assert!(clients.client(damaged).is_err());
     }
 }

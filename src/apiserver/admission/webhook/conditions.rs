@@ -18,9 +18,9 @@ use cel::Context;
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 
 use self::{
-    library::{ENV, Patterns},
-    meter::Meter,
-    program::Program,
+    library::{CompiledPatterns, ENV},
+    meter::CostMeter,
+    program::ConditionProgram,
 };
 
 const OBJECT: &str = "object";
@@ -32,19 +32,19 @@ const OVER: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// All conditions of one webhook.
-pub(super) struct Conditions {
-    conditions: Vec<Condition>,
-    patterns: Arc<Patterns>,
+pub(super) struct MatchConditions {
+    conditions: Vec<CompiledCondition>,
+    patterns: Arc<CompiledPatterns>,
 }
 
-struct Condition {
+struct CompiledCondition {
     expression: String,
-    program: Result<Program, String>,
+    program: Result<ConditionProgram, String>,
 }
 
 /// The variables that conditions see, as JSON.
 #[derive(Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct ConditionVariables<'a> {
     pub(super) object: Option<&'a str>,
     pub(super) old: Option<&'a str>,
     pub(super) request: &'a str,
@@ -52,23 +52,23 @@ pub(super) struct Seen<'a> {
 
 /// What a webhook's conditions come to together.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct MatchResult {
     /// True: all hold. False: one is false. An error: none is false, but some have errors.
     pub(super) holds: Result<bool, String>,
     /// Conditions with errors.
     pub(super) errors: usize,
 }
 
-impl Conditions {
+impl MatchConditions {
     pub(super) fn new(conditions: Vec<MatchCondition>) -> Self {
-        let mut patterns = Patterns::new();
+        let mut patterns = CompiledPatterns::new();
         let compile = |condition: MatchCondition| {
             let MatchCondition { name: _, expression } = condition;
-            let mut program = Program::compile(&expression);
+            let mut program = ConditionProgram::compile(&expression);
             if let Ok(program) = &mut program {
                 patterns.append(&mut program.patterns);
             }
-            Condition { expression, program }
+            CompiledCondition { expression, program }
         };
         let conditions = conditions.into_iter().map(compile).collect();
         Self { conditions, patterns: Arc::new(patterns) }
@@ -79,25 +79,25 @@ impl Conditions {
     }
 
     /// About how many bytes the expressions go through; nested loops multiply them.
-    pub(super) fn effort(&self, seen: Seen<'_>) -> usize {
+    pub(super) fn effort(&self, seen: ConditionVariables<'_>) -> usize {
         let length = |json: Option<&str>| json.map_or(0, str::len);
         let bytes = length(seen.object) + length(seen.old) + seen.request.len();
         let nesting = self.programs().map(|program| program.nesting).max().unwrap_or_default();
         bytes.saturating_pow(nesting.max(1))
     }
 
-    pub(super) fn judge(&self, seen: Seen<'_>) -> Verdict {
+    pub(super) fn judge(&self, seen: ConditionVariables<'_>) -> MatchResult {
         self.judge_within(meter::BUDGET, seen)
     }
 
-    fn judge_within(&self, budget: u64, seen: Seen<'_>) -> Verdict {
-        let meter = Meter::new(budget);
+    fn judge_within(&self, budget: u64, seen: ConditionVariables<'_>) -> MatchResult {
+        let meter = CostMeter::new(budget);
         let context = match self.context(&meter, seen) {
             Ok(context) => context,
-            Err(why) => return Verdict { holds: Err(why), errors: self.conditions.len() },
+            Err(why) => return MatchResult { holds: Err(why), errors: self.conditions.len() },
         };
         let mut errors = Vec::new();
-        for Condition { expression, program } in &self.conditions {
+        for CompiledCondition { expression, program } in &self.conditions {
             let outcome = match program {
                 Ok(program) => program
                     .evaluate(&context, &meter)
@@ -106,7 +106,7 @@ impl Conditions {
             };
             match outcome {
                 Ok(true) => {}
-                Ok(false) => return Verdict { holds: Ok(false), errors: errors.len() },
+                Ok(false) => return MatchResult { holds: Ok(false), errors: errors.len() },
                 Err(error) => errors.push(error),
             }
         }
@@ -115,15 +115,19 @@ impl Conditions {
             [error] => Err(error.clone()),
             several => Err(format!("[{}]", several.join(", "))),
         };
-        Verdict { holds, errors: errors.len() }
+        MatchResult { holds, errors: errors.len() }
     }
 
     /// Holds only the variables that the expressions use.
-    fn context<'v>(&self, meter: &Arc<Meter>, seen: Seen<'v>) -> Result<Context<'v, 'v>, String> {
+    fn context<'v>(
+        &self,
+        meter: &Arc<CostMeter>,
+        seen: ConditionVariables<'v>,
+    ) -> Result<Context<'v, 'v>, String> {
         let mut context = Context::with_env(Arc::clone(&ENV));
         meter.add_to(&mut context)?;
         library::add_to(&mut context, meter, &self.patterns)?;
-        let Seen { object, old, request } = seen;
+        let ConditionVariables { object, old, request } = seen;
         let variables = [(OBJECT, object), (OLD_OBJECT, old), (REQUEST, Some(request))];
         for (name, json) in variables {
             if self.programs().any(|program| program.names.contains(name)) {
@@ -134,7 +138,7 @@ impl Conditions {
         Ok(context)
     }
 
-    fn programs(&self) -> impl Iterator<Item = &Program> {
+    fn programs(&self) -> impl Iterator<Item = &ConditionProgram> {
         self.conditions.iter().filter_map(|condition| condition.program.as_ref().ok())
     }
 }

@@ -18,41 +18,41 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::{
-    client::Clients,
-    hook::{Configuration, Hook},
+    client::WebhookClients,
+    hook::{AdmissionWebhook, WebhookConfiguration},
 };
-use crate::{apiserver::kubernetes::Pauses, error::chain, runtime::Runtime};
+use crate::{apiserver::kubernetes::WatchBackoff, error::chain, runtime::Runtime};
 
 /// Webhooks that may have a say about our kinds, in the order in which they are asked.
 #[derive(Default)]
-pub(super) struct Webhooks {
-    pub(super) mutating: Vec<Arc<Hook>>,
-    pub(super) validating: Vec<Arc<Hook>>,
+pub(super) struct ConfiguredWebhooks {
+    pub(super) mutating: Vec<Arc<AdmissionWebhook>>,
+    pub(super) validating: Vec<Arc<AdmissionWebhook>>,
 }
 
-impl Webhooks {
+impl ConfiguredWebhooks {
     pub(super) fn is_empty(&self) -> bool {
         self.mutating.is_empty() && self.validating.is_empty()
     }
 }
 
 /// The latest webhooks; absent until both kinds were read.
-pub(super) type Latest = watch::Receiver<Option<Arc<Webhooks>>>;
+pub(super) type WebhooksReceiver = watch::Receiver<Option<Arc<ConfiguredWebhooks>>>;
 
 /// Which kinds are read.
 #[derive(Clone, Copy, Debug)]
-pub struct Sorts {
+pub struct EnabledWebhookTypes {
     pub mutating: bool,
     pub validating: bool,
 }
 
-enum Change {
+enum ConfigurationEvent {
     Mutating(Event<MutatingWebhookConfiguration>),
     Validating(Event<ValidatingWebhookConfiguration>),
 }
 
 /// Objects of one kind by name.
-struct Known<K> {
+struct KnownConfigurations<K> {
     now: BTreeMap<String, K>,
     /// A list that is being read.
     next: BTreeMap<String, K>,
@@ -60,21 +60,26 @@ struct Known<K> {
 }
 
 /// Follows the configurations of the sorts. Readiness waits until they were read.
-pub(super) fn follow(client: &Client, sorts: Sorts, group: &'static str, rt: &Runtime) -> Latest {
+pub(super) fn follow(
+    client: &Client,
+    sorts: EnabledWebhookTypes,
+    group: &'static str,
+    rt: &Runtime,
+) -> WebhooksReceiver {
     let ready = rt.readiness().add("admission-webhooks");
     let (sender, latest) = watch::channel(None);
-    let mutating = changes(client, sorts.mutating, Change::Mutating);
-    let validating = changes(client, sorts.validating, Change::Validating);
+    let mutating = changes(client, sorts.mutating, ConfigurationEvent::Mutating);
+    let validating = changes(client, sorts.validating, ConfigurationEvent::Validating);
     let shutdown = rt.shutdown();
     rt.tasks().spawn("admission-webhooks", async move {
         let mut changes = stream::select(mutating, validating);
         let mut ready = Some(ready);
-        let mut clients = Clients::default();
-        let mut mutating = Known::new(!sorts.mutating);
-        let mut validating = Known::new(!sorts.validating);
+        let mut clients = WebhookClients::default();
+        let mut mutating = KnownConfigurations::new(!sorts.mutating);
+        let mut validating = KnownConfigurations::new(!sorts.validating);
         loop {
             if mutating.is_complete && validating.is_complete {
-                let webhooks = Webhooks {
+                let webhooks = ConfiguredWebhooks {
                     mutating: mutating.hooks(group, &mut clients),
                     validating: validating.hooks(group, &mut clients),
                 };
@@ -87,8 +92,8 @@ pub(super) fn follow(client: &Client, sorts: Sorts, group: &'static str, rt: &Ru
                     () = shutdown.triggered() => return,
                 };
                 let is_news = match change {
-                    Some(Change::Mutating(event)) => mutating.apply(event),
-                    Some(Change::Validating(event)) => validating.apply(event),
+                    Some(ConfigurationEvent::Mutating(event)) => mutating.apply(event),
+                    Some(ConfigurationEvent::Validating(event)) => validating.apply(event),
                     None => return,
                 };
                 if is_news {
@@ -103,8 +108,8 @@ pub(super) fn follow(client: &Client, sorts: Sorts, group: &'static str, rt: &Ru
 fn changes<K>(
     client: &Client,
     wanted: bool,
-    of: impl Fn(Event<K>) -> Change + Send + 'static,
-) -> stream::BoxStream<'static, Change>
+    of: impl Fn(Event<K>) -> ConfigurationEvent + Send + 'static,
+) -> stream::BoxStream<'static, ConfigurationEvent>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -112,14 +117,14 @@ where
         return stream::pending().boxed();
     }
     let events = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
-    told(events.backoff(Pauses::new()), of).boxed()
+    told(events.backoff(WatchBackoff::new()), of).boxed()
 }
 
 /// Logs failures; kube's watcher tries again by itself.
 fn told<K>(
     events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
-    of: impl Fn(Event<K>) -> Change,
-) -> impl Stream<Item = Change> {
+    of: impl Fn(Event<K>) -> ConfigurationEvent,
+) -> impl Stream<Item = ConfigurationEvent> {
     events.filter_map(move |event| {
         let event = event.inspect_err(|error| {
             warn!(error = %chain(error), "Failed to watch webhook configurations; trying again");
@@ -128,7 +133,7 @@ fn told<K>(
     })
 }
 
-impl<K: Resource + Configuration> Known<K> {
+impl<K: Resource + WebhookConfiguration> KnownConfigurations<K> {
     fn new(is_complete: bool) -> Self {
         Self { now: BTreeMap::new(), next: BTreeMap::new(), is_complete }
     }
@@ -160,7 +165,7 @@ impl<K: Resource + Configuration> Known<K> {
     }
 
     /// The webhooks in the order of the configurations' names, as upstream has it.
-    fn hooks(&self, group: &str, clients: &mut Clients) -> Vec<Arc<Hook>> {
+    fn hooks(&self, group: &str, clients: &mut WebhookClients) -> Vec<Arc<AdmissionWebhook>> {
         let mut hooks = Vec::new();
         let mut first = 0;
         for configuration in self.now.values() {

@@ -9,9 +9,9 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
 use super::{
-    client::{Client, Clients, Endpoint},
-    conditions::Conditions,
-    matching::Rules,
+    client::{WebhookClient, WebhookClients, WebhookEndpoint},
+    conditions::MatchConditions,
+    matching::WebhookRules,
 };
 use crate::apiserver::selector::LabelSelector;
 
@@ -30,13 +30,13 @@ pub(super) enum FailurePolicy {
 }
 
 /// A webhook that may have a say about our kinds.
-pub(super) struct Hook {
+pub(super) struct AdmissionWebhook {
     pub(super) name: String,
     /// Name of the configuration that lists the webhook.
     pub(super) configuration: String,
     /// Its place among all webhooks of its sort; audit annotations name it.
     pub(super) index: usize,
-    pub(super) rules: Rules,
+    pub(super) rules: WebhookRules,
     /// Selects by labels of the namespace. An error where the selector cannot be understood.
     pub(super) namespaces: Result<LabelSelector, String>,
     /// Selects by labels of the old or the new object.
@@ -48,15 +48,15 @@ pub(super) struct Hook {
     /// Mutating webhooks only: asked once more when a later one changed the object.
     pub(super) reinvoked: bool,
     /// Its `matchConditions`.
-    pub(super) conditions: Conditions,
+    pub(super) conditions: MatchConditions,
     /// The webhook understands `admission.k8s.io/v1`.
     pub speaks_v1: bool,
     /// The client of the webhook's endpoint, or why there is none.
-    pub(super) client: Result<Arc<Client>, String>,
+    pub(super) client: Result<Arc<WebhookClient>, String>,
 }
 
 /// The fields that both sorts of webhooks have.
-struct Said {
+struct WebhookSpec {
     name: String,
     client_config: WebhookClientConfig,
     rules: Option<Vec<RuleWithOperations>>,
@@ -72,21 +72,36 @@ struct Said {
 }
 
 /// A configuration of either sort.
-pub(super) trait Configuration {
+pub(super) trait WebhookConfiguration {
     /// The configuration's webhooks that may be asked about objects of `group`, numbered from
     /// `first`, and how many webhooks it has in all.
-    fn hooks(&self, group: &str, first: usize, clients: &mut Clients) -> (Vec<Arc<Hook>>, usize);
+    fn hooks(
+        &self,
+        group: &str,
+        first: usize,
+        clients: &mut WebhookClients,
+    ) -> (Vec<Arc<AdmissionWebhook>>, usize);
 }
 
-impl Configuration for MutatingWebhookConfiguration {
-    fn hooks(&self, group: &str, first: usize, clients: &mut Clients) -> (Vec<Arc<Hook>>, usize) {
+impl WebhookConfiguration for MutatingWebhookConfiguration {
+    fn hooks(
+        &self,
+        group: &str,
+        first: usize,
+        clients: &mut WebhookClients,
+    ) -> (Vec<Arc<AdmissionWebhook>>, usize) {
         let webhooks = self.webhooks.clone().unwrap_or_default();
         hooks(&self.metadata, webhooks, group, first, clients)
     }
 }
 
-impl Configuration for ValidatingWebhookConfiguration {
-    fn hooks(&self, group: &str, first: usize, clients: &mut Clients) -> (Vec<Arc<Hook>>, usize) {
+impl WebhookConfiguration for ValidatingWebhookConfiguration {
+    fn hooks(
+        &self,
+        group: &str,
+        first: usize,
+        clients: &mut WebhookClients,
+    ) -> (Vec<Arc<AdmissionWebhook>>, usize) {
         let webhooks = self.webhooks.clone().unwrap_or_default();
         hooks(&self.metadata, webhooks, group, first, clients)
     }
@@ -94,30 +109,30 @@ impl Configuration for ValidatingWebhookConfiguration {
 
 fn hooks(
     metadata: &meta::ObjectMeta,
-    webhooks: Vec<impl Into<Said>>,
+    webhooks: Vec<impl Into<WebhookSpec>>,
     group: &str,
     first: usize,
-    clients: &mut Clients,
-) -> (Vec<Arc<Hook>>, usize) {
+    clients: &mut WebhookClients,
+) -> (Vec<Arc<AdmissionWebhook>>, usize) {
     let configuration = metadata.name.as_deref().unwrap_or_default();
     let count = webhooks.len();
     let numbered = (first..).zip(webhooks);
     let hooks = numbered.filter_map(|(index, webhook)| {
-        Hook::new(webhook.into(), configuration, index, group, clients).map(Arc::new)
+        AdmissionWebhook::new(webhook.into(), configuration, index, group, clients).map(Arc::new)
     });
     (hooks.collect(), count)
 }
 
-impl Hook {
+impl AdmissionWebhook {
     /// `None` when its rules mean nothing of the group.
     fn new(
-        said: Said,
+        said: WebhookSpec,
         configuration: &str,
         index: usize,
         group: &str,
-        clients: &mut Clients,
+        clients: &mut WebhookClients,
     ) -> Option<Self> {
-        let Said {
+        let WebhookSpec {
             name,
             client_config,
             rules,
@@ -131,7 +146,7 @@ impl Hook {
             reinvocation_policy,
             admission_review_versions,
         } = said;
-        let rules = Rules::new(rules.unwrap_or_default(), match_policy.as_deref());
+        let rules = WebhookRules::new(rules.unwrap_or_default(), match_policy.as_deref());
         if !rules.are_about(group) {
             return None;
         }
@@ -150,14 +165,15 @@ impl Hook {
             takes_dry_runs: matches!(side_effects.as_str(), "None" | "NoneOnDryRun"),
             timeout: Duration::from_secs(u64::from(timeout.unsigned_abs())),
             reinvoked: reinvocation_policy.as_deref() == Some("IfNeeded"),
-            conditions: Conditions::new(match_conditions.unwrap_or_default()),
+            conditions: MatchConditions::new(match_conditions.unwrap_or_default()),
             speaks_v1: admission_review_versions.iter().any(|version| version == "v1"),
-            client: Endpoint::new(client_config).and_then(|endpoint| clients.client(endpoint)),
+            client: WebhookEndpoint::new(client_config)
+                .and_then(|endpoint| clients.client(endpoint)),
         })
     }
 }
 
-impl From<MutatingWebhook> for Said {
+impl From<MutatingWebhook> for WebhookSpec {
     fn from(webhook: MutatingWebhook) -> Self {
         let MutatingWebhook {
             admission_review_versions,
@@ -190,7 +206,7 @@ impl From<MutatingWebhook> for Said {
     }
 }
 
-impl From<ValidatingWebhook> for Said {
+impl From<ValidatingWebhook> for WebhookSpec {
     fn from(webhook: ValidatingWebhook) -> Self {
         let ValidatingWebhook {
             admission_review_versions,

@@ -4,17 +4,17 @@
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
-use crate::{api::kind::Version, apiserver::admission::Operation};
+use crate::{api::kind::ServedVersion, apiserver::admission::AdmissionOperation};
 
 /// What a request is about, as rules see it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Subject<'a> {
-    pub(super) operation: Operation,
+pub(super) struct RuleSubject<'a> {
+    pub(super) operation: AdmissionOperation,
     pub(super) group: &'a str,
     /// The version of the request.
-    pub(super) version: Version,
+    pub(super) version: ServedVersion,
     /// All versions in which the same objects are served.
-    pub(super) versions: &'a [Version],
+    pub(super) versions: &'a [ServedVersion],
     pub(super) resource: &'a str,
     /// Empty for the object itself.
     pub(super) subresource: &'a str,
@@ -23,24 +23,24 @@ pub(super) struct Subject<'a> {
 
 /// Rules of one webhook.
 #[derive(Clone, Debug)]
-pub(super) struct Rules {
-    rules: Vec<Rule>,
+pub(super) struct WebhookRules {
+    rules: Vec<WebhookRule>,
     /// `matchPolicy: Equivalent`: rules about another version of the same objects count, too.
     equivalent: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Rule {
+struct WebhookRule {
     operations: Vec<String>,
     groups: Vec<String>,
     versions: Vec<String>,
     /// Resource and subresource.
     resources: Vec<(String, String)>,
-    scope: Scope,
+    scope: RuleScope,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Scope {
+enum RuleScope {
     All,
     Namespaced,
     Cluster,
@@ -48,10 +48,10 @@ enum Scope {
     Unknown,
 }
 
-impl Rules {
+impl WebhookRules {
     pub(super) fn new(rules: Vec<RuleWithOperations>, match_policy: Option<&str>) -> Self {
         Self {
-            rules: rules.into_iter().map(Rule::new).collect(),
+            rules: rules.into_iter().map(WebhookRule::new).collect(),
             equivalent: match_policy != Some("Exact"),
         }
     }
@@ -63,7 +63,7 @@ impl Rules {
 
     /// The version in which the webhook wants to be asked: that of the request when a rule names
     /// it, else that of the first rule which names another. `None` when it is not to be asked.
-    pub(super) fn version(&self, subject: Subject<'_>) -> Option<Version> {
+    pub(super) fn version(&self, subject: RuleSubject<'_>) -> Option<ServedVersion> {
         if self.rules.iter().any(|rule| rule.matches(subject, subject.version)) {
             return Some(subject.version);
         }
@@ -76,7 +76,7 @@ impl Rules {
     }
 }
 
-impl Rule {
+impl WebhookRule {
     fn new(rule: RuleWithOperations) -> Self {
         let RuleWithOperations { api_groups, api_versions, operations, resources, scope } = rule;
         let resources = resources.unwrap_or_default().into_iter().map(|text| {
@@ -89,20 +89,20 @@ impl Rule {
             versions: api_versions.unwrap_or_default(),
             resources: resources.collect(),
             scope: match scope.as_deref() {
-                None | Some("*") => Scope::All,
-                Some("Namespaced") => Scope::Namespaced,
-                Some("Cluster") => Scope::Cluster,
-                Some(_) => Scope::Unknown,
+                None | Some("*") => RuleScope::All,
+                Some("Namespaced") => RuleScope::Namespaced,
+                Some("Cluster") => RuleScope::Cluster,
+                Some(_) => RuleScope::Unknown,
             },
         }
     }
 
-    fn matches(&self, subject: Subject<'_>, version: Version) -> bool {
+    fn matches(&self, subject: RuleSubject<'_>, version: ServedVersion) -> bool {
         let scope = match self.scope {
-            Scope::All => true,
-            Scope::Namespaced => subject.is_namespaced,
-            Scope::Cluster => !subject.is_namespaced,
-            Scope::Unknown => false,
+            RuleScope::All => true,
+            RuleScope::Namespaced => subject.is_namespaced,
+            RuleScope::Cluster => !subject.is_namespaced,
+            RuleScope::Unknown => false,
         };
         let is = |own: &str, asked: &str| own == "*" || own == asked;
         scope
@@ -134,11 +134,11 @@ mod tests {
         }
     }
 
-    const SUBJECT: Subject<'static> = Subject {
-        operation: Operation::Update,
+    const SUBJECT: RuleSubject<'static> = RuleSubject {
+        operation: AdmissionOperation::Update,
         group: "navigator.jetstack.io",
-        version: Version::V1beta1,
-        versions: &[Version::V1beta1, Version::V1alpha1],
+        version: ServedVersion::V1beta1,
+        versions: &[ServedVersion::V1beta1, ServedVersion::V1alpha1],
         resource: "pilots",
         subresource: "",
         is_namespaced: true,
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn operations_groups_and_resources_match_as_upstream_has_it() {
         let ours = "navigator.jetstack.io";
-        let status = Subject { subresource: "status", ..SUBJECT };
+        let status = RuleSubject { subresource: "status", ..SUBJECT };
         for (operation, group, resource, main, sub) in [
             ("UPDATE", ours, "pilots", true, false),
             ("CREATE UPDATE", ours, "x pilots", true, false),
@@ -163,7 +163,7 @@ mod tests {
             ("*", "*", "others/*", false, false),
             ("update", ours, "pilots", false, false),
         ] {
-            let rules = Rules::new(vec![rule(operation, group, "*", resource)], None);
+            let rules = WebhookRules::new(vec![rule(operation, group, "*", resource)], None);
             let found = (rules.version(SUBJECT).is_some(), rules.version(status).is_some());
             assert_eq!(found, (main, sub), "{operation} {group} {resource}");
         }
@@ -173,15 +173,15 @@ mod tests {
     fn equivalent_rules_choose_the_version_and_exact_ones_do_not() {
         let of = |versions: &[&str], policy| {
             let rules = versions.iter().map(|version| rule("*", "*", version, "*")).collect();
-            Rules::new(rules, policy).version(SUBJECT)
+            WebhookRules::new(rules, policy).version(SUBJECT)
         };
-        assert_eq!(of(&["v1alpha1"], None), Some(Version::V1alpha1));
-        assert_eq!(of(&["v1alpha1"], Some("Equivalent")), Some(Version::V1alpha1));
+        assert_eq!(of(&["v1alpha1"], None), Some(ServedVersion::V1alpha1));
+        assert_eq!(of(&["v1alpha1"], Some("Equivalent")), Some(ServedVersion::V1alpha1));
         assert_eq!(of(&["v1alpha1"], Some("Exact")), None);
-        assert_eq!(of(&["v1alpha1", "v1beta1"], None), Some(Version::V1beta1));
-        assert_eq!(of(&["v1alpha1", "*"], Some("Exact")), Some(Version::V1beta1));
+        assert_eq!(of(&["v1alpha1", "v1beta1"], None), Some(ServedVersion::V1beta1));
+        assert_eq!(of(&["v1alpha1", "*"], Some("Exact")), Some(ServedVersion::V1beta1));
         assert_eq!(of(&["v9"], None), None);
-        let elsewhere = Rules::new(vec![rule("*", "apps", "v1alpha1", "*")], None);
+        let elsewhere = WebhookRules::new(vec![rule("*", "apps", "v1alpha1", "*")], None);
         assert_eq!(elsewhere.version(SUBJECT), None);
         assert!(!elsewhere.are_about(SUBJECT.group));
     }
@@ -191,7 +191,9 @@ mod tests {
         let of = |scope: &str, is_namespaced| {
             let rule =
                 RuleWithOperations { scope: Some(scope.to_owned()), ..rule("*", "*", "*", "*") };
-            Rules::new(vec![rule], None).version(Subject { is_namespaced, ..SUBJECT }).is_some()
+            WebhookRules::new(vec![rule], None)
+                .version(RuleSubject { is_namespaced, ..SUBJECT })
+                .is_some()
         };
         for (scope, namespaced, cluster) in [
             ("*", true, true),

@@ -9,8 +9,8 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, core::Collector,
 };
 
-use super::hook::Hook;
-use crate::apiserver::{admission::Operation, latency::Layer};
+use super::hook::AdmissionWebhook;
+use crate::apiserver::{admission::AdmissionOperation, latency::LatencyLayer};
 
 const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const WEBHOOK_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
@@ -18,12 +18,12 @@ const HIGHEST_CODE: u16 = 600;
 
 /// Which sort of webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum WebhookType {
     Mutating,
     Validating,
 }
 
-impl Sort {
+impl WebhookType {
     /// Upstream writes `validating` in these labels, where other metrics have `validate`.
     fn label(self) -> &'static str {
         match self {
@@ -32,10 +32,10 @@ impl Sort {
         }
     }
 
-    pub(super) fn layer(self) -> Layer {
+    pub(super) fn layer(self) -> LatencyLayer {
         match self {
-            Self::Mutating => Layer::MutatingWebhook,
-            Self::Validating => Layer::ValidatingWebhook,
+            Self::Mutating => LatencyLayer::MutatingWebhook,
+            Self::Validating => LatencyLayer::ValidatingWebhook,
         }
     }
 
@@ -61,11 +61,11 @@ pub struct AdmissionMetrics {
 }
 
 /// One plugin's or step's time: looked up once, since every write is counted.
-pub struct Timing([[Histogram; 2]; 3]);
+pub struct AdmissionTiming([[Histogram; 2]; 3]);
 
-impl Timing {
+impl AdmissionTiming {
     fn new(family: &HistogramVec, labels: &[&str]) -> Self {
-        Self(Operation::ALL.map(|operation| {
+        Self(AdmissionOperation::ALL.map(|operation| {
             ["false", "true"].map(|rejected| {
                 let mut labels = labels.to_vec();
                 labels.extend([operation.as_str(), rejected]);
@@ -74,8 +74,9 @@ impl Timing {
         }))
     }
 
-    pub fn observe(&self, operation: Operation, begun: Instant, rejected: bool) {
-        let at = Operation::ALL.iter().position(|own| *own == operation).unwrap_or_default();
+    pub fn observe(&self, operation: AdmissionOperation, begun: Instant, rejected: bool) {
+        let at =
+            AdmissionOperation::ALL.iter().position(|own| *own == operation).unwrap_or_default();
         self.0[at][usize::from(rejected)].observe(begun.elapsed().as_secs_f64());
     }
 }
@@ -163,19 +164,19 @@ impl AdmissionMetrics {
     }
 
     /// `name` is a plugin's; `step`, the label `type`, is `admit` or `validate`.
-    pub fn plugin(&self, name: &str, step: &str) -> Timing {
-        Timing::new(&self.plugins, &[name, step])
+    pub fn plugin(&self, name: &str, step: &str) -> AdmissionTiming {
+        AdmissionTiming::new(&self.plugins, &[name, step])
     }
 
-    pub fn step(&self, step: &str) -> Timing {
-        Timing::new(&self.steps, &[step])
+    pub fn step(&self, step: &str) -> AdmissionTiming {
+        AdmissionTiming::new(&self.steps, &[step])
     }
 
     pub(super) fn answered(
         &self,
-        hook: &Hook,
-        sort: Sort,
-        operation: Operation,
+        hook: &AdmissionWebhook,
+        sort: WebhookType,
+        operation: AdmissionOperation,
         begun: Instant,
         (code, rejected): (u16, bool),
     ) {
@@ -189,9 +190,9 @@ impl AdmissionMetrics {
 
     pub(super) fn rejected(
         &self,
-        hook: &Hook,
-        sort: Sort,
-        operation: Operation,
+        hook: &AdmissionWebhook,
+        sort: WebhookType,
+        operation: AdmissionOperation,
         error: &str,
         code: u16,
     ) {
@@ -200,15 +201,15 @@ impl AdmissionMetrics {
         self.rejections.with_label_values(&labels).inc();
     }
 
-    pub(super) fn failed_open(&self, hook: &Hook, sort: Sort) {
+    pub(super) fn failed_open(&self, hook: &AdmissionWebhook, sort: WebhookType) {
         self.fail_open.with_label_values(&[hook.name.as_str(), sort.label()]).inc();
     }
 
     pub(super) fn condition_errors(
         &self,
-        hook: &Hook,
-        sort: Sort,
-        operation: Operation,
+        hook: &AdmissionWebhook,
+        sort: WebhookType,
+        operation: AdmissionOperation,
         errors: usize,
     ) {
         if errors > 0 {
@@ -218,7 +219,12 @@ impl AdmissionMetrics {
         }
     }
 
-    pub(super) fn excluded(&self, hook: &Hook, sort: Sort, operation: Operation) {
+    pub(super) fn excluded(
+        &self,
+        hook: &AdmissionWebhook,
+        sort: WebhookType,
+        operation: AdmissionOperation,
+    ) {
         let labels = [hook.name.as_str(), "webhook", sort.label(), operation.as_str()];
         self.exclusions.with_label_values(&labels).inc();
     }

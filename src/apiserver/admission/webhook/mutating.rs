@@ -6,29 +6,29 @@ use std::{collections::BTreeSet, time::Instant};
 use serde_json::{Value, json};
 
 use super::{
-    Asked, Unpatched, Webhooks,
-    call::{Failure, Shown},
+    ReviewSubject, WebhookDispatcher, WebhookPatchError,
+    call::{VersionedObjects, WebhookFailure},
     configurations,
-    hook::Hook,
-    metrics::Sort,
+    hook::AdmissionWebhook,
+    metrics::WebhookType,
 };
 use crate::{
-    api::{kind::Version, ownership::Entries},
+    api::{kind::ServedVersion, ownership::RawManagedFields},
     apiserver::{
         load,
         status::{ApiError, Result},
     },
 };
 
-const SORT: Sort = Sort::Mutating;
+const SORT: WebhookType = WebhookType::Mutating;
 
-impl Webhooks {
+impl WebhookDispatcher {
     /// Asks all webhooks in turn, and once more those with `reinvocationPolicy: IfNeeded` when a
     /// later one changed the object. Says whether the object, in hub form, was changed.
     pub(super) async fn mutate_by(
         &self,
-        webhooks: &configurations::Webhooks,
-        asked: &Asked<'_>,
+        webhooks: &configurations::ConfiguredWebhooks,
+        asked: &ReviewSubject<'_>,
         mut object: Option<&mut Value>,
     ) -> Result<bool> {
         let weight = asked.weight(object.as_deref());
@@ -41,7 +41,7 @@ impl Webhooks {
                 break;
             }
             // The objects as the last webhook was shown them, unless it changed the object.
-            let mut kept: Option<(Version, Shown)> = None;
+            let mut kept: Option<(ServedVersion, VersionedObjects)> = None;
             let reinvoked = std::mem::take(&mut again);
             for hook in &webhooks.mutating {
                 if round == 1 && !reinvoked.contains(&hook.index) {
@@ -52,7 +52,7 @@ impl Webhooks {
                 let shown = match kept.take() {
                     Some((known, shown)) if known == version => shown,
                     _ => {
-                        let show = || Shown::new(asked, version, object.as_deref());
+                        let show = || VersionedObjects::new(asked, version, object.as_deref());
                         load::work(weight, show)
                     }
                 };
@@ -89,19 +89,19 @@ impl Webhooks {
 
 /// Applies a patch. Says whether it changed the object.
 fn patch_object(
-    hook: &Hook,
-    asked: &Asked<'_>,
-    version: Version,
-    shown: &Shown,
+    hook: &AdmissionWebhook,
+    asked: &ReviewSubject<'_>,
+    version: ServedVersion,
+    shown: &VersionedObjects,
     patch: &[u8],
     object: &mut Option<&mut Value>,
-) -> Result<bool, Failure> {
+) -> Result<bool, WebhookFailure> {
     let is_empty = serde_json::from_slice::<Vec<Value>>(patch).is_ok_and(|all| all.is_empty());
     if patch.is_empty() || is_empty {
         return Ok(false);
     }
     let (Some(current), Some(before)) = (object.as_deref_mut(), shown.object()) else {
-        return Err(Failure::Wrong(ApiError::internal(format!(
+        return Err(WebhookFailure::Wrong(ApiError::internal(format!(
             "admission webhook {:?} attempted to modify the object, which is not supported for \
              this operation",
             hook.name
@@ -110,7 +110,7 @@ fn patch_object(
     let weight = asked.weight(Some(&before)) + patch.len();
     let apply = || {
         let mut patched = (asked.patch)(patch, before)?;
-        let owners = patched.owners.take().or_else(|| Entries::take(&mut patched.value));
+        let owners = patched.owners.take().or_else(|| RawManagedFields::take(&mut patched.value));
         let mut read = asked.kind.decode(version, patched, Some(current));
         if let (Ok(read), Some(owners)) = (&mut read, owners) {
             owners.put_into(&mut read.hub);
@@ -122,16 +122,16 @@ fn patch_object(
                     crate::api::field::aggregate(&errors)
                 }
             };
-            Unpatched::Failed(format!("what the patch makes cannot be read: {why}"))
+            WebhookPatchError::Failed(format!("what the patch makes cannot be read: {why}"))
         })
     };
     let decoded = load::work(weight, apply).map_err(|error| match error {
-        Unpatched::Unreadable(why) => {
-            Failure::bad_answer(format!("received undecodable patch in webhook response: {why}"))
-        }
-        Unpatched::Failed(why) => {
+        WebhookPatchError::Unreadable(why) => WebhookFailure::bad_answer(format!(
+            "received undecodable patch in webhook response: {why}"
+        )),
+        WebhookPatchError::Failed(why) => {
             let text = format!("failed to apply the patch of webhook {:?}: {why}", hook.name);
-            Failure::Wrong(ApiError::internal(text))
+            WebhookFailure::Wrong(ApiError::internal(text))
         }
     })?;
     if decoded.hub == *current {
@@ -142,8 +142,14 @@ fn patch_object(
 }
 
 /// For the audit trail, in upstream's form.
-fn annotate(hook: &Hook, asked: &Asked<'_>, round: usize, mutated: bool, patch: &[u8]) {
-    let Hook { name, configuration, index, .. } = hook;
+fn annotate(
+    hook: &AdmissionWebhook,
+    asked: &ReviewSubject<'_>,
+    round: usize,
+    mutated: bool,
+    patch: &[u8],
+) {
+    let AdmissionWebhook { name, configuration, index, .. } = hook;
     let key = |what: &str| format!("{what}.webhook.admission.k8s.io/round_{round}_index_{index}");
     let mut value = json!({"configuration": configuration, "webhook": name, "mutated": mutated});
     asked.remarks.annotate(key("mutation"), value.to_string());

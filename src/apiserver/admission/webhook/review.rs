@@ -7,12 +7,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use super::Asked;
+use super::ReviewSubject;
 use crate::{
-    api::kind::Version,
+    api::kind::ServedVersion,
     apiserver::{
         authn::User,
-        status::{ApiError, Told},
+        status::{ApiError, WebhookStatus},
     },
 };
 
@@ -21,15 +21,15 @@ const KIND: &str = "AdmissionReview";
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Review<'a> {
+struct AdmissionReview<'a> {
     kind: &'static str,
     api_version: &'static str,
-    request: Question<'a>,
+    request: AdmissionRequest<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Question<'a> {
+struct AdmissionRequest<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     uid: &'a str,
     kind: GroupVersionKind<'a>,
@@ -47,14 +47,14 @@ struct Question<'a> {
     operation: &'static str,
     user_info: UserInfo<'a>,
     #[serde(flatten)]
-    objects: Option<Objects<'a>>,
+    objects: Option<ReviewObjects<'a>>,
     dry_run: bool,
     options: Value,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Objects<'a> {
+struct ReviewObjects<'a> {
     object: Option<&'a RawValue>,
     old_object: Option<&'a RawValue>,
 }
@@ -87,37 +87,41 @@ struct UserInfo<'a> {
 
 /// The question about a write. `version` is the one in which the objects are shown.
 pub(super) fn question(
-    asked: &Asked<'_>,
+    asked: &ReviewSubject<'_>,
     uid: &str,
-    version: Version,
+    version: ServedVersion,
     object: Option<&RawValue>,
     old: Option<&RawValue>,
 ) -> Bytes {
-    let objects = Some(Objects { object, old_object: old });
+    let objects = Some(ReviewObjects { object, old_object: old });
     let request = request(asked, uid, version, objects);
-    let review = Review { kind: KIND, api_version: API_VERSION, request };
+    let review = AdmissionReview { kind: KIND, api_version: API_VERSION, request };
     serde_json::to_vec(&review).expect("a review has string keys only").into()
 }
 
 /// The request as conditions see it: the objects are variables beside it.
-pub(super) fn request_alone(asked: &Asked<'_>, version: Version) -> String {
+pub(super) fn request_alone(asked: &ReviewSubject<'_>, version: ServedVersion) -> String {
     let request = request(asked, "", version, None);
     serde_json::to_string(&request).expect("a review has string keys only")
 }
 
 fn request<'a>(
-    asked: &Asked<'a>,
+    asked: &ReviewSubject<'a>,
     uid: &'a str,
-    version: Version,
-    objects: Option<Objects<'a>>,
-) -> Question<'a> {
+    version: ServedVersion,
+    objects: Option<ReviewObjects<'a>>,
+) -> AdmissionRequest<'a> {
     let (group, kind, resource) = (asked.kind.group(), asked.kind.kind(), asked.kind.plural());
-    let of_kind = |version: Version| GroupVersionKind { group, version: version.as_str(), kind };
-    let of_resource =
-        |version: Version| GroupVersionResource { group, version: version.as_str(), resource };
+    let of_kind =
+        |version: ServedVersion| GroupVersionKind { group, version: version.as_str(), kind };
+    let of_resource = |version: ServedVersion| GroupVersionResource {
+        group,
+        version: version.as_str(),
+        resource,
+    };
     let subresource = asked.part.subresource();
     let User { name, uid: user_uid, groups, extra } = asked.user;
-    Question {
+    AdmissionRequest {
         uid,
         kind: of_kind(version),
         resource: of_resource(version),
@@ -137,22 +141,22 @@ fn request<'a>(
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Reviewed {
+struct AnsweredReview {
     #[serde(default)]
     kind: String,
     #[serde(default)]
     api_version: String,
-    response: Option<Response>,
+    response: Option<AdmissionResponse>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Response {
+struct AdmissionResponse {
     #[serde(default)]
     uid: String,
     #[serde(default)]
     allowed: bool,
-    status: Option<Told>,
+    status: Option<WebhookStatus>,
     patch: Option<String>,
     patch_type: Option<String>,
     audit_annotations: Option<BTreeMap<String, String>>,
@@ -161,7 +165,7 @@ struct Response {
 
 /// What a webhook said.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct WebhookAnswer {
     /// The refusal, where the webhook does not allow the request.
     pub(super) denied: Option<ApiError>,
     /// A JSON patch; empty for none.
@@ -171,14 +175,26 @@ pub(super) struct Answer {
 }
 
 /// Reads the answer of the webhook `hook`, or says what is wrong with it.
-pub(super) fn answer(body: &[u8], hook: &str, uid: &str, mutating: bool) -> Result<Answer, String> {
-    let reviewed: Reviewed = serde_json::from_slice(body)
+pub(super) fn answer(
+    body: &[u8],
+    hook: &str,
+    uid: &str,
+    mutating: bool,
+) -> Result<WebhookAnswer, String> {
+    let reviewed: AnsweredReview = serde_json::from_slice(body)
         .map_err(|error| format!("failed to call webhook: couldn't decode the answer: {error}"))?;
     let invalid = |why: &str| Err(format!("received invalid webhook response: {why}"));
-    let Reviewed { kind, api_version, response } = reviewed;
+    let AnsweredReview { kind, api_version, response } = reviewed;
     let Some(response) = response else { return invalid("webhook response was absent") };
-    let Response { uid: echoed, allowed, status, patch, patch_type, audit_annotations, warnings } =
-        response;
+    let AdmissionResponse {
+        uid: echoed,
+        allowed,
+        status,
+        patch,
+        patch_type,
+        audit_annotations,
+        warnings,
+    } = response;
     if echoed != uid {
         return invalid(&format!("expected response.uid={uid:?}, got {echoed:?}"));
     }
@@ -215,7 +231,7 @@ pub(super) fn answer(body: &[u8], hook: &str, uid: &str, mutating: bool) -> Resu
             return invalid("validating webhook may not return response.patchType");
         }
     }
-    Ok(Answer {
+    Ok(WebhookAnswer {
         denied: (!allowed).then(|| ApiError::denied(hook, status.unwrap_or_default())),
         patch,
         annotations: audit_annotations.unwrap_or_default(),
@@ -229,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    fn read(response: &Value, mutating: bool) -> Result<Answer, String> {
+    fn read(response: &Value, mutating: bool) -> Result<WebhookAnswer, String> {
         let review = json!({"kind": KIND, "apiVersion": API_VERSION, "response": response});
         answer(review.to_string().as_bytes(), "n", "1", mutating)
     }

@@ -5,16 +5,18 @@ use std::{collections::BTreeMap, time::Instant};
 use futures::{StreamExt, stream::FuturesUnordered};
 use serde_json::Value;
 
-use super::{Asked, Webhooks, call::Shown, configurations, metrics::Sort};
+use super::{
+    ReviewSubject, WebhookDispatcher, call::VersionedObjects, configurations, metrics::WebhookType,
+};
 use crate::apiserver::{load, status::Result};
 
-const SORT: Sort = Sort::Validating;
+const SORT: WebhookType = WebhookType::Validating;
 
-impl Webhooks {
+impl WebhookDispatcher {
     pub(super) async fn validate_by(
         &self,
-        webhooks: &configurations::Webhooks,
-        asked: &Asked<'_>,
+        webhooks: &configurations::ConfiguredWebhooks,
+        asked: &ReviewSubject<'_>,
         object: Option<&Value>,
     ) -> Result<()> {
         let weight = asked.weight(object);
@@ -22,7 +24,7 @@ impl Webhooks {
         let mut wanted = Vec::new();
         for hook in &webhooks.validating {
             let Some(version) = self.wanted(hook, asked, object).await? else { continue };
-            let show = || Shown::new(asked, version, object);
+            let show = || VersionedObjects::new(asked, version, object);
             let shown = shown.entry(version).or_insert_with(|| load::work(weight, show));
             if self.conditions_hold(hook, asked, version, shown, SORT)? {
                 wanted.push((hook, version));

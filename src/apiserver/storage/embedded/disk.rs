@@ -19,9 +19,9 @@ use redb::{BackendError, StorageBackend};
 
 /// Did a sync fail? Shared by a backend and the writer, which decides what to do about it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SyncFailed(Arc<AtomicBool>);
+pub(super) struct SyncFailure(Arc<AtomicBool>);
 
-impl SyncFailed {
+impl SyncFailure {
     pub(super) fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
@@ -29,13 +29,13 @@ impl SyncFailed {
 
 /// A backend of redb that remembers a failed sync.
 #[derive(Debug)]
-pub(super) struct Disk<B> {
+pub(super) struct DiskBackend<B> {
     inner: B,
-    failed: SyncFailed,
+    failed: SyncFailure,
 }
 
-impl<B: StorageBackend> Disk<B> {
-    pub(super) fn new(inner: B, failed: SyncFailed) -> Self {
+impl<B: StorageBackend> DiskBackend<B> {
+    pub(super) fn new(inner: B, failed: SyncFailure) -> Self {
         Self { inner, failed }
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn forget_pages(file: &File) {
     posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).ok();
 }
 
-impl<B: StorageBackend> StorageBackend for Disk<B> {
+impl<B: StorageBackend> StorageBackend for DiskBackend<B> {
     fn len(&self) -> io::Result<u64> {
         self.inner.len()
     }

@@ -12,7 +12,9 @@ use redb::{
     ReadableTableMetadata, Table, TableDefinition, WriteTransaction,
 };
 
-use super::super::{Entry, Error, Event, Key, Page, PageRequest, Prefix, Result, Revision};
+use super::super::{
+    Error, Key, KeyPrefix, PageRequest, Result, Revision, StoreEntry, StoreEvent, StorePage,
+};
 
 /// Raised when an older binary could not read the file any more.
 const FORMAT: u64 = 1;
@@ -20,7 +22,7 @@ const FORMAT: u64 = 1;
 /// Key → revision of the last write, value.
 const LATEST: TableDefinition<'static, &str, (u64, &[u8])> = TableDefinition::new("latest");
 /// Revision → what was written. Contiguous from `COMPACTED + 1` to `REVISION`.
-const LOG: TableDefinition<'static, u64, Record<'static>> = TableDefinition::new("log");
+const LOG: TableDefinition<'static, u64, LogRecord<'static>> = TableDefinition::new("log");
 const NUMBERS: TableDefinition<'static, &str, u64> = TableDefinition::new("numbers");
 const TEXTS: TableDefinition<'static, &str, &str> = TableDefinition::new("texts");
 
@@ -36,7 +38,7 @@ const DOUBT: &str = "doubt";
 const JUMP: u64 = 1_000_000;
 
 /// Unix seconds; key; value (absent: deleted); revision and value before (absent: created).
-type Record<'a> = (u64, &'a str, Option<&'a [u8]>, Option<(u64, &'a [u8])>);
+type LogRecord<'a> = (u64, &'a str, Option<&'a [u8]>, Option<(u64, &'a [u8])>);
 
 /// Bytes that a record is counted as beside its key and values.
 const RECORD_OVERHEAD: u64 = 64;
@@ -70,17 +72,17 @@ pub(super) fn initialize(database: &Database, id: &str) -> Result<(), redb::Erro
 }
 
 /// What an opened database says about itself.
-pub(super) struct Summary {
+pub(super) struct DatabaseSummary {
     pub id: String,
     pub revision: Revision,
-    /// Size of the log in bytes, as [`Batch::trim`] counts them.
+    /// Size of the log in bytes, as [`WriteBatch::trim`] counts them.
     pub log_bytes: u64,
     /// Why the latest writes may be missing.
     pub doubt: Option<String>,
 }
 
 /// Reads the whole log; the text of the error says what is wrong with the file.
-pub(super) fn summarize(database: &Database) -> Result<Summary> {
+pub(super) fn summarize(database: &Database) -> Result<DatabaseSummary> {
     let snapshot = Snapshot::begin(database)?;
     let format = snapshot.number(FORMAT_NUMBER)?;
     if format != FORMAT {
@@ -105,7 +107,7 @@ pub(super) fn summarize(database: &Database) -> Result<Summary> {
         let reason = format!("the log ends at revision {expected}, not {revision}");
         return Err(Error::Corrupt { reason });
     }
-    Ok(Summary { id, revision: Revision(revision), log_bytes, doubt })
+    Ok(DatabaseSummary { id, revision: Revision(revision), log_bytes, doubt })
 }
 
 /// Records that the latest writes may be missing. The next opening would find nothing wrong.
@@ -123,7 +125,7 @@ pub(super) fn trust(transaction: &WriteTransaction) -> Result<()> {
     Ok(())
 }
 
-fn size((_, key, value, previous): &Record<'_>) -> u64 {
+fn size((_, key, value, previous): &LogRecord<'_>) -> u64 {
     let bytes = key.len()
         + value.map_or(0, <[u8]>::len)
         + previous.map_or(0, |(_, previous)| previous.len());
@@ -134,8 +136,8 @@ fn size((_, key, value, previous): &Record<'_>) -> u64 {
 pub(super) struct Snapshot(ReadTransaction);
 
 /// Events after a revision, in order.
-pub(super) struct Events {
-    pub events: Vec<Event>,
+pub(super) struct LogEvents {
+    pub events: Vec<StoreEvent>,
     /// Every event up to here was looked at.
     pub reached: Revision,
 }
@@ -180,13 +182,13 @@ impl Snapshot {
         Ok(())
     }
 
-    pub(super) fn get(&self, key: &Key) -> Result<Option<Entry>> {
+    pub(super) fn get(&self, key: &Key) -> Result<Option<StoreEntry>> {
         let latest = self.0.open_table(LATEST).map_err(failed)?;
         let found = latest.get(key.as_str()).map_err(failed)?;
         Ok(found.map(|found| entry(key.as_str(), found.value())))
     }
 
-    pub(super) fn page(&self, prefix: &Prefix, request: &PageRequest) -> Result<Page> {
+    pub(super) fn page(&self, prefix: &KeyPrefix, request: &PageRequest) -> Result<StorePage> {
         let revision = request.at.unwrap_or(self.revision()?);
         self.reaches(revision)?;
         let undone = self.undone(prefix, revision)?;
@@ -199,11 +201,11 @@ impl Snapshot {
         let skipped = |key: &str| request.after.as_ref().is_some_and(|after| key <= after.as_str());
         let limit = request.limit.unwrap_or(usize::MAX);
         let mut bytes = 0;
-        let mut page = Page { entries: Vec::new(), revision, more: false, remaining: 0 };
+        let mut page = StorePage { entries: Vec::new(), revision, more: false, remaining: 0 };
 
         let latest = self.0.open_table(LATEST).map_err(failed)?;
         let mut current = latest.range(start..).map_err(failed)?;
-        let mut next = move || -> Result<Option<Entry>> {
+        let mut next = move || -> Result<Option<StoreEntry>> {
             let Some(found) = current.next() else { return Ok(None) };
             let (key, found) = found.map_err(failed)?;
             let in_prefix = key.value().starts_with(prefix.as_str());
@@ -251,7 +253,7 @@ impl Snapshot {
     /// Keys of a prefix from this one on, after some writes were undone.
     fn count(
         &self,
-        prefix: &Prefix,
+        prefix: &KeyPrefix,
         from: &Key,
         undone: &BTreeMap<Key, Option<u64>>,
     ) -> Result<usize> {
@@ -269,7 +271,7 @@ impl Snapshot {
 
     /// For every key that was written after `revision`: the record that holds its entry as of then,
     /// if there was one.
-    fn undone(&self, prefix: &Prefix, revision: Revision) -> Result<BTreeMap<Key, Option<u64>>> {
+    fn undone(&self, prefix: &KeyPrefix, revision: Revision) -> Result<BTreeMap<Key, Option<u64>>> {
         let mut undone = BTreeMap::new();
         let log = self.0.open_table(LOG).map_err(failed)?;
         for record in log.range(revision.0 + 1..).map_err(failed)? {
@@ -285,10 +287,15 @@ impl Snapshot {
     }
 
     /// Events of a prefix after `from`, looking at no more than `limit` records.
-    pub(super) fn events(&self, prefix: &Prefix, from: Revision, limit: usize) -> Result<Events> {
+    pub(super) fn events(
+        &self,
+        prefix: &KeyPrefix,
+        from: Revision,
+        limit: usize,
+    ) -> Result<LogEvents> {
         self.reaches(from)?;
         let log = self.0.open_table(LOG).map_err(failed)?;
-        let mut found = Events { events: Vec::new(), reached: from };
+        let mut found = LogEvents { events: Vec::new(), reached: from };
         for record in log.range(from.0 + 1..).map_err(failed)?.take(limit) {
             let (revision, record) = record.map_err(failed)?;
             found.reached = Revision(revision.value());
@@ -299,11 +306,12 @@ impl Snapshot {
             found.events.push(match value {
                 Some(value) => {
                     let created = previous.is_none();
-                    Event::Put { entry: entry(key, (revision.value(), value)), created }
+                    StoreEvent::Put { entry: entry(key, (revision.value(), value)), created }
                 }
-                None => {
-                    Event::Delete { key: Key::from_stored(key.to_owned()), revision: found.reached }
-                }
+                None => StoreEvent::Delete {
+                    key: Key::from_stored(key.to_owned()),
+                    revision: found.reached,
+                },
             });
         }
         Ok(found)
@@ -311,7 +319,7 @@ impl Snapshot {
 }
 
 /// The entry of a record's key before that record.
-fn previous(log: &ReadOnlyTable<u64, Record<'static>>, at: u64) -> Result<Option<Entry>> {
+fn previous(log: &ReadOnlyTable<u64, LogRecord<'static>>, at: u64) -> Result<Option<StoreEntry>> {
     let record = log.get(at).map_err(failed)?;
     Ok(record.and_then(|record| {
         let (_, key, _, previous) = record.value();
@@ -319,8 +327,8 @@ fn previous(log: &ReadOnlyTable<u64, Record<'static>>, at: u64) -> Result<Option
     }))
 }
 
-fn entry(key: &str, (revision, value): (u64, &[u8])) -> Entry {
-    Entry {
+fn entry(key: &str, (revision, value): (u64, &[u8])) -> StoreEntry {
+    StoreEntry {
         key: Key::from_stored(key.to_owned()),
         value: Bytes::copy_from_slice(value),
         revision: Revision(revision),
@@ -329,7 +337,7 @@ fn entry(key: &str, (revision, value): (u64, &[u8])) -> Entry {
 
 /// One change that a writer asks for.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum EntryChange {
     Create(Bytes),
     Update { expected: Revision, value: Bytes },
     Delete { expected: Revision },
@@ -337,7 +345,7 @@ pub(super) enum Change {
 
 /// How much history is kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct TrimLimits {
     pub events: u64,
     pub bytes: u64,
     /// Records from before this time, in Unix seconds, may go.
@@ -347,16 +355,16 @@ pub(super) struct Limits {
 }
 
 /// The tables of one write transaction.
-pub(super) struct Batch<'t> {
+pub(super) struct WriteBatch<'t> {
     latest: Table<'t, &'static str, (u64, &'static [u8])>,
-    log: Table<'t, u64, Record<'static>>,
+    log: Table<'t, u64, LogRecord<'static>>,
     numbers: Table<'t, &'static str, u64>,
     pub revision: u64,
     pub compacted: u64,
     pub log_bytes: u64,
 }
 
-impl<'t> Batch<'t> {
+impl<'t> WriteBatch<'t> {
     pub(super) fn begin(transaction: &'t WriteTransaction, log_bytes: u64) -> Result<Self> {
         let numbers = transaction.open_table(NUMBERS).map_err(failed)?;
         let number = |name| -> Result<u64> {
@@ -375,32 +383,35 @@ impl<'t> Batch<'t> {
 
     /// Applies one change, or fails with what stands against it. Failures of redb are
     /// [`Error::Unavailable`] and [`Error::Corrupt`]; the batch must not be committed then.
-    pub(super) fn apply(&mut self, key: &Key, change: &Change, now: u64) -> Result<Revision> {
+    pub(super) fn apply(&mut self, key: &Key, change: &EntryChange, now: u64) -> Result<Revision> {
         let stored = self.latest.get(key.as_str()).map_err(failed)?;
         let stored = stored.map(|stored| {
             let (revision, value) = stored.value();
             (revision, value.to_vec())
         });
         let value = match (change, &stored) {
-            (Change::Create(_), Some(_)) => return Err(Error::Exists(key.clone())),
-            (Change::Update { .. } | Change::Delete { .. }, None) => {
+            (EntryChange::Create(_), Some(_)) => return Err(Error::Exists(key.clone())),
+            (EntryChange::Update { .. } | EntryChange::Delete { .. }, None) => {
                 return Err(Error::NotFound(key.clone()));
             }
-            (Change::Update { expected, .. } | Change::Delete { expected }, Some((actual, _)))
-                if expected.0 != *actual =>
-            {
+            (
+                EntryChange::Update { expected, .. } | EntryChange::Delete { expected },
+                Some((actual, _)),
+            ) if expected.0 != *actual => {
                 return Err(Error::Conflict {
                     key: key.clone(),
                     expected: *expected,
                     actual: Revision(*actual),
                 });
             }
-            (Change::Create(value), None) | (Change::Update { value, .. }, Some(_)) => Some(value),
-            (Change::Delete { .. }, Some(_)) => None,
+            (EntryChange::Create(value), None) | (EntryChange::Update { value, .. }, Some(_)) => {
+                Some(value)
+            }
+            (EntryChange::Delete { .. }, Some(_)) => None,
         };
         let revision = self.revision + 1;
         let previous = stored.as_ref().map(|(revision, value)| (*revision, value.as_slice()));
-        let record: Record<'_> = (now, key.as_str(), value.map(AsRef::as_ref), previous);
+        let record: LogRecord<'_> = (now, key.as_str(), value.map(AsRef::as_ref), previous);
         self.log_bytes += size(&record);
         self.log.insert(revision, record).map_err(failed)?;
         match value {
@@ -435,7 +446,7 @@ impl<'t> Batch<'t> {
     }
 
     /// Forgets history beyond the limits.
-    pub(super) fn trim(&mut self, limits: Limits) -> Result<()> {
+    pub(super) fn trim(&mut self, limits: TrimLimits) -> Result<()> {
         for _ in 0..limits.step {
             let too_many = self.log.len().map_err(failed)? > limits.events;
             let too_large = self.log_bytes > limits.bytes;

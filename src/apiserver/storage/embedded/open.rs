@@ -21,8 +21,8 @@ use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use super::{
-    disk::{self, Disk, SyncFailed},
-    layout::{self, Summary},
+    disk::{self, DiskBackend, SyncFailure},
+    layout::{self, DatabaseSummary},
 };
 
 const STORE: &str = "store.redb";
@@ -41,7 +41,7 @@ const REPAIRED: &str =
 
 /// Why a store was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum StoreOpenError {
     #[error("failed to use store directory {directory:?}")]
     Directory { directory: PathBuf, source: io::Error },
     #[error("failed to open store {file:?}")]
@@ -84,7 +84,7 @@ pub enum OpenError {
     Corrupt { file: PathBuf, marker: PathBuf, copy: PathBuf, reason: String },
 }
 
-impl OpenError {
+impl StoreOpenError {
     /// Is it of no use to try again?
     pub(super) fn is_final(&self) -> bool {
         match self {
@@ -102,32 +102,34 @@ impl OpenError {
 }
 
 /// A store that is in no file: for tests that decide what a disk does.
-pub(super) fn on(backend: impl StorageBackend) -> Result<Opened, OpenError> {
+pub(super) fn on(backend: impl StorageBackend) -> Result<OpenedStore, StoreOpenError> {
     let file = PathBuf::new();
-    let failed = |error: redb::Error| OpenError::Open { file: file.clone(), source: error.into() };
-    let sync_failed = SyncFailed::default();
+    let failed =
+        |error: redb::Error| StoreOpenError::Open { file: file.clone(), source: error.into() };
+    let sync_failed = SyncFailure::default();
     let new = backend.len().map_err(|error| failed(error.into()))? == 0;
-    let database = builder().create_with_backend(Disk::new(backend, sync_failed.clone()));
+    let database = builder().create_with_backend(DiskBackend::new(backend, sync_failed.clone()));
     let database = database.map_err(|error| failed(error.into()))?;
     if new {
         layout::initialize(&database, "in-no-file").map_err(failed)?;
     }
     let summary = layout::summarize(&database)
-        .map_err(|error| OpenError::Open { file: file.clone(), source: error.into() })?;
-    Ok(Opened { database, file, summary, sync_failed })
+        .map_err(|error| StoreOpenError::Open { file: file.clone(), source: error.into() })?;
+    Ok(OpenedStore { database, file, summary, sync_failed })
 }
 
 /// An opened store.
-pub(super) struct Opened {
+pub(super) struct OpenedStore {
     pub database: Database,
     pub file: PathBuf,
-    pub summary: Summary,
-    pub sync_failed: SyncFailed,
+    pub summary: DatabaseSummary,
+    pub sync_failed: SyncFailure,
 }
 
 /// Opens the store in `directory`; makes one when there is not a trace of one.
-pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
-    let in_directory = |source| OpenError::Directory { directory: directory.to_owned(), source };
+pub(super) fn open(directory: &Path) -> Result<OpenedStore, StoreOpenError> {
+    let in_directory =
+        |source| StoreOpenError::Directory { directory: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(in_directory)?;
     let file = directory.join(STORE);
     let marker = directory.join(MARKER);
@@ -144,51 +146,52 @@ pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
         Err(error) => return Err(in_directory(error)),
     };
     match (size, marked) {
-        (None, None) => create(directory, &file, &marker, &creating, &New::default())?,
+        (None, None) => create(directory, &file, &marker, &creating, &NewStore::default())?,
         (None, Some(id)) => finish_creation(directory, &file, &marker, &creating, &id)?,
-        (Some(_), None) => return Err(OpenError::MarkerMissing { file, marker }),
-        (Some(0), Some(_)) => return Err(OpenError::Empty { file, marker }),
+        (Some(_), None) => return Err(StoreOpenError::MarkerMissing { file, marker }),
+        (Some(0), Some(_)) => return Err(StoreOpenError::Empty { file, marker }),
         (Some(_), Some(_)) => {}
     }
     open_existing(file, marker)
 }
 
 /// Opens the store in `directory`, which must hold at least a trace of one.
-pub(super) fn open_present(directory: &Path) -> Result<Opened, OpenError> {
+pub(super) fn open_present(directory: &Path) -> Result<OpenedStore, StoreOpenError> {
     for name in [STORE, MARKER] {
         let found = fs::symlink_metadata(directory.join(name));
         if !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return open(directory);
         }
     }
-    Err(OpenError::Absent { directory: directory.to_owned() })
+    Err(StoreOpenError::Absent { directory: directory.to_owned() })
 }
 
 /// Opens a store again after its file failed under a running process.
-pub(super) fn reopen(file: &Path) -> Result<Opened, OpenError> {
+pub(super) fn reopen(file: &Path) -> Result<OpenedStore, StoreOpenError> {
     open_existing(file.to_owned(), file.with_file_name(MARKER))
 }
 
 /// What a new store says about itself.
-pub(super) struct New {
+pub(super) struct NewStore {
     pub id: String,
     pub doubt: Option<String>,
 }
 
-impl Default for New {
+impl Default for NewStore {
     fn default() -> Self {
         Self { id: Uuid::new_v4().to_string(), doubt: None }
     }
 }
 
 /// Makes a store in `directory`, which must not hold a trace of one.
-pub(super) fn make(directory: &Path, new: &New) -> Result<Opened, OpenError> {
-    let in_directory = |source| OpenError::Directory { directory: directory.to_owned(), source };
+pub(super) fn make(directory: &Path, new: &NewStore) -> Result<OpenedStore, StoreOpenError> {
+    let in_directory =
+        |source| StoreOpenError::Directory { directory: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(in_directory)?;
     let [file, marker, creating] = [STORE, MARKER, CREATING].map(|name| directory.join(name));
     for path in [&file, &marker] {
         if fs::symlink_metadata(path).is_ok() {
-            return Err(OpenError::Present { directory: directory.to_owned() });
+            return Err(StoreOpenError::Present { directory: directory.to_owned() });
         }
     }
     create(directory, &file, &marker, &creating, new)?;
@@ -200,9 +203,9 @@ fn create(
     file: &Path,
     marker: &Path,
     creating: &Path,
-    New { id, doubt }: &New,
-) -> Result<(), OpenError> {
-    let failed = |source: Box<dyn std::error::Error + Send + Sync>| OpenError::Create {
+    NewStore { id, doubt }: &NewStore,
+) -> Result<(), StoreOpenError> {
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| StoreOpenError::Create {
         file: file.to_owned(),
         source,
     };
@@ -235,8 +238,9 @@ fn finish_creation(
     marker: &Path,
     creating: &Path,
     id: &str,
-) -> Result<(), OpenError> {
-    let missing = || OpenError::StoreMissing { file: file.to_owned(), marker: marker.to_owned() };
+) -> Result<(), StoreOpenError> {
+    let missing =
+        || StoreOpenError::StoreMissing { file: file.to_owned(), marker: marker.to_owned() };
     let new = builder().open(creating).map_err(|_| missing())?;
     let summary = layout::summarize(&new).map_err(|_| missing())?;
     drop(new);
@@ -244,7 +248,7 @@ fn finish_creation(
         return Err(missing());
     }
     rename(directory, creating, file)
-        .map_err(|error| OpenError::Create { file: file.to_owned(), source: error.into() })
+        .map_err(|error| StoreOpenError::Create { file: file.to_owned(), source: error.into() })
 }
 
 fn rename(directory: &Path, from: &Path, to: &Path) -> io::Result<()> {
@@ -253,45 +257,47 @@ fn rename(directory: &Path, from: &Path, to: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn open_existing(file: PathBuf, marker: PathBuf) -> Result<Opened, OpenError> {
+fn open_existing(file: PathBuf, marker: PathBuf) -> Result<OpenedStore, StoreOpenError> {
     // The kubelet may have opened the file to the group, for the sake of `fsGroup`.
     if let Err(error) = fs::set_permissions(&file, Permissions::from_mode(0o600)) {
         warn!(%error, store = %file.display(), "Could not restrict the mode of the store");
     }
     let outside = fs::read_to_string(&marker)
-        .map_err(|source| OpenError::Open { file: file.clone(), source: source.into() })?
+        .map_err(|source| StoreOpenError::Open { file: file.clone(), source: source.into() })?
         .trim()
         .to_owned();
-    let sync_failed = SyncFailed::default();
+    let sync_failed = SyncFailure::default();
     let (database, summary) = match checked(&file, &sync_failed) {
         Ok(checked) => checked,
-        Err(Refusal::InUse) => return Err(OpenError::InUse { file }),
-        Err(Refusal::Other(source)) => return Err(OpenError::Open { file, source }),
-        Err(Refusal::Corrupt(reason)) => {
-            let copy = keep_copy(&file)
-                .map_err(|source| OpenError::Open { file: file.clone(), source: source.into() })?;
-            return Err(OpenError::Corrupt { file, marker, copy, reason });
+        Err(OpenFailure::InUse) => return Err(StoreOpenError::InUse { file }),
+        Err(OpenFailure::Other(source)) => return Err(StoreOpenError::Open { file, source }),
+        Err(OpenFailure::Corrupt(reason)) => {
+            let copy = keep_copy(&file).map_err(|source| StoreOpenError::Open {
+                file: file.clone(),
+                source: source.into(),
+            })?;
+            return Err(StoreOpenError::Corrupt { file, marker, copy, reason });
         }
     };
     if summary.id != outside {
-        return Err(OpenError::Foreign { file, marker, inside: summary.id, outside });
+        return Err(StoreOpenError::Foreign { file, marker, inside: summary.id, outside });
     }
-    Ok(Opened { database, file, summary, sync_failed })
+    Ok(OpenedStore { database, file, summary, sync_failed })
 }
 
-enum Refusal {
+enum OpenFailure {
     InUse,
     Corrupt(String),
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for OpenFailure {
     fn from(error: io::Error) -> Self {
         Self::Other(error.into())
     }
 }
 
-impl From<DatabaseError> for Refusal {
+impl From<DatabaseError> for OpenFailure {
     fn from(error: DatabaseError) -> Self {
         match error {
             DatabaseError::DatabaseAlreadyOpen => Self::InUse,
@@ -312,30 +318,34 @@ impl From<DatabaseError> for Refusal {
 
 /// Opens the file, lets redb recover from a crash, and verifies every page. redb trusts pages
 /// when it reads them, so this is where damage is found.
-fn checked(path: &Path, sync_failed: &SyncFailed) -> Result<(Database, Summary), Refusal> {
+fn checked(
+    path: &Path,
+    sync_failed: &SyncFailure,
+) -> Result<(Database, DatabaseSummary), OpenFailure> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     disk::forget_pages(&file);
     let mut magic = [0; MAGIC.len()];
     // With a backend of ours redb would make a new store of a file that is all zeros.
     if (&file).read_exact(&mut magic).is_err() || magic != MAGIC {
-        return Err(Refusal::Corrupt("it is no file of redb".to_owned()));
+        return Err(OpenFailure::Corrupt("it is no file of redb".to_owned()));
     }
     // redb asserts about pages that it trusts; a damaged file can trip such an assertion.
     let opened = catch_unwind(AssertUnwindSafe(|| {
-        let backend = Disk::new(FileBackend::new(file)?, sync_failed.clone());
+        let backend = DiskBackend::new(FileBackend::new(file)?, sync_failed.clone());
         let mut database = builder().create_with_backend(backend)?;
         let sound = database.check_integrity()?;
         if !sound {
             error!(store = %path.display(), "{REPAIRED}");
-            layout::doubt(&database, REPAIRED).map_err(|error| Refusal::Other(error.into()))?;
+            layout::doubt(&database, REPAIRED).map_err(|error| OpenFailure::Other(error.into()))?;
         }
         match layout::summarize(&database) {
             Ok(summary) => Ok((database, summary)),
-            Err(super::super::Error::Corrupt { reason }) => Err(Refusal::Corrupt(reason)),
-            Err(error) => Err(Refusal::Other(Box::new(error))),
+            Err(super::super::Error::Corrupt { reason }) => Err(OpenFailure::Corrupt(reason)),
+            Err(error) => Err(OpenFailure::Other(Box::new(error))),
         }
     }));
-    opened.unwrap_or_else(|_| Err(Refusal::Corrupt("redb panicked while it was read".to_owned())))
+    opened
+        .unwrap_or_else(|_| Err(OpenFailure::Corrupt("redb panicked while it was read".to_owned())))
 }
 
 /// Copies the file aside, once: a process that is restarted again and again must not fill the

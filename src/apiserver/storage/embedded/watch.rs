@@ -9,29 +9,33 @@ use futures::stream;
 use tokio::sync::watch;
 
 use super::{
-    super::{Event, Prefix, Result, Revision, WatchStream},
-    Shared, blocking, closed,
+    super::{KeyPrefix, Result, Revision, StoreEvent, WatchStream},
+    SharedDatabase, blocking, closed,
     layout::Snapshot,
 };
 
 /// Records that one read looks at: keeps a read short and bounds what a watcher holds.
 const CHUNK: usize = 512;
 
-struct Watcher {
-    shared: Arc<Shared>,
+struct EmbeddedWatcher {
+    shared: Arc<SharedDatabase>,
     published: watch::Receiver<Revision>,
-    prefix: Prefix,
+    prefix: KeyPrefix,
     /// Every record up to here was read.
     reached: Revision,
-    ready: VecDeque<Event>,
+    ready: VecDeque<StoreEvent>,
     ended: bool,
 }
 
 /// Events after `from`, which the caller has checked.
-pub(super) fn events(shared: Arc<Shared>, prefix: Prefix, from: Revision) -> WatchStream {
+pub(super) fn events(
+    shared: Arc<SharedDatabase>,
+    prefix: KeyPrefix,
+    from: Revision,
+) -> WatchStream {
     let published = shared.subscribe();
     let ready = VecDeque::new();
-    let watcher = Watcher { shared, published, prefix, reached: from, ready, ended: false };
+    let watcher = EmbeddedWatcher { shared, published, prefix, reached: from, ready, ended: false };
     Box::pin(stream::unfold(watcher, |mut watcher| async {
         if watcher.ended {
             return None;
@@ -42,8 +46,8 @@ pub(super) fn events(shared: Arc<Shared>, prefix: Prefix, from: Revision) -> Wat
     }))
 }
 
-impl Watcher {
-    async fn next(&mut self) -> Result<Event> {
+impl EmbeddedWatcher {
+    async fn next(&mut self) -> Result<StoreEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
@@ -65,10 +69,10 @@ impl Watcher {
             blocking(move || Snapshot::begin(&*shared.database()?)?.events(&prefix, from, CHUNK))
                 .await?;
         self.reached = found.reached;
-        let last = found.events.last().map(Event::revision);
+        let last = found.events.last().map(StoreEvent::revision);
         self.ready.extend(found.events);
         if last != Some(found.reached) {
-            self.ready.push_back(Event::Progress(found.reached));
+            self.ready.push_back(StoreEvent::Progress(found.reached));
         }
         Ok(())
     }

@@ -20,9 +20,9 @@ use tracing::{error, info};
 
 use super::{
     super::{Error, Key, Result, Revision},
-    History, Shared,
-    disk::SyncFailed,
-    layout::{self, Batch, Change, Limits, failed},
+    HistoryLimits, SharedDatabase,
+    disk::SyncFailure,
+    layout::{self, EntryChange, TrimLimits, WriteBatch, failed},
     open,
 };
 use crate::error::chain;
@@ -37,30 +37,30 @@ const REOPEN_AFTER: Duration = Duration::from_secs(1);
 const LOST: &str = "the store's file lacks writes that were acknowledged";
 
 /// What the thread is asked to do.
-pub(super) enum Command {
-    Write { key: Key, change: Change, reply: oneshot::Sender<Result<Revision>> },
+pub(super) enum WriterCommand {
+    Write { key: Key, change: EntryChange, reply: oneshot::Sender<Result<Revision>> },
     Compact { revision: Revision, reply: oneshot::Sender<Result<()>> },
     Advance { past: Revision, reply: oneshot::Sender<Result<Revision>> },
 }
 
-pub(super) struct Writer {
-    pub shared: Arc<Shared>,
-    pub commands: mpsc::Receiver<Command>,
-    pub history: History,
+pub(super) struct StoreWriter {
+    pub shared: Arc<SharedDatabase>,
+    pub commands: mpsc::Receiver<WriterCommand>,
+    pub history: HistoryLimits,
     /// Absent for a store that is in no file.
     pub file: Option<PathBuf>,
     pub log_bytes: u64,
-    pub sync_failed: SyncFailed,
+    pub sync_failed: SyncFailure,
 }
 
 /// What becomes of a command once the batch is committed.
-enum Outcome {
+enum CommandOutcome {
     Written(Result<Revision>),
     Compacted(Result<()>),
     Advanced(Result<Revision>),
 }
 
-impl Writer {
+impl StoreWriter {
     /// Runs until every sender is gone.
     pub(super) fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
@@ -91,25 +91,25 @@ impl Writer {
     }
 
     /// One transaction. An error means that the file failed: no outcome is known.
-    fn commit(&mut self, batch: &[Command]) -> Result<Vec<Outcome>> {
+    fn commit(&mut self, batch: &[WriterCommand]) -> Result<Vec<CommandOutcome>> {
         let database = self.shared.database()?;
         let transaction = database.begin_write().map_err(failed)?;
-        let mut tables = Batch::begin(&transaction, self.log_bytes)?;
+        let mut tables = WriteBatch::begin(&transaction, self.log_bytes)?;
         let before = (tables.revision, tables.compacted);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut trusted = false;
         for command in batch {
             outcomes.push(match command {
-                Command::Write { key, change, .. } => {
-                    Outcome::Written(sorted(tables.apply(key, change, now))?)
+                WriterCommand::Write { key, change, .. } => {
+                    CommandOutcome::Written(sorted(tables.apply(key, change, now))?)
                 }
-                Command::Compact { revision, .. } => {
-                    Outcome::Compacted(sorted(tables.compact(*revision))?)
+                WriterCommand::Compact { revision, .. } => {
+                    CommandOutcome::Compacted(sorted(tables.compact(*revision))?)
                 }
-                Command::Advance { past, .. } => {
+                WriterCommand::Advance { past, .. } => {
                     trusted = true;
-                    Outcome::Advanced(sorted(tables.advance(*past))?)
+                    CommandOutcome::Advanced(sorted(tables.advance(*past))?)
                 }
             });
         }
@@ -119,7 +119,7 @@ impl Writer {
             transaction.abort().map_err(failed)?;
             return Ok(outcomes);
         }
-        tables.trim(Limits {
+        tables.trim(TrimLimits {
             events: self.history.events,
             bytes: self.history.bytes,
             since: now.saturating_sub(self.history.age.as_secs()),
@@ -182,7 +182,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for StoreWriter {
     /// Also when the thread panics: a store that cannot write says so to every caller.
     fn drop(&mut self) {
         if thread::panicking() {
@@ -200,23 +200,27 @@ fn sorted<T>(result: Result<T>) -> Result<Result<T>> {
     }
 }
 
-fn answer(command: Command, outcome: Outcome) {
+fn answer(command: WriterCommand, outcome: CommandOutcome) {
     // A caller that does not wait any more has given up on the answer.
     match (command, outcome) {
-        (Command::Write { reply, .. }, Outcome::Written(result))
-        | (Command::Advance { reply, .. }, Outcome::Advanced(result)) => drop(reply.send(result)),
-        (Command::Compact { reply, .. }, Outcome::Compacted(result)) => drop(reply.send(result)),
+        (WriterCommand::Write { reply, .. }, CommandOutcome::Written(result))
+        | (WriterCommand::Advance { reply, .. }, CommandOutcome::Advanced(result)) => {
+            drop(reply.send(result));
+        }
+        (WriterCommand::Compact { reply, .. }, CommandOutcome::Compacted(result)) => {
+            drop(reply.send(result));
+        }
         (command, _) => refuse(command),
     }
 }
 
-fn refuse(command: Command) {
+fn refuse(command: WriterCommand) {
     let unavailable =
         || Error::Unavailable { source: io::Error::other("the store's file failed").into() };
     match command {
-        Command::Write { reply, .. } | Command::Advance { reply, .. } => {
+        WriterCommand::Write { reply, .. } | WriterCommand::Advance { reply, .. } => {
             drop(reply.send(Err(unavailable())));
         }
-        Command::Compact { reply, .. } => drop(reply.send(Err(unavailable()))),
+        WriterCommand::Compact { reply, .. } => drop(reply.send(Err(unavailable()))),
     }
 }

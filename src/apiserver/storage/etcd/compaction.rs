@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::{
     super::{Result, Revision, Storage},
-    ANSWER_WITHIN, Etcd, header, within,
+    ANSWER_WITHIN, EtcdStore, header, within,
 };
 use crate::{error::chain, runtime::Shutdown};
 
@@ -23,13 +23,13 @@ const KEY: &str = "compact_rev_key";
 
 /// What this server saw when it last had its turn.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct CompactionTurn {
     /// Version of the key: how often it was written.
     version: i64,
     revision: Revision,
 }
 
-impl Etcd {
+impl EtcdStore {
     /// Compacts once an interval, until shutdown, as long as the store `is_ours`: nothing is
     /// written into a foreign one. History reaches back one to two intervals.
     pub async fn compact_periodically(
@@ -38,14 +38,14 @@ impl Etcd {
         is_ours: impl Fn() -> bool + Send,
         shutdown: Shutdown,
     ) {
-        let mut seen = Seen::default();
+        let mut seen = CompactionTurn::default();
         loop {
             tokio::select! {
                 () = sleep(interval) => {}
                 () = shutdown.triggered() => return,
             }
             if !is_ours() {
-                seen = Seen::default();
+                seen = CompactionTurn::default();
                 continue;
             }
             match self.take_turn(seen).await {
@@ -55,7 +55,7 @@ impl Etcd {
         }
     }
 
-    async fn take_turn(&self, seen: Seen) -> Result<Seen> {
+    async fn take_turn(&self, seen: CompactionTurn) -> Result<CompactionTurn> {
         let transaction = Txn::new()
             .when(vec![Compare::version(KEY, CompareOp::Equal, seen.version)])
             .and_then(vec![TxnOp::put(KEY, seen.revision.to_string(), None)])
@@ -69,9 +69,9 @@ impl Etcd {
                 }
                 TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
             });
-            return Ok(Seen { version: version.unwrap_or_default(), revision });
+            return Ok(CompactionTurn { version: version.unwrap_or_default(), revision });
         }
-        let now = Seen { version: seen.version + 1, revision };
+        let now = CompactionTurn { version: seen.version + 1, revision };
         // The first turn knows of no older revision.
         if seen.revision > Revision(0) {
             self.compact(seen.revision).await?;

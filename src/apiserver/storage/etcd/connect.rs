@@ -21,12 +21,12 @@ pub struct Config {
     pub endpoints: Vec<String>,
     /// What every key in etcd begins with, for example `/registry/navigator.jetstack.io`.
     pub prefix: String,
-    pub tls: Option<Tls>,
+    pub tls: Option<EtcdTlsFiles>,
 }
 
 /// Files in PEM form.
 #[derive(Clone, Debug)]
-pub struct Tls {
+pub struct EtcdTlsFiles {
     /// Authority that signed etcd's certificates.
     pub ca: PathBuf,
     /// Our certificate and its key.
@@ -35,7 +35,7 @@ pub struct Tls {
 
 /// Why the configuration cannot work.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum EtcdConnectError {
     #[error("no etcd server is named")]
     NoEndpoint,
     #[error("etcd server {0:?} is not an http:// or https:// URL")]
@@ -48,17 +48,17 @@ pub enum ConnectError {
     Client(#[from] etcd_client::Error),
 }
 
-pub(super) async fn client(config: &Config) -> Result<Client, ConnectError> {
+pub(super) async fn client(config: &Config) -> Result<Client, EtcdConnectError> {
     if config.endpoints.is_empty() {
-        return Err(ConnectError::NoEndpoint);
+        return Err(EtcdConnectError::NoEndpoint);
     }
     for endpoint in &config.endpoints {
         let secure = endpoint.starts_with("https://");
         if !secure && !endpoint.starts_with("http://") {
-            return Err(ConnectError::Scheme(endpoint.clone()));
+            return Err(EtcdConnectError::Scheme(endpoint.clone()));
         }
         if secure && config.tls.is_none() {
-            return Err(ConnectError::AuthorityMissing(endpoint.clone()));
+            return Err(EtcdConnectError::AuthorityMissing(endpoint.clone()));
         }
     }
     let mut options = ConnectOptions::new()
@@ -76,6 +76,6 @@ pub(super) async fn client(config: &Config) -> Result<Client, ConnectError> {
     Ok(Client::connect(&config.endpoints, Some(options)).await?)
 }
 
-async fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    fs::read(path).await.map_err(|source| ConnectError::Read { path: path.to_owned(), source })
+async fn read(path: &Path) -> Result<Vec<u8>, EtcdConnectError> {
+    fs::read(path).await.map_err(|source| EtcdConnectError::Read { path: path.to_owned(), source })
 }

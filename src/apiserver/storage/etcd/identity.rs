@@ -10,8 +10,8 @@ use futures::future::try_join_all;
 use uuid::Uuid;
 
 use super::{
-    super::{Error, Loss, Result, Revision, Sight, Storage},
-    ANSWER_WITHIN, Duration, Etcd, header, within,
+    super::{Error, Result, Revision, Storage, StoreStatus, WriteLoss},
+    ANSWER_WITHIN, Duration, EtcdStore, header, within,
 };
 
 /// Revisions that are skipped one write at a time: some ten seconds' worth.
@@ -19,7 +19,7 @@ const FARTHEST: u64 = 100_000;
 /// Writes on their way at one time while revisions are skipped.
 const TOGETHER: usize = 64;
 
-impl Etcd {
+impl EtcdStore {
     /// Reads the id of the store, or makes it where none is. From now on every answer must come
     /// from this store. Two servers that start together agree: the transaction lets one of them
     /// win.
@@ -96,8 +96,8 @@ impl Etcd {
         self.believe(self.seen(asked, now, id))
     }
 
-    fn believe(&self, sight: Sight) -> Result<Revision> {
-        let Sight { id: _, revision, other, lost } = sight;
+    fn believe(&self, sight: StoreStatus) -> Result<Revision> {
+        let StoreStatus { id: _, revision, other, lost } = sight;
         match other.or(lost.map(|lost| lost.why)) {
             Some(reason) => Err(self.standing.replaced(reason)),
             None => Ok(revision),
@@ -106,7 +106,7 @@ impl Etcd {
 
     /// The error for an answer that is a sign of loss: is this another store, or ours without its
     /// latest writes?
-    pub(super) async fn refused(&self, sign: Loss) -> Error {
+    pub(super) async fn refused(&self, sign: WriteLoss) -> Error {
         let other = self.look(ANSWER_WITHIN).await.ok().and_then(|sight| sight.other);
         if other.is_none() {
             self.standing.lost(Some(sign.clone()));
@@ -115,21 +115,21 @@ impl Etcd {
     }
 
     /// Reads the id beside the objects: what is there, ours or not.
-    pub(super) async fn look(&self, limit: Duration) -> Result<Sight> {
+    pub(super) async fn look(&self, limit: Duration) -> Result<StoreStatus> {
         let asked = self.standing.latest();
         let answer = within(limit, self.kv().get(self.id_path(), None)).await?;
         let now = header(answer.header())?;
         Ok(self.seen(asked, now, answer.kvs().first()))
     }
 
-    fn seen(&self, asked: Revision, revision: Revision, id: Option<&KeyValue>) -> Sight {
+    fn seen(&self, asked: Revision, revision: Revision, id: Option<&KeyValue>) -> StoreStatus {
         let id = id.map(|kv| String::from_utf8_lossy(kv.value()).into_owned());
         if let Some(other) = self.standing.differs(id.as_deref()) {
-            return Sight { id, revision, other: Some(other), lost: None };
+            return StoreStatus { id, revision, other: Some(other), lost: None };
         }
         let lost = self.standing.lost(self.standing.went_back(asked, revision));
         self.standing.reached(revision);
-        Sight { id, revision, other: None, lost }
+        StoreStatus { id, revision, other: None, lost }
     }
 
     pub(super) fn id_path(&self) -> String {

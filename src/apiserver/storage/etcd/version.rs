@@ -6,10 +6,10 @@
 
 use super::{
     super::{Error, Result},
-    ANSWER_WITHIN, Etcd, within,
+    ANSWER_WITHIN, EtcdStore, within,
 };
 
-impl Etcd {
+impl EtcdStore {
     pub(super) async fn require_version(&self) -> Result<()> {
         let mut client = self.client.maintenance_client();
         let status = within(ANSWER_WITHIN, client.status()).await?;

@@ -1,9 +1,9 @@
 //! Watches of etcd, and the progress that they report when they are asked.
 //!
 //! A watch reports progress by itself only every ten minutes. A reader that waits for a revision at
-//! which another resource was written says so ([`super::Etcd::request_progress`]); then every watch
-//! that is behind asks etcd, again and again until it is not: etcd leaves a request unanswered
-//! while the watch still catches up.
+//! which another resource was written says so ([`super::EtcdStore::request_progress`]); then every
+//! watch that is behind asks etcd, again and again until it is not: etcd leaves a request
+//! unanswered while the watch still catches up.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,28 +15,32 @@ use tokio::{
 };
 
 use super::{
-    super::{Error, Event, Prefix, Result, Revision, WatchStream},
-    ANSWER_WITHIN, Etcd, failed, number, revision,
+    super::{Error, KeyPrefix, Result, Revision, StoreEvent, WatchStream},
+    ANSWER_WITHIN, EtcdStore, failed, number, revision,
 };
 
 /// Pause between two requests for progress of one watch.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-struct Watcher {
-    etcd: Etcd,
+struct EtcdWatcher {
+    etcd: EtcdStore,
     stream: etcd_client::WatchStream,
     wanted: latest::Receiver<Revision>,
     ask_at: Instant,
     /// Every event up to here was read.
     reached: Revision,
-    ready: VecDeque<Event>,
+    ready: VecDeque<StoreEvent>,
     ended: bool,
 }
 
 /// Events after `from`.
-pub(super) async fn events(etcd: &Etcd, prefix: &Prefix, from: Revision) -> Result<WatchStream> {
+pub(super) async fn events(
+    etcd: &EtcdStore,
+    prefix: &KeyPrefix,
+    from: Revision,
+) -> Result<WatchStream> {
     let stream = open(etcd, prefix.as_str(), from).await?;
-    let mut watcher = Watcher {
+    let mut watcher = EtcdWatcher {
         etcd: etcd.clone(),
         stream,
         wanted: etcd.wanted.subscribe(),
@@ -59,7 +63,7 @@ pub(super) async fn events(etcd: &Etcd, prefix: &Prefix, from: Revision) -> Resu
 
 /// The oldest revision that a compacted etcd knows. etcd tells it to a watch that asks for an older
 /// one; an etcd that was never compacted keeps silent.
-pub(super) async fn oldest(etcd: &Etcd) -> Result<Revision> {
+pub(super) async fn oldest(etcd: &EtcdStore) -> Result<Revision> {
     let mut stream = open(etcd, "store-id", Revision(0)).await?;
     while let Some(response) = stream.message().await.map_err(failed)? {
         if response.compact_revision() > 0 {
@@ -69,7 +73,7 @@ pub(super) async fn oldest(etcd: &Etcd) -> Result<Revision> {
     Err(Error::Unavailable { source: "etcd ended the watch".into() })
 }
 
-async fn open(etcd: &Etcd, range: &str, from: Revision) -> Result<etcd_client::WatchStream> {
+async fn open(etcd: &EtcdStore, range: &str, from: Revision) -> Result<etcd_client::WatchStream> {
     let options = WatchOptions::new()
         .with_prefix()
         .with_start_revision(number(from) + 1)
@@ -83,7 +87,7 @@ async fn open(etcd: &Etcd, range: &str, from: Revision) -> Result<etcd_client::W
     }
 }
 
-impl Watcher {
+impl EtcdWatcher {
     async fn first(&mut self) -> Result<()> {
         match timeout(ANSWER_WITHIN, self.stream.message()).await {
             Ok(message) => self.read(message),
@@ -91,7 +95,7 @@ impl Watcher {
         }
     }
 
-    async fn next(&mut self) -> Result<Event> {
+    async fn next(&mut self) -> Result<StoreEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
@@ -137,22 +141,22 @@ impl Watcher {
             let stated = revision(stated);
             if stated > self.reached {
                 self.reached = stated;
-                self.ready.push_back(Event::Progress(stated));
+                self.ready.push_back(StoreEvent::Progress(stated));
             }
         }
         Ok(())
     }
 
-    fn event(&self, event: &etcd_client::Event) -> Result<Event> {
+    fn event(&self, event: &etcd_client::Event) -> Result<StoreEvent> {
         let kv = event
             .kv()
             .ok_or_else(|| Error::Corrupt { reason: "etcd sent an event without a key".into() })?;
         Ok(match event.event_type() {
-            EventType::Put => Event::Put {
+            EventType::Put => StoreEvent::Put {
                 entry: self.etcd.entry(kv)?,
                 created: kv.create_revision() == kv.mod_revision(),
             },
-            EventType::Delete => Event::Delete {
+            EventType::Delete => StoreEvent::Delete {
                 key: self.etcd.key(kv.key())?,
                 revision: revision(kv.mod_revision()),
             },

@@ -6,18 +6,18 @@ use super::super::Revision;
 
 /// A key, and a revision at or after which it was last written.
 #[derive(Clone)]
-pub(super) struct Witness {
+pub(super) struct WriteWitness {
     pub(super) path: String,
     pub(super) written: Revision,
 }
 
 /// None when the latest write was a deletion, or another process's.
 #[derive(Default)]
-pub(super) struct Latest(Mutex<Option<Witness>>);
+pub(super) struct LatestWitness(Mutex<Option<WriteWitness>>);
 
-impl Latest {
+impl LatestWitness {
     /// The latest write, which must be there still; `None` when a later revision is known.
-    pub(super) fn witness(&self, latest: Revision) -> Option<Witness> {
+    pub(super) fn witness(&self, latest: Revision) -> Option<WriteWitness> {
         let witness = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         witness.clone().filter(|witness| witness.written >= latest)
     }
@@ -26,7 +26,7 @@ impl Latest {
     pub(super) fn wrote(&self, path: Option<String>, revision: Revision) {
         let mut witness = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if witness.as_ref().is_none_or(|witness| witness.written < revision) {
-            *witness = path.map(|path| Witness { path, written: revision });
+            *witness = path.map(|path| WriteWitness { path, written: revision });
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     super::{Error, Result, Revision},
-    Kubernetes,
+    KubernetesStore,
     object::revision,
 };
 
@@ -27,19 +27,19 @@ const METADATA: &str =
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What kube-apiserver said.
-pub(super) struct Answer {
+pub(super) struct KubernetesResponse {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
 }
 
 /// Kubernetes' `Status`, as far as it is read.
 #[derive(Default, Deserialize)]
-pub(super) struct Refusal {
+pub(super) struct StatusMessage {
     #[serde(default)]
     pub(super) message: String,
 }
 
-impl Answer {
+impl KubernetesResponse {
     /// The body of a successful answer.
     pub(super) fn read<T: for<'a> Deserialize<'a>>(&self) -> Result<T> {
         if !self.status.is_success() {
@@ -57,7 +57,7 @@ impl Answer {
     /// The error of an unsuccessful answer, where no caller knows better. The numbers in
     /// `Compacted` and `TooLarge` are the caller's to fill in.
     pub(super) fn error(&self) -> Error {
-        let said = serde_json::from_slice(&self.body).unwrap_or_else(|_| Refusal {
+        let said = serde_json::from_slice(&self.body).unwrap_or_else(|_| StatusMessage {
             message: String::from_utf8_lossy(&self.body[..self.body.len().min(200)]).into_owned(),
         });
         failed(self.status, &said.message)
@@ -86,8 +86,8 @@ pub(super) fn unavailable(source: impl Into<Box<dyn std::error::Error + Send + S
     Error::Unavailable { source: source.into() }
 }
 
-impl Kubernetes {
-    pub(super) async fn read(&self, path: &str, limit: Duration) -> Result<Answer> {
+impl KubernetesStore {
+    pub(super) async fn read(&self, path: &str, limit: Duration) -> Result<KubernetesResponse> {
         self.ask(Method::GET, path, JSON, None, limit).await
     }
 
@@ -97,11 +97,16 @@ impl Kubernetes {
         path: &str,
         limit: Duration,
         most: Option<usize>,
-    ) -> Result<Option<Answer>> {
+    ) -> Result<Option<KubernetesResponse>> {
         self.ask_at_most((Method::GET, path), JSON, None, limit, most).await
     }
 
-    pub(super) async fn write(&self, method: Method, path: &str, object: &Value) -> Result<Answer> {
+    pub(super) async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        object: &Value,
+    ) -> Result<KubernetesResponse> {
         let limit = super::ANSWER_WITHIN;
         self.ask(method, path, METADATA, Some(object.to_string().into()), limit).await
     }
@@ -114,7 +119,7 @@ impl Kubernetes {
         accept: &str,
         body: Option<Bytes>,
         limit: Duration,
-    ) -> Result<Answer> {
+    ) -> Result<KubernetesResponse> {
         let answer = self.ask_at_most((method, path), accept, body, limit, None).await?;
         answer.ok_or_else(|| unavailable("kube-apiserver's answer has no end"))
     }
@@ -126,7 +131,7 @@ impl Kubernetes {
         body: Option<Bytes>,
         limit: Duration,
         most: Option<usize>,
-    ) -> Result<Option<Answer>> {
+    ) -> Result<Option<KubernetesResponse>> {
         let until = Instant::now() + limit;
         let late = || unavailable(format!("kube-apiserver did not answer within {limit:?}"));
         loop {
@@ -142,7 +147,7 @@ impl Kubernetes {
                     Err(error) if error.is::<LengthLimitError>() => None,
                     Err(error) => return Err(unavailable(error)),
                 };
-                Ok((body.map(|body| Answer { status, body }), pause))
+                Ok((body.map(|body| KubernetesResponse { status, body }), pause))
             };
             let (answer, pause) = timeout_at(until, asked).await.map_err(|_| late())??;
             let Some(answer) = answer else { return Ok(None) };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kube::Client;
 
-use crate::apiserver::kubernetes::{self, Unusable};
+use crate::apiserver::kubernetes::{self, KubeClientError};
 
 /// A namespace of a Kubernetes cluster.
 #[derive(Clone, Debug, Default)]
@@ -18,10 +18,10 @@ pub struct Config {
 /// Why the configuration cannot work.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to find out how to reach the kube-apiserver that keeps objects")]
-pub struct ConnectError(#[from] Unusable);
+pub struct KubernetesConnectError(#[from] KubeClientError);
 
 /// Each request is sent once: a write that was not answered may have been done, and asked again
 /// it would contradict itself.
-pub(super) async fn client(config: &Config) -> Result<Client, ConnectError> {
+pub(super) async fn client(config: &Config) -> Result<Client, KubernetesConnectError> {
     Ok(kubernetes::client(config.kubeconfig.as_deref()).await?)
 }

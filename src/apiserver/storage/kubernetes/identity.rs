@@ -15,10 +15,10 @@ use tracing::debug;
 use uuid::Uuid;
 
 use super::{
-    super::{Error, Loss, Result, Revision, Sight, Storage},
-    ANSWER_WITHIN, Kubernetes,
+    super::{Error, Result, Revision, Storage, StoreStatus, WriteLoss},
+    ANSWER_WITHIN, KubernetesStore,
     ask::unavailable,
-    object::{self, DELETED, List, Mark, STORE, Stored},
+    object::{self, DELETED, STORE, StoreMark, StoredObject, StoredObjectList},
 };
 
 /// Revisions that are skipped one write at a time: some ten seconds' worth.
@@ -29,12 +29,12 @@ const TOGETHER: usize = 16;
 const TRIES: usize = 20;
 
 /// The object of the store, as it was found.
-pub(super) struct Found {
-    mark: Mark,
+pub(super) struct FoundMark {
+    mark: StoreMark,
     revision: Revision,
 }
 
-impl Kubernetes {
+impl KubernetesStore {
     /// Reads the id of the store, or makes it where none is. From now on every answer must come
     /// from this store. Of two servers that start together one makes it.
     pub async fn establish(&self) -> Result<String> {
@@ -43,7 +43,7 @@ impl Kubernetes {
 
     /// Reads the id of the store, or makes the store with the id `new` and the loss `lost`.
     pub async fn establish_as(&self, new: &str, lost: &str) -> Result<String> {
-        let mark = Mark { id: new.to_owned(), floor: 0, lost: lost.to_owned() };
+        let mark = StoreMark { id: new.to_owned(), floor: 0, lost: lost.to_owned() };
         let made = self.write(Method::POST, "", &object::store(&mark, None)).await?;
         if made.status != StatusCode::CONFLICT {
             made.revision()?;
@@ -61,7 +61,7 @@ impl Kubernetes {
     /// Removes what is left of deletions that a process did not finish.
     async fn sweep(&self) -> Result<()> {
         let path = format!("?labelSelector={}", super::ask::escaped(&format!("{DELETED}=true")));
-        let left: List = self.read(&path, ANSWER_WITHIN).await?.read()?;
+        let left: StoredObjectList = self.read(&path, ANSWER_WITHIN).await?.read()?;
         for object in left.items.iter().filter(|object| object.deleted) {
             self.purge(&object.key()?, object.revision()?).await;
         }
@@ -69,16 +69,16 @@ impl Kubernetes {
     }
 
     /// Reads the object of the store.
-    async fn found(&self) -> Result<Option<Found>> {
+    async fn found(&self) -> Result<Option<FoundMark>> {
         let answer = self.read(&format!("/{STORE}"), ANSWER_WITHIN).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        let stored: Stored = answer.read()?;
+        let stored: StoredObject = answer.read()?;
         let revision = stored.revision()?;
         let mark = stored.store.unwrap_or_default();
         self.learn(Revision(mark.floor));
-        Ok(Some(Found { mark, revision }))
+        Ok(Some(FoundMark { mark, revision }))
     }
 
     /// Before a write: nothing is written into a store that is not ours. Returns the latest
@@ -104,7 +104,7 @@ impl Kubernetes {
     }
 
     /// The error for an answer that shows a revision which is no more possible.
-    pub(super) async fn refused(&self, sign: Loss) -> Error {
+    pub(super) async fn refused(&self, sign: WriteLoss) -> Error {
         let other = self.look(ANSWER_WITHIN).await.ok().and_then(|(_, sight)| sight.other);
         if other.is_none() {
             self.standing.lost(Some(sign.clone()));
@@ -113,7 +113,7 @@ impl Kubernetes {
     }
 
     /// Lists the object of the store: what is there, ours or not, as of now.
-    pub(super) async fn look(&self, limit: Duration) -> Result<(Option<Mark>, Sight)> {
+    pub(super) async fn look(&self, limit: Duration) -> Result<(Option<StoreMark>, StoreStatus)> {
         let asked = self.standing.latest();
         let path = format!("?fieldSelector=metadata.name%3D{STORE}");
         let answer = self.read(&path, limit).await?;
@@ -122,7 +122,7 @@ impl Kubernetes {
                           missing";
             return Err(unavailable(source));
         }
-        let list: List = answer.read()?;
+        let list: StoredObjectList = answer.read()?;
         let revision = object::revision(&list.metadata.resource_version)?;
         let mark = list.items.into_iter().next().map(|stored| stored.store.unwrap_or_default());
         let sight = self.judged(mark.as_ref(), asked, revision);
@@ -130,17 +130,22 @@ impl Kubernetes {
     }
 
     /// Judges an answer at `revision` with this mark. `asked` was the latest revision before it.
-    pub(super) fn judged(&self, mark: Option<&Mark>, asked: Revision, revision: Revision) -> Sight {
+    pub(super) fn judged(
+        &self,
+        mark: Option<&StoreMark>,
+        asked: Revision,
+        revision: Revision,
+    ) -> StoreStatus {
         let id = mark.map(|mark| mark.id.clone());
         if let Some(other) = self.standing.differs(id.as_deref()) {
-            return Sight { id, revision, other: Some(other), lost: None };
+            return StoreStatus { id, revision, other: Some(other), lost: None };
         }
         let gone_back = self.standing.lost(self.standing.went_back(asked, revision));
         self.standing.reached(revision);
         self.learn(Revision(mark.map_or(0, |mark| mark.floor)));
         let recorded = mark.filter(|mark| !mark.lost.is_empty());
-        let recorded = recorded.map(|mark| Loss { why: mark.lost.clone(), reached: revision });
-        Sight { id, revision, other: None, lost: gone_back.or(recorded) }
+        let recorded = recorded.map(|mark| WriteLoss { why: mark.lost.clone(), reached: revision });
+        StoreStatus { id, revision, other: None, lost: gone_back.or(recorded) }
     }
 
     /// The oldest revision that reads may ask for, as far as this process knows.
@@ -164,9 +169,9 @@ impl Kubernetes {
     }
 
     /// Changes the object of the store; tries again when another writer comes between.
-    pub(super) async fn change_mark(&self, change: impl Fn(&mut Mark) -> bool) -> Result<()> {
+    pub(super) async fn change_mark(&self, change: impl Fn(&mut StoreMark) -> bool) -> Result<()> {
         for _ in 0..TRIES {
-            let Found { mut mark, revision } =
+            let FoundMark { mut mark, revision } =
                 self.found().await?.ok_or_else(|| self.standing.absent())?;
             if !change(&mut mark) {
                 return Ok(());
@@ -186,7 +191,7 @@ impl Kubernetes {
     /// taken for garbage: from now on the store is one that lost writes.
     pub(super) async fn bereft(&self, why: String) -> Error {
         let reached = self.standing.latest();
-        self.standing.lost(Some(Loss { why: why.clone(), reached }));
+        self.standing.lost(Some(WriteLoss { why: why.clone(), reached }));
         let record = self.change_mark(|mark| {
             let first = mark.lost.is_empty();
             if first {

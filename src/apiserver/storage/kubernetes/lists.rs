@@ -16,10 +16,12 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
-    super::{Entry, Error, Key, Page, PageRequest, Prefix, Result, Revision, Scan},
-    ANSWER_WITHIN, Kubernetes,
+    super::{
+        Error, Key, KeyPrefix, PageRequest, Result, Revision, ScanStream, StoreEntry, StorePage,
+    },
+    ANSWER_WITHIN, KubernetesStore,
     ask::escaped,
-    object::{self, List, Mark, selector},
+    object::{self, StoreMark, StoredObjectList, selector},
     watch,
 };
 
@@ -34,16 +36,16 @@ const KEPT: usize = 4 << 20;
 const TRIES: usize = 3;
 
 /// A range as of one revision.
-pub(super) struct Listing {
-    prefix: Prefix,
+pub(super) struct RangeSnapshot {
+    prefix: KeyPrefix,
     pub(super) revision: Revision,
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, StoreEntry>,
 }
 
 /// The first entries of a range that a page wants, out of all that come.
-struct Gathered {
+struct PageBuilder {
     request: PageRequest,
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, StoreEntry>,
     bytes: usize,
     /// Entries after the place where the page begins.
     seen: usize,
@@ -52,7 +54,7 @@ struct Gathered {
 }
 
 /// How far the reading of a range has come.
-struct Reading {
+struct RangeCursor {
     /// The selector in the query of every request.
     base: String,
     at: Option<Revision>,
@@ -61,15 +63,15 @@ struct Reading {
     few: usize,
     /// kube-apiserver's `continue` token.
     more: Option<String>,
-    mark: Option<Mark>,
+    mark: Option<StoreMark>,
 }
 
-impl Gathered {
+impl PageBuilder {
     fn new(request: PageRequest) -> Self {
         Self { request, entries: BTreeMap::new(), bytes: 0, seen: 0, cut: false }
     }
 
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: StoreEntry) {
         let wanted = self.request.after.as_ref().is_none_or(|after| entry.key > *after);
         self.seen += usize::from(wanted);
         if self.cut && !wanted {
@@ -104,7 +106,7 @@ impl Gathered {
         }
     }
 
-    fn page(mut self, revision: Revision) -> Page {
+    fn page(mut self, revision: Revision) -> StorePage {
         if let Some(after) = &self.request.after {
             self.entries.retain(|key, _| key > after);
         }
@@ -112,12 +114,16 @@ impl Gathered {
         self.trim();
         let remaining = self.seen - self.entries.len();
         let entries = self.entries.into_values().collect();
-        Page { entries, revision, more: remaining > 0, remaining }
+        StorePage { entries, revision, more: remaining > 0, remaining }
     }
 }
 
-impl Kubernetes {
-    pub(super) async fn list_page(&self, prefix: &Prefix, request: PageRequest) -> Result<Page> {
+impl KubernetesStore {
+    pub(super) async fn list_page(
+        &self,
+        prefix: &KeyPrefix,
+        request: PageRequest,
+    ) -> Result<StorePage> {
         if let Some(at) = request.at {
             self.reachable(at).await?;
         }
@@ -129,11 +135,11 @@ impl Kubernetes {
                 (gathered, revision) if gathered.cut => return Ok(gathered.page(revision)),
                 (gathered, revision) => {
                     let (prefix, entries) = (prefix.clone(), gathered.entries);
-                    Arc::new(Listing { prefix, revision, entries })
+                    Arc::new(RangeSnapshot { prefix, revision, entries })
                 }
             },
         };
-        let mut gathered = Gathered::new(request);
+        let mut gathered = PageBuilder::new(request);
         for entry in listing.entries.values() {
             gathered.add(entry.clone());
         }
@@ -154,11 +160,11 @@ impl Kubernetes {
     /// revision is compacted meanwhile.
     async fn gathered(
         &self,
-        prefix: &Prefix,
+        prefix: &KeyPrefix,
         request: PageRequest,
-    ) -> Result<(Gathered, Revision)> {
+    ) -> Result<(PageBuilder, Revision)> {
         for _ in 0..TRIES {
-            let mut gathered = Gathered::new(request.clone());
+            let mut gathered = PageBuilder::new(request.clone());
             let mut pages = self.pages(prefix, request.at);
             let mut revision = request.at.unwrap_or_default();
             let read = async {
@@ -195,7 +201,11 @@ impl Kubernetes {
     }
 
     /// All of a range, as of a revision that this store has reached or the latest.
-    pub(super) fn scan_pages<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+    pub(super) fn scan_pages<'a>(
+        &'a self,
+        prefix: &'a KeyPrefix,
+        at: Option<Revision>,
+    ) -> ScanStream<'a> {
         let reachable = async move {
             match at {
                 Some(at) => self.reachable(at).await,
@@ -232,11 +242,15 @@ impl Kubernetes {
     }
 
     /// Reads a range to its end. The pages are good only when the last one has come, too.
-    pub(super) fn pages<'a>(&'a self, prefix: &'a Prefix, at: Option<Revision>) -> Scan<'a> {
+    pub(super) fn pages<'a>(
+        &'a self,
+        prefix: &'a KeyPrefix,
+        at: Option<Revision>,
+    ) -> ScanStream<'a> {
         let base = format!("labelSelector={}", escaped(&selector(prefix)));
         let asked = self.standing.latest();
         let few = FEW;
-        let first = Reading { base, at, asked, few, more: None, mark: None };
+        let first = RangeCursor { base, at, asked, few, more: None, mark: None };
         let pages = stream::try_unfold(Some(first), move |reading| async move {
             let Some(mut reading) = reading else { return Ok(None) };
             let page = self.read_page(prefix, &mut reading).await?;
@@ -249,12 +263,12 @@ impl Kubernetes {
         pages.boxed()
     }
 
-    async fn read_page(&self, prefix: &Prefix, reading: &mut Reading) -> Result<Page> {
+    async fn read_page(&self, prefix: &KeyPrefix, reading: &mut RangeCursor) -> Result<StorePage> {
         let (list, bytes) = loop {
             let path = reading.path();
             let most = (reading.few > 1).then_some(ANSWER_BYTES);
             match self.read_at_most(&path, ANSWER_WITHIN, most).await? {
-                Some(answer) => break (answer.read::<List>()?, answer.body.len()),
+                Some(answer) => break (answer.read::<StoredObjectList>()?, answer.body.len()),
                 None => reading.few = (reading.few / 4).max(1),
             }
         };
@@ -278,11 +292,11 @@ impl Kubernetes {
                 }
             }
         }
-        Ok(Page { entries, revision, more: reading.more.is_some(), remaining: 0 })
+        Ok(StorePage { entries, revision, more: reading.more.is_some(), remaining: 0 })
     }
 
     /// Was the range read from this store, and did the store not go back since `reading` began?
-    fn is_whole(&self, reading: &Reading, revision: Revision) -> Result<()> {
+    fn is_whole(&self, reading: &RangeCursor, revision: Revision) -> Result<()> {
         // A list as of an earlier revision is no sign that the store went back.
         let asked = if reading.at.is_some() { Revision(0) } else { reading.asked };
         let sight = self.judged(reading.mark.as_ref(), asked, revision);
@@ -293,7 +307,7 @@ impl Kubernetes {
     }
 }
 
-impl Reading {
+impl RangeCursor {
     fn path(&self) -> String {
         let Self { base, at, few, more, .. } = self;
         match (more, at) {
@@ -312,14 +326,14 @@ mod tests {
 
     use super::*;
 
-    fn entry(at: usize, bytes: usize) -> Entry {
+    fn entry(at: usize, bytes: usize) -> StoreEntry {
         let key = Key::new("g", "r", "ns", &format!("{at:03}")).unwrap();
-        Entry { key, value: Bytes::from(vec![b'x'; bytes]), revision: Revision(1) }
+        StoreEntry { key, value: Bytes::from(vec![b'x'; bytes]), revision: Revision(1) }
     }
 
     /// What a page has of a hundred entries, which come in the order of their hashes.
     fn page(size: usize, request: PageRequest) -> (Vec<usize>, usize, bool) {
-        let mut gathered = Gathered::new(request);
+        let mut gathered = PageBuilder::new(request);
         let mut most = 0;
         for at in 0..100 {
             gathered.add(entry(at * 37 % 100, size));
@@ -327,7 +341,7 @@ mod tests {
         }
         assert!(most <= KEPT + 2 * size || gathered.request.limit.is_none(), "{most}");
         let page = gathered.page(Revision(7));
-        let name = |entry: &Entry| entry.key.as_str()[7..].parse().unwrap();
+        let name = |entry: &StoreEntry| entry.key.as_str()[7..].parse().unwrap();
         (page.entries.iter().map(name).collect(), page.remaining, page.more)
     }
 

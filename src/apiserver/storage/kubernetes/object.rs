@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::super::{Entry, Error, Key, Prefix, Result, Revision};
+use super::super::{Error, Key, KeyPrefix, Result, Revision, StoreEntry};
 use crate::engine::stored_object::{GROUP, KIND, VERSION};
 
 /// Name of the object that stands for the store, and its value of every label: it belongs to
@@ -28,14 +28,14 @@ const RANGES: [&str; 3] = ["group", "resource", "namespace"];
 /// A list, or a part of one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct List {
-    pub(super) metadata: ListMetadata,
-    pub(super) items: Vec<Stored>,
+pub(super) struct StoredObjectList {
+    pub(super) metadata: StoredListMetadata,
+    pub(super) items: Vec<StoredObject>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ListMetadata {
+pub(super) struct StoredListMetadata {
     #[serde(default)]
     pub(super) resource_version: String,
     /// The `continue` token of the next part; empty after the last one.
@@ -45,8 +45,8 @@ pub(super) struct ListMetadata {
 
 /// An object as Kubernetes shows it, with the fields that are read.
 #[derive(Deserialize)]
-pub(super) struct Stored {
-    pub(super) metadata: Metadata,
+pub(super) struct StoredObject {
+    pub(super) metadata: StoredObjectMetadata,
     #[serde(default)]
     key: String,
     #[serde(default)]
@@ -54,12 +54,12 @@ pub(super) struct Stored {
     #[serde(default)]
     pub(super) deleted: bool,
     #[serde(default)]
-    pub(super) store: Option<Mark>,
+    pub(super) store: Option<StoreMark>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Metadata {
+pub(super) struct StoredObjectMetadata {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -68,7 +68,7 @@ pub(super) struct Metadata {
 
 /// What the store says of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct StoreMark {
     #[serde(default)]
     pub(super) id: String,
     /// Revisions before this one are refused.
@@ -79,7 +79,7 @@ pub(super) struct Mark {
     pub(super) lost: String,
 }
 
-impl Stored {
+impl StoredObject {
     pub(super) fn revision(&self) -> Result<Revision> {
         revision(&self.metadata.resource_version)
     }
@@ -105,8 +105,8 @@ impl Stored {
         })
     }
 
-    pub(super) fn entry(&self) -> Result<Entry> {
-        Ok(Entry { key: self.key()?, value: self.value()?, revision: self.revision()? })
+    pub(super) fn entry(&self) -> Result<StoreEntry> {
+        Ok(StoreEntry { key: self.key()?, value: self.value()?, revision: self.revision()? })
     }
 }
 
@@ -140,7 +140,7 @@ fn label(range: &str) -> String {
 }
 
 /// Selects what lies below a prefix, and the object of the store.
-pub(super) fn selector(prefix: &Prefix) -> String {
+pub(super) fn selector(prefix: &KeyPrefix) -> String {
     let prefix = prefix.as_str();
     let depth = prefix.matches('/').count().clamp(1, RANGES.len());
     format!("{} in ({},{STORE})", label(RANGES[depth - 1]), hash(prefix))
@@ -172,10 +172,10 @@ pub(super) fn deletion(key: &Key, at: Revision) -> Value {
 }
 
 /// The object that stands for the store.
-pub(super) fn store(mark: &Mark, at: Option<Revision>) -> Value {
+pub(super) fn store(mark: &StoreMark, at: Option<Revision>) -> Value {
     let labels: Value = RANGES.iter().map(|range| (label(range), json!(STORE))).collect();
     let mut object = object(STORE, &labels, at);
-    let Mark { id, floor, lost } = mark;
+    let StoreMark { id, floor, lost } = mark;
     object["store"] = json!({"id": id, "floor": floor, "lost": lost});
     object
 }
@@ -215,9 +215,11 @@ mod tests {
     #[test]
     fn a_selector_finds_what_lies_below_its_prefix() {
         let key = Key::new("g", "r", "ns", "name").unwrap();
-        for prefix in
-            [Prefix::group("g"), Prefix::resource("g", "r"), Prefix::namespace("g", "r", "ns")]
-        {
+        for prefix in [
+            KeyPrefix::group("g"),
+            KeyPrefix::resource("g", "r"),
+            KeyPrefix::namespace("g", "r", "ns"),
+        ] {
             let selector = selector(&prefix.unwrap());
             let (label, values) = selector.split_once(" in ").unwrap();
             let value = labels(&key)[label].as_str().unwrap().to_owned();
@@ -229,10 +231,10 @@ mod tests {
     fn an_object_under_another_name_is_refused() {
         let key = Key::new("g", "r", "ns", "name").unwrap();
         let mut object = live(&key, b"1", Some(Revision(7)));
-        let stored: Stored = serde_json::from_value(object.clone()).unwrap();
+        let stored: StoredObject = serde_json::from_value(object.clone()).unwrap();
         assert_eq!(stored.entry().unwrap().value, "1");
         object["metadata"]["name"] = json!(name(&Key::new("g", "r", "ns", "other").unwrap()));
-        let stored: Stored = serde_json::from_value(object).unwrap();
+        let stored: StoredObject = serde_json::from_value(object).unwrap();
         assert!(matches!(stored.entry(), Err(Error::Corrupt { .. })));
     }
 }

@@ -22,10 +22,10 @@ use tokio_util::io::StreamReader;
 use tracing::debug;
 
 use super::{
-    super::{Error, Event, Key, Prefix, Result, Revision, WatchStream},
-    ANSWER_WITHIN, Kubernetes,
-    ask::{Refusal, escaped, failed, unavailable},
-    object::{STORE, Stored, selector},
+    super::{Error, Key, KeyPrefix, Result, Revision, StoreEvent, WatchStream},
+    ANSWER_WITHIN, KubernetesStore,
+    ask::{StatusMessage, escaped, failed, unavailable},
+    object::{STORE, StoredObject, selector},
 };
 use crate::error::chain;
 
@@ -36,12 +36,12 @@ const SILENT_FOR: Duration = Duration::from_secs(180);
 /// Bytes of a large event that are read at one time.
 const BUFFER: usize = 64 << 10;
 
-type Reader = Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
+type WatchLines = Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
 
-struct Watcher {
-    store: Kubernetes,
-    prefix: Prefix,
-    lines: Reader,
+struct KubernetesWatcher {
+    store: KubernetesStore,
+    prefix: KeyPrefix,
+    lines: WatchLines,
     wanted: latest::Receiver<Revision>,
     beat_at: Instant,
     /// Every event up to here was read.
@@ -53,7 +53,7 @@ struct Watcher {
 
 /// One line of a watch.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct WatchLine<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(borrow)]
@@ -62,8 +62,8 @@ struct Line<'a> {
 
 /// Events after `from`, a revision that this store has reached.
 pub(super) async fn events(
-    store: &Kubernetes,
-    prefix: &Prefix,
+    store: &KubernetesStore,
+    prefix: &KeyPrefix,
     from: Revision,
 ) -> Result<WatchStream> {
     let mut pages = store.scan_pages(prefix, Some(from));
@@ -76,7 +76,7 @@ pub(super) async fn events(
         Err(Error::Compacted { .. }) => return Err(store.compacted(from).await),
         lines => lines?,
     };
-    let mut watcher = Watcher {
+    let mut watcher = KubernetesWatcher {
         store: store.clone(),
         prefix: prefix.clone(),
         lines,
@@ -99,7 +99,7 @@ pub(super) async fn events(
 }
 
 /// The oldest revision that a watch may begin at.
-pub(super) async fn oldest(store: &Kubernetes) -> Result<Revision> {
+pub(super) async fn oldest(store: &KubernetesStore) -> Result<Revision> {
     let opened = async {
         let mut lines = open(store, &format!("none={STORE}"), Revision(1)).await?;
         match lines.next_line().await.map_err(unavailable)? {
@@ -114,7 +114,7 @@ pub(super) async fn oldest(store: &Kubernetes) -> Result<Revision> {
     }
 }
 
-async fn open(store: &Kubernetes, selector: &str, from: Revision) -> Result<Reader> {
+async fn open(store: &KubernetesStore, selector: &str, from: Revision) -> Result<WatchLines> {
     let path = format!(
         "?watch=1&allowWatchBookmarks=true&resourceVersion={from}&labelSelector={}",
         escaped(selector)
@@ -127,7 +127,7 @@ async fn open(store: &Kubernetes, selector: &str, from: Revision) -> Result<Read
     if status != StatusCode::OK {
         let body = timeout(ANSWER_WITHIN, body.collect()).await.map_err(unavailable)?;
         let body = body.map_err(unavailable)?.to_bytes();
-        let Refusal { message } = serde_json::from_slice(&body).unwrap_or_default();
+        let StatusMessage { message } = serde_json::from_slice(&body).unwrap_or_default();
         return Err(failed(status, &message));
     }
     let pieces = body.into_data_stream().map_err(std::io::Error::other);
@@ -138,23 +138,24 @@ async fn open(store: &Kubernetes, selector: &str, from: Revision) -> Result<Read
 /// The error that an `ERROR` line tells.
 fn refusal(line: &str) -> Option<Error> {
     #[derive(Default, Deserialize)]
-    struct Said {
+    struct WatchRefusal {
         #[serde(default)]
         code: u16,
         #[serde(default)]
         message: String,
     }
-    let line: Line<'_> = serde_json::from_str(line).ok()?;
+    let line: WatchLine<'_> = serde_json::from_str(line).ok()?;
     if line.kind != "ERROR" {
         return None;
     }
-    let Said { code, message } = serde_json::from_str(line.object.get()).unwrap_or_default();
+    let WatchRefusal { code, message } =
+        serde_json::from_str(line.object.get()).unwrap_or_default();
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     Some(failed(status, &message))
 }
 
-impl Watcher {
-    async fn next(&mut self) -> Result<Event> {
+impl KubernetesWatcher {
+    async fn next(&mut self) -> Result<StoreEvent> {
         let mut silent_until = Instant::now() + SILENT_FOR;
         loop {
             let behind = *self.wanted.borrow_and_update() > self.reached;
@@ -197,15 +198,15 @@ impl Watcher {
     }
 
     /// The event that a line tells, if it tells one.
-    async fn read(&mut self, line: &str) -> Result<Option<Event>> {
-        let Line { kind, object } = serde_json::from_str(line).map_err(unavailable)?;
+    async fn read(&mut self, line: &str) -> Result<Option<StoreEvent>> {
+        let WatchLine { kind, object } = serde_json::from_str(line).map_err(unavailable)?;
         if kind == "ERROR" {
             return Err(match refusal(line) {
                 Some(Error::Compacted { .. }) => self.store.compacted(self.reached).await,
                 error => error.unwrap_or_else(|| unavailable("the watch failed")),
             });
         }
-        let stored: Stored = serde_json::from_str(object.get()).map_err(unavailable)?;
+        let stored: StoredObject = serde_json::from_str(object.get()).map_err(unavailable)?;
         let revision = stored.revision()?;
         if kind == "BOOKMARK" {
             return Ok(self.progress(revision));
@@ -230,7 +231,7 @@ impl Watcher {
         if stored.deleted {
             return Ok(if self.present.remove(&key) {
                 self.reached = revision;
-                Some(Event::Delete { key, revision })
+                Some(StoreEvent::Delete { key, revision })
             } else {
                 // The deletion was told already; now the object that it left is removed.
                 self.progress(revision)
@@ -239,12 +240,12 @@ impl Watcher {
         let entry = stored.entry()?;
         let created = self.present.insert(key);
         self.reached = revision;
-        Ok(Some(Event::Put { entry, created }))
+        Ok(Some(StoreEvent::Put { entry, created }))
     }
 
-    fn progress(&mut self, revision: Revision) -> Option<Event> {
+    fn progress(&mut self, revision: Revision) -> Option<StoreEvent> {
         let more = revision > self.reached;
         self.reached = self.reached.max(revision);
-        more.then_some(Event::Progress(revision))
+        more.then_some(StoreEvent::Progress(revision))
     }
 }

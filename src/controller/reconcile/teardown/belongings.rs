@@ -21,21 +21,21 @@ use serde_json::{Value, json};
 use crate::{
     api::names::{annotation, label},
     controller::{
-        context::{Context, Error, MANAGER},
-        desired::Desired,
-        observe::{Observed, controller, other_store, owned, owners_but_ours},
-        resources::{self, Prepared},
+        context::{ControllerContext, Error, MANAGER},
+        desired::DesiredCluster,
+        observe::{ObservedCluster, controller, other_store, owned, owners_but_ours},
+        resources::{self, PreparedObject},
     },
 };
 
 /// An object that was made for a cluster, or carries its labels.
 #[derive(Clone, Debug)]
-pub(super) struct Belonging {
+pub(super) struct DependentObject {
     pub(super) resource: ApiResource,
     pub(super) meta: ObjectMeta,
 }
 
-impl Belonging {
+impl DependentObject {
     pub(super) fn name(&self) -> &str {
         self.meta.name.as_deref().unwrap_or_default()
     }
@@ -45,7 +45,7 @@ impl Belonging {
     }
 }
 
-impl fmt::Display for Belonging {
+impl fmt::Display for DependentObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.resource.kind, self.name())
     }
@@ -53,13 +53,13 @@ impl fmt::Display for Belonging {
 
 /// The objects of a cluster, without Pilots, pods and claims.
 #[derive(Debug, Default)]
-pub(super) struct Belongings {
+pub(super) struct ClusterDependents {
     /// Objects of this cluster and this store, in the order in which they go.
-    pub(super) ours: Vec<Belonging>,
+    pub(super) ours: Vec<DependentObject>,
     /// Objects with the cluster's labels, and with the mark of another cluster or none.
-    pub(super) strange: Vec<Belonging>,
+    pub(super) strange: Vec<DependentObject>,
     /// Objects of this cluster with the mark of another store.
-    pub(super) elsewhere: Vec<Belonging>,
+    pub(super) elsewhere: Vec<DependentObject>,
     /// Names of the cluster's pods.
     pub(super) pods: Vec<String>,
 }
@@ -79,26 +79,26 @@ fn kinds() -> [ApiResource; 6] {
 
 /// Lists objects by the cluster's label, and asks by name for those that may have lost the label.
 pub(super) async fn find(
-    ctx: &Context,
-    desired: &Desired,
-    observed: &Observed,
-) -> Result<Belongings, Error> {
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+) -> Result<ClusterDependents, Error> {
     let labels = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&labels);
     let budget = resources::disruption_budget(desired, observed, &ctx.settings, None);
-    let made: Vec<Prepared> = resources::resources(desired, observed, &ctx.settings)
+    let made: Vec<PreparedObject> = resources::resources(desired, observed, &ctx.settings)
         .into_iter()
         .chain([budget])
-        .map(Prepared::from)
+        .map(PreparedObject::from)
         .collect();
-    let mut found = Belongings::default();
+    let mut found = ClusterDependents::default();
     for resource in kinds() {
         let api = ctx.read(&resource, &desired.namespace);
         let listed = api.list(&params).await;
         let listed =
             listed.map_err(|error| Error::request("list", &resource.kind, &desired.name, error))?;
         let mut metas: Vec<ObjectMeta> = listed.items.into_iter().map(|one| one.metadata).collect();
-        for Prepared { name, .. } in made.iter().filter(|one| one.resource == resource) {
+        for PreparedObject { name, .. } in made.iter().filter(|one| one.resource == resource) {
             if metas.iter().any(|meta| meta.name.as_ref() == Some(name)) {
                 continue;
             }
@@ -114,7 +114,7 @@ pub(super) async fn find(
                 (true, false) => &mut found.elsewhere,
                 (false, _) => &mut found.strange,
             };
-            list.push(Belonging { resource: resource.clone(), meta });
+            list.push(DependentObject { resource: resource.clone(), meta });
         }
     }
     found.pods = pods(ctx, desired, &params, &found.strange).await?;
@@ -124,10 +124,10 @@ pub(super) async fn find(
 /// Pods of the cluster that are still there, without those of StatefulSets that are not its own. A
 /// pod that no StatefulSet controls is not waited for.
 async fn pods(
-    ctx: &Context,
-    desired: &Desired,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
     params: &ListParams,
-    strange: &[Belonging],
+    strange: &[DependentObject],
 ) -> Result<Vec<String>, Error> {
     let theirs = |set: &str| strange.iter().any(|one| one.is::<StatefulSet>() && one.name() == set);
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), &desired.namespace);
@@ -142,11 +142,11 @@ async fn pods(
 
 /// Takes our owner references, annotations and the managed-by label off an object.
 pub(super) async fn release(
-    ctx: &Context,
-    desired: &Desired,
-    one: &Belonging,
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    one: &DependentObject,
 ) -> Result<(), Error> {
-    let Belonging { resource, meta } = one;
+    let DependentObject { resource, meta } = one;
     let patch = json!({"metadata": {
         "uid": meta.uid,
         "resourceVersion": meta.resource_version,

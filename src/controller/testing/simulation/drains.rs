@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::Simulation;
 use crate::controller::{
-    desired::Settings,
-    heard::Hearing,
+    desired::ObjectSettings,
+    heard::HeartbeatAge,
     observe::{Member, ObservedPool},
     plan::{Plan, drain_hold, nodes},
-    resources::{Prepared, disruption_budget, former_budget},
+    resources::{PreparedObject, disruption_budget, former_budget},
 };
 
 /// Turns in which a node catches up on what it missed.
@@ -80,10 +80,13 @@ impl Simulation {
         let Self { desired, observed, drains, .. } = self;
         let Some(drains) = drains else { return };
         let budgets = drains.budgets;
-        let settings =
-            Settings { pilot_image: "p".into(), store_id: "s".into(), owner_references: false };
+        let settings = ObjectSettings {
+            pilot_image: "p".into(),
+            store_id: "s".into(),
+            owner_references: false,
+        };
         let spec = |resource| {
-            let Prepared { mut body, .. } = Prepared::from(resource);
+            let PreparedObject { mut body, .. } = PreparedObject::from(resource);
             body["spec"].take()
         };
         drains.written = match budgets {
@@ -209,7 +212,7 @@ impl Simulation {
                 pilot.blockers = moves.then(rule).into_iter().collect();
             }
             let back = drains.back.get(&member.name);
-            pilot.hearing = Hearing {
+            pilot.hearing = HeartbeatAge {
                 ago: Duration::from_secs(*silence),
                 heard: true,
                 returned: back.map_or(Duration::MAX, |turns| Duration::from_secs(turns - 1)),

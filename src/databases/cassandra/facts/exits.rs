@@ -1,12 +1,12 @@
 //! What it means when Cassandra's process ends by itself.
 
-use crate::engine::ending::Ending;
+use crate::engine::ending::ExitExplanation;
 
 /// Text in the log → what it means, most telling first. Measured on 5.0.6.
-const LOG: &[(&str, Ending)] = &[
+const LOG: &[(&str, ExitExplanation)] = &[
     (
         "This node was decommissioned and will not rejoin",
-        Ending {
+        ExitExplanation {
             reason: "NodeDecommissioned",
             message: "the node was decommissioned and may not rejoin; delete the data on its volume",
             left: true,
@@ -15,7 +15,7 @@ const LOG: &[(&str, Ending)] = &[
     (
         // check_data_resurrection, from 4.1 on. The heartbeat of a node that is adopted is removed.
         "There are tables for which gc_grace_seconds is older",
-        Ending {
+        ExitExplanation {
             reason: "AwayTooLong",
             message: "the node was away for longer than gc_grace_seconds of some tables, which the last lines \
                       of its log name: rows that were deleted meanwhile would come back. Replace it (delete \
@@ -26,7 +26,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "java.lang.OutOfMemoryError",
-        Ending {
+        ExitExplanation {
             reason: "OutOfMemory",
             message: "the heap was exhausted; raise jvm.heap and the memory limit",
             left: false,
@@ -34,7 +34,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "Invalid yaml",
-        Ending {
+        ExitExplanation {
             reason: "ConfigRejected",
             message: "Cassandra does not know a key of spec.config, or cannot read its value",
             left: false,
@@ -42,7 +42,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "Saved cluster name",
-        Ending {
+        ExitExplanation {
             reason: "IdentityMismatch",
             message: "the volume holds data of a cluster of another name",
             left: false,
@@ -50,7 +50,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "Cannot start node if snitch's",
-        Ending {
+        ExitExplanation {
             reason: "IdentityMismatch",
             message: "the node's data were written in another rack or datacenter",
             left: false,
@@ -58,7 +58,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "Unable to gossip with any peers",
-        Ending {
+        ExitExplanation {
             reason: "ProcessExited",
             message: "no seed answered; see whether the other nodes are up and reachable",
             left: false,
@@ -66,7 +66,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "A node with address",
-        Ending {
+        ExitExplanation {
             reason: "ProcessExited",
             message: "another node of the ring has this address and another host id",
             left: false,
@@ -75,7 +75,7 @@ const LOG: &[(&str, Ending)] = &[
     (
         // Logged by a node that died while it joined, and comes back at another address.
         "Other bootstrapping/leaving/moving nodes detected",
-        Ending {
+        ExitExplanation {
             reason: "JoinWaits",
             message: "waits until no other node joins, leaves or moves; or, after a join that was cut \
                       off, until the ring forgets its former address, which takes some minutes",
@@ -84,7 +84,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "Discovered existing bootstrap data",
-        Ending {
+        ExitExplanation {
             reason: "JoinFailed",
             message: "an earlier join left data behind; take cassandra.reset_bootstrap_progress out of \
                       jvm.options, so that it begins anew",
@@ -93,7 +93,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "Token allocation failed",
-        Ending {
+        ExitExplanation {
             reason: "ConfigRejected",
             message: "the ring has more racks than this node was told of; set \
                       allocate_tokens_for_local_replication_factor in config to null, or to their number",
@@ -102,7 +102,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "CorruptSSTableException",
-        Ending {
+        ExitExplanation {
             reason: "ProcessExited",
             message: "a file of the database is corrupt; replace the node or restore the file",
             left: false,
@@ -110,7 +110,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "AccessDeniedException",
-        Ending {
+        ExitExplanation {
             reason: "PreflightFailed",
             message: "the data directory cannot be written by the database's user",
             left: false,
@@ -118,7 +118,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "No space left on device",
-        Ending {
+        ExitExplanation {
             reason: "DiskFull",
             message: "the volume is full; grow it or delete data",
             left: false,
@@ -127,7 +127,7 @@ const LOG: &[(&str, Ending)] = &[
     (
         // Measured: a full tmpfs below the mapped commit log. The JVM says so as it aborts.
         "SIGBUS (0x7)",
-        Ending {
+        ExitExplanation {
             reason: "DiskFull",
             message: "the volume filled below a mapped commit log; grow it or delete data",
             left: false,
@@ -135,7 +135,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "is in use by another process",
-        Ending {
+        ExitExplanation {
             reason: "PreflightFailed",
             message: "a port of the database is in use by another process",
             left: false,
@@ -144,7 +144,7 @@ const LOG: &[(&str, Ending)] = &[
     (
         // disk_failure_policy: die. Read and write errors; corrupt files have a line of their own.
         "JVM state determined to be unstable",
-        Ending {
+        ExitExplanation {
             reason: "DiskFailed",
             message: "Cassandra could not read or write its files and ended; its last lines name the file. \
                       Look at the disk, or replace the node",
@@ -153,7 +153,7 @@ const LOG: &[(&str, Ending)] = &[
     ),
     (
         "Fatal configuration error",
-        Ending {
+        ExitExplanation {
             reason: "ConfigRejected",
             message: "Cassandra refused its configuration; its last lines say why",
             left: false,
@@ -166,7 +166,7 @@ const LOG: &[(&str, Ending)] = &[
 ///
 /// That a node left is final, so it is taken only from the exception's own line, which begins with
 /// its text, and from Cassandra's exit code for it: texts of users get into logs too.
-pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<Ending> {
+pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
     if code == 0 || code == 143 {
         return None;
     }
@@ -180,12 +180,12 @@ pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<Ending> {
         return Some(*ending);
     }
     match code {
-        134 => Some(Ending {
+        134 => Some(ExitExplanation {
             reason: "ProcessExited",
             message: "the JVM crashed; its last lines and its hs_err file say where",
             left: false,
         }),
-        100 => Some(Ending {
+        100 => Some(ExitExplanation {
             reason: "IdentityMismatch",
             message: "the data on the volume belong to another cluster, rack or datacenter",
             left: false,

@@ -16,7 +16,7 @@ use crate::{databases::cassandra::names::port, engine::settings};
 
 /// What a node's configuration depends on.
 #[derive(Clone, Debug)]
-pub struct Settings<'a> {
+pub struct NodeSettings<'a> {
     pub release: Release,
     pub cluster_name: &'a str,
     pub datacenter: &'a str,
@@ -37,11 +37,11 @@ pub struct Settings<'a> {
 }
 
 /// File name → text.
-pub type Files = BTreeMap<&'static str, String>;
+pub type RenderedFiles = BTreeMap<&'static str, String>;
 
 /// A configuration that Cassandra could not read back as it was meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unrenderable {
+pub enum RenderError {
     #[error("jvm option {0:?} must start with '-' and contain no white space")]
     JvmOption(String),
     #[error("jvm option {0:?} sets the heap; use jvm.heap")]
@@ -53,17 +53,17 @@ pub enum Unrenderable {
 }
 
 /// Renders every file that we own in the configuration folder.
-pub fn render(settings: &Settings<'_>) -> Result<Files, Unrenderable> {
+pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
     for (field, value) in [("datacenter", settings.datacenter), ("rack", settings.rack)] {
         if value.is_empty() || value.chars().any(char::is_control) {
-            return Err(Unrenderable::NotOneLine { field, value: value.to_owned() });
+            return Err(RenderError::NotOneLine { field, value: value.to_owned() });
         }
     }
     let yaml = serde_yaml::to_string(&cassandra_yaml(settings))
-        .map_err(|error| Unrenderable::Yaml(error.to_string()))?;
+        .map_err(|error| RenderError::Yaml(error.to_string()))?;
     let collector =
         if options::choose_collector(settings.jvm_options) { "" } else { options::COLLECTOR };
-    Ok(Files::from([
+    Ok(RenderedFiles::from([
         ("cassandra.yaml", format!("{GENERATED}{yaml}")),
         (
             "cassandra-rackdc.properties",
@@ -93,7 +93,7 @@ const LOGBACK: &str = r#"<!-- Written by Navigator at every start of the databas
 </configuration>
 "#;
 
-fn cassandra_yaml(settings: &Settings<'_>) -> Map<String, Value> {
+fn cassandra_yaml(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let mut yaml = defaults(settings);
     settings::merge(&mut yaml, settings.overlay);
     let periodic = yaml.get("commitlog_sync").is_none_or(|sync| sync == "periodic");
@@ -118,7 +118,7 @@ fn cassandra_yaml(settings: &Settings<'_>) -> Map<String, Value> {
 
 /// What differs from Cassandra's built-in defaults, mostly as in the vendor's own file. `tests/it`
 /// compares the two key by key, and has a sentence for each that is left as it is built in.
-fn defaults(settings: &Settings<'_>) -> Map<String, Value> {
+fn defaults(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let mut yaml = Map::new();
     yaml.insert("partitioner".to_owned(), json!("org.apache.cassandra.dht.Murmur3Partitioner"));
     yaml.insert("commitlog_sync".to_owned(), json!("periodic"));
@@ -153,7 +153,7 @@ const ABSENT: &[&str] = &[
 ];
 
 /// Keys that Navigator decides.
-fn managed(settings: &Settings<'_>) -> Map<String, Value> {
+fn managed(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let folder = |name: &str| json!(settings.data.join(name));
     let rpc_address = match settings.address {
         // A node on a loopback address shares the machine with other nodes.
@@ -200,15 +200,15 @@ fn with_port(seed: &str) -> String {
     }
 }
 
-fn server_options(settings: &Settings<'_>) -> Result<String, Unrenderable> {
+fn server_options(settings: &NodeSettings<'_>) -> Result<String, RenderError> {
     let ipv4 = if settings.address.is_ipv4() { "true" } else { "false" };
     let mut text = options::SERVER.replace("PREFER_IPV4", ipv4);
     for option in settings.jvm_options {
         if !option.starts_with('-') || option.contains(char::is_whitespace) {
-            return Err(Unrenderable::JvmOption(option.clone()));
+            return Err(RenderError::JvmOption(option.clone()));
         }
         if option.starts_with("-Xms") || option.starts_with("-Xmx") {
-            return Err(Unrenderable::HeapOption(option.clone()));
+            return Err(RenderError::HeapOption(option.clone()));
         }
         text.push_str(option);
         text.push('\n');
@@ -225,8 +225,8 @@ mod tests {
         map
     }
 
-    fn settings(release: Release, overlay: &Map<String, Value>) -> Settings<'_> {
-        Settings {
+    fn settings(release: Release, overlay: &Map<String, Value>) -> NodeSettings<'_> {
+        NodeSettings {
             release,
             cluster_name: "shop",
             datacenter: "eu",
@@ -294,9 +294,11 @@ mod tests {
     #[test]
     fn a_node_on_loopback_listens_on_its_own_address_only() {
         let empty = Map::new();
-        let files =
-            render(&Settings { address: [127, 0, 1, 3].into(), ..settings(Release::V5_0, &empty) })
-                .unwrap();
+        let files = render(&NodeSettings {
+            address: [127, 0, 1, 3].into(),
+            ..settings(Release::V5_0, &empty)
+        })
+        .unwrap();
         let yaml: Value = serde_yaml::from_str(&files["cassandra.yaml"]).unwrap();
         assert_eq!(yaml["rpc_address"], "127.0.1.3");
         assert_eq!(self::yaml(Release::V5_0, json!({}))["rpc_address"], "0.0.0.0");
@@ -306,12 +308,13 @@ mod tests {
     fn options_that_the_launcher_would_split_are_refused() {
         let empty = Map::new();
         for (option, expected) in [
-            ("-Da=b c", Unrenderable::JvmOption("-Da=b c".to_owned())),
-            ("Xint", Unrenderable::JvmOption("Xint".to_owned())),
-            ("-Xmx9G", Unrenderable::HeapOption("-Xmx9G".to_owned())),
+            ("-Da=b c", RenderError::JvmOption("-Da=b c".to_owned())),
+            ("Xint", RenderError::JvmOption("Xint".to_owned())),
+            ("-Xmx9G", RenderError::HeapOption("-Xmx9G".to_owned())),
         ] {
             let options = [option.to_owned()];
-            let settings = Settings { jvm_options: &options, ..settings(Release::V5_0, &empty) };
+            let settings =
+                NodeSettings { jvm_options: &options, ..settings(Release::V5_0, &empty) };
             assert_eq!(render(&settings), Err(expected));
         }
     }
@@ -320,7 +323,7 @@ mod tests {
     fn a_collector_that_the_user_chose_is_the_only_one() {
         let empty = Map::new();
         let options = ["-XX:+UseZGC".to_owned()];
-        let settings = Settings { jvm_options: &options, ..settings(Release::V5_0, &empty) };
+        let settings = NodeSettings { jvm_options: &options, ..settings(Release::V5_0, &empty) };
         let text: String = render(&settings).unwrap().into_values().collect();
         assert!(text.contains("-XX:+UseZGC") && !text.contains("G1"), "{text}");
     }
@@ -328,7 +331,7 @@ mod tests {
     #[test]
     fn a_rack_cannot_smuggle_in_a_second_line() {
         let empty = Map::new();
-        let settings = Settings { rack: "a\ndc=evil", ..settings(Release::V5_0, &empty) };
-        assert!(matches!(render(&settings), Err(Unrenderable::NotOneLine { field: "rack", .. })));
+        let settings = NodeSettings { rack: "a\ndc=evil", ..settings(Release::V5_0, &empty) };
+        assert!(matches!(render(&settings), Err(RenderError::NotOneLine { field: "rack", .. })));
     }
 }

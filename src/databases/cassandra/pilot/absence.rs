@@ -17,11 +17,11 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::info;
 
-use super::{decommission::is_decommissioned, holdings::Holdings};
+use super::{decommission::is_decommissioned, holdings::HeldRanges};
 use crate::{
     api::v1beta1::Pilot,
     pilot::{
-        driver::{Error, Node},
+        driver::{DatabaseNode, Error},
         kube::peers::was_member,
         volume::{ring, state::StateFile},
     },
@@ -34,7 +34,7 @@ const HEARTBEAT: &str = "data/cassandra-heartbeat";
 const HINTED: Duration = Duration::from_secs(3600);
 
 /// Removes the heartbeat where it must not keep the node down. Called before a start.
-pub(super) fn review(node: &Node, now: SystemTime) -> Result<(), Error> {
+pub(super) fn review(node: &DatabaseNode, now: SystemTime) -> Result<(), Error> {
     let path = node.data.join(HEARTBEAT);
     let Ok(last) = fs::metadata(&path).and_then(|about| about.modified()) else { return Ok(()) };
     if now.duration_since(last).unwrap_or_default() <= HINTED {
@@ -47,7 +47,7 @@ pub(super) fn review(node: &Node, now: SystemTime) -> Result<(), Error> {
         return forget(path);
     }
     // A file that cannot be read says nothing here, and the running node reports it.
-    let members = Holdings::load(&node.data).ok().and_then(|known| known.members);
+    let members = HeldRanges::load(&node.data).ok().and_then(|known| known.members);
     if ran_without(&node.peers, members, last, now).is_some_and(|ran| ran <= HINTED) {
         info!("No other node ran while this one was away");
         return forget(path);

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Cassandra, tests::node_in, upkeep::RUNNING};
+use super::{CassandraDriver, tests::node_in, upkeep::RUNNING};
 use crate::{
     api::names::annotation::CLEANUP,
     databases::cassandra::{
@@ -19,14 +19,14 @@ use crate::{
         names::{self, port},
     },
     pilot::{
-        driver::{Driver, Node, Observation},
+        driver::{DatabaseNode, Driver, NodeObservation},
         testing::serve,
     },
 };
 
 /// The state of the node's ring, and the cleanups that Cassandra was told to run.
 #[derive(Debug, Default)]
-struct Ring {
+struct ScriptedRing {
     /// Another node is a member, and has half of each keyspace.
     shared: bool,
     joining: bool,
@@ -37,7 +37,7 @@ struct Ring {
 
 const OTHER: &str = "127.9.202.2";
 
-impl Ring {
+impl ScriptedRing {
     fn part(&mut self, own: IpAddr, part: &Value) -> Value {
         let said = |value: Value| json!({"status": 200, "value": value});
         let bean = part["mbean"].as_str().unwrap().rsplit('=').next().unwrap();
@@ -81,14 +81,14 @@ impl Ring {
 }
 
 struct Stage {
-    ring: Arc<Mutex<Ring>>,
-    node: Node,
+    ring: Arc<Mutex<ScriptedRing>>,
+    node: DatabaseNode,
     _place: tempfile::TempDir,
 }
 
 impl Stage {
     async fn set() -> Self {
-        let ring = Arc::<Mutex<Ring>>::default();
+        let ring = Arc::<Mutex<ScriptedRing>>::default();
         let own = Arc::<std::sync::OnceLock<IpAddr>>::default();
         let (told, at) = (Arc::clone(&ring), Arc::clone(&own));
         let answer = move |_: &str, _: &str, body: &axum::body::Bytes| {
@@ -110,13 +110,13 @@ impl Stage {
         Self { ring, node, _place: place }
     }
 
-    fn ring<T>(&self, change: impl FnOnce(&mut Ring) -> T) -> T {
+    fn ring<T>(&self, change: impl FnOnce(&mut ScriptedRing) -> T) -> T {
         change(&mut self.ring.lock().unwrap())
     }
 
     /// A pilot that begins with this volume.
-    fn pilot(&self) -> Cassandra {
-        Cassandra::new(self.node.config.clone(), self.node.data.clone())
+    fn pilot(&self) -> CassandraDriver {
+        CassandraDriver::new(self.node.config.clone(), self.node.data.clone())
     }
 
     fn ask(&mut self, request: &str) {
@@ -126,7 +126,7 @@ impl Stage {
 
     /// Does what the pilot does every few seconds; returns the keyspaces that Cassandra was told to
     /// clean up.
-    async fn goes_on(&self, pilot: &Cassandra) -> Vec<String> {
+    async fn goes_on(&self, pilot: &CassandraDriver) -> Vec<String> {
         self.ring(|ring| ring.cleaned.clear());
         if pilot.wants_upkeep(&self.node.pilot) {
             pilot.upkeep(&self.node).await.unwrap();
@@ -135,16 +135,16 @@ impl Stage {
     }
 }
 
-fn due(seen: &Observation) -> (Option<bool>, &str) {
+fn due(seen: &NodeObservation) -> (Option<bool>, &str) {
     let told = seen.conditions.first().unwrap();
     (told.status, &told.reason)
 }
 
-fn progress(seen: &Observation) -> Option<CassandraCleanup> {
+fn progress(seen: &NodeObservation) -> Option<CassandraCleanup> {
     seen.detail.get::<PilotCassandraStatus>(names::NAMES.word).unwrap().cleanup
 }
 
-async fn gave_away() -> (Stage, Cassandra) {
+async fn gave_away() -> (Stage, CassandraDriver) {
     let stage = Stage::set().await;
     let pilot = stage.pilot();
     assert_eq!(due(&pilot.observe().await.unwrap()), (Some(false), "NothingDue"));

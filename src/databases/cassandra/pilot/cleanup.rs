@@ -12,13 +12,13 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use super::{
-    Cassandra,
-    facts::Facts,
-    jolokia::{Executed, Jolokia, STORAGE_SERVICE},
+    CassandraDriver,
+    facts::NodeView,
+    jolokia::{JolokiaClient, OperationOutcome, STORAGE_SERVICE},
     ranges::all_keyspaces,
     seeds::{is_ready, name},
     survey::ask,
-    upkeep::{Activity, DONE, FAILED, RUNNING, Upkeep},
+    upkeep::{CleanupActivity, DONE, FAILED, RUNNING, UpkeepState},
 };
 use crate::{
     api::{
@@ -27,7 +27,7 @@ use crate::{
     },
     databases::cassandra::kind::{CassandraCleanup, CassandraNode},
     error::chain,
-    pilot::driver::{Error, Node},
+    pilot::driver::{DatabaseNode, Error},
 };
 
 /// The signature of the operation, the same in every release that is run.
@@ -74,7 +74,7 @@ fn ahead<'a>(own: &Pilot, peers: &'a [Pilot]) -> Option<&'a str> {
 }
 
 /// Why a cleanup may not begin.
-fn unsettled(facts: &Facts) -> Option<String> {
+fn unsettled(facts: &NodeView) -> Option<String> {
     if facts.mode != "NORMAL" {
         return Some(format!("waits while the node is {}", facts.mode));
     }
@@ -85,36 +85,36 @@ fn unsettled(facts: &Facts) -> Option<String> {
 
 /// How the cleanup of a keyspace ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum CleanupOutcome {
     Cleaned,
     /// Something else must end first.
     Later(String),
     Failed(String),
 }
 
-impl Outcome {
-    fn of(keyspace: &str, executed: Executed) -> Self {
+impl CleanupOutcome {
+    fn of(keyspace: &str, executed: OperationOutcome) -> Self {
         match executed {
-            Executed::Done(status) if status == 0 => Self::Cleaned,
-            Executed::Done(status) => Self::Failed(format!(
+            OperationOutcome::Done(status) if status == 0 => Self::Cleaned,
+            OperationOutcome::Done(status) => Self::Failed(format!(
                 "Cassandra gave the cleanup of keyspace {keyspace} up (status {status}); its log says why"
             )),
-            Executed::Failed(why) if why.contains(MEMBERSHIP) => Self::Later(why),
-            Executed::Failed(why) => {
+            OperationOutcome::Failed(why) if why.contains(MEMBERSHIP) => Self::Later(why),
+            OperationOutcome::Failed(why) => {
                 Self::Failed(format!("the cleanup of keyspace {keyspace} failed: {why}"))
             }
-            Executed::StillRunning => {
+            OperationOutcome::StillRunning => {
                 Self::Failed(format!("the cleanup of keyspace {keyspace} took more than a week"))
             }
         }
     }
 }
 
-impl Cassandra {
+impl CassandraDriver {
     /// Does the Pilot ask for a cleanup that was not carried out?
     pub(super) fn is_asked(&self, pilot: &Pilot) -> bool {
         let Some(request) = request(pilot) else {
-            self.upkeep_state(Upkeep::withdraw);
+            self.upkeep_state(UpkeepState::withdraw);
             return false;
         };
         // A new volume has no record of an earlier cleanup, and the Pilot may have one.
@@ -127,16 +127,16 @@ impl Cassandra {
     }
 
     /// Begins the cleanup that is asked for, or goes on with it, when it is this node's turn.
-    pub(super) async fn clean_up(&self, node: &Node) -> Result<(), Error> {
+    pub(super) async fn clean_up(&self, node: &DatabaseNode) -> Result<(), Error> {
         let ended = self.go_on(node).await;
         if let Err(error) = &ended {
             let why = chain(error).to_string();
-            self.upkeep_state(|upkeep| upkeep.activity = Activity::Waits(why));
+            self.upkeep_state(|upkeep| upkeep.activity = CleanupActivity::Waits(why));
         }
         ended
     }
 
-    async fn go_on(&self, node: &Node) -> Result<(), Error> {
+    async fn go_on(&self, node: &DatabaseNode) -> Result<(), Error> {
         let Some(request) = request(&node.pilot) else { return Ok(()) };
         let begun = self.upkeep_state(|upkeep| {
             let holdings = upkeep.holdings.as_mut()?;
@@ -144,13 +144,13 @@ impl Cassandra {
         });
         let Some(errand) = begun else { return Ok(()) };
         let waits =
-            |why: String| self.upkeep_state(|upkeep| upkeep.activity = Activity::Waits(why));
+            |why: String| self.upkeep_state(|upkeep| upkeep.activity = CleanupActivity::Waits(why));
         if let Some(other) = ahead(&node.pilot, &node.peers) {
             waits(format!("waits until {other} is cleaned up"));
             return Ok(());
         }
         let jolokia = self.jolokia()?;
-        let facts = Facts::ask(&jolokia).await?;
+        let facts = NodeView::ask(&jolokia).await?;
         if let Some(why) = unsettled(&facts) {
             waits(why);
             return Ok(());
@@ -162,15 +162,15 @@ impl Cassandra {
             if errand.done.contains(&keyspace) {
                 continue;
             }
-            let now = Activity::Runs(keyspace.clone(), index + 1, of);
+            let now = CleanupActivity::Runs(keyspace.clone(), index + 1, of);
             self.upkeep_state(|upkeep| upkeep.activity = now);
             match self.clean_up_keyspace(&jolokia, &facts, &keyspace).await? {
-                Outcome::Cleaned => {}
-                Outcome::Later(why) => {
+                CleanupOutcome::Cleaned => {}
+                CleanupOutcome::Later(why) => {
                     waits(why);
                     return Ok(());
                 }
-                Outcome::Failed(why) => {
+                CleanupOutcome::Failed(why) => {
                     warn!(why, "Cleanup failed");
                     self.end_errand(Some(why)).await;
                     return Ok(());
@@ -184,22 +184,22 @@ impl Cassandra {
 
     async fn clean_up_keyspace(
         &self,
-        jolokia: &Jolokia,
-        facts: &Facts,
+        jolokia: &JolokiaClient,
+        facts: &NodeView,
         keyspace: &str,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<CleanupOutcome, Error> {
         // A cleanup keeps the ranges that the node owns when it begins.
         let before = ask(jolokia, facts, &[keyspace.to_owned()]).await?.remove(keyspace);
         let arguments = json!([JOBS, keyspace, []]);
         let executed = jolokia.execute(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
-        let mut outcome = Outcome::of(keyspace, executed);
-        if let Outcome::Failed(_) = outcome
+        let mut outcome = CleanupOutcome::of(keyspace, executed);
+        if let CleanupOutcome::Failed(_) = outcome
             && !all_keyspaces(jolokia).await?.iter().any(|found| found == keyspace)
         {
             // The keyspace was dropped meanwhile.
-            outcome = Outcome::Cleaned;
+            outcome = CleanupOutcome::Cleaned;
         }
-        if outcome == Outcome::Cleaned {
+        if outcome == CleanupOutcome::Cleaned {
             self.upkeep_state(|upkeep| {
                 let now = upkeep.owned.as_ref().and_then(|owned| owned.get(keyspace)).cloned();
                 let Some(holdings) = upkeep.holdings.as_mut() else { return };
@@ -217,7 +217,7 @@ impl Cassandra {
 
     async fn end_errand(&self, failure: Option<String>) {
         self.upkeep_state(|upkeep| {
-            upkeep.activity = Activity::None;
+            upkeep.activity = CleanupActivity::None;
             if let Some(errand) = upkeep.holdings.as_mut().and_then(|it| it.errand.as_mut()) {
                 errand.finished = failure.is_none();
                 errand.failure = failure;
@@ -291,28 +291,28 @@ mod tests {
     fn nothing_begins_while_the_ring_is_unsettled() {
         assert_eq!(unsettled(&facts("NORMAL")), None);
         assert!(unsettled(&facts("LEAVING")).unwrap().contains("LEAVING"));
-        let joins = Facts { joining: [PEER].into(), ..facts("NORMAL") };
+        let joins = NodeView { joining: [PEER].into(), ..facts("NORMAL") };
         assert!(unsettled(&joins).unwrap().contains("127.0.1.2"));
     }
 
     #[test]
     fn a_keyspace_is_cleaned_refused_for_now_or_failed() {
-        let of = |executed| Outcome::of("shop", executed);
-        assert_eq!(of(Executed::Done(json!(0))), Outcome::Cleaned);
+        let of = |executed| CleanupOutcome::of("shop", executed);
+        assert_eq!(of(OperationOutcome::Done(json!(0))), CleanupOutcome::Cleaned);
         for failed in [
-            Executed::Done(json!(1)),
-            Executed::Done(Value::Null),
-            Executed::Failed("java.lang.RuntimeException: disk".to_owned()),
-            Executed::StillRunning,
+            OperationOutcome::Done(json!(1)),
+            OperationOutcome::Done(Value::Null),
+            OperationOutcome::Failed("java.lang.RuntimeException: disk".to_owned()),
+            OperationOutcome::StillRunning,
         ] {
             let outcome = of(failed);
             assert!(
-                matches!(&outcome, Outcome::Failed(why) if why.contains("shop")),
+                matches!(&outcome, CleanupOutcome::Failed(why) if why.contains("shop")),
                 "{outcome:?}"
             );
         }
         let refusal = "Node is involved in cluster membership changes. Not safe to run cleanup.";
-        let later = of(Executed::Failed(refusal.to_owned()));
-        assert_eq!(later, Outcome::Later(refusal.to_owned()));
+        let later = of(OperationOutcome::Failed(refusal.to_owned()));
+        assert_eq!(later, CleanupOutcome::Later(refusal.to_owned()));
     }
 }

@@ -14,27 +14,28 @@ use std::{
 use super::{
     absence,
     decommission::is_decommissioned,
-    holdings::Holdings,
-    intent::Intent,
-    jolokia::Jolokia,
-    seeds::{self, Way},
+    holdings::HeldRanges,
+    intent::ResolvedSpec,
+    jolokia::JolokiaClient,
+    seeds::{self, SeedPlan},
     state::NodeState,
 };
 use crate::{
     api::v1beta1::Pilot,
     databases::cassandra::{
         facts::{
-            AGENT_JAR, AGENT_PROPERTIES, Files, Settings, choose_collector, config_hash, render,
+            AGENT_JAR, AGENT_PROPERTIES, NodeSettings, RenderedFiles, choose_collector,
+            config_hash, render,
         },
         kind::CassandraNode,
         names,
     },
     pilot::{
-        driver::{Error, Node, ProcessSpec},
+        driver::{DatabaseNode, Error, ProcessSpec},
         kube::peers::was_member,
         volume::{
             config_files::{copy_stock, write_whole},
-            folder::Folder,
+            folder::FolderHandle,
             state::StateFile,
         },
     },
@@ -49,28 +50,28 @@ const OWN: u32 = 0o600;
 const MIB: u64 = 1 << 20;
 
 /// A configuration that passed every check, not yet on the disk.
-struct Rendered {
+struct RenderedConfig {
     state: NodeState,
     data_found: bool,
-    intent: Intent,
-    way: Way,
-    files: Files,
+    intent: ResolvedSpec,
+    way: SeedPlan,
+    files: RenderedFiles,
 }
 
 /// Would [`configure`] take this intent? Writes nothing.
-pub(super) fn validate(node: &Node) -> Result<(), Error> {
+pub(super) fn validate(node: &DatabaseNode) -> Result<(), Error> {
     rendered(node).map(drop)
 }
 
-fn rendered(node: &Node) -> Result<Rendered, Error> {
+fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     let state = NodeState::load(&node.data)?;
-    let intent = Intent::of(node)?;
+    let intent = ResolvedSpec::of(node)?;
     if state.left {
         return Err(Error::ConfigRejected(LEFT.to_owned()));
     }
     let data_found = has_data(&node.data);
     let way = seeds::choose(node, &state, data_found)?;
-    let files = render(&Settings {
+    let files = render(&NodeSettings {
         release: intent.release,
         cluster_name: &intent.cluster_name,
         datacenter: &intent.datacenter,
@@ -90,13 +91,13 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
             return Err(Error::ConfigRejected(format!("{} contains white space", path.display())));
         }
     }
-    Ok(Rendered { state, data_found, intent, way, files })
+    Ok(RenderedConfig { state, data_found, intent, way, files })
 }
 
 /// Everything is rendered and validated before the first file is touched, so a rejected intent
 /// leaves the running database's folder as it is.
-pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
-    let Rendered { mut state, data_found, intent, way, files } = rendered(node)?;
+pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClient), Error> {
+    let RenderedConfig { mut state, data_found, intent, way, files } = rendered(node)?;
     for folder in FOLDERS {
         let path = node.data.join(folder);
         fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
@@ -107,14 +108,14 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
     for (name, text) in &files {
         write_whole(&node.config.join(name), text.as_bytes(), OWN)?;
     }
-    let jolokia = Jolokia::prepare(&node.config, node.address)?;
+    let jolokia = JolokiaClient::prepare(&node.config, node.address)?;
 
     if state.joined && data_found {
         absence::review(node, SystemTime::now())?;
     } else {
         // The holdings of an earlier node mean nothing on this volume any more.
-        if Holdings::load(&node.data).ok() != Some(Holdings::default()) {
-            Holdings::default().save(&node.data)?;
+        if HeldRanges::load(&node.data).ok() != Some(HeldRanges::default()) {
+            HeldRanges::default().save(&node.data)?;
         }
         // A member whose volume was emptied begins again.
         let version = state.version.take().filter(|_| data_found);
@@ -138,7 +139,7 @@ pub(super) fn configure(node: &Node) -> Result<(ProcessSpec, Jolokia), Error> {
 }
 
 /// Most bytes that a ready member of this datacenter says it holds.
-fn ring_load(node: &Node, datacenter: &str) -> Option<i64> {
+fn ring_load(node: &DatabaseNode, datacenter: &str) -> Option<i64> {
     let near = node.peers.iter().filter(|peer| {
         let spec = peer.spec.part::<CassandraNode>();
         let theirs = spec.and_then(|spec| spec.datacenter);
@@ -158,7 +159,7 @@ pub(super) const LEFT: &str = "the data on the volume are of a node that was dec
 /// the datacenter that have members, or one while this node's has none, and refuses to start when
 /// they are more than one and fewer than the factor. With as many as the factor each rack is spread
 /// by itself, and only its first node is random.
-fn token_factor(node: &Node, intent: &Intent) -> Option<u32> {
+fn token_factor(node: &DatabaseNode, intent: &ResolvedSpec) -> Option<u32> {
     let near = |peer: &&Pilot| {
         let part = peer.spec.part::<CassandraNode>();
         let theirs = part.and_then(|part| part.datacenter);
@@ -189,7 +190,7 @@ pub(super) fn has_data(data: &Path) -> bool {
 /// would make `nodetool rebuild` fetch everything again.
 const RESET_PROGRESS: &str = "-Dcassandra.reset_bootstrap_progress=";
 
-fn process(node: &Node, intent: &Intent, way: &Way, joins: bool) -> ProcessSpec {
+fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bool) -> ProcessSpec {
     let mut args = vec!["-f".to_owned()];
     let chosen = intent.jvm_options.iter().any(|option| option.starts_with(RESET_PROGRESS));
     if joins && !chosen {
@@ -248,7 +249,7 @@ fn jmx_port(address: IpAddr) -> Option<u16> {
 
 /// Writes other seeds into the configuration that the running process was started with.
 /// Returns whether they differ.
-pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
+pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<bool, Error> {
     let state = NodeState::load(&node.data)?;
     if !state.joined {
         return Ok(false);
@@ -259,7 +260,7 @@ pub(super) fn rewrite_seeds(node: &Node) -> Result<bool, Error> {
         path: path.clone(),
         source: std::io::Error::other(error.to_string()),
     };
-    let read = || Folder::open(&node.config)?.read("cassandra.yaml");
+    let read = || FolderHandle::open(&node.config)?.read("cassandra.yaml");
     let text = read().map_err(|error| unreadable(&error))?;
     // A person may have changed the file; content that is no mapping is not repaired here.
     let mut yaml: serde_json::Map<String, serde_json::Value> =
@@ -303,7 +304,7 @@ mod tests {
         assert!(!format!("{process:?}").contains(password));
         assert_eq!(process.args, ["-f", "-Dcassandra.reset_bootstrap_progress=true"]);
         assert_eq!(process.env["MAX_HEAP_SIZE"], "1024M");
-        assert!(Jolokia::attach(&node.config).is_some());
+        assert!(JolokiaClient::attach(&node.config).is_some());
     }
 
     #[test]
@@ -328,7 +329,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         node.peers = vec![peer("b", "10.0.0.2", true)];
-        let args = |node: &Node| configure(node).unwrap().0.args;
+        let args = |node: &DatabaseNode| configure(node).unwrap().0.args;
         let anew = "-Dcassandra.reset_bootstrap_progress=true".to_owned();
         assert!(args(&node).contains(&anew));
         // The join was cut off half-way, and a new process starts.
@@ -349,7 +350,7 @@ mod tests {
     fn tokens_are_spread_over_racks_as_soon_as_cassandra_can() {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
-        let factor = |node: &Node| token_factor(node, &Intent::of(node).unwrap());
+        let factor = |node: &DatabaseNode| token_factor(node, &ResolvedSpec::of(node).unwrap());
         let member = |name: &str, rack: &str| {
             let mut pilot = peer(name, "10.0.0.2", true);
             pilot.spec.change_part::<CassandraNode>(|part| part.rack = Some(rack.to_owned()));

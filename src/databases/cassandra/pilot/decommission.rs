@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::{
-    facts::{Facts, Stream},
-    intent::Intent,
-    jolokia::{Executed, Jolokia, STORAGE_SERVICE, exec},
+    facts::{NodeView, StreamState},
+    intent::ResolvedSpec,
+    jolokia::{JolokiaClient, OperationOutcome, STORAGE_SERVICE, exec},
     ranges::user_keyspaces,
     state::NodeState,
 };
@@ -26,8 +26,8 @@ use crate::{
     databases::cassandra::{kind::CassandraNode, names::DEFAULT_DATACENTER},
     error::chain,
     pilot::{
-        driver::{DecommissionState, Error, Node},
-        heard::NotHeard,
+        driver::{DatabaseNode, DecommissionState, Error},
+        heard::UnansweredQuery,
         node::blockers::now,
         volume::state::StateFile,
     },
@@ -44,7 +44,7 @@ const UNDER_WAY: &str = "still decommissioning";
 /// What the pilot saw of streams that Cassandra no longer lists, since this process was asked to
 /// leave last.
 #[derive(Debug, Default)]
-pub(super) struct Progress {
+pub(super) struct DecommissionProgress {
     /// Plan → bytes to send and bytes sent, the greatest seen: Cassandra's own totals shrink
     /// when sessions finish.
     plans: BTreeMap<String, (i64, i64)>,
@@ -54,8 +54,8 @@ pub(super) struct Progress {
     pub(super) begun: Option<Time>,
 }
 
-impl Progress {
-    pub(super) fn note(&mut self, streams: &[Stream]) {
+impl DecommissionProgress {
+    pub(super) fn note(&mut self, streams: &[StreamState]) {
         for stream in streams {
             let (total, sent) = self.plans.entry(stream.plan.clone()).or_default();
             *total = (*total).max(stream.sending);
@@ -83,56 +83,59 @@ impl Progress {
 
 /// The next step of a decommission, from what the ring says.
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum DecommissionStep {
     Left,
     Wait(&'static str),
     Watch,
     Begin,
 }
 
-fn step(mode: &str) -> Step {
+fn step(mode: &str) -> DecommissionStep {
     match mode {
-        "DECOMMISSIONED" => Step::Left,
-        "LEAVING" => Step::Watch,
-        "NORMAL" | "DECOMMISSION_FAILED" => Step::Begin,
-        "JOINING" => Step::Wait("waits until the node has joined the ring"),
-        "MOVING" => Step::Wait("waits until the node has moved its tokens"),
-        "DRAINING" | "DRAINED" => Step::Wait(
+        "DECOMMISSIONED" => DecommissionStep::Left,
+        "LEAVING" => DecommissionStep::Watch,
+        "NORMAL" | "DECOMMISSION_FAILED" => DecommissionStep::Begin,
+        "JOINING" => DecommissionStep::Wait("waits until the node has joined the ring"),
+        "MOVING" => DecommissionStep::Wait("waits until the node has moved its tokens"),
+        "DRAINING" | "DRAINED" => DecommissionStep::Wait(
             "somebody drained the node, and only another process leaves the ring: delete its pod",
         ),
-        _ => Step::Wait("waits until Cassandra has started"),
+        _ => DecommissionStep::Wait("waits until Cassandra has started"),
     }
 }
 
 pub(super) async fn decommission(
-    jolokia: &Jolokia,
-    node: &Node,
-    progress: &std::sync::Mutex<Progress>,
+    jolokia: &JolokiaClient,
+    node: &DatabaseNode,
+    progress: &std::sync::Mutex<DecommissionProgress>,
 ) -> Result<DecommissionState, Error> {
     let mut state = NodeState::load(&node.data)?;
     if state.left {
         return Ok(DecommissionState::Done);
     }
     let begun = begun(&state, progress);
-    let facts = Facts::ask(jolokia).await?;
+    let facts = NodeView::ask(jolokia).await?;
     match step(&facts.mode) {
-        Step::Left => {
+        DecommissionStep::Left => {
             state.left = true;
             keep(&state, node);
             Ok(DecommissionState::Done)
         }
-        Step::Wait(message) => Ok(DecommissionState::Moving(Decommission {
+        DecommissionStep::Wait(message) => Ok(DecommissionState::Moving(Decommission {
             start_time: begun,
             message: Some(message.to_owned()),
             ..Decommission::default()
         })),
-        Step::Watch => {
+        DecommissionStep::Watch => {
             let (stalled, figures) = {
                 let mut progress = progress.lock().expect("no panic while held");
                 progress.note(&facts.streams);
                 let stalled = progress.stalled();
                 if stalled {
-                    *progress = Progress { begun: progress.begun.take(), ..Progress::default() };
+                    *progress = DecommissionProgress {
+                        begun: progress.begun.take(),
+                        ..DecommissionProgress::default()
+                    };
                 }
                 (stalled, progress.figures())
             };
@@ -148,7 +151,7 @@ pub(super) async fn decommission(
                 ..Decommission::default()
             }))
         }
-        Step::Begin => {
+        DecommissionStep::Begin => {
             if let Some(reason) = obstacle(jolokia, node, &facts).await? {
                 return Ok(DecommissionState::Refused(reason));
             }
@@ -176,14 +179,14 @@ pub(super) async fn decommission(
 
 /// Since when the node gives its data away, by its volume or, where that could not be written, by
 /// this process.
-fn begun(state: &NodeState, progress: &std::sync::Mutex<Progress>) -> Option<Time> {
+fn begun(state: &NodeState, progress: &std::sync::Mutex<DecommissionProgress>) -> Option<Time> {
     let told = || progress.lock().expect("no panic while held").begun.clone();
     state.decommissioning_since.clone().or_else(told)
 }
 
 /// Writes down how far a decommission is. A full volume holds none up: leaving is the way out of
 /// it, and Cassandra itself says how far the node is.
-fn keep(state: &NodeState, node: &Node) {
+fn keep(state: &NodeState, node: &DatabaseNode) {
     if let Err(error) = state.save(&node.data) {
         warn!(error = %chain(&error), "Where the departure stands is not written down");
     }
@@ -191,9 +194,9 @@ fn keep(state: &NodeState, node: &Node) {
 
 /// Takes a decommission back, unless it is too late for the node to stay.
 pub(super) async fn cancel(
-    jolokia: impl FnOnce() -> Result<Jolokia, Error>,
-    node: &Node,
-    progress: &std::sync::Mutex<Progress>,
+    jolokia: impl FnOnce() -> Result<JolokiaClient, Error>,
+    node: &DatabaseNode,
+    progress: &std::sync::Mutex<DecommissionProgress>,
 ) -> Result<(), Error> {
     let mut state = NodeState::load(&node.data)?;
     if state.left {
@@ -202,7 +205,7 @@ pub(super) async fn cancel(
     if begun(&state, progress).is_none() {
         return Ok(());
     }
-    let facts = Facts::ask(&jolokia()?).await?;
+    let facts = NodeView::ask(&jolokia()?).await?;
     if matches!(facts.mode.as_str(), "LEAVING" | "DECOMMISSIONED") {
         return Err(Error::TooLate("the node is leaving the ring".to_owned()));
     }
@@ -217,14 +220,14 @@ pub(super) async fn cancel(
 ///
 /// Forced only where the refusal is about Cassandra's own keyspaces: with three nodes or fewer it
 /// would otherwise never let a node go (system_distributed has replication factor 3).
-async fn leave(jolokia: &Jolokia, force: bool) -> Result<Option<String>, Error> {
+async fn leave(jolokia: &JolokiaClient, force: bool) -> Result<Option<String>, Error> {
     let decommission = async |force: bool| {
         let arguments = json!([force]);
         jolokia.execute(STORAGE_SERVICE, "decommission(boolean)", &arguments, REFUSAL).await
     };
     let refusal = match decommission(force).await? {
-        Executed::Failed(refusal) => refusal,
-        Executed::Done(_) | Executed::StillRunning => return Ok(None),
+        OperationOutcome::Failed(refusal) => refusal,
+        OperationOutcome::Done(_) | OperationOutcome::StillRunning => return Ok(None),
     };
     if refusal.contains(UNDER_WAY) {
         return Ok(None);
@@ -233,14 +236,18 @@ async fn leave(jolokia: &Jolokia, force: bool) -> Result<Option<String>, Error> 
         return Ok(Some(refusal));
     }
     match decommission(true).await? {
-        Executed::Failed(refusal) => Ok(Some(refusal)),
-        Executed::Done(_) | Executed::StillRunning => Ok(None),
+        OperationOutcome::Failed(refusal) => Ok(Some(refusal)),
+        OperationOutcome::Done(_) | OperationOutcome::StillRunning => Ok(None),
     }
 }
 
 /// Why the rest of the ring could not do without this node.
-async fn obstacle(jolokia: &Jolokia, node: &Node, facts: &Facts) -> Result<Option<String>, Error> {
-    let others = Others::of(facts);
+async fn obstacle(
+    jolokia: &JolokiaClient,
+    node: &DatabaseNode,
+    facts: &NodeView,
+) -> Result<Option<String>, Error> {
+    let others = RemainingMembers::of(facts);
     if let Some(reason) = others.unfit(facts) {
         return Ok(Some(reason));
     }
@@ -264,19 +271,19 @@ async fn obstacle(jolokia: &Jolokia, node: &Node, facts: &Facts) -> Result<Optio
             }
         }
     }
-    Ok(no_room(&node.peers, &Intent::of(node)?.datacenter, facts.load))
+    Ok(no_room(&node.peers, &ResolvedSpec::of(node)?.datacenter, facts.load))
 }
 
 /// The members that remain.
-struct Others<'a> {
+struct RemainingMembers<'a> {
     all: usize,
     /// Members in this node's datacenter, and the datacenter's name.
     near: usize,
     datacenter: Option<&'a str>,
 }
 
-impl<'a> Others<'a> {
-    fn of(facts: &'a Facts) -> Self {
+impl<'a> RemainingMembers<'a> {
+    fn of(facts: &'a NodeView) -> Self {
         let own = facts.address.and_then(|own| facts.gossip.get(&own));
         let datacenter = own.and_then(|own| own.datacenter.as_deref());
         let members: Vec<&IpAddr> = facts
@@ -295,7 +302,7 @@ impl<'a> Others<'a> {
     }
 
     /// Why the remaining members could not take data now.
-    fn unfit(&self, facts: &Facts) -> Option<String> {
+    fn unfit(&self, facts: &NodeView) -> Option<String> {
         if let Some(down) = facts.unreachable.first() {
             return Some(format!("{down} is down and could not take its part of the data"));
         }
@@ -318,7 +325,7 @@ impl<'a> Others<'a> {
             },
             _ => {
                 let question = format!("getKeyspaceReplicationInfo({keyspace})");
-                return Err(Error::NotHeard(NotHeard::new(
+                return Err(Error::NotHeard(UnansweredQuery::new(
                     &question,
                     format!("answered {info:?}"),
                 )));
@@ -376,28 +383,34 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::PilotStorage,
-        databases::cassandra::pilot::{facts::Gossip, tests::peer},
+        databases::cassandra::pilot::{facts::EndpointState, tests::peer},
     };
 
     #[test]
     fn every_mode_has_its_next_step() {
-        assert_eq!(step("NORMAL"), Step::Begin);
-        assert_eq!(step("DECOMMISSION_FAILED"), Step::Begin);
-        assert_eq!(step("LEAVING"), Step::Watch);
-        assert_eq!(step("DECOMMISSIONED"), Step::Left);
+        assert_eq!(step("NORMAL"), DecommissionStep::Begin);
+        assert_eq!(step("DECOMMISSION_FAILED"), DecommissionStep::Begin);
+        assert_eq!(step("LEAVING"), DecommissionStep::Watch);
+        assert_eq!(step("DECOMMISSIONED"), DecommissionStep::Left);
         for mode in ["STARTING", "JOINING", "MOVING", "DRAINED", "anything"] {
-            assert!(matches!(step(mode), Step::Wait(_)), "{mode}");
+            assert!(matches!(step(mode), DecommissionStep::Wait(_)), "{mode}");
         }
-        let Step::Wait(why) = step("DRAINED") else { panic!("a drained node does not leave") };
+        let DecommissionStep::Wait(why) = step("DRAINED") else {
+            panic!("a drained node does not leave")
+        };
         assert!(why.contains("delete its pod"), "the way out: {why}");
     }
 
     #[test]
     fn progress_never_goes_back_when_sessions_drop_out() {
-        let mut progress = Progress::default();
+        let mut progress = DecommissionProgress::default();
         assert_eq!(progress.figures(), None);
-        let stream =
-            |sending, sent| Stream { plan: "p".to_owned(), sending, sent, ..Stream::default() };
+        let stream = |sending, sent| StreamState {
+            plan: "p".to_owned(),
+            sending,
+            sent,
+            ..StreamState::default()
+        };
         progress.note(&[stream(200, 50)]);
         assert_eq!(progress.figures(), Some((150, 25)));
         progress.note(&[stream(100, 20)]);
@@ -408,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_leaving_node_without_streams_is_asked_again_after_a_minute() {
-        let mut progress = Progress::default();
+        let mut progress = DecommissionProgress::default();
         progress.note(&[]);
         assert!(!progress.stalled());
         let ring_delay_over = Duration::from_secs(45);
@@ -417,21 +430,24 @@ mod tests {
         progress.idle_since = Instant::now().checked_sub(STALLED + Duration::from_secs(1));
         progress.note(&[]);
         assert!(progress.stalled());
-        progress.note(&[Stream::default()]);
+        progress.note(&[StreamState::default()]);
         assert!(!progress.stalled());
     }
 
     #[test]
     fn nodes_that_are_down_absent_or_of_another_schema_take_nothing() {
         let node = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let gossip = |schema: &str| Gossip { schema: Some(schema.to_owned()), ..Gossip::default() };
-        let mut facts = Facts {
+        let gossip = |schema: &str| EndpointState {
+            schema: Some(schema.to_owned()),
+            ..EndpointState::default()
+        };
+        let mut facts = NodeView {
             address: Some(node(1)),
             live: [node(1), node(2)].into(),
             gossip: [(node(1), gossip("s1")), (node(2), gossip("s1"))].into(),
-            ..Facts::default()
+            ..NodeView::default()
         };
-        let unfit = |facts: &Facts| Others::of(facts).unfit(facts).unwrap_or_default();
+        let unfit = |facts: &NodeView| RemainingMembers::of(facts).unfit(facts).unwrap_or_default();
         assert_eq!(unfit(&facts), "");
         facts.gossip.insert(node(2), gossip("s2"));
         assert!(unfit(&facts).contains("schema"));
@@ -443,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_factor_that_the_rest_cannot_hold_is_an_obstacle() {
-        let others = Others { all: 4, near: 2, datacenter: Some("eu") };
+        let others = RemainingMembers { all: 4, near: 2, datacenter: Some("eu") };
         for (info, refused) in [
             (
                 "ReplicationParams{class=org.apache.cassandra.locator.SimpleStrategy, replication_factor=3}",
@@ -464,7 +480,7 @@ mod tests {
             let answer = others.too_few_for("shop", unsaid);
             assert!(matches!(answer, Err(Error::NotHeard(_))), "{unsaid:?}: {answer:?}");
         }
-        let nowhere = Others { datacenter: None, ..others };
+        let nowhere = RemainingMembers { datacenter: None, ..others };
         let answer = nowhere.too_few_for("shop", "{class=NetworkTopologyStrategy, eu=2}");
         assert!(matches!(answer, Err(Error::NotHeard(_))), "{answer:?}");
     }

@@ -8,16 +8,16 @@ use std::{
 use serde_json::Value;
 
 use super::jolokia::{
-    FAILURE_DETECTOR, Jolokia, PATIENCE, STORAGE_SERVICE, STREAM_MANAGER, attribute, read,
+    FAILURE_DETECTOR, JolokiaClient, PATIENCE, STORAGE_SERVICE, STREAM_MANAGER, attribute, read,
 };
 use crate::pilot::{
     driver::Error,
-    heard::{Heard, NotHeard},
+    heard::{QueryAnswer, UnansweredQuery},
 };
 
 /// What one question to the database brought.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Facts {
+pub(super) struct NodeView {
     /// `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DECOMMISSIONED`, `DRAINED` …
     pub(super) mode: String,
     pub(super) version: Option<String>,
@@ -39,15 +39,15 @@ pub(super) struct Facts {
     /// Bytes that this process received and sent by streaming.
     pub(super) received: Option<i64>,
     pub(super) sent: Option<i64>,
-    pub(super) streams: Vec<Stream>,
+    pub(super) streams: Vec<StreamState>,
     /// Gossip's state of the nodes that it knows, also of gone ones.
-    pub(super) gossip: BTreeMap<IpAddr, Gossip>,
+    pub(super) gossip: BTreeMap<IpAddr, EndpointState>,
     pub(super) heap_used: Option<f64>,
 }
 
 /// A running exchange of data with other nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Stream {
+pub(super) struct StreamState {
     pub(super) plan: String,
     pub(super) description: String,
     pub(super) sending: i64,
@@ -58,7 +58,7 @@ pub(super) struct Stream {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Gossip {
+pub(super) struct EndpointState {
     pub(super) schema: Option<String>,
     pub(super) datacenter: Option<String>,
     /// `NORMAL`, `LEFT`, `BOOT` …
@@ -68,10 +68,10 @@ pub(super) struct Gossip {
 /// Requests of one question.
 const PARTS: usize = 7;
 /// The answers to these requests.
-type Parts = [Option<Value>; PARTS];
+type JmxAnswers = [Option<Value>; PARTS];
 
-impl Facts {
-    pub(super) async fn ask(jolokia: &Jolokia) -> Result<Self, Error> {
+impl NodeView {
+    pub(super) async fn ask(jolokia: &JolokiaClient) -> Result<Self, Error> {
         let answers = jolokia
             .ask(
                 &[
@@ -107,14 +107,14 @@ impl Facts {
 
     /// A member must have answered, in a form that is understood, all that decisions hang on. A
     /// node that starts says what it can.
-    pub(super) fn parse(answers: Vec<Heard<Value>>) -> Heard<Self> {
+    pub(super) fn parse(answers: Vec<QueryAnswer<Value>>) -> QueryAnswer<Self> {
         let mut open = Vec::new();
         let mut answers = answers.into_iter().map(|answer| answer.or_note(&mut open));
-        let parts: Parts = std::array::from_fn(|_| answers.next().flatten());
-        let Some(storage) = &parts[0] else { return Heard::Not(open.remove(0)) };
+        let parts: JmxAnswers = std::array::from_fn(|_| answers.next().flatten());
+        let Some(storage) = &parts[0] else { return QueryAnswer::Not(open.remove(0)) };
         // Before the daemon registers its service, the JVM runs and Cassandra starts.
         if storage.is_null() {
-            return Heard::Said(Self { mode: "STARTING".to_owned(), ..Self::default() });
+            return QueryAnswer::Said(Self { mode: "STARTING".to_owned(), ..Self::default() });
         }
         attribute(storage, "OperationMode").and_then(|mode: String| {
             let facts = Self { mode, ..Self::read(&parts) };
@@ -125,12 +125,12 @@ impl Facts {
                 "JOINING" => open.or_else(|| not_a_list(&parts, 1, "CurrentStreams")),
                 _ => None,
             };
-            missing.map_or(Heard::Said(facts), Heard::Not)
+            missing.map_or(QueryAnswer::Said(facts), QueryAnswer::Not)
         })
     }
 
     /// The first value that a member must report and did not.
-    fn missing(&self, parts: &Parts) -> Option<NotHeard> {
+    fn missing(&self, parts: &JmxAnswers) -> Option<UnansweredQuery> {
         let lists = [
             "LiveNodes",
             "UnreachableNodes",
@@ -158,7 +158,7 @@ impl Facts {
         })
     }
 
-    fn read(parts: &Parts) -> Self {
+    fn read(parts: &JmxAnswers) -> Self {
         let part = |index: usize| parts[index].as_ref().unwrap_or(&Value::Null);
         let storage = part(0);
         let said = |name: &str| {
@@ -198,7 +198,7 @@ impl Facts {
             sent: count(4),
             streams: part(1)["CurrentStreams"]
                 .as_array()
-                .map_or_else(Vec::new, |streams| streams.iter().map(Stream::parse).collect()),
+                .map_or_else(Vec::new, |streams| streams.iter().map(StreamState::parse).collect()),
             gossip: parse_gossip(part(5)["AllEndpointStates"].as_str().unwrap_or_default()),
             heap_used: part(6)["HeapMemoryUsage"]["used"].as_f64(),
         }
@@ -216,20 +216,20 @@ impl Facts {
     }
 }
 
-fn said<'a>(parts: &'a Parts, part: usize, name: &str) -> &'a Value {
+fn said<'a>(parts: &'a JmxAnswers, part: usize, name: &str) -> &'a Value {
     parts[part].as_ref().map_or(&Value::Null, |part| &part[name])
 }
 
-fn not_a_list(parts: &Parts, part: usize, name: &str) -> Option<NotHeard> {
+fn not_a_list(parts: &JmxAnswers, part: usize, name: &str) -> Option<UnansweredQuery> {
     let value = said(parts, part, name);
     (!value.is_array()).then(|| not(name, value))
 }
 
-fn not(name: &str, value: &Value) -> NotHeard {
-    NotHeard::new(name, format!("answered {value}"))
+fn not(name: &str, value: &Value) -> UnansweredQuery {
+    UnansweredQuery::new(name, format!("answered {value}"))
 }
 
-impl Stream {
+impl StreamState {
     fn parse(stream: &Value) -> Self {
         let text = |name: &str| stream[name].as_str().unwrap_or_default().to_owned();
         let sessions = stream["sessions"].as_array().into_iter().flatten();
@@ -267,8 +267,8 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 /// Reads the failure detector's text: a line `/ADDRESS`, then indented `KEY:VERSION:VALUE`.
-fn parse_gossip(text: &str) -> BTreeMap<IpAddr, Gossip> {
-    let mut nodes: BTreeMap<IpAddr, Gossip> = BTreeMap::new();
+fn parse_gossip(text: &str) -> BTreeMap<IpAddr, EndpointState> {
+    let mut nodes: BTreeMap<IpAddr, EndpointState> = BTreeMap::new();
     let mut current = None;
     for line in text.lines() {
         if !line.starts_with(' ') {
@@ -325,36 +325,37 @@ pub(super) mod tests {
         ]
     }
 
-    pub(in crate::databases::cassandra::pilot) fn parse(answers: Vec<Value>) -> Facts {
-        Facts::parse(answers.into_iter().map(Heard::Said).collect()).or_fail().unwrap()
+    pub(in crate::databases::cassandra::pilot) fn parse(answers: Vec<Value>) -> NodeView {
+        NodeView::parse(answers.into_iter().map(QueryAnswer::Said).collect()).or_fail().unwrap()
     }
 
-    pub(in crate::databases::cassandra::pilot) fn facts(mode: &str) -> Facts {
+    pub(in crate::databases::cassandra::pilot) fn facts(mode: &str) -> NodeView {
         parse(answers(mode))
     }
 
     #[test]
     fn a_member_that_does_not_say_all_was_not_heard() {
-        let heard =
-            |answers: Vec<Value>| Facts::parse(answers.into_iter().map(Heard::Said).collect());
+        let heard = |answers: Vec<Value>| {
+            NodeView::parse(answers.into_iter().map(QueryAnswer::Said).collect())
+        };
         let storage = answers("NORMAL")[0].clone();
         for name in storage.as_object().unwrap().keys().filter(|name| *name != "ReleaseVersion") {
             for damage in [Value::Null, json!("ERROR: java.lang.IllegalStateException")] {
                 let mut answers = answers("NORMAL");
                 answers[0][name] = damage;
                 let answer = heard(answers);
-                assert!(matches!(answer, Heard::Not(_)), "{name}: {answer:?}");
+                assert!(matches!(answer, QueryAnswer::Not(_)), "{name}: {answer:?}");
             }
         }
         for part in [1, 2, 5] {
             let mut answers = answers("NORMAL");
             answers[part] = json!({});
-            assert!(matches!(heard(answers), Heard::Not(_)), "{part}");
+            assert!(matches!(heard(answers), QueryAnswer::Not(_)), "{part}");
         }
         for part in 0..PARTS {
-            let mut all: Vec<_> = answers("NORMAL").into_iter().map(Heard::Said).collect();
-            all[part] = Heard::Not(NotHeard::new("it", "failed"));
-            assert!(matches!(Facts::parse(all), Heard::Not(_)), "{part}");
+            let mut all: Vec<_> = answers("NORMAL").into_iter().map(QueryAnswer::Said).collect();
+            all[part] = QueryAnswer::Not(UnansweredQuery::new("it", "failed"));
+            assert!(matches!(NodeView::parse(all), QueryAnswer::Not(_)), "{part}");
         }
         let starts = parse(vec![Value::Null; PARTS]);
         assert_eq!(starts.mode, "STARTING", "nothing is registered yet");

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::pilot::volume::state::StateFile;
 
 /// Ranges of tokens by keyspace.
-pub(super) type Owned = BTreeMap<String, TokenRanges>;
+pub(super) type OwnedRanges = BTreeMap<String, TokenRanges>;
 
 /// Ranges of the ring: each without its first token and with its last, in order, none touching
 /// another. A range that goes round the ring is two.
@@ -61,7 +61,7 @@ impl TokenRanges {
 /// A cleanup that a person asked for, and how far it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Errand {
+pub(super) struct CleanupJob {
     /// The request, as the Pilot's annotation has it.
     pub(super) request: String,
     /// Keyspaces that are done.
@@ -72,7 +72,7 @@ pub(super) struct Errand {
     pub(super) failure: Option<String>,
 }
 
-impl Errand {
+impl CleanupJob {
     pub(super) fn is_over(&self) -> bool {
         self.finished || self.failure.is_some()
     }
@@ -80,34 +80,34 @@ impl Errand {
 
 /// The ranges of which the node may hold rows.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(from = "Written", into = "Written")]
-pub(super) struct Holdings {
-    held: Owned,
+#[serde(from = "StoredRanges", into = "StoredRanges")]
+pub(super) struct HeldRanges {
+    held: OwnedRanges,
     /// Members of the ring when the node last looked at it.
     pub(super) members: Option<usize>,
-    pub(super) errand: Option<Errand>,
+    pub(super) errand: Option<CleanupJob>,
 }
 
 /// Keyspaces of one replication have the same ranges, which are written once.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
-struct Written {
-    held: Vec<Shared>,
+struct StoredRanges {
+    held: Vec<KeyspaceRanges>,
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    errand: Option<Errand>,
+    errand: Option<CleanupJob>,
 }
 
 #[derive(Deserialize, Serialize)]
-struct Shared {
+struct KeyspaceRanges {
     keyspaces: Vec<String>,
     ranges: TokenRanges,
 }
 
-impl From<Written> for Holdings {
-    fn from(Written { held, members, errand }: Written) -> Self {
-        let each = |shared: Shared| {
+impl From<StoredRanges> for HeldRanges {
+    fn from(StoredRanges { held, members, errand }: StoredRanges) -> Self {
+        let each = |shared: KeyspaceRanges| {
             let ranges = shared.ranges;
             shared.keyspaces.into_iter().map(move |keyspace| (keyspace, ranges.clone()))
         };
@@ -115,24 +115,24 @@ impl From<Written> for Holdings {
     }
 }
 
-impl From<Holdings> for Written {
-    fn from(Holdings { held, members, errand }: Holdings) -> Self {
+impl From<HeldRanges> for StoredRanges {
+    fn from(HeldRanges { held, members, errand }: HeldRanges) -> Self {
         let mut same: BTreeMap<TokenRanges, Vec<String>> = BTreeMap::new();
         for (keyspace, ranges) in held {
             same.entry(ranges).or_default().push(keyspace);
         }
-        let shared = |(ranges, keyspaces)| Shared { keyspaces, ranges };
+        let shared = |(ranges, keyspaces)| KeyspaceRanges { keyspaces, ranges };
         Self { held: same.into_iter().map(shared).collect(), members, errand }
     }
 }
 
-impl StateFile for Holdings {
+impl StateFile for HeldRanges {
     const FILE: &'static str = "cassandra-ranges.json";
 }
 
-impl Holdings {
+impl HeldRanges {
     /// Adds what the node owns now. Returns whether that is news.
-    pub(super) fn note(&mut self, owned: &Owned) -> bool {
+    pub(super) fn note(&mut self, owned: &OwnedRanges) -> bool {
         let before = self.held.clone();
         // A keyspace that was dropped has no rows here.
         self.held.retain(|keyspace, _| owned.contains_key(keyspace));
@@ -144,7 +144,7 @@ impl Holdings {
     }
 
     /// The keyspaces with rows in ranges that are other nodes' now.
-    pub(super) fn given_away(&self, owned: &Owned) -> Vec<String> {
+    pub(super) fn given_away(&self, owned: &OwnedRanges) -> Vec<String> {
         let none = TokenRanges::default();
         let lost = |(keyspace, held): &(&String, &TokenRanges)| {
             !held.within(owned.get(*keyspace).unwrap_or(&none))
@@ -161,9 +161,9 @@ impl Holdings {
     }
 
     /// Begins the cleanup of this request, or goes on with it.
-    pub(super) fn errand(&mut self, request: &str) -> &mut Errand {
+    pub(super) fn errand(&mut self, request: &str) -> &mut CleanupJob {
         if self.errand.as_ref().is_none_or(|errand| errand.request != request) {
-            self.errand = Some(Errand { request: request.to_owned(), ..Errand::default() });
+            self.errand = Some(CleanupJob { request: request.to_owned(), ..CleanupJob::default() });
         }
         self.errand.get_or_insert_default()
     }
@@ -215,7 +215,7 @@ mod tests {
         all.iter().copied().collect()
     }
 
-    fn owned(keyspaces: &[(&str, &[(i64, i64)])]) -> Owned {
+    fn owned(keyspaces: &[(&str, &[(i64, i64)])]) -> OwnedRanges {
         keyspaces.iter().map(|(name, all)| ((*name).to_owned(), ranges(all))).collect()
     }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_node_owes_for_what_it_had_and_has_not_and_for_nothing_else() {
-        let mut holdings = Holdings::default();
+        let mut holdings = HeldRanges::default();
         let alone = owned(&[("shop", &[(0, 0)]), ("logs", &[(0, 0)])]);
         assert!(holdings.note(&alone));
         assert_eq!(holdings.given_away(&alone), [""; 0], "it has just joined, or nobody knows");
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn a_cleanup_ends_it_for_its_keyspace_and_not_for_what_was_given_away_meanwhile() {
         let (all, half, less) = (ranges(&[(0, 0)]), ranges(&[(0, 50)]), ranges(&[(0, 20)]));
-        let mut holdings = Holdings::default();
+        let mut holdings = HeldRanges::default();
         holdings.note(&owned(&[("shop", &[(0, 0)])]));
         holdings.cleaned("shop", &half, &half);
         assert_eq!(holdings.given_away(&owned(&[("shop", &[(0, 50)])])), [""; 0]);
@@ -271,19 +271,19 @@ mod tests {
     #[test]
     fn what_was_asked_for_goes_on_over_a_restart_and_begins_anew_when_asked_again() {
         let volume = tempfile::tempdir().unwrap();
-        let mut holdings = Holdings::default();
+        let mut holdings = HeldRanges::default();
         holdings.note(&owned(&[("a", &[(0, 9)]), ("b", &[(0, 9)]), ("c", &[(0, 0)])]));
         holdings.errand("monday").done.insert("a".to_owned());
         holdings.save(volume.path()).unwrap();
-        let mut again = Holdings::load(volume.path()).unwrap();
+        let mut again = HeldRanges::load(volume.path()).unwrap();
         assert_eq!(again, holdings);
         assert!(again.errand("monday").done.contains("a"));
         again.errand("monday").failure = Some("no".to_owned());
         assert!(again.errand("monday").is_over() && !again.errand("tuesday").is_over());
         assert!(again.errand("tuesday").done.is_empty());
         assert_eq!(
-            Holdings::load(tempfile::tempdir().unwrap().path()).unwrap(),
-            Holdings::default()
+            HeldRanges::load(tempfile::tempdir().unwrap().path()).unwrap(),
+            HeldRanges::default()
         );
     }
 

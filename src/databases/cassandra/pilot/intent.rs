@@ -6,11 +6,11 @@ use crate::{
         kind::CassandraNode,
         names,
     },
-    pilot::driver::{Error, Node},
+    pilot::driver::{DatabaseNode, Error},
 };
 
 /// What a start is rendered from.
-pub(super) struct Intent {
+pub(super) struct ResolvedSpec {
     pub(super) release: Release,
     pub(super) cluster_name: String,
     pub(super) datacenter: String,
@@ -20,8 +20,8 @@ pub(super) struct Intent {
     pub(super) heap: u64,
 }
 
-impl Intent {
-    pub(super) fn of(node: &Node) -> Result<Self, Error> {
+impl ResolvedSpec {
+    pub(super) fn of(node: &DatabaseNode) -> Result<Self, Error> {
         let spec = &node.pilot.spec;
         let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
         let version = spec.version.as_deref().unwrap_or_default();

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::facts::Facts;
+use super::facts::NodeView;
 
 /// A join without a stream for so long is over. A join has none for the ring delay (30 s) and while
 /// it waits for the schema (30 s). A stuck stream still counts as one: Cassandra ends it by itself
@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(180);
 
 /// What was seen of the join in this process.
 #[derive(Debug, Default)]
-pub(super) struct Join {
+pub(super) struct JoinProgress {
     /// Bytes that the join's streams were to bring: the most that was seen.
     expected: i64,
     /// The other ends of the last streams that were seen.
@@ -30,10 +30,10 @@ pub(super) struct Join {
     still: Option<(Option<i64>, Instant)>,
 }
 
-impl Join {
+impl JoinProgress {
     /// Takes the facts of now. Returns why the join is over; `None` while it goes on, or no join is
     /// under way.
-    pub(super) fn note(&mut self, facts: &Facts) -> Option<String> {
+    pub(super) fn note(&mut self, facts: &NodeView) -> Option<String> {
         let incoming: i64 = facts.streams.iter().map(|stream| stream.receiving).sum();
         self.expected = self.expected.max(incoming);
         if !facts.streams.is_empty() {
@@ -82,34 +82,37 @@ impl Join {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::databases::cassandra::pilot::facts::Stream;
+    use crate::databases::cassandra::pilot::facts::StreamState;
 
-    fn joins(streams: Vec<Stream>) -> Facts {
+    fn joins(streams: Vec<StreamState>) -> NodeView {
         let mode = "JOINING".to_owned();
-        Facts { mode, bootstrapping: true, received: Some(7), streams, ..Facts::default() }
+        NodeView { mode, bootstrapping: true, received: Some(7), streams, ..NodeView::default() }
     }
 
     #[test]
     fn a_join_is_over_by_its_mode_or_when_nothing_comes_for_minutes() {
-        let mut join = Join::default();
+        let mut join = JoinProgress::default();
         let peers = [IpAddr::from([127, 0, 1, 2])].into();
-        let stream = Stream { receiving: 900, peers, ..Stream::default() };
+        let stream = StreamState { receiving: 900, peers, ..StreamState::default() };
         assert_eq!(join.note(&joins(vec![stream])), None);
-        let failed = Facts { mode: "JOINING_FAILED".to_owned(), ..joins(Vec::new()) };
+        let failed = NodeView { mode: "JOINING_FAILED".to_owned(), ..joins(Vec::new()) };
         let why = join.note(&failed).unwrap();
         assert!(why.contains("JOINING_FAILED, received 7 of 900 bytes"), "{why}");
         assert!(why.contains("no stream is open (the last was with 127.0.1.2);"), "{why}");
 
-        let mut join = Join::default();
+        let mut join = JoinProgress::default();
         assert_eq!(join.note(&joins(Vec::new())), None, "the ring delay");
         let long_ago = Instant::now().checked_sub(IDLE + Duration::from_secs(1)).unwrap();
-        let idle = |received| Join { still: Some((received, long_ago)), ..Join::default() };
-        let (streams, none) = (joins(vec![Stream::default()]), joins(Vec::new()));
+        let idle = |received| JoinProgress {
+            still: Some((received, long_ago)),
+            ..JoinProgress::default()
+        };
+        let (streams, none) = (joins(vec![StreamState::default()]), joins(Vec::new()));
         assert!(idle(Some(7)).note(&none).is_some());
         assert_eq!(idle(Some(6)).note(&none), None, "something came");
         assert_eq!(idle(Some(7)).note(&streams), None, "a stream is open");
         assert_eq!(
-            idle(Some(7)).note(&Facts { bootstrapping: false, ..none }),
+            idle(Some(7)).note(&NodeView { bootstrapping: false, ..none }),
             None,
             "it has not begun"
         );

@@ -16,8 +16,8 @@ use crate::{
     },
     pilot::{
         driver::Error,
-        heard::{Heard, NotHeard},
-        http::{self as question, Client},
+        heard::{QueryAnswer, UnansweredQuery},
+        http::{self as question, HttpClient},
         volume::config_files::write_whole,
     },
 };
@@ -34,12 +34,12 @@ pub(super) const GOSSIPER: &str = "org.apache.cassandra.net:type=Gossiper";
 
 /// A client of the agent in one JVM, for as long as its password is valid.
 #[derive(Clone, Debug)]
-pub(super) struct Jolokia {
-    client: Client,
+pub(super) struct JolokiaClient {
+    client: HttpClient,
     host: Option<IpAddr>,
 }
 
-impl Jolokia {
+impl JolokiaClient {
     /// Writes the agent's settings, with a password of its own, and returns a client of the agent.
     ///
     /// `executor=fixed` with several threads: the default has one thread, and a running
@@ -75,7 +75,7 @@ impl Jolokia {
         let address = host.parse().ok();
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let base = format!("http://{host}:{}", port::JOLOKIA);
-        Ok(Self { client: Client::new(base, Some(authorization)), host: address })
+        Ok(Self { client: HttpClient::new(base, Some(authorization)), host: address })
     }
 
     /// Where the agent listens.
@@ -89,7 +89,7 @@ impl Jolokia {
         &self,
         requests: &[Value],
         timeout: Duration,
-    ) -> Result<Vec<Heard<Value>>, Error> {
+    ) -> Result<Vec<QueryAnswer<Value>>, Error> {
         let body =
             self.post(&Value::from(requests.to_vec()), timeout).await.map_err(unreachable)?;
         match body {
@@ -98,7 +98,9 @@ impl Jolokia {
                 .zip(answers)
                 .map(|(request, one)| answer(request, one))
                 .collect()),
-            other => Err(Error::NotHeard(NotHeard::new("/jolokia/", format!("answered {other}")))),
+            other => {
+                Err(Error::NotHeard(UnansweredQuery::new("/jolokia/", format!("answered {other}"))))
+            }
         }
     }
 
@@ -109,17 +111,17 @@ impl Jolokia {
         operation: &str,
         arguments: &Value,
         timeout: Duration,
-    ) -> Result<Executed, Error> {
+    ) -> Result<OperationOutcome, Error> {
         let request = exec(mbean, operation, arguments);
         let mut answer = match self.post(&request, timeout).await {
             Ok(answer) => answer,
-            Err(question::Error::TimedOut(_)) => return Ok(Executed::StillRunning),
+            Err(question::Error::TimedOut(_)) => return Ok(OperationOutcome::StillRunning),
             Err(error) => return Err(unreachable(error)),
         };
         if answer["status"].as_i64() == Some(200) {
-            return Ok(Executed::Done(answer["value"].take()));
+            return Ok(OperationOutcome::Done(answer["value"].take()));
         }
-        Ok(Executed::Failed(answer["error"].as_str().unwrap_or("unknown error").to_owned()))
+        Ok(OperationOutcome::Failed(answer["error"].as_str().unwrap_or("unknown error").to_owned()))
     }
 
     async fn post(&self, body: &Value, timeout: Duration) -> Result<Value, question::Error> {
@@ -127,15 +129,15 @@ impl Jolokia {
     }
 }
 
-fn answer(request: &Value, mut answer: Value) -> Heard<Value> {
+fn answer(request: &Value, mut answer: Value) -> QueryAnswer<Value> {
     if answer["status"].as_i64() == Some(200) {
-        return Heard::Said(answer["value"].take());
+        return QueryAnswer::Said(answer["value"].take());
     }
     if answer["error_type"] == NOT_REGISTERED {
-        return Heard::Said(Value::Null);
+        return QueryAnswer::Said(Value::Null);
     }
     let why = answer["error"].as_str().unwrap_or("answered what is not understood");
-    Heard::Not(NotHeard::new(&asked(request), why))
+    QueryAnswer::Not(UnansweredQuery::new(&asked(request), why))
 }
 
 /// What a request asks, in words for people.
@@ -149,15 +151,18 @@ fn asked(request: &Value) -> String {
 }
 
 /// One attribute of an answer to [`read`].
-pub(super) fn attribute<T: DeserializeOwned>(part: &Value, name: &str) -> Heard<T> {
+pub(super) fn attribute<T: DeserializeOwned>(part: &Value, name: &str) -> QueryAnswer<T> {
     let value = &part[name];
     match value.as_str().filter(|text| text.starts_with(FAILED)) {
-        Some(why) => Heard::Not(NotHeard::new(name, why)),
+        Some(why) => QueryAnswer::Not(UnansweredQuery::new(name, why)),
         None => T::deserialize(value).map_or_else(
             |error| {
-                Heard::Not(NotHeard::new(name, format!("answered what is not understood: {error}")))
+                QueryAnswer::Not(UnansweredQuery::new(
+                    name,
+                    format!("answered what is not understood: {error}"),
+                ))
             },
-            Heard::Said,
+            QueryAnswer::Said,
         ),
     }
 }
@@ -168,7 +173,7 @@ const NOT_REGISTERED: &str = "javax.management.InstanceNotFoundException";
 
 /// How an operation came out.
 #[derive(Debug, PartialEq)]
-pub(super) enum Executed {
+pub(super) enum OperationOutcome {
     Done(Value),
     /// Cassandra refused the operation, in these words.
     Failed(String),

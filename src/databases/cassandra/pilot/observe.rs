@@ -5,11 +5,11 @@ use std::{
     net::IpAddr,
 };
 
-use super::{facts::Facts, ranges::Ranges, seeds::TRANSPORT};
+use super::{facts::NodeView, ranges::RangeAvailability, seeds::TRANSPORT};
 use crate::{
     api::{
         names::annotation::ADOPT_DATA,
-        pilot_part::Parts,
+        pilot_part::PilotParts,
         v1beta1::{Endpoint, Health},
     },
     databases::cassandra::{
@@ -17,18 +17,18 @@ use crate::{
         names::{self, port},
     },
     pilot::{
-        database::Gauge,
-        driver::{JOIN_FAILED, JOINED_EMPTY, Observation},
+        database::DatabaseGauge,
+        driver::{JOIN_FAILED, JOINED_EMPTY, NodeObservation},
     },
 };
 
 /// Turns facts into what the pilot reports.
 pub(super) fn summarize(
-    facts: &Facts,
-    ranges: &Ranges,
+    facts: &NodeView,
+    ranges: &RangeAvailability,
     bootstrap_bytes: Option<i64>,
     joined: Option<bool>,
-) -> Observation {
+) -> NodeObservation {
     let normal = facts.mode == "NORMAL";
     let sees_itself = facts.address.is_some_and(|own| facts.live.contains(&own));
     let serving = normal && facts.serves_clients && sees_itself;
@@ -54,7 +54,7 @@ pub(super) fn summarize(
         host: host.to_string(),
         port: port.into(),
     };
-    Observation {
+    NodeObservation {
         alive: true,
         serving,
         role: None,
@@ -78,7 +78,7 @@ pub(super) fn summarize(
             })
             .unwrap_or_default(),
         gauges: gauges(facts, bootstrap_bytes),
-        detail: Parts::new(
+        detail: PilotParts::new(
             names::NAMES.word,
             &PilotCassandraStatus {
                 version: facts.version.clone(),
@@ -96,23 +96,23 @@ pub(super) fn summarize(
 }
 
 /// Adds the progress of the cleanup that a person asked for.
-pub(super) fn tell_cleanup(observation: &mut Observation, progress: Option<CassandraCleanup>) {
+pub(super) fn tell_cleanup(observation: &mut NodeObservation, progress: Option<CassandraCleanup>) {
     let word = names::NAMES.word;
     if let Some(mut part) = observation.detail.get::<PilotCassandraStatus>(word) {
         part.cleanup = progress;
-        observation.detail = Parts::new(word, &part);
+        observation.detail = PilotParts::new(word, &part);
     }
 }
 
 /// Reports that the join is over: this process has nothing more to do.
-pub(super) fn give_up(observation: &mut Observation, why: String) {
+pub(super) fn give_up(observation: &mut NodeObservation, why: String) {
     observation.reason = Some(JOIN_FAILED);
     observation.message = Some(why);
 }
 
 /// A node that joined and received nothing of what the others hold would answer for their rows
 /// with its empty tables.
-pub(super) fn hold_back(observation: &mut Observation, load: i64) {
+pub(super) fn hold_back(observation: &mut NodeObservation, load: i64) {
     if !observation.serving {
         return;
     }
@@ -131,7 +131,7 @@ pub(super) fn hold_back(observation: &mut Observation, load: i64) {
 const MISSED: usize = 30;
 
 /// The members that are down, with all by which a node that comes in the place of one knows it.
-fn missed(facts: &Facts, ranges: &Ranges) -> Vec<CassandraPeer> {
+fn missed(facts: &NodeView, ranges: &RangeAvailability) -> Vec<CassandraPeer> {
     let peer = |node: &IpAddr| {
         let (datacenter, rack) = ranges.places.get(node).cloned().unzip();
         let host_id = facts.ids.get(node).cloned();
@@ -140,7 +140,7 @@ fn missed(facts: &Facts, ranges: &Ranges) -> Vec<CassandraPeer> {
     facts.unreachable.iter().take(MISSED).map(peer).collect()
 }
 
-fn blockers(facts: &Facts, ranges: &Ranges) -> Vec<(&'static str, String)> {
+fn blockers(facts: &NodeView, ranges: &RangeAvailability) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let unsettled: Vec<String> =
         [("joins", &facts.joining), ("leaves", &facts.leaving), ("moves", &facts.moving)]
@@ -175,25 +175,31 @@ fn blockers(facts: &Facts, ranges: &Ranges) -> Vec<(&'static str, String)> {
 }
 
 /// What [`gauges`] may tell.
-pub(super) const GAUGES: &[Gauge] = &[
-    Gauge {
+pub(super) const GAUGES: &[DatabaseGauge] = &[
+    DatabaseGauge {
         name: "cassandra_bootstrap_received_bytes",
         help: "What the node received as it joined.",
     },
-    Gauge { name: "cassandra_heap_used_bytes", help: "Use of the heap." },
-    Gauge { name: "cassandra_live_nodes", help: "Nodes that this one sees up, itself among them." },
-    Gauge { name: "cassandra_load_bytes", help: "Data that the node holds." },
-    Gauge {
+    DatabaseGauge { name: "cassandra_heap_used_bytes", help: "Use of the heap." },
+    DatabaseGauge {
+        name: "cassandra_live_nodes",
+        help: "Nodes that this one sees up, itself among them.",
+    },
+    DatabaseGauge { name: "cassandra_load_bytes", help: "Data that the node holds." },
+    DatabaseGauge {
         name: "cassandra_stream_received_bytes",
         help: "Received by the streams that are open.",
     },
-    Gauge { name: "cassandra_stream_sent_bytes", help: "Sent by the streams that are open." },
-    Gauge { name: "cassandra_streams", help: "Streams that are open." },
-    Gauge { name: "cassandra_tokens", help: "Tokens that the node owns." },
-    Gauge { name: "cassandra_unreachable_nodes", help: "Nodes that this one sees down." },
+    DatabaseGauge {
+        name: "cassandra_stream_sent_bytes",
+        help: "Sent by the streams that are open.",
+    },
+    DatabaseGauge { name: "cassandra_streams", help: "Streams that are open." },
+    DatabaseGauge { name: "cassandra_tokens", help: "Tokens that the node owns." },
+    DatabaseGauge { name: "cassandra_unreachable_nodes", help: "Nodes that this one sees down." },
 ];
 
-fn gauges(facts: &Facts, bootstrap_bytes: Option<i64>) -> BTreeMap<&'static str, f64> {
+fn gauges(facts: &NodeView, bootstrap_bytes: Option<i64>) -> BTreeMap<&'static str, f64> {
     #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
     let number = |value: i64| value as f64;
     let count = |value: usize| number(i64::try_from(value).unwrap_or(i64::MAX));
@@ -229,17 +235,18 @@ mod tests {
 
     use super::*;
     use crate::databases::cassandra::pilot::facts::{
-        Stream,
+        StreamState,
         tests::{PEER, answers, facts, parse},
     };
 
-    fn predicates(facts: &Facts, ranges: &Ranges) -> Vec<&'static str> {
+    fn predicates(facts: &NodeView, ranges: &RangeAvailability) -> Vec<&'static str> {
         summarize(facts, ranges, None, None).blockers.into_iter().map(|(rule, _)| rule).collect()
     }
 
     #[test]
     fn a_settled_member_serves_and_may_stop() {
-        let seen = summarize(&facts("NORMAL"), &Ranges::default(), Some(1234), Some(true));
+        let seen =
+            summarize(&facts("NORMAL"), &RangeAvailability::default(), Some(1234), Some(true));
         assert!(seen.serving && seen.blockers.is_empty());
         let known: Vec<_> = GAUGES.iter().map(|gauge| gauge.name).collect();
         assert_eq!(seen.gauges.into_keys().collect::<Vec<_>>(), known, "all of them are told");
@@ -257,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_member_that_received_nothing_does_not_serve_and_may_not_be_restarted() {
-        let mut seen = summarize(&facts("NORMAL"), &Ranges::default(), Some(0), Some(true));
+        let mut seen =
+            summarize(&facts("NORMAL"), &RangeAvailability::default(), Some(0), Some(true));
         hold_back(&mut seen, 1 << 30);
         assert!(seen.alive && !seen.serving && seen.node_id.is_some());
         assert_eq!(seen.reason, Some("JoinedEmpty"));
@@ -267,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_joining_node_is_alive_and_claims_no_identity_yet() {
-        let seen = summarize(&facts("JOINING"), &Ranges::default(), None, None);
+        let seen = summarize(&facts("JOINING"), &RangeAvailability::default(), None, None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Joining"));
         assert_eq!((seen.node_id, seen.health), (None, None));
@@ -280,14 +288,15 @@ mod tests {
         answers[0]["EndpointToHostId"] = json!({"127.0.1.1": "id-1"});
         answers[0]["LiveNodes"] = json!(["127.0.1.1"]);
         answers[0]["UnreachableNodes"] = json!(["127.0.1.2"]);
-        let seen = summarize(&parse(answers), &Ranges::default(), None, None);
+        let seen = summarize(&parse(answers), &RangeAvailability::default(), None, None);
         assert_eq!(seen.health, Some(Health::Green));
         assert!(seen.blockers.is_empty());
     }
 
     #[test]
     fn a_jvm_without_its_services_is_starting() {
-        let seen = summarize(&parse(vec![Value::Null; 7]), &Ranges::default(), None, None);
+        let seen =
+            summarize(&parse(vec![Value::Null; 7]), &RangeAvailability::default(), None, None);
         assert!(seen.alive && !seen.serving);
         assert_eq!(seen.reason, Some("Starting"));
     }
@@ -295,12 +304,12 @@ mod tests {
     #[test]
     fn every_reason_not_to_stop_is_named() {
         let settled = facts("NORMAL");
-        let none = Ranges::default();
-        let facts = Facts { joining: [PEER].into(), ..settled.clone() };
+        let none = RangeAvailability::default();
+        let facts = NodeView { joining: [PEER].into(), ..settled.clone() };
         assert_eq!(predicates(&facts, &none), ["RingSettled"]);
-        let facts = Facts { unreachable: [PEER].into(), ..settled.clone() };
+        let facts = NodeView { unreachable: [PEER].into(), ..settled.clone() };
         assert_eq!(predicates(&facts, &none), ["PeersUp"]);
-        let facts = Facts { streams: vec![Stream::default()], ..settled.clone() };
+        let facts = NodeView { streams: vec![StreamState::default()], ..settled.clone() };
         assert_eq!(predicates(&facts, &none), ["StreamsIdle"]);
         let mut facts = settled;
         facts.gossip.get_mut(&PEER).unwrap().schema = Some("s2".to_owned());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{
     configure::{LEFT, has_data},
-    intent::Intent,
+    intent::ResolvedSpec,
     state::NodeState,
 };
 use crate::{
@@ -13,13 +13,13 @@ use crate::{
         kind::CassandraNode,
     },
     pilot::{
-        driver::{FailedCheck, Needs, Node},
+        driver::{DatabaseNode, FailedCheck, KernelNeeds},
         node::preflight::{installed, unresolved},
         volume::state::StateFile,
     },
 };
 
-pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
+pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
     let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
     for (path, remedy) in [
@@ -50,9 +50,9 @@ pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
     // The program in `home` is the one that will run: an image may hold another version than the
     // spec says.
     let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
-    match Intent::of(node) {
+    match ResolvedSpec::of(node) {
         Err(error) => fail("ConfigRejected", error.to_string()),
-        Ok(Intent { release, .. })
+        Ok(ResolvedSpec { release, .. })
             if has_data(&node.data) && unreadable(program.unwrap_or(release)) =>
         {
             let written = state.version.unwrap_or_default();
@@ -99,12 +99,12 @@ pub(super) fn version(home: &Path) -> Option<String> {
 
 /// Cassandra wants more open files, and warns; with fewer than this it fails as soon as it has a
 /// few tables.
-pub(super) const NEEDS: Needs =
-    Needs { open_files: 8192, processes: 0, mappings: 0, locks_memory: false };
+pub(super) const NEEDS: KernelNeeds =
+    KernelNeeds { open_files: 8192, processes: 0, mappings: 0, locks_memory: false };
 
 /// A node without data joins through the seeds that it is told; a node with data does not depend on
 /// them.
-pub(super) async fn seeds(node: &Node) -> Vec<FailedCheck> {
+pub(super) async fn seeds(node: &DatabaseNode) -> Vec<FailedCheck> {
     let told = node.pilot.spec.part::<CassandraNode>().map(|spec| spec.additional_seeds);
     let told = told.unwrap_or_default();
     if told.is_empty() || has_data(&node.data) {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::databases::cassandra::pilot::tests::node_in;
 
-    fn reasons(node: &Node) -> Vec<&'static str> {
+    fn reasons(node: &DatabaseNode) -> Vec<&'static str> {
         check(node).into_iter().map(|failed| failed.reason).collect()
     }
 
@@ -153,7 +153,7 @@ mod tests {
         fs::create_dir_all(node.data.join("data/system/local-1")).unwrap();
         assert_eq!(reasons(&moved), ["IdentityMismatch"]);
         let mut state = NodeState::load(&node.data).unwrap();
-        state.rack = Intent::of(&node).unwrap().rack;
+        state.rack = ResolvedSpec::of(&node).unwrap().rack;
         state.version = Some("5.0.6".to_owned());
         state.save(&node.data).unwrap();
         assert_eq!(reasons(&moved), [""; 0]);
@@ -184,7 +184,7 @@ mod tests {
     async fn a_node_without_data_needs_a_seed_that_resolves() {
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
-        let tell = |node: &mut Node, seeds: &[&str]| {
+        let tell = |node: &mut DatabaseNode, seeds: &[&str]| {
             let seeds = seeds.iter().map(|seed| (*seed).to_owned()).collect();
             node.pilot.spec.change_part::<CassandraNode>(|part| part.additional_seeds = seeds);
         };

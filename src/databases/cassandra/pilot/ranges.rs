@@ -8,20 +8,20 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    facts::{Facts, addresses},
-    jolokia::{Jolokia, PATIENCE, SNITCH_INFO, STORAGE_SERVICE, attribute, exec, read},
+    facts::{NodeView, addresses},
+    jolokia::{JolokiaClient, PATIENCE, SNITCH_INFO, STORAGE_SERVICE, attribute, exec, read},
 };
 use crate::{
     databases::cassandra::facts::SYSTEM_KEYSPACES,
     pilot::{
         driver::Error,
-        heard::{Heard, NotHeard},
+        heard::{QueryAnswer, UnansweredQuery},
     },
 };
 
 /// What stopping this node, or nodes that are down, mean for the users' ranges.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Ranges {
+pub(super) struct RangeAvailability {
     /// Some range has no quorum of live replicas now.
     pub(super) quorum_lost: bool,
     /// A keyspace whose range would lose its quorum if this node stopped as well.
@@ -30,10 +30,10 @@ pub(super) struct Ranges {
     pub(super) places: BTreeMap<IpAddr, (String, String)>,
 }
 
-impl Ranges {
+impl RangeAvailability {
     /// Asks which nodes share the users' ranges. Only worth it while a node is down: with all nodes
     /// up, no order of restarts is better than another.
-    pub(super) async fn ask(jolokia: &Jolokia, facts: &Facts) -> Result<Self, Error> {
+    pub(super) async fn ask(jolokia: &JolokiaClient, facts: &NodeView) -> Result<Self, Error> {
         let places = places(jolokia, facts).await?;
         let keyspaces = user_keyspaces(jolokia).await?;
         let requests: Vec<Value> = keyspaces
@@ -60,7 +60,7 @@ impl Ranges {
         Ok(ranges)
     }
 
-    fn weigh(&mut self, keyspace: &str, replicas: &BTreeSet<IpAddr>, facts: &Facts) {
+    fn weigh(&mut self, keyspace: &str, replicas: &BTreeSet<IpAddr>, facts: &NodeView) {
         let quorum = replicas.len() / 2 + 1;
         let live = replicas.difference(&facts.unreachable).count();
         let here = facts.address.is_some_and(|own| replicas.contains(&own));
@@ -73,8 +73,8 @@ impl Ranges {
 
 /// Datacenter and rack of the nodes that are down: gossip forgets them when all nodes restart.
 async fn places(
-    jolokia: &Jolokia,
-    facts: &Facts,
+    jolokia: &JolokiaClient,
+    facts: &NodeView,
 ) -> Result<BTreeMap<IpAddr, (String, String)>, Error> {
     let down: Vec<IpAddr> = facts.unreachable.iter().copied().collect();
     let requests: Vec<Value> = down
@@ -90,22 +90,22 @@ async fn places(
     let answers = jolokia.ask(&requests, PATIENCE).await?;
     // The places are only reported, for an empty node that comes in the place of one of these.
     let text =
-        |answer: Option<&Heard<Value>>| Some(answer?.as_ref().figure()?.as_str()?.to_owned());
-    let place = |(node, answer): (IpAddr, &[Heard<Value>])| {
+        |answer: Option<&QueryAnswer<Value>>| Some(answer?.as_ref().figure()?.as_str()?.to_owned());
+    let place = |(node, answer): (IpAddr, &[QueryAnswer<Value>])| {
         Some((node, (text(answer.first())?, text(answer.get(1))?)))
     };
     Ok(down.into_iter().zip(answers.chunks(2)).filter_map(place).collect())
 }
 
 /// Keyspaces that users made.
-pub(super) async fn user_keyspaces(jolokia: &Jolokia) -> Result<Vec<String>, Error> {
+pub(super) async fn user_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
     let mut keyspaces = all_keyspaces(jolokia).await?;
     keyspaces.retain(|keyspace| is_users(keyspace));
     Ok(keyspaces)
 }
 
 /// Keyspaces that the nodes of the ring share.
-pub(super) async fn all_keyspaces(jolokia: &Jolokia) -> Result<Vec<String>, Error> {
+pub(super) async fn all_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
     let name = "NonLocalStrategyKeyspaces";
     let mut answers = jolokia.ask(&[read(STORAGE_SERVICE, &[name])], PATIENCE).await?;
     let said = answers.remove(0).and_then(|part| attribute(&part, name));
@@ -118,7 +118,7 @@ pub(super) fn is_users(keyspace: &str) -> bool {
 
 fn unsaid(keyspace: &str) -> Error {
     let question = format!("getRangeToEndpointMap({keyspace})");
-    Error::NotHeard(NotHeard::new(&question, "answered what is not understood"))
+    Error::NotHeard(UnansweredQuery::new(&question, "answered what is not understood"))
 }
 
 #[cfg(test)]
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn quorum_is_weighed_over_the_ranges_of_this_node() {
         let third: IpAddr = [127, 0, 1, 3].into();
-        let facts = Facts { unreachable: [PEER].into(), ..facts("NORMAL") };
+        let facts = NodeView { unreachable: [PEER].into(), ..facts("NORMAL") };
         let weigh = |replicas: &[IpAddr]| {
-            let mut ranges = Ranges::default();
+            let mut ranges = RangeAvailability::default();
             ranges.weigh("shop", &replicas.iter().copied().collect(), &facts);
             (ranges.quorum_lost, ranges.stopping_loses.is_some())
         };

@@ -6,12 +6,12 @@
 
 use std::net::IpAddr;
 
-use super::{intent::Intent, state::NodeState};
+use super::{intent::ResolvedSpec, state::NodeState};
 use crate::{
     api::v1beta1::{Pilot, PilotPhase},
     databases::cassandra::kind::{CassandraNode, CassandraPeer},
     pilot::{
-        driver::{Error, Node},
+        driver::{DatabaseNode, Error},
         kube::peers::{is_member, was_member},
     },
 };
@@ -23,7 +23,7 @@ const ENOUGH: usize = 3;
 pub(super) const TRANSPORT: &str = "transport";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct SeedPlan {
     pub(super) seeds: Vec<String>,
     /// The node begins a ring.
     pub(super) founds: bool,
@@ -32,7 +32,11 @@ pub(super) struct Way {
 }
 
 /// Decides how a node finds its ring. `has_data`: system tables lie on its volume.
-pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<Way, Error> {
+pub(super) fn choose(
+    node: &DatabaseNode,
+    state: &NodeState,
+    has_data: bool,
+) -> Result<SeedPlan, Error> {
     let spec = node.pilot.spec.part::<CassandraNode>().unwrap_or_default();
     let mut others = Vec::new();
     let mut silent = Vec::new();
@@ -52,7 +56,7 @@ pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<W
         silent.sort();
         seeds.extend(others);
         seeds.extend(silent.into_iter().take(ENOUGH));
-        return Ok(Way { seeds, founds: false, replaces: None });
+        return Ok(SeedPlan { seeds, founds: false, replaces: None });
     }
     if others.is_empty() {
         let members: Vec<&str> =
@@ -66,7 +70,11 @@ pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<W
                 members.join(", ")
             )));
         }
-        return Ok(Way { seeds: vec![node.address.to_string()], founds: true, replaces: None });
+        return Ok(SeedPlan {
+            seeds: vec![node.address.to_string()],
+            founds: true,
+            replaces: None,
+        });
     }
     let remade = node.ring.as_ref().is_some_and(|ring| ring.remade);
     let known = predecessor(node, state, has_data);
@@ -74,13 +82,13 @@ pub(super) fn choose(node: &Node, state: &NodeState, has_data: bool) -> Result<W
         None if remade && !has_data => former_self(node)?,
         known => known,
     };
-    Ok(Way { seeds: others, founds: false, replaces })
+    Ok(SeedPlan { seeds: others, founds: false, replaces })
 }
 
 /// The address of a missing member for which no volume stands, in a ring that is older than the
 /// cluster object: no Pilot knows which member this node was. Any empty node of a rack may take the
 /// place of any of its missing members, as long as each takes another.
-fn former_self(node: &Node) -> Result<Option<IpAddr>, Error> {
+fn former_self(node: &DatabaseNode) -> Result<Option<IpAddr>, Error> {
     let mut said = node
         .peers
         .iter()
@@ -90,7 +98,7 @@ fn former_self(node: &Node) -> Result<Option<IpAddr>, Error> {
         let text = "waits for a ready node to say which members it misses";
         return Err(Error::NotYet(text.to_owned()));
     };
-    let intent = Intent::of(node)?;
+    let intent = ResolvedSpec::of(node)?;
     let others: Vec<Vec<CassandraPeer>> = said.collect();
     let stands_for = |id: &str| {
         let of = |pilot: &Pilot| pilot.status.identity.as_ref()?.node_id.clone();
@@ -114,7 +122,7 @@ fn former_self(node: &Node) -> Result<Option<IpAddr>, Error> {
 }
 
 /// The address under which this very Pilot was a member before its volume was lost.
-fn predecessor(node: &Node, state: &NodeState, has_data: bool) -> Option<IpAddr> {
+fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option<IpAddr> {
     if state.replacing.is_some() {
         return state.replacing;
     }
@@ -133,7 +141,7 @@ fn predecessor(node: &Node, state: &NodeState, has_data: bool) -> Option<IpAddr>
 }
 
 /// Is the Pilot's identity that of a member of another ring, one that was lost as a whole?
-fn was_elsewhere(node: &Node) -> bool {
+fn was_elsewhere(node: &DatabaseNode) -> bool {
     let known = node.pilot.status.identity.as_ref().and_then(|known| known.ring_id.as_ref());
     let ring = node.ring.as_ref().map(|ring| &ring.id);
     known.is_some_and(|known| ring.is_some_and(|ring| ring != known))
@@ -175,7 +183,10 @@ mod tests {
         assert!(matches!(choose(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
         node.peers = vec![peer("b", "10.0.0.2", true)];
         let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
-        assert_eq!(way, Way { seeds: vec!["10.0.0.2".to_owned()], founds: false, replaces: None });
+        assert_eq!(
+            way,
+            SeedPlan { seeds: vec!["10.0.0.2".to_owned()], founds: false, replaces: None }
+        );
     }
 
     #[test]
@@ -234,7 +245,8 @@ mod tests {
             peer.status.change_part::<CassandraNode>(|part| part.unreachable = Some(missed));
             peer
         };
-        let chosen = |node: &Node| choose(node, &NodeState::default(), EMPTY).unwrap().replaces;
+        let chosen =
+            |node: &DatabaseNode| choose(node, &NodeState::default(), EMPTY).unwrap().replaces;
         let mut node = node();
         let ring = |id: &str, remade| Some(Ring { id: id.to_owned(), remade });
         node.ring = ring("r", true);

@@ -5,31 +5,31 @@ use std::{sync::Arc, time::Instant};
 use serde_json::{Value, json};
 
 use super::{
-    Cassandra,
-    facts::{Facts, addresses},
-    holdings::{Holdings, Owned, RangeMap},
-    jolokia::{Jolokia, PATIENCE, STORAGE_SERVICE, exec},
+    CassandraDriver,
+    facts::{NodeView, addresses},
+    holdings::{HeldRanges, OwnedRanges, RangeMap},
+    jolokia::{JolokiaClient, PATIENCE, STORAGE_SERVICE, exec},
     ranges::all_keyspaces,
-    upkeep::{Surveyed, Upkeep},
+    upkeep::{RingState, UpkeepState},
 };
 use crate::{
     error::chain,
-    pilot::{driver::Error, heard::NotHeard, volume::state::StateFile},
+    pilot::{driver::Error, heard::UnansweredQuery, volume::state::StateFile},
 };
 
 /// The node's ranges of these keyspaces.
 pub(super) async fn ask(
-    jolokia: &Jolokia,
-    facts: &Facts,
+    jolokia: &JolokiaClient,
+    facts: &NodeView,
     keyspaces: &[String],
-) -> Result<Owned, Error> {
+) -> Result<OwnedRanges, Error> {
     let requests: Vec<Value> = keyspaces
         .iter()
         .map(|keyspace| {
             exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
         })
         .collect();
-    let mut owned = Owned::new();
+    let mut owned = OwnedRanges::new();
     if requests.is_empty() {
         return Ok(owned);
     }
@@ -45,15 +45,15 @@ pub(super) async fn ask(
             RangeMap::Nonsense => {
                 let question = format!("getRangeToEndpointMap({keyspace})");
                 let why = "answered what is not understood";
-                return Err(NotHeard::new(&question, why).into());
+                return Err(UnansweredQuery::new(&question, why).into());
             }
         }
     }
     Ok(owned)
 }
 
-impl Cassandra {
-    pub(super) fn upkeep_state<T>(&self, with: impl FnOnce(&mut Upkeep) -> T) -> T {
+impl CassandraDriver {
+    pub(super) fn upkeep_state<T>(&self, with: impl FnOnce(&mut UpkeepState) -> T) -> T {
         with(&mut self.upkeep.lock().expect("no panic while held"))
     }
 
@@ -61,9 +61,9 @@ impl Cassandra {
     /// left open, and why the result could not be written down.
     pub(super) async fn survey(
         &self,
-        jolokia: &Jolokia,
-        facts: &Facts,
-    ) -> (Option<NotHeard>, Option<String>) {
+        jolokia: &JolokiaClient,
+        facts: &NodeView,
+    ) -> (Option<UnansweredQuery>, Option<String>) {
         // A node's ranges stay the same while it joins or leaves.
         if facts.mode != "NORMAL" {
             return (None, None);
@@ -91,7 +91,9 @@ impl Cassandra {
             Err(error) => {
                 let open = match error {
                     Error::NotHeard(open) => open,
-                    other => NotHeard::new("getRangeToEndpointMap", chain(&other).to_string()),
+                    other => {
+                        UnansweredQuery::new("getRangeToEndpointMap", chain(&other).to_string())
+                    }
                 };
                 self.upkeep_state(|upkeep| {
                     upkeep.open = Some(open.to_string());
@@ -105,9 +107,9 @@ impl Cassandra {
         }
     }
 
-    async fn surveyed(&self, facts: &Facts, owned: Owned) -> Option<String> {
+    async fn surveyed(&self, facts: &NodeView, owned: OwnedRanges) -> Option<String> {
         let changed = self.upkeep_state(|upkeep| {
-            let now = Surveyed::of(facts);
+            let now = RingState::of(facts);
             let members = Some(now.members.len());
             let changed = upkeep.holdings.as_mut().is_some_and(|holdings| {
                 let counted = std::mem::replace(&mut holdings.members, members) != members;
@@ -127,7 +129,7 @@ impl Cassandra {
             return Ok(true);
         }
         let data = self.data.clone();
-        match self.volume.glance(move |_| Holdings::load(&data)).await {
+        match self.volume.glance(move |_| HeldRanges::load(&data)).await {
             Ok(Some(Ok(holdings))) => {
                 self.upkeep_state(|upkeep| upkeep.holdings = Some(holdings));
                 Ok(true)

@@ -8,12 +8,12 @@ use std::{collections::BTreeSet, fs, net::IpAddr, path::Path, sync::Arc};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::{Cassandra, tests::node_in};
+use super::{CassandraDriver, tests::node_in};
 use crate::{
     api::v1beta1::Decommission,
     databases::cassandra::{facts::AGENT_PROPERTIES, names::port},
     pilot::{
-        driver::{DecommissionState, Driver, Error, Node, Observation},
+        driver::{DatabaseNode, DecommissionState, Driver, Error, NodeObservation},
         testing::{Failure, Fault, Script, serve},
     },
 };
@@ -175,22 +175,25 @@ impl Ring {
 }
 
 /// The node's own driver, new, and the node.
-fn driven(server: &Server, place: &Path) -> (Cassandra, Node) {
+fn driven(server: &Server, place: &Path) -> (CassandraDriver, DatabaseNode) {
     let mut node = node_in(place);
     node.address = server.address;
     drop(fs::remove_dir_all(&node.data));
     fs::create_dir_all(&node.config).unwrap();
     let way = format!("host={}\npassword=p\n", server.address);
     fs::write(node.config.join(AGENT_PROPERTIES), way).unwrap();
-    (Cassandra::new(node.config.clone(), node.data.clone()), node)
+    (CassandraDriver::new(node.config.clone(), node.data.clone()), node)
 }
 
-fn rules(seen: &Observation) -> BTreeSet<&'static str> {
+fn rules(seen: &NodeObservation) -> BTreeSet<&'static str> {
     seen.blockers.iter().map(|(rule, _)| *rule).collect()
 }
 
 /// The state of a decommission, without its time and its text.
-async fn decommission(driver: &Cassandra, node: &Node) -> Result<DecommissionState, Error> {
+async fn decommission(
+    driver: &CassandraDriver,
+    node: &DatabaseNode,
+) -> Result<DecommissionState, Error> {
     Ok(match driver.decommission(node).await? {
         DecommissionState::Moving(progress) => {
             DecommissionState::Moving(Decommission { start_time: None, message: None, ..progress })

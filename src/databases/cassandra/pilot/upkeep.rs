@@ -8,13 +8,13 @@ use std::{
 };
 
 use super::{
-    facts::Facts,
-    holdings::{Errand, Holdings, Owned},
+    facts::NodeView,
+    holdings::{CleanupJob, HeldRanges, OwnedRanges},
     ranges::is_users,
 };
 use crate::{
     api::names::condition::CLEANUP_DUE, databases::cassandra::kind::CassandraCleanup,
-    pilot::driver::OwnCondition,
+    pilot::driver::DatabaseCondition,
 };
 
 /// The keyspace of the roles and their rights: a role that was dropped must not come back.
@@ -24,28 +24,28 @@ const SURVEY_EVERY: Duration = Duration::from_secs(60);
 
 /// What is known of the node's ranges, and of a cleanup.
 #[derive(Debug, Default)]
-pub(super) struct Upkeep {
+pub(super) struct UpkeepState {
     /// `None` until it was read from the volume.
-    pub(super) holdings: Option<Holdings>,
+    pub(super) holdings: Option<HeldRanges>,
     /// What the node owns, as surveyed last; `None` while the last survey was not heard.
-    pub(super) owned: Option<Owned>,
-    pub(super) surveyed: Option<(Surveyed, Instant)>,
+    pub(super) owned: Option<OwnedRanges>,
+    pub(super) surveyed: Option<(RingState, Instant)>,
     /// Clients need a login.
     logins: bool,
-    pub(super) activity: Activity,
+    pub(super) activity: CleanupActivity,
     /// Why it is not known whether a cleanup is due.
     pub(super) open: Option<String>,
 }
 
 /// The state of the ring that ranges depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Surveyed {
+pub(super) struct RingState {
     pub(super) members: BTreeSet<String>,
     schema: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Activity {
+pub(super) enum CleanupActivity {
     #[default]
     None,
     Waits(String),
@@ -53,8 +53,8 @@ pub(super) enum Activity {
     Runs(String, usize, usize),
 }
 
-impl Surveyed {
-    pub(super) fn of(facts: &Facts) -> Self {
+impl RingState {
+    pub(super) fn of(facts: &NodeView) -> Self {
         let member =
             |(node, id): (&IpAddr, &String)| (!facts.joining.contains(node)).then(|| id.clone());
         let own = facts.address.and_then(|own| facts.gossip.get(&own));
@@ -65,7 +65,7 @@ impl Surveyed {
     }
 }
 
-impl Upkeep {
+impl UpkeepState {
     /// Called for each new process and each new intent.
     pub(super) fn set_logins(&mut self, logins: bool) {
         if std::mem::replace(&mut self.logins, logins) != logins {
@@ -74,9 +74,9 @@ impl Upkeep {
     }
 
     /// Must Cassandra be asked again which ranges the node owns?
-    pub(super) fn is_stale(&self, facts: &Facts) -> bool {
+    pub(super) fn is_stale(&self, facts: &NodeView) -> bool {
         let Some((surveyed, when)) = &self.surveyed else { return true };
-        let now = Surveyed::of(facts);
+        let now = RingState::of(facts);
         let moved = now.members != surveyed.members || !facts.moving.is_empty();
         moved || (now != *surveyed && when.elapsed() >= SURVEY_EVERY)
     }
@@ -88,12 +88,12 @@ impl Upkeep {
 
     /// Called when the process has ended.
     pub(super) fn interrupt(&mut self) {
-        self.activity = Activity::None;
+        self.activity = CleanupActivity::None;
     }
 
     /// Drops a cleanup that the Pilot does not ask for any more.
     pub(super) fn withdraw(&mut self) {
-        self.activity = Activity::None;
+        self.activity = CleanupActivity::None;
         if let Some(holdings) = &mut self.holdings {
             holdings.errand.take_if(|errand| !errand.is_over());
         }
@@ -103,12 +103,12 @@ impl Upkeep {
         Some(self.holdings.as_ref()?.given_away(self.owned.as_ref()?))
     }
 
-    pub(super) fn errand(&self) -> Option<&Errand> {
+    pub(super) fn errand(&self) -> Option<&CleanupJob> {
         self.holdings.as_ref()?.errand.as_ref()
     }
 
     /// The condition of the Pilot; `None` before anything is known.
-    pub(super) fn condition(&self) -> Option<OwnCondition> {
+    pub(super) fn condition(&self) -> Option<DatabaseCondition> {
         let due = self.due();
         if due.is_none() && self.open.is_none() {
             return None;
@@ -116,19 +116,19 @@ impl Upkeep {
         let failure = self.errand().and_then(|errand| errand.failure.as_ref());
         let owes = due.as_ref().is_none_or(|due| !due.is_empty());
         let (reason, message) = match (&self.activity, &due) {
-            (Activity::Runs(keyspace, number, of), _) => {
+            (CleanupActivity::Runs(keyspace, number, of), _) => {
                 ("CleanupInProgress", format!("keyspace {number} of {of}: {keyspace}"))
             }
-            (Activity::Waits(why), _) => ("CleanupWaits", why.clone()),
-            (Activity::None, _) if owes && failure.is_some() => {
+            (CleanupActivity::Waits(why), _) => ("CleanupWaits", why.clone()),
+            (CleanupActivity::None, _) if owes && failure.is_some() => {
                 let why = failure.map(String::as_str).unwrap_or_default();
                 ("CleanupFailed", format!("{why}; it may be asked for again"))
             }
-            (Activity::None, None) => ("NotHeard", self.open.clone().unwrap_or_default()),
-            (Activity::None, Some(due)) if due.is_empty() => {
+            (CleanupActivity::None, None) => ("NotHeard", self.open.clone().unwrap_or_default()),
+            (CleanupActivity::None, Some(due)) if due.is_empty() => {
                 ("NothingDue", "no rows are here that are other nodes' now".to_owned())
             }
-            (Activity::None, Some(due)) => {
+            (CleanupActivity::None, Some(due)) => {
                 let names = due.join(", ");
                 let message = format!(
                     "rows are here that are other nodes' now, of: {names}. When a node leaves, rows \
@@ -138,18 +138,20 @@ impl Upkeep {
             }
         };
         let status = due.map(|due| !due.is_empty());
-        Some(OwnCondition { type_: CLEANUP_DUE, status, reason: reason.into(), message })
+        Some(DatabaseCondition { type_: CLEANUP_DUE, status, reason: reason.into(), message })
     }
 
     /// The progress of the last cleanup that was asked for; `None` when none ever was.
     pub(super) fn progress(&self) -> Option<CassandraCleanup> {
         let errand = self.errand()?;
         let (phase, total, message) = match (&self.activity, &errand.failure) {
-            (Activity::Runs(keyspace, _, of), _) => (RUNNING, Some(*of), Some(keyspace.clone())),
-            (Activity::None, Some(why)) => (FAILED, None, Some(why.clone())),
-            (Activity::None, None) if errand.finished => (DONE, None, None),
-            (Activity::Waits(why), _) => (WAITING, None, Some(why.clone())),
-            (Activity::None, None) => (WAITING, None, None),
+            (CleanupActivity::Runs(keyspace, _, of), _) => {
+                (RUNNING, Some(*of), Some(keyspace.clone()))
+            }
+            (CleanupActivity::None, Some(why)) => (FAILED, None, Some(why.clone())),
+            (CleanupActivity::None, None) if errand.finished => (DONE, None, None),
+            (CleanupActivity::Waits(why), _) => (WAITING, None, Some(why.clone())),
+            (CleanupActivity::None, None) => (WAITING, None, None),
         };
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         Some(CassandraCleanup {
@@ -172,25 +174,25 @@ mod tests {
     use super::*;
     use crate::databases::cassandra::pilot::facts::tests::{OWN, PEER, facts};
 
-    fn ranges(all: &[(i64, i64)]) -> Owned {
-        Owned::from([("shop".to_owned(), all.iter().copied().collect())])
+    fn ranges(all: &[(i64, i64)]) -> OwnedRanges {
+        OwnedRanges::from([("shop".to_owned(), all.iter().copied().collect())])
     }
 
     /// A node that owned the whole ring once, and owns these ranges now.
-    fn upkeep(now: &[(i64, i64)]) -> Upkeep {
-        let mut holdings = Holdings::default();
+    fn upkeep(now: &[(i64, i64)]) -> UpkeepState {
+        let mut holdings = HeldRanges::default();
         holdings.note(&ranges(&[(0, 0)]));
-        Upkeep { holdings: Some(holdings), owned: Some(ranges(now)), ..Upkeep::default() }
+        UpkeepState { holdings: Some(holdings), owned: Some(ranges(now)), ..UpkeepState::default() }
     }
 
-    fn told(upkeep: &Upkeep) -> (Option<bool>, String, String) {
-        let OwnCondition { status, reason, message, .. } = upkeep.condition().unwrap();
+    fn told(upkeep: &UpkeepState) -> (Option<bool>, String, String) {
+        let DatabaseCondition { status, reason, message, .. } = upkeep.condition().unwrap();
         (status, reason.into_owned(), message)
     }
 
     #[test]
     fn what_is_due_is_told_and_what_is_done_about_it() {
-        assert_eq!(Upkeep::default().condition(), None, "nothing is known yet");
+        assert_eq!(UpkeepState::default().condition(), None, "nothing is known yet");
         let (status, reason, _) = told(&upkeep(&[(0, 0)]));
         assert_eq!((status, &*reason), (Some(false), "NothingDue"));
         let mut owes = upkeep(&[(0, 50)]);
@@ -200,17 +202,17 @@ mod tests {
         assert_eq!(owes.progress(), None);
 
         owes.holdings.as_mut().unwrap().errand("monday");
-        owes.activity = Activity::Waits("waits until b is cleaned up".to_owned());
+        owes.activity = CleanupActivity::Waits("waits until b is cleaned up".to_owned());
         assert_eq!(told(&owes).1, "CleanupWaits");
         assert_eq!(owes.progress().unwrap().phase, "Waiting");
-        owes.activity = Activity::Runs("shop".to_owned(), 2, 5);
+        owes.activity = CleanupActivity::Runs("shop".to_owned(), 2, 5);
         assert_eq!(
             told(&owes),
             (Some(true), "CleanupInProgress".into(), "keyspace 2 of 5: shop".into())
         );
         assert_eq!(owes.progress().unwrap().keyspaces, Some(5));
 
-        owes.activity = Activity::None;
+        owes.activity = CleanupActivity::None;
         owes.holdings.as_mut().unwrap().errand("monday").failure = Some("no room".to_owned());
         let (status, reason, message) = told(&owes);
         assert_eq!((status, &*reason), (Some(true), "CleanupFailed"));
@@ -234,12 +236,12 @@ mod tests {
 
     #[test]
     fn ranges_are_asked_for_when_members_or_the_schema_changed() {
-        let mut upkeep = Upkeep::default();
+        let mut upkeep = UpkeepState::default();
         let settled = facts("NORMAL");
         assert!(upkeep.is_stale(&settled));
         let seen = |ago: u64| {
             let when = Instant::now().checked_sub(Duration::from_secs(ago)).unwrap();
-            Some((Surveyed::of(&settled), when))
+            Some((RingState::of(&settled), when))
         };
         upkeep.surveyed = seen(0);
         assert!(!upkeep.is_stale(&settled));
@@ -250,7 +252,7 @@ mod tests {
         assert!(!upkeep.is_stale(&joins), "it owns nothing yet");
         joins.joining.clear();
         assert!(upkeep.is_stale(&joins));
-        assert!(upkeep.is_stale(&Facts { moving: [PEER].into(), ..settled.clone() }));
+        assert!(upkeep.is_stale(&NodeView { moving: [PEER].into(), ..settled.clone() }));
         let mut altered = settled.clone();
         altered.gossip.get_mut(&OWN).unwrap().schema = Some("s2".to_owned());
         assert!(!upkeep.is_stale(&altered), "not more often than once a minute");
@@ -260,9 +262,9 @@ mod tests {
 
     #[test]
     fn logins_count_where_there_are_any() {
-        let mut upkeep = Upkeep::default();
+        let mut upkeep = UpkeepState::default();
         assert!(upkeep.counts("shop") && !upkeep.counts("system_auth"));
-        upkeep.surveyed = Some((Surveyed::of(&facts("NORMAL")), Instant::now()));
+        upkeep.surveyed = Some((RingState::of(&facts("NORMAL")), Instant::now()));
         upkeep.set_logins(true);
         assert!(upkeep.counts("system_auth") && !upkeep.counts("system_traces"));
         assert_eq!(upkeep.surveyed, None, "it is asked again");

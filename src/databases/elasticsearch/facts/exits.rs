@@ -1,13 +1,13 @@
 //! What it means when Elasticsearch's process ends by itself.
 
-use crate::engine::ending::Ending;
+use crate::engine::ending::ExitExplanation;
 
-const fn ending(reason: &'static str, message: &'static str) -> Ending {
-    Ending { reason, message, left: false }
+const fn ending(reason: &'static str, message: &'static str) -> ExitExplanation {
+    ExitExplanation { reason, message, left: false }
 }
 
 /// Text in the log → what it means, most telling first. Measured on 5.6, 7.17 and 8.19.
-const LOG: &[(&str, Ending)] = &[
+const LOG: &[(&str, ExitExplanation)] = &[
     (
         "unknown setting",
         ending(
@@ -60,7 +60,7 @@ const LOG: &[(&str, Ending)] = &[
 
 /// Judges by the exit code (128 plus the signal's number where a signal ended it) and the last
 /// lines of the log. `None`: nothing that Elasticsearch is known for.
-pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<Ending> {
+pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
     if code == 0 || code == 143 {
         return None;
     }

@@ -18,14 +18,14 @@ use crate::{
 };
 
 /// File name → text.
-pub type Files = BTreeMap<&'static str, String>;
+pub type RenderedFiles = BTreeMap<&'static str, String>;
 
 /// Addresses of other nodes, read again by Elasticsearch 7 and later while it runs.
 pub const SEED_FILE: &str = "unicast_hosts.txt";
 
 /// What a node's configuration depends on.
 #[derive(Clone, Debug)]
-pub struct Settings<'a> {
+pub struct NodeSettings<'a> {
     pub release: Release,
     pub cluster_name: &'a str,
     pub node_name: &'a str,
@@ -49,7 +49,7 @@ pub struct Settings<'a> {
 
 /// A configuration that Elasticsearch could not read back as it was meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unrenderable {
+pub enum RenderError {
     #[error("failed to write elasticsearch.yml: {0}")]
     Yaml(String),
     #[error("role {role:?} does not exist before version 7.9")]
@@ -57,14 +57,14 @@ pub enum Unrenderable {
 }
 
 /// Renders every file that we own in the configuration folder.
-pub fn render(settings: &Settings<'_>) -> Result<Files, Unrenderable> {
+pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
     let mut keys = BTreeMap::new();
     flatten("", settings.overlay, &mut keys);
     keys.retain(|key, _| !is_managed(key));
     manage(settings, &mut keys)?;
     let yaml =
-        serde_yaml::to_string(&keys).map_err(|error| Unrenderable::Yaml(error.to_string()))?;
-    Ok(Files::from([
+        serde_yaml::to_string(&keys).map_err(|error| RenderError::Yaml(error.to_string()))?;
+    Ok(RenderedFiles::from([
         ("elasticsearch.yml", format!("{GENERATED}{yaml}")),
         ("log4j2.properties", format!("{GENERATED}{LOG4J}")),
         (SEED_FILE, settings.seeds.join("\n") + "\n"),
@@ -106,7 +106,10 @@ pub(super) fn flatten(
     }
 }
 
-fn manage(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result<(), Unrenderable> {
+fn manage(
+    settings: &NodeSettings<'_>,
+    keys: &mut BTreeMap<String, Value>,
+) -> Result<(), RenderError> {
     let release = settings.release;
     let mut set = |key: &str, value: Value| keys.insert(key.to_owned(), value);
     set("cluster.name", json!(settings.cluster_name));
@@ -150,7 +153,10 @@ fn manage(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result
     roles(settings, keys)
 }
 
-fn roles(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result<(), Unrenderable> {
+fn roles(
+    settings: &NodeSettings<'_>,
+    keys: &mut BTreeMap<String, Value>,
+) -> Result<(), RenderError> {
     let roles: Vec<&String> =
         settings.roles.iter().filter(|role| *role != "coordinating").collect();
     if settings.release.lists_roles() {
@@ -163,7 +169,7 @@ fn roles(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result<
     }
     match roles.into_iter().find(|role| !["master", "data", "ingest"].contains(&role.as_str())) {
         Some(role) if role != "ml" && role != "voting_only" => {
-            Err(Unrenderable::Role { role: role.clone() })
+            Err(RenderError::Role { role: role.clone() })
         }
         _ => Ok(()),
     }
@@ -173,10 +179,10 @@ fn roles(settings: &Settings<'_>, keys: &mut BTreeMap<String, Value>) -> Result<
 mod tests {
     use super::*;
 
-    fn yaml(version: &str, overlay: &Value, change: impl FnOnce(&mut Settings<'_>)) -> Value {
+    fn yaml(version: &str, overlay: &Value, change: impl FnOnce(&mut NodeSettings<'_>)) -> Value {
         let roles = ["master".to_owned(), "data".to_owned()];
         let seeds = ["10.0.0.8:9300".to_owned()];
-        let mut settings = Settings {
+        let mut settings = NodeSettings {
             release: version.parse().unwrap(),
             cluster_name: "logs",
             node_name: "es-logs-a-0",

@@ -17,8 +17,8 @@ use crate::{
     databases::elasticsearch::{facts::Release, names::port},
     pilot::{
         driver::Error,
-        heard::Heard,
-        http::{Answer, Client},
+        heard::QueryAnswer,
+        http::{HttpAnswer, HttpClient},
     },
 };
 
@@ -26,12 +26,12 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
-pub(super) struct Api {
-    client: Client,
+pub(super) struct RestClient {
+    client: HttpClient,
     answers_for_itself: bool,
 }
 
-impl Api {
+impl RestClient {
     /// A node in a pod listens on every address, a node on a loopback address on that one only.
     pub(super) fn new(address: IpAddr, release: Option<Release>) -> Self {
         let host = match address {
@@ -39,13 +39,13 @@ impl Api {
             _ => "127.0.0.1".to_owned(),
         };
         Self {
-            client: Client::new(format!("http://{host}:{}", port::HTTP), None),
+            client: HttpClient::new(format!("http://{host}:{}", port::HTTP), None),
             answers_for_itself: release.is_some_and(Release::answers_for_itself),
         }
     }
 
     /// Asks for any answer at all: whatever it says, the node lives.
-    pub(super) async fn ask(&self, path: &str) -> Result<Answer, Error> {
+    pub(super) async fn ask(&self, path: &str) -> Result<HttpAnswer, Error> {
         self.client
             .send(Method::GET, path, None, PATIENCE)
             .await
@@ -53,7 +53,7 @@ impl Api {
     }
 
     /// Asks for a good answer that has all that `T` cannot do without.
-    pub(super) async fn hear<T: DeserializeOwned>(&self, path: &str) -> Heard<T> {
+    pub(super) async fn hear<T: DeserializeOwned>(&self, path: &str) -> QueryAnswer<T> {
         if self.answers_for_itself {
             return self.client.hear(&path.replace("local=true&", ""), PATIENCE).await;
         }
@@ -87,17 +87,17 @@ impl Api {
     }
 
     /// The exclusion that is in force: a transient setting hides the persistent one.
-    pub(super) async fn exclusion(&self) -> Result<Exclusion, Error> {
-        let Settings { persistent, transient } = self.settings().await?;
+    pub(super) async fn exclusion(&self) -> Result<AllocationExclusion, Error> {
+        let ClusterSettings { persistent, transient } = self.settings().await?;
         // An empty transient setting hides ours as well.
         if let Some(theirs) = transient.get(EXCLUDE).and_then(Value::as_str) {
-            return Ok(Exclusion::Hidden(theirs.to_owned()));
+            return Ok(AllocationExclusion::Hidden(theirs.to_owned()));
         }
-        Ok(Exclusion::Ids(ids(persistent.get(EXCLUDE))))
+        Ok(AllocationExclusion::Ids(ids(persistent.get(EXCLUDE))))
     }
 
     /// The cluster's settings. Not knowing them is an error: lists are written back as a whole.
-    async fn settings(&self) -> Result<Settings, Error> {
+    async fn settings(&self) -> Result<ClusterSettings, Error> {
         // 5.6 refuses `master_timeout` here; without a master the client's patience ends it.
         Ok(self.hear("/_cluster/settings?flat_settings=true").await.or_fail()?)
     }
@@ -128,13 +128,13 @@ impl Api {
 
 /// Both parts are there in every answer, also when they are empty.
 #[derive(Debug, Deserialize)]
-struct Settings {
+struct ClusterSettings {
     persistent: BTreeMap<String, Value>,
     transient: BTreeMap<String, Value>,
 }
 
 /// The allocation exclusion by id.
-pub(super) enum Exclusion {
+pub(super) enum AllocationExclusion {
     Ids(BTreeSet<String>),
     /// Hidden by this list, a transient setting that is not ours.
     Hidden(String),

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 use super::{seeds, state::NodeState};
 use crate::{
     databases::elasticsearch::{
-        facts::{Files, Release, SEED_FILE, Settings, config_hash, heap_bytes, render},
+        facts::{NodeSettings, Release, RenderedFiles, SEED_FILE, config_hash, heap_bytes, render},
         kind::ElasticsearchNode,
     },
     engine::heap::MIB,
     pilot::{
-        driver::{Error, Node, ProcessSpec},
+        driver::{DatabaseNode, Error, ProcessSpec},
         volume::{
             config_files::{copy_stock, write_whole},
             state::StateFile,
@@ -22,20 +22,20 @@ use crate::{
 const OWN: u32 = 0o600;
 
 /// A configuration that passed every check, not yet on the disk.
-struct Rendered {
+struct RenderedConfig {
     state: NodeState,
     release: Release,
-    files: Files,
+    files: RenderedFiles,
     /// Value of `ES_JAVA_OPTS`.
     java: String,
 }
 
 /// Would [`configure`] take this intent? Writes nothing.
-pub(super) fn validate(node: &Node) -> Result<(), Error> {
+pub(super) fn validate(node: &DatabaseNode) -> Result<(), Error> {
     rendered(node).map(drop)
 }
 
-fn rendered(node: &Node) -> Result<Rendered, Error> {
+fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     let state = NodeState::load(&node.data)?;
     let spec = &node.pilot.spec;
     let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
@@ -48,7 +48,7 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
     }
     let elasticsearch = spec.part::<ElasticsearchNode>().unwrap_or_default();
     let way = seeds::choose(node, release, &state, has_data(&node.data))?;
-    let files = render(&Settings {
+    let files = render(&NodeSettings {
         release,
         cluster_name: spec.cluster_ref.as_ref().map_or("elasticsearch", |cluster| &cluster.name),
         node_name: node_name(node)?,
@@ -67,13 +67,13 @@ fn rendered(node: &Node) -> Result<Rendered, Error> {
     .map_err(|error| rejected(&error))?;
     let mut java = vec![format!("-Xms{}m -Xmx{}m", heap / MIB, heap / MIB)];
     java.extend(options);
-    Ok(Rendered { state, release, files, java: java.join(" ") })
+    Ok(RenderedConfig { state, release, files, java: java.join(" ") })
 }
 
 /// Everything is rendered and validated before the first file is touched, so a rejected intent
 /// leaves the running database's folder as it is.
-pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
-    let Rendered { mut state, release, files, java } = rendered(node)?;
+pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
+    let RenderedConfig { mut state, release, files, java } = rendered(node)?;
     for folder in ["data", "logs"] {
         let path = node.data.join(folder);
         fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
@@ -101,7 +101,7 @@ pub(super) fn configure(node: &Node) -> Result<ProcessSpec, Error> {
 }
 
 /// What the vendor's programs read to find the node's own configuration.
-pub(super) fn environment(node: &Node, release: Release) -> BTreeMap<String, String> {
+pub(super) fn environment(node: &DatabaseNode, release: Release) -> BTreeMap<String, String> {
     let config = node.config.display();
     let (name, value) = match release.major {
         // 5.x takes its folder as an argument, and reads only the JVM's options by this variable.
@@ -111,7 +111,7 @@ pub(super) fn environment(node: &Node, release: Release) -> BTreeMap<String, Str
     BTreeMap::from([(name.to_owned(), value)])
 }
 
-pub(super) fn release(node: &Node) -> Result<Release, Error> {
+pub(super) fn release(node: &DatabaseNode) -> Result<Release, Error> {
     let version = node.pilot.spec.version.as_deref().unwrap_or_default();
     version.parse().map_err(|error: crate::databases::elasticsearch::facts::UnsupportedVersion| {
         Error::ConfigRejected(error.to_string())
@@ -119,7 +119,7 @@ pub(super) fn release(node: &Node) -> Result<Release, Error> {
 }
 
 /// The Pilot's name is the node's name: exclusions and voting go by it.
-fn node_name(node: &Node) -> Result<&str, Error> {
+fn node_name(node: &DatabaseNode) -> Result<&str, Error> {
     let name = node.pilot.metadata.name.as_deref();
     name.ok_or_else(|| Error::ConfigRejected("the Pilot has no name".to_owned()))
 }
@@ -134,7 +134,7 @@ fn has_security(home: &Path) -> bool {
 }
 
 /// Writes the addresses of the other nodes into the file that a running node reads again.
-pub(super) fn rewrite_seeds(node: &Node, release: Release) -> Result<(), Error> {
+pub(super) fn rewrite_seeds(node: &DatabaseNode, release: Release) -> Result<(), Error> {
     let state = NodeState::load(&node.data)?;
     let text = seeds::choose(node, release, &state, true)?.seeds.join("\n") + "\n";
     let path = node.config.join(SEED_FILE);

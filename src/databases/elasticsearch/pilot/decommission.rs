@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use super::{
-    api::{Api, Exclusion},
-    facts::{ClusterHealth, Facts, Kept, Stats},
+    api::{AllocationExclusion, RestClient},
+    facts::{ClusterHealth, NodeUsage, NodeView, TablesCache},
     state::NodeState,
     stuck,
 };
@@ -18,33 +18,35 @@ use crate::{
     api::v1beta1::Decommission,
     databases::elasticsearch::{facts::Release, kind::ElasticsearchNode},
     pilot::{
-        driver::{DecommissionState, Error, Node},
-        heard::NotHeard,
+        driver::{DatabaseNode, DecommissionState, Error},
+        heard::UnansweredQuery,
         node::blockers::now,
         volume::state::StateFile,
     },
 };
 
 pub(super) async fn decommission(
-    api: &Api,
-    node: &Node,
+    api: &RestClient,
+    node: &DatabaseNode,
     release: Release,
-    kept: &Kept,
+    kept: &TablesCache,
     most_shards: &mut usize,
 ) -> Result<DecommissionState, Error> {
     let mut state = NodeState::load(&node.data)?;
-    let facts = Facts::ask(api, kept).await?;
+    let facts = NodeView::ask(api, kept).await?;
     let Some(elected) = &facts.elected else {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
     };
     let health = elected.health.as_ref().or_fail()?;
     let stats = facts.stats.as_ref().or_fail()?;
     let excluded = match api.exclusion().await? {
-        Exclusion::Hidden(theirs) => return Ok(DecommissionState::Refused(hidden(&theirs))),
-        Exclusion::Ids(ids) => ids,
+        AllocationExclusion::Hidden(theirs) => {
+            return Ok(DecommissionState::Refused(hidden(&theirs)));
+        }
+        AllocationExclusion::Ids(ids) => ids,
     };
     let quorum = if release.votes() { None } else { quorum(node) };
-    let rest = Rest::ask(api, &facts, &excluded).await?;
+    let rest = RemainingNodes::ask(api, &facts, &excluded).await?;
     if let Some(reason) = rest.obstacle(&facts, stats.bytes, quorum.unwrap_or(1)) {
         return Ok(DecommissionState::Refused(reason));
     }
@@ -68,8 +70,8 @@ pub(super) async fn decommission(
         }))
     };
     match holds(&facts, health, stats, &excluded, release.votes()) {
-        Some(Holds::Waits(why)) => return moving(Some(why)),
-        Some(Holds::Data) => return moving(stuck::why(api, &facts).await),
+        Some(DecommissionHold::Waits(why)) => return moving(Some(why)),
+        Some(DecommissionHold::Data) => return moving(stuck::why(api, &facts).await),
         None => {}
     }
     // The remaining masters need the new quorum before this one is gone.
@@ -83,7 +85,7 @@ pub(super) async fn decommission(
 
 /// What a node still has that others may lack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Holds {
+enum DecommissionHold {
     Data,
     Waits(String),
 }
@@ -91,29 +93,29 @@ enum Holds {
 /// What keeps the node. `None`: it is excluded, and has no shard, no document and no vote; only
 /// then may it leave.
 fn holds(
-    facts: &Facts,
+    facts: &NodeView,
     health: &ClusterHealth,
-    stats: &Stats,
+    stats: &NodeUsage,
     excluded: &BTreeSet<String>,
     votes: bool,
-) -> Option<Holds> {
+) -> Option<DecommissionHold> {
     if !excluded.contains(&facts.node_id) {
         // An empty node waits for the list, too: a new shard could come.
-        return Some(Holds::Waits(WAITS_FOR_LIST.to_owned()));
+        return Some(DecommissionHold::Waits(WAITS_FOR_LIST.to_owned()));
     }
     if let Some(why) = facts.unserved(health) {
-        return Some(Holds::Waits(why));
+        return Some(DecommissionHold::Waits(why));
     }
     if facts.shards_left() > 0 || stats.documents > 0 {
-        return Some(Holds::Data);
+        return Some(DecommissionHold::Data);
     }
     let votes = votes && facts.tables.voters.contains(&facts.node_id);
-    votes.then(|| Holds::Waits(WAITS_FOR_VOTE.to_owned()))
+    votes.then(|| DecommissionHold::Waits(WAITS_FOR_VOTE.to_owned()))
 }
 
 /// Takes the node back into the cluster. Possible until its process is stopped; the leading pilot
 /// takes it off the lists.
-pub(super) fn cancel(node: &Node) -> Result<(), Error> {
+pub(super) fn cancel(node: &DatabaseNode) -> Result<(), Error> {
     let state = NodeState::load(&node.data)?;
     NodeState { decommissioning_since: None, ..state }.save(&node.data)
 }
@@ -130,13 +132,13 @@ fn hidden(theirs: &str) -> String {
 }
 
 /// Masters that must remain, before version 7.
-pub(super) fn quorum(node: &Node) -> Option<i32> {
+pub(super) fn quorum(node: &DatabaseNode) -> Option<i32> {
     node.pilot.spec.part::<ElasticsearchNode>()?.minimum_masters
 }
 
 /// The nodes that would remain.
 #[derive(Debug, Default)]
-struct Rest {
+struct RemainingNodes {
     data_nodes: usize,
     masters: i32,
     free_bytes: i64,
@@ -148,14 +150,14 @@ const ROOM: &str = "/_nodes/stats/fs?timeout=3s&filter_path=_nodes.failed,nodes.
 
 /// The answers of all nodes. Nodes that do not answer the master in time are left out, and counted.
 #[derive(Debug, Deserialize)]
-struct OfAll<T> {
+struct NodesResponse<T> {
     #[serde(rename = "_nodes")]
-    answered: Answered,
+    answered: NodesHeader,
     nodes: BTreeMap<String, T>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Answered {
+struct NodesHeader {
     failed: u32,
 }
 
@@ -166,7 +168,7 @@ struct NodeRoles {
 }
 
 #[derive(Debug, Deserialize)]
-struct NodeRoom {
+struct NodeDiskSpace {
     fs: FileSystems,
 }
 
@@ -180,22 +182,29 @@ struct FileSystem {
     available_in_bytes: i64,
 }
 
-impl<T> OfAll<T> {
+impl<T> NodesResponse<T> {
     /// Fails when any node did not answer.
     fn complete(self, question: &str) -> Result<BTreeMap<String, T>, Error> {
         match self.answered.failed {
             0 => Ok(self.nodes),
-            some => {
-                Err(Error::NotHeard(NotHeard::new(question, format!("{some} nodes do not answer"))))
-            }
+            some => Err(Error::NotHeard(UnansweredQuery::new(
+                question,
+                format!("{some} nodes do not answer"),
+            ))),
         }
     }
 }
 
-impl Rest {
-    async fn ask(api: &Api, facts: &Facts, excluded: &BTreeSet<String>) -> Result<Self, Error> {
-        let (nodes, room) =
-            futures::join!(api.hear::<OfAll<NodeRoles>>(NODES), api.hear::<OfAll<NodeRoom>>(ROOM),);
+impl RemainingNodes {
+    async fn ask(
+        api: &RestClient,
+        facts: &NodeView,
+        excluded: &BTreeSet<String>,
+    ) -> Result<Self, Error> {
+        let (nodes, room) = futures::join!(
+            api.hear::<NodesResponse<NodeRoles>>(NODES),
+            api.hear::<NodesResponse<NodeDiskSpace>>(ROOM),
+        );
         let nodes = nodes.or_fail()?.complete(NODES)?;
         let room = room.or_fail()?.complete(ROOM)?;
         let mut rest = Self::default();
@@ -216,7 +225,7 @@ impl Rest {
     }
 
     /// `quorum`: masters that must remain.
-    fn obstacle(&self, facts: &Facts, bytes: i64, quorum: i32) -> Option<String> {
+    fn obstacle(&self, facts: &NodeView, bytes: i64, quorum: i32) -> Option<String> {
         if facts.master_eligible && self.masters == 0 {
             return Some("this is the last node that may be master".to_owned());
         }
@@ -256,39 +265,46 @@ mod tests {
 
     use super::*;
     use crate::databases::elasticsearch::pilot::facts::{
-        Shard, Tables,
+        ClusterTables, Shard,
         tests::{facts, health, shard},
     };
 
-    fn with(shards: Vec<Shard>, voters: &[&str]) -> Facts {
+    fn with(shards: Vec<Shard>, voters: &[&str]) -> NodeView {
         let voters = voters.iter().map(|id| (*id).to_owned()).collect();
-        Facts { tables: Arc::new(Tables { shards, voters, ..Tables::default() }), ..facts() }
+        NodeView {
+            tables: Arc::new(ClusterTables { shards, voters, ..ClusterTables::default() }),
+            ..facts()
+        }
     }
 
     #[test]
     fn a_node_leaves_with_no_shard_no_document_and_no_vote() {
         let own = || shard(&[(Some("n1"), "STARTED")]);
         let listed = BTreeSet::from(["n1".to_owned()]);
-        let holds = |facts: &Facts, documents: i64, listed: &BTreeSet<String>, votes: bool| {
-            let stats = Stats { documents, bytes: 0, heap_used: 0.0 };
+        let holds = |facts: &NodeView, documents: i64, listed: &BTreeSet<String>, votes: bool| {
+            let stats = NodeUsage { documents, bytes: 0, heap_used: 0.0 };
             holds(facts, &health("green", 0), &stats, listed, votes)
         };
         let empty = with(Vec::new(), &[]);
         assert_eq!(holds(&empty, 0, &listed, true), None);
-        let waits = |why: &str| Some(Holds::Waits(why.to_owned()));
+        let waits = |why: &str| Some(DecommissionHold::Waits(why.to_owned()));
         assert_eq!(holds(&empty, 0, &BTreeSet::new(), true), waits(WAITS_FOR_LIST));
-        assert_eq!(holds(&with(vec![own()], &[]), 0, &listed, true), Some(Holds::Data));
-        assert_eq!(holds(&empty, 1, &listed, true), Some(Holds::Data));
+        assert_eq!(holds(&with(vec![own()], &[]), 0, &listed, true), Some(DecommissionHold::Data));
+        assert_eq!(holds(&empty, 1, &listed, true), Some(DecommissionHold::Data));
         let voter = with(Vec::new(), &["n1"]);
         assert_eq!(holds(&voter, 0, &listed, true), waits(WAITS_FOR_VOTE));
         assert_eq!(holds(&voter, 0, &listed, false), None, "before version 7 there are no votes");
-        assert_eq!(holds(&with(vec![own()], &["n1"]), 0, &listed, true), Some(Holds::Data));
+        assert_eq!(
+            holds(&with(vec![own()], &["n1"]), 0, &listed, true),
+            Some(DecommissionHold::Data)
+        );
     }
 
     #[test]
     fn a_node_is_held_back_when_the_rest_cannot_do_without_it() {
         let facts = with(vec![shard(&[(Some("n1"), "STARTED"), (Some("n2"), "STARTED")])], &[]);
-        let rest = |data_nodes, masters, free_bytes| Rest { data_nodes, masters, free_bytes };
+        let rest =
+            |data_nodes, masters, free_bytes| RemainingNodes { data_nodes, masters, free_bytes };
         assert_eq!(rest(2, 1, 1000).obstacle(&facts, 100, 1), None);
         let short = rest(2, 1, 1000).obstacle(&facts, 100, 2).unwrap();
         assert!(short.contains("minimumMasters is 2"), "{short}");
@@ -304,13 +320,13 @@ mod tests {
         Arc::make_mut(&mut closed.tables).unlisted = vec!["old".to_owned()];
         let reason = rest(2, 1, 1000).obstacle(&closed, 0, 1).unwrap();
         assert!(reason.contains("index old was closed"), "{reason}");
-        let master = Facts { holds_data: false, ..closed };
+        let master = NodeView { holds_data: false, ..closed };
         assert_eq!(rest(2, 1, 1000).obstacle(&master, 0, 1), None);
     }
 
     #[test]
     fn a_node_that_does_not_answer_is_not_left_out_of_what_remains() {
-        let answer = |failed: u32| -> OfAll<NodeRoles> {
+        let answer = |failed: u32| -> NodesResponse<NodeRoles> {
             let said = serde_json::json!({"_nodes": {"failed": failed}, "nodes": {"n1": {}}});
             serde_json::from_value(said).unwrap()
         };

@@ -14,51 +14,51 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::api::Api;
+use super::api::RestClient;
 use crate::{
     databases::elasticsearch::{facts::Release, kind::PluginStatus},
     pilot::{
         driver::Error,
-        heard::{Heard, NotHeard},
+        heard::{QueryAnswer, UnansweredQuery},
     },
 };
 
 /// What one round of questions brought.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Facts {
+pub(super) struct NodeView {
     pub(super) node_id: String,
     pub(super) version: String,
     pub(super) master_eligible: bool,
     pub(super) holds_data: bool,
     pub(super) plugins: Vec<PluginStatus>,
     /// The elected master, when this node follows one.
-    pub(super) elected: Option<Elected>,
+    pub(super) elected: Option<ElectedMaster>,
     /// UUID of the cluster; absent until it was founded, and without a master.
     pub(super) cluster_id: Option<String>,
     /// Id → name of the nodes in the cluster.
     pub(super) nodes: BTreeMap<String, String>,
-    pub(super) tables: Arc<Tables>,
-    pub(super) stats: Heard<Stats>,
+    pub(super) tables: Arc<ClusterTables>,
+    pub(super) stats: QueryAnswer<NodeUsage>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Elected {
+pub(super) struct ElectedMaster {
     /// The master's id.
     pub(super) id: String,
     /// The cluster's health, as the master says.
-    pub(super) health: Heard<ClusterHealth>,
+    pub(super) health: QueryAnswer<ClusterHealth>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct ClusterHealth {
-    pub(super) status: Colour,
+    pub(super) status: HealthStatus,
     relocating_shards: u64,
     initializing_shards: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Colour {
+pub(super) enum HealthStatus {
     Green,
     Yellow,
     Red,
@@ -66,7 +66,7 @@ pub(super) enum Colour {
 
 /// The parts of the cluster's state that change when an index, a shard or a vote does.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Tables {
+pub(super) struct ClusterTables {
     pub(super) shards: Vec<Shard>,
     /// Indices whose places no table names: closed ones, as versions before 7.2 close them.
     pub(super) unlisted: Vec<String>,
@@ -78,7 +78,7 @@ pub(super) struct Tables {
 
 /// What the node itself holds and uses.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Stats {
+pub(super) struct NodeUsage {
     pub(super) documents: i64,
     pub(super) bytes: i64,
     pub(super) heap_used: f64,
@@ -90,17 +90,17 @@ pub(super) struct Shard {
     pub(super) index: String,
     pub(super) name: String,
     /// A copy without a node is unassigned.
-    pub(super) copies: Vec<Copy>,
+    pub(super) copies: Vec<ShardCopy>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(super) struct Copy {
+pub(super) struct ShardCopy {
     pub(super) state: String,
     pub(super) node: Option<String>,
 }
 
 /// The tables that were asked for last, with the identity of their state.
-pub(super) type Kept = Mutex<Option<(String, Arc<Tables>)>>;
+pub(super) type TablesCache = Mutex<Option<(String, Arc<ClusterTables>)>>;
 
 const ROOT: &str = "/";
 const LOCAL: &str = "/_nodes/_local?filter_path=nodes.*.version,nodes.*.roles,\
@@ -136,11 +136,11 @@ struct LocalNode {
     #[serde(default)]
     roles: BTreeSet<String>,
     #[serde(default)]
-    plugins: Vec<Plugin>,
+    plugins: Vec<PluginInfo>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Plugin {
+struct PluginInfo {
     name: String,
     version: Option<String>,
 }
@@ -156,11 +156,11 @@ struct StateAnswer {
     /// Present from 6.4 on.
     cluster_uuid: Option<String>,
     master_node: Option<String>,
-    nodes: BTreeMap<String, NamedNode>,
+    nodes: BTreeMap<String, StateNode>,
 }
 
 #[derive(Debug, Deserialize)]
-struct NamedNode {
+struct StateNode {
     name: String,
 }
 
@@ -168,27 +168,27 @@ struct NamedNode {
 struct TablesAnswer {
     state_uuid: String,
     #[serde(default)]
-    routing_table: Indices<Routing>,
+    routing_table: IndexEntries<IndexRoutingTable>,
     #[serde(default)]
-    blocks: Indices<BTreeMap<String, Value>>,
+    blocks: IndexEntries<BTreeMap<String, Value>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
-struct Indices<T> {
+struct IndexEntries<T> {
     #[serde(default = "BTreeMap::new")]
     indices: BTreeMap<String, T>,
 }
 
-impl<T> Default for Indices<T> {
+impl<T> Default for IndexEntries<T> {
     fn default() -> Self {
         Self { indices: BTreeMap::new() }
     }
 }
 
 #[derive(Debug, Deserialize)]
-struct Routing {
-    shards: BTreeMap<String, Vec<Copy>>,
+struct IndexRoutingTable {
+    shards: BTreeMap<String, Vec<ShardCopy>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -199,17 +199,17 @@ pub(super) struct VotesAnswer {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct VotesMetadata {
-    pub(super) cluster_coordination: Coordination,
+    pub(super) cluster_coordination: CoordinationMetadata,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Coordination {
+pub(super) struct CoordinationMetadata {
     pub(super) last_committed_config: BTreeSet<String>,
-    pub(super) voting_config_exclusions: Vec<Exclusion>,
+    pub(super) voting_config_exclusions: Vec<VotingExclusion>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Exclusion {
+pub(super) struct VotingExclusion {
     pub(super) node_name: String,
 }
 
@@ -221,39 +221,39 @@ struct StatsAnswer {
 #[derive(Debug, Deserialize)]
 struct NodeStats {
     indices: IndexStats,
-    jvm: Jvm,
+    jvm: JvmStats,
 }
 
 #[derive(Debug, Deserialize)]
 struct IndexStats {
-    docs: Documents,
-    store: Store,
+    docs: DocsStats,
+    store: StoreStats,
 }
 
 #[derive(Debug, Deserialize)]
-struct Documents {
+struct DocsStats {
     count: i64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Store {
+struct StoreStats {
     size_in_bytes: i64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Jvm {
-    mem: Memory,
+struct JvmStats {
+    mem: JvmMemory,
 }
 
 #[derive(Debug, Deserialize)]
-struct Memory {
+struct JvmMemory {
     heap_used_in_bytes: f64,
 }
 
-impl Facts {
+impl NodeView {
     /// Fails where the node does not say which node it is or what its cluster's state is. The
     /// master's answer and the statistics may be missing by themselves.
-    pub(super) async fn ask(api: &Api, kept: &Kept) -> Result<Self, Error> {
+    pub(super) async fn ask(api: &RestClient, kept: &TablesCache) -> Result<Self, Error> {
         let (root, local, state, health, stats) = futures::join!(
             api.ask(ROOT),
             api.hear::<LocalAnswer>(LOCAL),
@@ -275,12 +275,12 @@ impl Facts {
                 (StatusCode::METHOD_NOT_ALLOWED, Some(uuid)) => uuid,
                 _ => root.heard::<RootAnswer>(ROOT).or_fail()?.cluster_uuid,
             };
-            tables = Tables::ask(api, kept, &state_uuid, node.version.parse().ok()).await?;
+            tables = ClusterTables::ask(api, kept, &state_uuid, node.version.parse().ok()).await?;
             cluster_id = Some(cluster_uuid).filter(|uuid| uuid != "_na_");
-            elected = Some(Elected { id, health });
+            elected = Some(ElectedMaster { id, health });
         }
         let stats = stats.and_then(|answer| answer.of(&node_id));
-        let plugin = |Plugin { name, version }| PluginStatus {
+        let plugin = |PluginInfo { name, version }| PluginStatus {
             name,
             status: Some("Installed".to_owned()),
             version,
@@ -336,28 +336,28 @@ impl Facts {
                 shard.name
             ));
         }
-        (health.status == Colour::Red).then(|| "waits until health is not red".to_owned())
+        (health.status == HealthStatus::Red).then(|| "waits until health is not red".to_owned())
     }
 }
 
 impl LocalAnswer {
-    fn own(self) -> Heard<(String, LocalNode)> {
+    fn own(self) -> QueryAnswer<(String, LocalNode)> {
         match self.nodes.into_iter().next() {
-            Some(own) => Heard::Said(own),
-            None => Heard::Not(NotHeard::new(LOCAL, "leaves this node out")),
+            Some(own) => QueryAnswer::Said(own),
+            None => QueryAnswer::Not(UnansweredQuery::new(LOCAL, "leaves this node out")),
         }
     }
 }
 
 impl StatsAnswer {
-    fn of(mut self, node: &str) -> Heard<Stats> {
+    fn of(mut self, node: &str) -> QueryAnswer<NodeUsage> {
         match self.nodes.remove(node) {
-            Some(NodeStats { indices, jvm }) => Heard::Said(Stats {
+            Some(NodeStats { indices, jvm }) => QueryAnswer::Said(NodeUsage {
                 documents: indices.docs.count,
                 bytes: indices.store.size_in_bytes,
                 heap_used: jvm.mem.heap_used_in_bytes,
             }),
-            None => Heard::Not(NotHeard::new(STATS, "leaves this node out")),
+            None => QueryAnswer::Not(UnansweredQuery::new(STATS, "leaves this node out")),
         }
     }
 }
@@ -369,10 +369,10 @@ impl ClusterHealth {
     }
 }
 
-impl Tables {
+impl ClusterTables {
     async fn ask(
-        api: &Api,
-        kept: &Kept,
+        api: &RestClient,
+        kept: &TablesCache,
         state: &str,
         release: Option<Release>,
     ) -> Result<Arc<Self>, Error> {
@@ -427,7 +427,7 @@ impl Shard {
     }
 
     pub(super) fn is_served(&self) -> bool {
-        self.copies.iter().any(Copy::serves)
+        self.copies.iter().any(ShardCopy::serves)
     }
 
     /// The only copy that serves is on this node.
@@ -445,7 +445,7 @@ impl Shard {
     }
 }
 
-impl Copy {
+impl ShardCopy {
     fn serves(&self) -> bool {
         matches!(self.state.as_str(), "STARTED" | "RELOCATING")
     }
@@ -469,7 +469,7 @@ pub(super) mod tests {
     pub(in crate::databases::elasticsearch::pilot) fn shard(
         copies: &[(Option<&str>, &str)],
     ) -> Shard {
-        let copy = |(node, state): &(Option<&str>, &str)| Copy {
+        let copy = |(node, state): &(Option<&str>, &str)| ShardCopy {
             state: (*state).to_owned(),
             node: node.map(str::to_owned),
         };
@@ -481,36 +481,39 @@ pub(super) mod tests {
     }
 
     /// Facts of node `n1` in a settled cluster of three that `n2` leads.
-    pub(in crate::databases::elasticsearch::pilot) fn facts() -> Facts {
+    pub(in crate::databases::elasticsearch::pilot) fn facts() -> NodeView {
         let ids = ["n1", "n2", "n3"];
-        Facts {
+        NodeView {
             node_id: "n1".to_owned(),
             version: "7.17.29".to_owned(),
             master_eligible: true,
             holds_data: true,
             plugins: Vec::new(),
-            elected: Some(Elected { id: "n2".to_owned(), health: Heard::Said(health("green", 0)) }),
+            elected: Some(ElectedMaster {
+                id: "n2".to_owned(),
+                health: QueryAnswer::Said(health("green", 0)),
+            }),
             cluster_id: Some("u".to_owned()),
             nodes: ids.iter().map(|id| ((*id).to_owned(), format!("es-{id}"))).collect(),
-            tables: Arc::new(Tables {
+            tables: Arc::new(ClusterTables {
                 shards: vec![shard(&[(Some("n1"), "STARTED"), (Some("n2"), "STARTED")])],
                 voters: ids.iter().map(|id| (*id).to_owned()).collect(),
-                ..Tables::default()
+                ..ClusterTables::default()
             }),
-            stats: Heard::Said(Stats { documents: 7, bytes: 9, heap_used: 5.0 }),
+            stats: QueryAnswer::Said(NodeUsage { documents: 7, bytes: 9, heap_used: 5.0 }),
         }
     }
 
-    fn tables(answer: &Value) -> Tables {
-        Tables::new(serde_json::from_value(answer.clone()).unwrap(), None)
+    fn tables(answer: &Value) -> ClusterTables {
+        ClusterTables::new(serde_json::from_value(answer.clone()).unwrap(), None)
     }
 
     /// The state right after a crash of the node: its shards are listed and on no node.
     #[test]
     fn a_shard_that_no_node_serves_counts_as_held_by_a_node_that_leaves() {
         let with = |shards: Vec<Shard>| {
-            let tables = Arc::new(Tables { shards, ..Tables::default() });
-            Facts { tables, ..facts() }
+            let tables = Arc::new(ClusterTables { shards, ..ClusterTables::default() });
+            NodeView { tables, ..facts() }
         };
         let green = health("green", 0);
         assert_eq!((facts().shards_left(), facts().unserved(&green)), (1, None));
@@ -549,7 +552,7 @@ pub(super) mod tests {
                 "routing_table": {"indices": {"logs": on("n1"), "theirs": on("n2")}},
                 "blocks": {"indices": blocks},
             }));
-            Facts { tables: Arc::new(tables), ..facts() }.refuses_writes()
+            NodeView { tables: Arc::new(tables), ..facts() }.refuses_writes()
         };
         let flood = json!({"description": "disk usage exceeded flood-stage watermark"});
         let text = told(&json!({"logs": {FLOOD_STAGE: flood}})).unwrap();

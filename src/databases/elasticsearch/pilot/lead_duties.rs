@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tracing::info;
 
 use super::{
-    api::Api,
+    api::RestClient,
     decommission::quorum,
     facts::{VOTES, VotesAnswer},
 };
@@ -29,7 +29,7 @@ use crate::{
         facts::Release,
         kind::{self, ElasticsearchNode},
     },
-    pilot::driver::{Error, Lead, Node},
+    pilot::driver::{DatabaseNode, Error, LeaderPermit},
 };
 
 /// Elasticsearch itself waits 30 s for the voting configuration to change.
@@ -51,7 +51,7 @@ pub(super) struct NamedNode {
 
 /// The cluster's lists, and its nodes.
 #[derive(Debug, Default)]
-struct Lists {
+struct ExclusionLists {
     /// Ids that no shard may be on.
     excluded: BTreeSet<String>,
     /// Id → name of the nodes in the cluster.
@@ -63,13 +63,13 @@ struct Lists {
 }
 
 pub(super) async fn carry_out(
-    api: &Api,
-    node: &Node,
+    api: &RestClient,
+    node: &DatabaseNode,
     release: Release,
-    lead: &Lead,
+    lead: &LeaderPermit,
 ) -> Result<(), Error> {
     let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
-    let Some(lists) = Lists::ask(api, release).await? else { return Ok(()) };
+    let Some(lists) = ExclusionLists::ask(api, release).await? else { return Ok(()) };
     let wanted = lists.exclusions(&pilots);
     if wanted != lists.excluded && lead.holds() {
         info!(?wanted, was = ?lists.excluded, "Changing which nodes hold no shards");
@@ -79,7 +79,7 @@ pub(super) async fn carry_out(
         return minimum_masters(api, node, lead).await;
     }
     match lists.ballot(&pilots) {
-        Ballot::Exclude(name) if lead.holds() => {
+        VoteChange::Exclude(name) if lead.holds() => {
             info!(node = name, "Taking a leaving node's vote");
             let path = if release.excludes_voters_by_query() {
                 format!("{VOTING}?node_names={name}&timeout=30s")
@@ -88,18 +88,18 @@ pub(super) async fn carry_out(
             };
             api.change(Method::POST, &path, None, VOTE).await.map(drop)
         }
-        Ballot::Clear if lead.holds() => {
+        VoteChange::Clear if lead.holds() => {
             info!(were = ?lists.excluded_voters, "Clearing the list of nodes without a vote");
             let path = format!("{VOTING}?wait_for_removal=false");
             api.change(Method::DELETE, &path, None, VOTE).await.map(drop)
         }
-        Ballot::Exclude(_) | Ballot::Clear | Ballot::Keep => Ok(()),
+        VoteChange::Exclude(_) | VoteChange::Clear | VoteChange::Keep => Ok(()),
     }
 }
 
 /// The next change of the votes. One at a time: Elasticsearch moves the quorum for each.
 #[derive(Debug, PartialEq, Eq)]
-enum Ballot {
+enum VoteChange {
     Keep,
     /// Takes the vote of the node of this name.
     Exclude(String),
@@ -107,9 +107,9 @@ enum Ballot {
     Clear,
 }
 
-impl Lists {
+impl ExclusionLists {
     /// `None` without an elected master: then nothing can be changed anyway.
-    async fn ask(api: &Api, release: Release) -> Result<Option<Self>, Error> {
+    async fn ask(api: &RestClient, release: Release) -> Result<Option<Self>, Error> {
         let votes = async {
             if !release.votes() {
                 return Ok(None);
@@ -150,7 +150,7 @@ impl Lists {
             .collect()
     }
 
-    fn ballot(&self, pilots: &[&Pilot]) -> Ballot {
+    fn ballot(&self, pilots: &[&Pilot]) -> VoteChange {
         let leaving: Vec<&&Pilot> = pilots.iter().filter(|pilot| asks_to_leave(pilot)).collect();
         let leaves = |id: &String| leaving.iter().any(|pilot| node_id(pilot) == Some(id));
         let votes = |pilot: &Pilot| node_id(pilot).is_some_and(|id| self.voters.contains(id));
@@ -166,7 +166,11 @@ impl Lists {
             };
             let remains = self.nodes.keys().any(|id| !leaves(id) && can_vote(id));
             // The vote is not taken while no other node could take it over.
-            return if remains { Ballot::Exclude(name(pilot).to_owned()) } else { Ballot::Keep };
+            return if remains {
+                VoteChange::Exclude(name(pilot).to_owned())
+            } else {
+                VoteChange::Keep
+            };
         }
         let ours_and_done = |voter: &String| {
             let pilot = pilots.iter().find(|pilot| name(pilot) == voter);
@@ -174,9 +178,9 @@ impl Lists {
             pilot.map_or(!present, |pilot| !asks_to_leave(pilot))
         };
         if !self.excluded_voters.is_empty() && self.excluded_voters.iter().all(ours_and_done) {
-            return Ballot::Clear;
+            return VoteChange::Clear;
         }
-        Ballot::Keep
+        VoteChange::Keep
     }
 }
 
@@ -207,7 +211,11 @@ pub(super) fn name(pilot: &Pilot) -> &str {
 }
 
 /// Before version 7 the quorum is a setting, and a new one reaches running nodes here.
-async fn minimum_masters(api: &Api, node: &Node, lead: &Lead) -> Result<(), Error> {
+async fn minimum_masters(
+    api: &RestClient,
+    node: &DatabaseNode,
+    lead: &LeaderPermit,
+) -> Result<(), Error> {
     let Some(wanted) = quorum(node) else { return Ok(()) };
     let current = api.minimum_masters().await?;
     if current == Some(wanted) || !lead.holds() {
@@ -264,8 +272,8 @@ mod tests {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
 
-    fn lists(excluded: &[&str], present: &[&str], excluded_voters: &[&str]) -> Lists {
-        Lists {
+    fn lists(excluded: &[&str], present: &[&str], excluded_voters: &[&str]) -> ExclusionLists {
+        ExclusionLists {
             excluded: set(excluded),
             nodes: present.iter().map(|id| ((*id).to_owned(), format!("es-{id}"))).collect(),
             voters: set(present),
@@ -273,11 +281,11 @@ mod tests {
         }
     }
 
-    fn exclusions(lists: &Lists, pilots: &[Pilot]) -> BTreeSet<String> {
+    fn exclusions(lists: &ExclusionLists, pilots: &[Pilot]) -> BTreeSet<String> {
         lists.exclusions(&pilots.iter().collect::<Vec<_>>())
     }
 
-    fn ballot(lists: &Lists, pilots: &[Pilot]) -> Ballot {
+    fn ballot(lists: &ExclusionLists, pilots: &[Pilot]) -> VoteChange {
         lists.ballot(&pilots.iter().collect::<Vec<_>>())
     }
 
@@ -309,7 +317,7 @@ mod tests {
             let list = lists(left_behind, &["a", "b", "c"], &[]);
             let repaired = exclusions(&list, &now);
             assert_eq!(repaired, set(&["b"]), "{left_behind:?}");
-            let again = Lists { excluded: repaired.clone(), ..list };
+            let again = ExclusionLists { excluded: repaired.clone(), ..list };
             assert_eq!(exclusions(&again, &now), repaired);
         }
     }
@@ -317,21 +325,26 @@ mod tests {
     #[test]
     fn a_vote_is_taken_when_the_node_is_empty_and_the_list_is_cleared_when_all_on_it_are_done() {
         let present = ["a", "b", "c"];
-        let taken = Ballot::Exclude("es-c".to_owned());
+        let taken = VoteChange::Exclude("es-c".to_owned());
         for (what, excluded, pilots, then) in [
-            ("nobody leaves", &[][..], vec![stays("a"), stays("b"), stays("c")], Ballot::Keep),
-            ("it moves", &[], vec![stays("a"), stays("b"), moves("c")], Ballot::Keep),
+            ("nobody leaves", &[][..], vec![stays("a"), stays("b"), stays("c")], VoteChange::Keep),
+            ("it moves", &[], vec![stays("a"), stays("b"), moves("c")], VoteChange::Keep),
             ("it is empty", &[], vec![stays("a"), stays("b"), empty("c")], taken),
-            ("asked already", &["es-c"], vec![stays("a"), stays("b"), empty("c")], Ballot::Keep),
-            ("taken back", &["es-c"], vec![stays("a"), stays("b"), stays("c")], Ballot::Clear),
-            ("its Pilot is gone", &["es-z"], vec![stays("a"), stays("b")], Ballot::Clear),
+            (
+                "asked already",
+                &["es-c"],
+                vec![stays("a"), stays("b"), empty("c")],
+                VoteChange::Keep,
+            ),
+            ("taken back", &["es-c"], vec![stays("a"), stays("b"), stays("c")], VoteChange::Clear),
+            ("its Pilot is gone", &["es-z"], vec![stays("a"), stays("b")], VoteChange::Clear),
             (
                 "another leaves still",
                 &["es-z", "es-c"],
                 vec![stays("a"), stays("b"), empty("c")],
-                Ballot::Keep,
+                VoteChange::Keep,
             ),
-            ("somebody else's", &["es-c"], vec![stays("a"), stays("b")], Ballot::Keep),
+            ("somebody else's", &["es-c"], vec![stays("a"), stays("b")], VoteChange::Keep),
         ] {
             assert_eq!(ballot(&lists(&[], &present, excluded), &pilots), then, "{what}");
         }
@@ -340,29 +353,33 @@ mod tests {
     #[test]
     fn a_vote_is_taken_only_where_a_master_that_stays_can_have_it() {
         let two = lists(&[], &["a", "b"], &[]);
-        assert_eq!(ballot(&two, &[empty("a"), empty("b")]), Ballot::Keep);
+        assert_eq!(ballot(&two, &[empty("a"), empty("b")]), VoteChange::Keep);
         let mut one_down = lists(&[], &["a", "b"], &[]);
         one_down.nodes.remove("a");
-        assert_eq!(ballot(&one_down, &[stays("a"), empty("b")]), Ballot::Keep);
-        assert_eq!(ballot(&two, &[stays("a"), empty("b")]), Ballot::Exclude("es-b".to_owned()));
+        assert_eq!(ballot(&one_down, &[stays("a"), empty("b")]), VoteChange::Keep);
+        assert_eq!(ballot(&two, &[stays("a"), empty("b")]), VoteChange::Exclude("es-b".to_owned()));
         // The votes as 7 and 8 keep them: the elected master votes, the other of two does not.
         let mut only_vote = lists(&[], &["a", "b"], &[]);
         only_vote.voters.remove("a");
-        let taken = Ballot::Exclude("es-b".to_owned());
+        let taken = VoteChange::Exclude("es-b".to_owned());
         assert_eq!(ballot(&only_vote, &[stays("a"), empty("b")]), taken);
-        assert_eq!(ballot(&only_vote, &[empty("a"), empty("b")]), Ballot::Keep, "all leave");
+        assert_eq!(ballot(&only_vote, &[empty("a"), empty("b")]), VoteChange::Keep, "all leave");
         let mut data = stays("a");
         data.spec.change_part::<ElasticsearchNode>(|part| part.roles = vec!["data".to_owned()]);
-        assert_eq!(ballot(&only_vote, &[data, empty("b")]), Ballot::Keep, "it can be no master");
+        assert_eq!(
+            ballot(&only_vote, &[data, empty("b")]),
+            VoteChange::Keep,
+            "it can be no master"
+        );
         only_vote.nodes.remove("a");
-        assert_eq!(ballot(&only_vote, &[stays("a"), empty("b")]), Ballot::Keep, "it is down");
+        assert_eq!(ballot(&only_vote, &[stays("a"), empty("b")]), VoteChange::Keep, "it is down");
     }
 
     #[test]
     fn a_voter_that_is_gone_does_not_ask_for_its_vote_again() {
         let mut left = lists(&["c"], &["a", "b"], &["es-c"]);
-        assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), Ballot::Keep);
+        assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), VoteChange::Keep);
         left.voters.insert("c".to_owned());
-        assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), Ballot::Keep);
+        assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), VoteChange::Keep);
     }
 }

@@ -6,38 +6,45 @@
 use std::collections::BTreeMap;
 
 use super::{
-    facts::{ClusterHealth, Colour, Facts, STATE, Shard, Stats, Tables},
-    state::Plugin,
+    facts::{ClusterHealth, ClusterTables, HealthStatus, NodeUsage, NodeView, STATE, Shard},
+    state::InstalledPlugin,
 };
 use crate::{
-    api::{pilot_part::Parts, v1beta1::Health},
+    api::{pilot_part::PilotParts, v1beta1::Health},
     databases::elasticsearch::{
         kind::{PilotElasticsearchStatus, PluginStatus},
         names,
     },
-    pilot::{database::Gauge, driver::Observation, heard::NotHeard},
+    pilot::{database::DatabaseGauge, driver::NodeObservation, heard::UnansweredQuery},
 };
 
 const NO_MASTER: &str = "no elected master is known";
 
-/// The gauges of an [`Observation`].
-pub(super) const GAUGES: &[Gauge] = &[
-    Gauge { name: "elasticsearch_documents", help: "Documents that the node holds." },
-    Gauge { name: "elasticsearch_heap_used_bytes", help: "Use of the heap." },
-    Gauge { name: "elasticsearch_nodes", help: "Nodes of the cluster, as this one sees it." },
-    Gauge { name: "elasticsearch_shards", help: "Shards on the node." },
-    Gauge { name: "elasticsearch_store_bytes", help: "Data that the node holds." },
+/// The gauges of a [`NodeObservation`].
+pub(super) const GAUGES: &[DatabaseGauge] = &[
+    DatabaseGauge { name: "elasticsearch_documents", help: "Documents that the node holds." },
+    DatabaseGauge { name: "elasticsearch_heap_used_bytes", help: "Use of the heap." },
+    DatabaseGauge {
+        name: "elasticsearch_nodes",
+        help: "Nodes of the cluster, as this one sees it.",
+    },
+    DatabaseGauge { name: "elasticsearch_shards", help: "Shards on the node." },
+    DatabaseGauge { name: "elasticsearch_store_bytes", help: "Data that the node holds." },
 ];
 
 /// Turns facts into what the pilot reports. `serving`: the node follows a master, or did until a
 /// moment ago. `installed`: plugins that we installed, which the spec may name otherwise than they
 /// do.
-pub(super) fn summarize(facts: &Facts, serving: bool, installed: &[Plugin]) -> Observation {
+pub(super) fn summarize(
+    facts: &NodeView,
+    serving: bool,
+    installed: &[InstalledPlugin],
+) -> NodeObservation {
     let mut not_heard = Vec::new();
     let asked = facts.elected.as_ref().map(|elected| elected.health.as_ref());
     if serving && asked.is_none() {
         // Without a master the tables are not known: the blockers of before must stay.
-        not_heard.push(NotHeard::new(STATE, NO_MASTER));
+        not_heard.push(UnansweredQuery::new(STATE, NO_MASTER));
     }
     let health = asked.and_then(|health| health.or_note(&mut not_heard));
     let stats = facts.stats.as_ref().figure();
@@ -57,7 +64,7 @@ pub(super) fn summarize(facts: &Facts, serving: bool, installed: &[Plugin]) -> O
             gauges.insert(name, value);
         }
     }
-    Observation {
+    NodeObservation {
         alive: true,
         serving,
         role: None,
@@ -67,19 +74,19 @@ pub(super) fn summarize(facts: &Facts, serving: bool, installed: &[Plugin]) -> O
         node_id: facts.cluster_id.as_ref().map(|_| facts.node_id.clone()),
         cluster_id: facts.cluster_id.clone(),
         health: health.map(|health| match health.status {
-            Colour::Green => Health::Green,
-            Colour::Yellow => Health::Yellow,
-            Colour::Red => Health::Red,
+            HealthStatus::Green => Health::Green,
+            HealthStatus::Yellow => Health::Yellow,
+            HealthStatus::Red => Health::Red,
         }),
         refuses_writes: facts.refuses_writes(),
         blockers: blockers(facts, health),
         not_heard,
         endpoints: Vec::new(),
         gauges,
-        detail: Parts::new(
+        detail: PilotParts::new(
             names::NAMES.word,
             &PilotElasticsearchStatus {
-                documents: stats.map(|Stats { documents, .. }| *documents),
+                documents: stats.map(|NodeUsage { documents, .. }| *documents),
                 version: Some(facts.version.clone()),
                 elected_master: is_master(facts).then_some(true),
                 plugins: facts.plugins.iter().map(|plugin| named(plugin, installed)).collect(),
@@ -90,19 +97,19 @@ pub(super) fn summarize(facts: &Facts, serving: bool, installed: &[Plugin]) -> O
     }
 }
 
-fn is_master(facts: &Facts) -> bool {
+fn is_master(facts: &NodeView) -> bool {
     facts.elected.as_ref().is_some_and(|elected| elected.id == facts.node_id)
 }
 
-fn named(plugin: &PluginStatus, installed: &[Plugin]) -> PluginStatus {
+fn named(plugin: &PluginStatus, installed: &[InstalledPlugin]) -> PluginStatus {
     let ours = installed.iter().find(|ours| ours.folder == plugin.name);
     let name = ours.map_or(&plugin.name, |ours| &ours.source).clone();
     PluginStatus { name, ..plugin.clone() }
 }
 
-fn blockers(facts: &Facts, health: Option<&ClusterHealth>) -> Vec<(&'static str, String)> {
+fn blockers(facts: &NodeView, health: Option<&ClusterHealth>) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
-    if health.is_some_and(|health| health.status == Colour::Red) {
+    if health.is_some_and(|health| health.status == HealthStatus::Red) {
         found.push((
             "HealthNotRed",
             match facts.tables.unserved() {
@@ -115,7 +122,7 @@ fn blockers(facts: &Facts, health: Option<&ClusterHealth>) -> Vec<(&'static str,
     if moving > 0 {
         found.push(("NoShardMovement", format!("{moving} shards move or recover")));
     }
-    let Tables { shards, unlisted, voters, read_only: _ } = &*facts.tables;
+    let ClusterTables { shards, unlisted, voters, read_only: _ } = &*facts.tables;
     let (alone, single): (Vec<&Shard>, Vec<&Shard>) = shards
         .iter()
         .filter(|shard| shard.only_started_on(&facts.node_id))
@@ -160,16 +167,16 @@ mod tests {
     use super::*;
     use crate::{
         databases::elasticsearch::pilot::facts::tests::{facts, health, shard},
-        pilot::heard::Heard,
+        pilot::heard::QueryAnswer,
     };
 
-    fn rules(facts: &Facts) -> Vec<&'static str> {
+    fn rules(facts: &NodeView) -> Vec<&'static str> {
         let seen = summarize(facts, true, &[]);
         assert_eq!(seen.not_heard, []);
         seen.blockers.into_iter().map(|(rule, _)| rule).collect()
     }
 
-    fn with_health(health: Heard<ClusterHealth>) -> Facts {
+    fn with_health(health: QueryAnswer<ClusterHealth>) -> NodeView {
         let mut facts = facts();
         facts.elected.as_mut().unwrap().health = health;
         facts
@@ -190,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_elected_master_says_so_and_nobody_else() {
-        let elected = |facts: &Facts| {
+        let elected = |facts: &NodeView| {
             let detail = summarize(facts, true, &[]).detail;
             detail.get::<PilotElasticsearchStatus>(names::NAMES.word).unwrap().elected_master
         };
@@ -198,35 +205,35 @@ mod tests {
         let mut master = facts();
         master.elected.as_mut().unwrap().id = "n1".to_owned();
         assert_eq!(elected(&master), Some(true));
-        assert_eq!(elected(&Facts { elected: None, ..facts() }), None);
+        assert_eq!(elected(&NodeView { elected: None, ..facts() }), None);
     }
 
     #[test]
     fn a_node_without_a_master_lives_and_says_what_it_does_not_know_while_it_serves() {
-        let alone = Facts { elected: None, cluster_id: None, tables: Arc::default(), ..facts() };
+        let alone = NodeView { elected: None, cluster_id: None, tables: Arc::default(), ..facts() };
         let joins = summarize(&alone, false, &[]);
         assert!(joins.alive && !joins.serving && joins.not_heard.is_empty());
         assert_eq!((joins.node_id, joins.health), (None, None));
         let serves = summarize(&alone, true, &[]);
         assert_eq!(
             serves.not_heard,
-            [NotHeard::new("/_cluster/state/version,master_node,nodes", NO_MASTER)]
+            [UnansweredQuery::new("/_cluster/state/version,master_node,nodes", NO_MASTER)]
         );
     }
 
     #[test]
     fn a_master_that_hangs_costs_neither_readiness_nor_a_blocker() {
-        let why = NotHeard::new("/_cluster/health", "no answer within 5s");
-        let seen = summarize(&with_health(Heard::Not(why.clone())), true, &[]);
+        let why = UnansweredQuery::new("/_cluster/health", "no answer within 5s");
+        let seen = summarize(&with_health(QueryAnswer::Not(why.clone())), true, &[]);
         assert!(seen.serving);
         assert_eq!((seen.health, seen.not_heard), (None, vec![why]));
     }
 
     #[test]
     fn every_reason_not_to_stop_is_named() {
-        let red = with_health(Heard::Said(health("red", 0)));
+        let red = with_health(QueryAnswer::Said(health("red", 0)));
         assert_eq!(rules(&red), ["HealthNotRed"]);
-        assert_eq!(rules(&with_health(Heard::Said(health("green", 2)))), ["NoShardMovement"]);
+        assert_eq!(rules(&with_health(QueryAnswer::Said(health("green", 2)))), ["NoShardMovement"]);
         let with_shard = |copies: &[(Option<&str>, &str)]| {
             let mut facts = facts();
             Arc::make_mut(&mut facts.tables).shards = vec![shard(copies)];
@@ -243,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_red_cluster_says_which_index_it_is() {
-        let mut red = with_health(Heard::Said(health("red", 0)));
+        let mut red = with_health(QueryAnswer::Said(health("red", 0)));
         Arc::make_mut(&mut red.tables).shards = vec![shard(&[(None, "UNASSIGNED")])];
         let (_, why) = summarize(&red, true, &[]).blockers.remove(0);
         assert_eq!(why, "no copy of index logs shard 0 serves");

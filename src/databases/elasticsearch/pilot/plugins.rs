@@ -16,12 +16,12 @@ use sha2::{Digest, Sha512};
 
 use super::{
     configure,
-    state::{Installing, NodeState, Plugin},
+    state::{InstalledPlugin, NodeState, PluginInstallation},
 };
 use crate::{
     databases::elasticsearch::kind::{ElasticsearchNode, ElasticsearchPlugin, PluginStatus},
     pilot::{
-        driver::{Error, Node, Preparation, ProcessSpec},
+        driver::{DatabaseNode, Error, PreparationProgram, ProcessSpec},
         volume::state::StateFile,
     },
 };
@@ -31,13 +31,13 @@ const MESSAGE: usize = 256;
 
 /// The steps that are needed, and the state of each plugin for the report.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    steps: Vec<Step>,
+pub(super) struct PluginPlan {
+    steps: Vec<PluginStep>,
     plugins: Vec<PluginStatus>,
 }
 
 #[derive(Debug)]
-enum Step {
+enum PluginStep {
     /// `source`: the plugin's name in the status.
     Remove {
         folder: String,
@@ -46,9 +46,9 @@ enum Step {
     Install(ElasticsearchPlugin),
 }
 
-impl Plan {
+impl PluginPlan {
     /// Compares the spec with the disk.
-    pub(super) fn make(node: &Node) -> Result<Self, Error> {
+    pub(super) fn make(node: &DatabaseNode) -> Result<Self, Error> {
         let mut state = NodeState::load(&node.data)?;
         let half_removed = clear_leftovers(&node.home)?;
         adopt(&mut state, &folders(&node.home));
@@ -57,7 +57,7 @@ impl Plan {
         let present = folders(&node.home);
         let spec = node.pilot.spec.part::<ElasticsearchNode>();
         let wanted = spec.map(|spec| spec.plugins).unwrap_or_default();
-        let is_current = |ours: &Plugin| {
+        let is_current = |ours: &InstalledPlugin| {
             !half_removed.contains(&ours.folder)
                 && fits(&node.home, &ours.folder)
                 && wanted.iter().any(|wanted| {
@@ -65,14 +65,14 @@ impl Plan {
                         && (wanted.sha512.is_none() || wanted.sha512 == ours.sha512)
                 })
         };
-        let (kept, dropped): (Vec<&Plugin>, Vec<&Plugin>) = state
+        let (kept, dropped): (Vec<&InstalledPlugin>, Vec<&InstalledPlugin>) = state
             .plugins
             .iter()
             .filter(|ours| present.contains(&ours.folder))
             .partition(|ours| is_current(ours));
         let mut plan = Self::default();
-        for Plugin { source, folder, .. } in &dropped {
-            plan.steps.push(Step::Remove { folder: folder.clone(), source: source.clone() });
+        for InstalledPlugin { source, folder, .. } in &dropped {
+            plan.steps.push(PluginStep::Remove { folder: folder.clone(), source: source.clone() });
             if !wanted.iter().any(|wanted| wanted.name == *source) {
                 plan.plugins.push(status(source, "Removing"));
             }
@@ -84,7 +84,7 @@ impl Plan {
             if is_theirs || kept.iter().any(|ours| ours.source == plugin.name) {
                 plan.plugins.push(status(&plugin.name, "Installed"));
             } else {
-                plan.steps.push(Step::Install(plugin.clone()));
+                plan.steps.push(PluginStep::Install(plugin.clone()));
                 plan.plugins.push(status(&plugin.name, "Pending"));
             }
         }
@@ -95,7 +95,7 @@ impl Plan {
     pub(super) fn check_archives(&mut self) -> Result<(), Error> {
         let mut checked = Ok(());
         for step in &self.steps {
-            let Step::Install(plugin) = step else { continue };
+            let PluginStep::Install(plugin) = step else { continue };
             if let Err(why) = check_archive(plugin) {
                 note(&mut self.plugins, &plugin.name, "Failed", Some(&why));
                 let why = format!("plugin {}: {why}", plugin.name);
@@ -106,13 +106,13 @@ impl Plan {
     }
 
     /// Runs of the vendor's program, one for each step.
-    pub(super) fn programs(&self, node: &Node) -> Result<Vec<Preparation>, Error> {
+    pub(super) fn programs(&self, node: &DatabaseNode) -> Result<Vec<PreparationProgram>, Error> {
         let release = configure::release(node)?;
         let mut env = configure::environment(node, release);
         if release.major == 5 {
             env.insert("CONF_DIR".to_owned(), node.config.display().to_string());
         }
-        let run = |what: String, args: &[&str]| Preparation {
+        let run = |what: String, args: &[&str]| PreparationProgram {
             what,
             program: ProcessSpec {
                 program: node.home.join("bin/elasticsearch-plugin"),
@@ -124,10 +124,10 @@ impl Plan {
         };
         self.intend(node, 0)?;
         let programs = self.steps.iter().map(|step| match step {
-            Step::Remove { folder, .. } => {
+            PluginStep::Remove { folder, .. } => {
                 run(format!("remove plugin {folder}"), &["remove", folder])
             }
-            Step::Install(ElasticsearchPlugin { name, .. }) => {
+            PluginStep::Install(ElasticsearchPlugin { name, .. }) => {
                 run(format!("install plugin {name}"), &["install", "--batch", name])
             }
         });
@@ -137,25 +137,26 @@ impl Plan {
     /// Notes how a step ended, on the disk and for the report.
     pub(super) fn ended(
         &mut self,
-        node: &Node,
+        node: &DatabaseNode,
         index: usize,
         outcome: Result<(), &str>,
     ) -> Result<(), Error> {
         let Some(step) = self.steps.get(index) else { return Ok(()) };
         let mut state = NodeState::load(&node.data)?;
         match (step, outcome) {
-            (Step::Remove { folder, source }, Ok(())) => {
+            (PluginStep::Remove { folder, source }, Ok(())) => {
                 state.plugins.retain(|ours| ours.folder != *folder);
                 self.plugins.retain(|told| {
                     told.name != *source || told.status.as_deref() != Some("Removing")
                 });
             }
-            (Step::Install(plugin), Ok(())) => {
+            (PluginStep::Install(plugin), Ok(())) => {
                 adopt(&mut state, &folders(&node.home));
                 note(&mut self.plugins, &plugin.name, "Installed", None);
             }
             (
-                Step::Remove { source: name, .. } | Step::Install(ElasticsearchPlugin { name, .. }),
+                PluginStep::Remove { source: name, .. }
+                | PluginStep::Install(ElasticsearchPlugin { name, .. }),
                 Err(why),
             ) => {
                 state.installing = None;
@@ -171,13 +172,13 @@ impl Plan {
     }
 
     /// Writes down what the next step will install, before it begins.
-    fn intend(&self, node: &Node, index: usize) -> Result<(), Error> {
-        let Some(Step::Install(ElasticsearchPlugin { name, sha512 })) = self.steps.get(index)
+    fn intend(&self, node: &DatabaseNode, index: usize) -> Result<(), Error> {
+        let Some(PluginStep::Install(ElasticsearchPlugin { name, sha512 })) = self.steps.get(index)
         else {
             return Ok(());
         };
         let mut state = NodeState::load(&node.data)?;
-        state.installing = Some(Installing {
+        state.installing = Some(PluginInstallation {
             source: name.clone(),
             sha512: sha512.clone(),
             before: folders(&node.home),
@@ -188,10 +189,12 @@ impl Plan {
 
 /// The folder that is new since an installation began is what it installed.
 fn adopt(state: &mut NodeState, present: &BTreeSet<String>) {
-    let Some(Installing { source, sha512, before }) = state.installing.take() else { return };
+    let Some(PluginInstallation { source, sha512, before }) = state.installing.take() else {
+        return;
+    };
     if let Some(folder) = present.difference(&before).next() {
         state.plugins.retain(|ours| ours.folder != *folder);
-        state.plugins.push(Plugin { source, folder: folder.clone(), sha512 });
+        state.plugins.push(InstalledPlugin { source, folder: folder.clone(), sha512 });
     }
 }
 
@@ -314,7 +317,7 @@ mod tests {
     use super::*;
     use crate::databases::elasticsearch::pilot::tests::node_in;
 
-    fn node(place: &Path, wanted: &[(&str, Option<&str>)]) -> Node {
+    fn node(place: &Path, wanted: &[(&str, Option<&str>)]) -> DatabaseNode {
         let mut node = node_in(place);
         let plugin = |(name, sha512): &(&str, Option<&str>)| ElasticsearchPlugin {
             name: (*name).to_owned(),
@@ -325,23 +328,23 @@ mod tests {
         node
     }
 
-    fn put(node: &Node, folder: &str) {
+    fn put(node: &DatabaseNode, folder: &str) {
         fs::create_dir_all(node.home.join("plugins").join(folder)).unwrap();
     }
 
-    fn installed(node: &Node, plugins: &[(&str, &str)]) {
+    fn installed(node: &DatabaseNode, plugins: &[(&str, &str)]) {
         let plugins = plugins.iter().map(|(source, folder)| {
             put(node, folder);
-            Plugin { source: (*source).into(), folder: (*folder).into(), sha512: None }
+            InstalledPlugin { source: (*source).into(), folder: (*folder).into(), sha512: None }
         });
         NodeState { plugins: plugins.collect(), ..NodeState::default() }.save(&node.data).unwrap();
     }
 
-    fn args(plan: &Plan, node: &Node) -> Vec<String> {
+    fn args(plan: &PluginPlan, node: &DatabaseNode) -> Vec<String> {
         plan.programs(node).unwrap().iter().map(|one| one.program.args.join(" ")).collect()
     }
 
-    fn told(plan: &Plan) -> Vec<(String, String)> {
+    fn told(plan: &PluginPlan) -> Vec<(String, String)> {
         plan.status().into_iter().map(|told| (told.name, told.status.unwrap())).collect()
     }
 
@@ -363,7 +366,7 @@ mod tests {
         let node = node(place.path(), &[("analysis-icu", None), ("vendor-own", None)]);
         installed(&node, &[("file:///old.zip", "old")]);
         put(&node, "vendor-own");
-        let plan = Plan::make(&node).unwrap();
+        let plan = PluginPlan::make(&node).unwrap();
         assert_eq!(args(&plan, &node), ["remove old", "install --batch analysis-icu"]);
         let told = told(&plan);
         let told: Vec<_> = told.iter().map(|(name, how)| (name.as_str(), how.as_str())).collect();
@@ -381,17 +384,17 @@ mod tests {
     fn an_installed_plugin_is_known_again_whatever_its_archive_is_called() {
         let place = tempfile::tempdir().unwrap();
         let node = node(place.path(), &[("file:///tmp/x.zip", None)]);
-        let mut plan = Plan::make(&node).unwrap();
+        let mut plan = PluginPlan::make(&node).unwrap();
         assert_eq!(args(&plan, &node), ["install --batch file:///tmp/x.zip"]);
         put(&node, "its-own-name");
         // Whether the pilot ends here or goes on, the next plan has nothing to do.
-        assert!(Plan::make(&node).unwrap().steps.is_empty());
+        assert!(PluginPlan::make(&node).unwrap().steps.is_empty());
         plan.ended(&node, 0, Ok(())).unwrap();
-        assert!(Plan::make(&node).unwrap().steps.is_empty());
+        assert!(PluginPlan::make(&node).unwrap().steps.is_empty());
         assert_eq!(NodeState::load(&node.data).unwrap().plugins[0].folder, "its-own-name");
         // A new container has the image's plugins only.
         fs::remove_dir_all(node.home.join("plugins")).unwrap();
-        assert_eq!(Plan::make(&node).unwrap().steps.len(), 1);
+        assert_eq!(PluginPlan::make(&node).unwrap().steps.len(), 1);
     }
 
     #[test]
@@ -399,16 +402,16 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut node = node(place.path(), &[("file:///demo.zip", None)]);
         installed(&node, &[("file:///demo.zip", "demo")]);
-        assert!(Plan::make(&node).unwrap().steps.is_empty());
+        assert!(PluginPlan::make(&node).unwrap().steps.is_empty());
         let both = ["remove demo", "install --batch file:///demo.zip"];
         let descriptor = node.home.join("plugins/demo/plugin-descriptor.properties");
         fs::write(&descriptor, "name=demo\nelasticsearch.version=7.17.28\n").unwrap();
-        assert_eq!(args(&Plan::make(&node).unwrap(), &node), both);
+        assert_eq!(args(&PluginPlan::make(&node).unwrap(), &node), both);
         fs::remove_file(descriptor).unwrap();
         node.pilot.spec.change_part::<ElasticsearchNode>(|part| {
             part.plugins[0].sha512 = Some("00".into());
         });
-        assert_eq!(args(&Plan::make(&node).unwrap(), &node), both);
+        assert_eq!(args(&PluginPlan::make(&node).unwrap(), &node), both);
     }
 
     #[test]
@@ -419,7 +422,7 @@ mod tests {
         for leftover in [".installing-123", ".removing-demo"] {
             put(&node, leftover);
         }
-        let plan = Plan::make(&node).unwrap();
+        let plan = PluginPlan::make(&node).unwrap();
         assert_eq!(folders(&node.home).len(), entries(&node.home).count());
         assert_eq!(args(&plan, &node), ["remove demo", "install --batch file:///demo.zip"]);
     }
@@ -440,7 +443,7 @@ mod tests {
             ("file:///nonexistent.zip", Some("00"), Some("failed to read")),
             ("https://example.org/demo.zip", Some("00"), Some("can be checked of a file://")),
         ] {
-            let mut plan = Plan::make(&node(place.path(), &[(name, sha512)])).unwrap();
+            let mut plan = PluginPlan::make(&node(place.path(), &[(name, sha512)])).unwrap();
             let checked = plan.check_archives().map_err(|error| error.to_string());
             let told = plan.status().remove(0);
             match word {

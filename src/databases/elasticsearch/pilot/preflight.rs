@@ -14,17 +14,17 @@ use super::{
 use crate::{
     databases::elasticsearch::facts::Release,
     pilot::{
-        driver::{FailedCheck, Needs, Node},
+        driver::{DatabaseNode, FailedCheck, KernelNeeds},
         node::preflight::installed,
         volume::state::StateFile,
     },
 };
 
 /// Elasticsearch's own numbers; 5.6 wants one file more than later versions.
-const NEEDS: Needs =
-    Needs { open_files: 65_536, processes: 4096, mappings: 262_144, locks_memory: false };
+const NEEDS: KernelNeeds =
+    KernelNeeds { open_files: 65_536, processes: 4096, mappings: 262_144, locks_memory: false };
 
-pub(super) fn check(node: &Node) -> Vec<FailedCheck> {
+pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
     let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
     let program = node.home.join("bin/elasticsearch");
@@ -64,7 +64,7 @@ pub(super) fn version(home: &Path) -> Option<String> {
 }
 
 /// What Elasticsearch needs, where it insists on these limits.
-pub(super) fn needs(node: &Node) -> Needs {
+pub(super) fn needs(node: &DatabaseNode) -> KernelNeeds {
     let config = &node.pilot.spec.config;
     let says = |path: &[&str], wanted: bool| {
         let text = if wanted { "true" } else { "false" };
@@ -73,10 +73,10 @@ pub(super) fn needs(node: &Node) -> Needs {
     let locks_memory = says(&["bootstrap", "memory_lock"], true);
     // A loopback address is not reached from other machines, and Elasticsearch only warns there.
     if node.address.is_loopback() {
-        return Needs::default();
+        return KernelNeeds::default();
     }
     let mappings = if says(&["node", "store", "allow_mmap"], false) { 0 } else { NEEDS.mappings };
-    Needs { mappings, locks_memory, ..NEEDS }
+    KernelNeeds { mappings, locks_memory, ..NEEDS }
 }
 
 /// A setting, in dotted, nested or mixed spelling.
@@ -110,10 +110,10 @@ mod tests {
             json!({"bootstrap": {"memory_lock": true}, "node": {"store.allow_mmap": "false"}}),
         ] {
             node.pilot.spec.config = serde_json::from_value(config).unwrap();
-            assert_eq!(needs(&node), Needs { mappings: 0, locks_memory: true, ..NEEDS });
+            assert_eq!(needs(&node), KernelNeeds { mappings: 0, locks_memory: true, ..NEEDS });
         }
         node.address = [127, 0, 0, 1].into();
-        assert_eq!(needs(&node), Needs::default());
+        assert_eq!(needs(&node), KernelNeeds::default());
     }
 
     #[test]

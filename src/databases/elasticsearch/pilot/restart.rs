@@ -21,14 +21,14 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::{
-    api::Api,
+    api::RestClient,
     lead_duties::{NODES, NodesAnswer, name, node_id},
 };
 use crate::{
     api::v1beta1::{Pilot, PilotIntent, PilotPhase},
     pilot::{
-        driver::{Error, Lead, Node},
-        heard::{Heard, NotHeard},
+        driver::{DatabaseNode, Error, LeaderPermit},
+        heard::{QueryAnswer, UnansweredQuery},
     },
 };
 
@@ -59,12 +59,12 @@ const LONGEST: Duration = Duration::from_secs(600);
 const NAMES: usize = 2 << 10;
 
 /// Tells the cluster, where there is more than this node, that the node stops and comes back.
-pub(super) async fn announce(api: &Api, node: &Node) -> Result<(), Error> {
+pub(super) async fn announce(api: &RestClient, node: &DatabaseNode) -> Result<(), Error> {
     let Some(id) = node_id(&node.pilot).filter(|_| comes_back(&node.pilot)) else { return Ok(()) };
     tokio::time::timeout(ANNOUNCEMENT, announce_as(api, id)).await?
 }
 
-async fn announce_as(api: &Api, id: &str) -> Result<(), Error> {
+async fn announce_as(api: &RestClient, id: &str) -> Result<(), Error> {
     let NodesAnswer { master_node, nodes } = api.hear::<NodesAnswer>(NODES).await.or_fail()?;
     if master_node.is_none() || nodes.len() < 2 {
         return Ok(());
@@ -87,7 +87,7 @@ async fn announce_as(api: &Api, id: &str) -> Result<(), Error> {
 
 /// What a leader remembers of its looks. A new leader begins with none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct AnnouncementWatch {
     looked: Option<Instant>,
     /// The first of the looks that found an announcement.
     found: Option<Instant>,
@@ -97,10 +97,10 @@ pub(super) struct Watch {
 
 /// Looks for announcements, and takes them back when every node is back.
 pub(super) async fn take_back(
-    api: &Api,
-    node: &Node,
-    lead: &Lead,
-    watch: &mut Watch,
+    api: &RestClient,
+    node: &DatabaseNode,
+    lead: &LeaderPermit,
+    watch: &mut AnnouncementWatch,
 ) -> Result<(), Error> {
     let now = Instant::now();
     if watch.looked.is_some_and(|looked| now - looked < LOOK_EVERY) {
@@ -116,10 +116,10 @@ pub(super) async fn take_back(
     let awaited = pilots.any(|pilot| is_awaited(pilot, &present));
     // A failed question about the one kind does not hold up the other.
     let (records, delays) = (records(api).await, delays(api).await);
-    let ours = |all: Option<Vec<Record>>| -> Vec<Record> {
+    let ours = |all: Option<Vec<ShutdownRecord>>| -> Vec<ShutdownRecord> {
         all.into_iter().flatten().filter(|record| record.reason == REASON).collect()
     };
-    let found = Announced {
+    let found = RestartAnnouncements {
         records: records.as_ref().ok().cloned().map(ours).unwrap_or_default(),
         delays: delays.as_ref().ok().cloned().unwrap_or_default(),
     };
@@ -129,7 +129,7 @@ pub(super) async fn take_back(
     records.and(delays.map(drop))
 }
 
-impl Watch {
+impl AnnouncementWatch {
     /// Notes a look. Are the announced restarts over?
     fn is_over(&mut self, awaited: bool, found: bool, now: Instant) -> bool {
         if !found {
@@ -151,18 +151,18 @@ impl Watch {
 
 /// Our announcements, as the leader finds them.
 #[derive(Debug, Default)]
-struct Announced {
-    records: Vec<Record>,
+struct RestartAnnouncements {
+    records: Vec<ShutdownRecord>,
     /// Names of indices with our delay.
     delays: Vec<String>,
 }
 
-impl Announced {
+impl RestartAnnouncements {
     fn is_nothing(&self) -> bool {
         self.records.is_empty() && self.delays.is_empty()
     }
 
-    async fn take_back(self, api: &Api, lead: &Lead) -> Result<(), Error> {
+    async fn take_back(self, api: &RestClient, lead: &LeaderPermit) -> Result<(), Error> {
         info!(records = self.records.len(), indices = self.delays.len(), "Restarts are over");
         let body = json!({SETTING: Value::Null});
         let records = self
@@ -188,33 +188,33 @@ impl Announced {
 
 /// A record of the node shutdown API.
 #[derive(Clone, Debug, Deserialize)]
-struct Record {
+struct ShutdownRecord {
     node_id: String,
     #[serde(default)]
     reason: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct RecordsAnswer {
+struct ShutdownAnswer {
     nodes: Value,
 }
 
-impl RecordsAnswer {
+impl ShutdownAnswer {
     /// `None` where the server has no node shutdown API: it then takes the question for one about
     /// nodes by the id `shutdown`, of which there are none.
-    fn records(self) -> Heard<Option<Vec<Record>>> {
+    fn records(self) -> QueryAnswer<Option<Vec<ShutdownRecord>>> {
         match self.nodes {
-            Value::Object(_) => Heard::Said(None),
+            Value::Object(_) => QueryAnswer::Said(None),
             list => match Vec::deserialize(list) {
-                Ok(records) => Heard::Said(Some(records)),
-                Err(error) => Heard::Not(NotHeard::new(RECORDS, error.to_string())),
+                Ok(records) => QueryAnswer::Said(Some(records)),
+                Err(error) => QueryAnswer::Not(UnansweredQuery::new(RECORDS, error.to_string())),
             },
         }
     }
 }
 
-async fn records(api: &Api) -> Result<Option<Vec<Record>>, Error> {
-    Ok(api.hear::<RecordsAnswer>(RECORDS).await.and_then(RecordsAnswer::records).or_fail()?)
+async fn records(api: &RestClient) -> Result<Option<Vec<ShutdownRecord>>, Error> {
+    Ok(api.hear::<ShutdownAnswer>(RECORDS).await.and_then(ShutdownAnswer::records).or_fail()?)
 }
 
 #[derive(Debug, Deserialize)]
@@ -223,7 +223,7 @@ struct IndexSettings {
 }
 
 /// Names of the indices with our delay.
-async fn delays(api: &Api) -> Result<Vec<String>, Error> {
+async fn delays(api: &RestClient) -> Result<Vec<String>, Error> {
     let all = api.hear::<BTreeMap<String, IndexSettings>>(DELAYS).await.or_fail()?;
     let ours = |index: &IndexSettings| {
         index.settings.pointer(SETTING_AT).is_some_and(|delay| delay == DELAY)
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn it_is_over_when_every_node_was_back_at_two_looks_in_a_row_or_after_ten_minutes() {
-        let mut watch = Watch::default();
+        let mut watch = AnnouncementWatch::default();
         let mut look = |seconds, awaited| watch.is_over(awaited, true, after(seconds));
         assert!(!look(0, false), "whoever announced it has not stopped yet");
         assert!(!look(20, true));
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn who_keeps_no_records_is_told_from_who_has_none() {
         let read = |text: &str| {
-            let answer = serde_json::from_str::<RecordsAnswer>(text).unwrap();
+            let answer = serde_json::from_str::<ShutdownAnswer>(text).unwrap();
             answer.records().or_fail().map(|records| records.map(|records| records.len()))
         };
         assert_eq!(read(r#"{"nodes": []}"#), Ok(Some(0)));
@@ -346,6 +346,6 @@ mod tests {
         assert_eq!(read(one), Ok(Some(1)));
         assert!(read(r#"{"nodes": [{"type": "RESTART"}]}"#).is_err());
         assert!(read(r#"{"nodes": null}"#).is_err());
-        assert!(serde_json::from_str::<RecordsAnswer>("{}").is_err());
+        assert!(serde_json::from_str::<ShutdownAnswer>("{}").is_err());
     }
 }

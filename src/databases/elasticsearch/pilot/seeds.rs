@@ -10,7 +10,7 @@ use crate::{
     api::v1beta1::Pilot,
     databases::elasticsearch::{facts::Release, names},
     pilot::{
-        driver::{Error, Node},
+        driver::{DatabaseNode, Error},
         kube::peers::is_member,
     },
 };
@@ -19,7 +19,7 @@ use crate::{
 pub(super) const TRANSPORT: &str = "transport";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct SeedPlan {
     pub(super) seeds: Vec<String>,
     /// The node begins a cluster.
     pub(super) founds: bool,
@@ -27,11 +27,11 @@ pub(super) struct Way {
 
 /// Decides how a node finds its cluster. `has_data`: the node's state lies on its volume.
 pub(super) fn choose(
-    node: &Node,
+    node: &DatabaseNode,
     release: Release,
     state: &NodeState,
     has_data: bool,
-) -> Result<Way, Error> {
+) -> Result<SeedPlan, Error> {
     let member = state.cluster_id.is_some() && has_data;
     let everybody = release.votes() || member;
     let told = node.peers.iter().filter(|peer| everybody || is_member(peer));
@@ -43,15 +43,15 @@ pub(super) fn choose(
         seeds.push(names::discovery_service(&cluster.name));
     }
     if member || node.peers.iter().any(is_member) {
-        return Ok(Way { seeds, founds: false });
+        return Ok(SeedPlan { seeds, founds: false });
     }
     if node.may_found {
-        return Ok(Way { seeds, founds: true });
+        return Ok(SeedPlan { seeds, founds: true });
     }
     Err(Error::NotYet("waits for the founder of the cluster".to_owned()))
 }
 
-fn in_a_pod(node: &Node) -> bool {
+fn in_a_pod(node: &DatabaseNode) -> bool {
     !node.address.is_loopback()
 }
 

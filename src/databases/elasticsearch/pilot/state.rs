@@ -21,15 +21,15 @@ pub(super) struct NodeState {
     #[serde(rename = "retiringSince")]
     pub(super) decommissioning_since: Option<Time>,
     /// Plugins that we installed; only these are ever removed.
-    pub(super) plugins: Vec<Plugin>,
+    pub(super) plugins: Vec<InstalledPlugin>,
     /// The installation under way, if any.
-    pub(super) installing: Option<Installing>,
+    pub(super) installing: Option<PluginInstallation>,
 }
 
 /// A plugin that we installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Plugin {
+pub(super) struct InstalledPlugin {
     /// The plugin's name, URL or coordinates, as in the spec.
     pub(super) source: String,
     /// The plugin's folder below `plugins/`, by its own name.
@@ -40,7 +40,7 @@ pub(super) struct Plugin {
 /// Written before a plugin is installed: the folder that is new afterwards is the plugin's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Installing {
+pub(super) struct PluginInstallation {
     pub(super) source: String,
     pub(super) sha512: Option<String>,
     /// Folders that were there before the installation.

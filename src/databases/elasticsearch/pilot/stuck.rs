@@ -9,8 +9,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    api::Api,
-    facts::{Copy, Facts},
+    api::RestClient,
+    facts::{NodeView, ShardCopy},
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -19,9 +19,10 @@ const LONGEST: usize = 512;
 
 /// A sentence when no shard of this node is on the move and one of them has nowhere to go. A
 /// question that fails gives none: the next look asks again.
-pub(super) async fn why(api: &Api, facts: &Facts) -> Option<String> {
+pub(super) async fn why(api: &RestClient, facts: &NodeView) -> Option<String> {
     let here = |state: &str| {
-        let is = |copy: &Copy| copy.state == state && copy.node.as_deref() == Some(&facts.node_id);
+        let is =
+            |copy: &ShardCopy| copy.state == state && copy.node.as_deref() == Some(&facts.node_id);
         facts.tables.shards.iter().find(|shard| shard.copies.iter().any(is))
     };
     let shard = match here("RELOCATING") {

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::{Elasticsearch, restart, state::NodeState, tests::node_in};
+use super::{ElasticsearchDriver, restart, state::NodeState, tests::node_in};
 use crate::{
     api::v1beta1::{Decommission, Identity, Pilot, PilotIntent, PilotPhase},
     databases::elasticsearch::{
@@ -17,7 +17,7 @@ use crate::{
         names::port,
     },
     pilot::{
-        driver::{DecommissionState, Driver, Error, Lead, Node, Observation},
+        driver::{DatabaseNode, DecommissionState, Driver, Error, LeaderPermit, NodeObservation},
         testing::{Failure, Fault, Script, serve},
         volume::state::StateFile,
     },
@@ -202,7 +202,7 @@ impl Cluster {
 }
 
 /// The node's own driver, and the node.
-fn driven(server: &Server, place: &Path) -> (Elasticsearch, Node) {
+fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) {
     let mut node = node_in(place);
     node.address = server.address;
     node.pilot = pilot("n1", server.cluster.leaves);
@@ -216,9 +216,9 @@ fn driven(server: &Server, place: &Path) -> (Elasticsearch, Node) {
     }
     node.peers = vec![pilot("n2", false), pilot("n3", false)];
     NodeState { address: Some(node.address), ..NodeState::default() }.save(&node.data).unwrap();
-    let driver = Elasticsearch::new(node.data.clone());
+    let driver = ElasticsearchDriver::new(node.data.clone());
     driver.recall();
-    driver.seen.lock().unwrap().restarts = restart::Watch::of_old();
+    driver.seen.lock().unwrap().restarts = restart::AnnouncementWatch::of_old();
     (driver, node)
 }
 
@@ -238,7 +238,7 @@ fn pilot(id: &str, leaves: bool) -> Pilot {
 }
 
 /// The rules that hold, when every question was answered.
-fn rules(seen: &Observation) -> Option<BTreeSet<&'static str>> {
+fn rules(seen: &NodeObservation) -> Option<BTreeSet<&'static str>> {
     seen.not_heard.is_empty().then(|| seen.blockers.iter().map(|(rule, _)| *rule).collect())
 }
 
@@ -252,14 +252,17 @@ fn stands(state: DecommissionState) -> DecommissionState {
     }
 }
 
-async fn decommission(driver: &Elasticsearch, node: &Node) -> Result<DecommissionState, Error> {
+async fn decommission(
+    driver: &ElasticsearchDriver,
+    node: &DatabaseNode,
+) -> Result<DecommissionState, Error> {
     driver.decommission(node).await.map(stands)
 }
 
 /// Compares each verb's result under a fault with its result without one.
 async fn hold(server: &Server, fault: &Fault, place: &Path) {
     let what = format!("{}: {fault:?}", server.cluster.what);
-    let alone = Lead::alone();
+    let alone = LeaderPermit::alone();
 
     server.script.set(None);
     let (driver, node) = driven(server, place);
@@ -317,7 +320,7 @@ async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
     if server.cluster.leaves {
         driver.decommission(&node).await.unwrap();
     }
-    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     driver.announce_restart(&node).await.unwrap();
     server.script.asked()
 }
@@ -376,7 +379,7 @@ async fn each_stage_is_what_it_is_called() {
             });
         }
         server.script.set(None);
-        driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+        driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
         seen.extend(server.changes().iter().map(|change| match change.as_str() {
             "PUT /_cluster/settings" => "excludes",
             "POST /_cluster/voting_config_exclusions" => "takes the vote",
@@ -412,7 +415,7 @@ async fn a_node_serves_on_for_two_looks_without_a_master() {
     assert!(driver.observe().await.unwrap().serving);
     let looks: Vec<bool> = (0..4).map(|_| driver.serves(false)).collect();
     assert_eq!(looks, [true, true, false, false]);
-    assert!(!Elasticsearch::new(place.path().to_owned()).serves(false), "it never served");
+    assert!(!ElasticsearchDriver::new(place.path().to_owned()).serves(false), "it never served");
 }
 
 #[tokio::test]
@@ -450,16 +453,16 @@ async fn a_restart_is_taken_back_when_the_node_is_back_whoever_leads_by_then() {
     let server = Server::start(Cluster { delay: Some("300007ms"), ..SETTLED }).await;
     let (driver, mut node) = driven(&server, place.path());
     node.peers[0].status.phase = Some(PilotPhase::Stopping);
-    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new(), "one is about to be away");
     node.peers[0].status.phase = Some(PilotPhase::Running);
     // A new leader, which was not told of the restart.
-    let driver = Elasticsearch::new(node.data.clone());
+    let driver = ElasticsearchDriver::new(node.data.clone());
     driver.recall();
-    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new(), "the first look");
-    driver.seen.lock().unwrap().restarts = restart::Watch::of_old();
-    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    driver.seen.lock().unwrap().restarts = restart::AnnouncementWatch::of_old();
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     assert_eq!(server.changes(), ["PUT /logs/_settings".to_owned()].into());
 }
 
@@ -469,6 +472,6 @@ async fn what_people_set_is_never_taken_back() {
     let place = tempfile::tempdir().unwrap();
     let server = Server::start(theirs).await;
     let (driver, node) = driven(&server, place.path());
-    driver.lead_duties(&node, &Lead::alone()).await.unwrap();
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new());
 }

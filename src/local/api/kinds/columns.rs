@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::{
-    kind::Column,
+    kind::PrinterColumn,
     printer::{AGE, NAME, age, column, human_duration, text, wide},
 };
 
@@ -49,20 +49,20 @@ fn selector(hub: &Value, pointer: &str) -> String {
     or(&all, NONE).to_owned()
 }
 
-pub(super) const PLAIN: &[Column] = &[NAME, AGE];
+pub(super) const PLAIN: &[PrinterColumn] = &[NAME, AGE];
 
 pub(super) fn plain(hub: &Value, now: i64) -> Vec<Value> {
     vec![name(hub), created(hub, now)]
 }
 
-pub(super) const NAMESPACE: &[Column] =
+pub(super) const NAMESPACE: &[PrinterColumn] =
     &[NAME, column("Status", "string", "Active, or Terminating while it is emptied."), AGE];
 
 pub(super) fn namespace(hub: &Value, now: i64) -> Vec<Value> {
     vec![name(hub), text(hub, "/status/phase").into(), created(hub, now)]
 }
 
-pub(super) const NODE: &[Column] = &[
+pub(super) const NODE: &[PrinterColumn] = &[
     NAME,
     column("Status", "string", "Ready, or why not."),
     column("Roles", "string", "Roles of the machine."),
@@ -97,7 +97,7 @@ pub(super) fn node(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) const POD: &[Column] = &[
+pub(super) const POD: &[PrinterColumn] = &[
     NAME,
     column("Ready", "string", "Ready containers of all."),
     column("Status", "string", "What the pod is doing."),
@@ -179,7 +179,7 @@ fn restarts(hub: &Value, now: i64) -> String {
     }
 }
 
-pub(super) const STATEFUL_SET: &[Column] = &[
+pub(super) const STATEFUL_SET: &[PrinterColumn] = &[
     NAME,
     column("Ready", "string", "Ready pods of those that are wanted."),
     AGE,
@@ -199,7 +199,7 @@ pub(super) fn stateful_set(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) const SERVICE: &[Column] = &[
+pub(super) const SERVICE: &[PrinterColumn] = &[
     NAME,
     column("Type", "string", "How the service is reached."),
     column("Cluster-IP", "string", "Its address within the cluster."),
@@ -226,7 +226,7 @@ pub(super) fn service(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) const CLAIM: &[Column] = &[
+pub(super) const CLAIM: &[PrinterColumn] = &[
     NAME,
     column("Status", "string", "Bound, or what it waits for."),
     column("Volume", "string", "The volume behind it."),
@@ -260,7 +260,7 @@ pub(super) fn claim(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) const SECRET: &[Column] = &[
+pub(super) const SECRET: &[PrinterColumn] = &[
     NAME,
     column("Type", "string", "What the data are for."),
     column("Data", "integer", "How many entries it has."),
@@ -271,7 +271,7 @@ pub(super) fn secret(hub: &Value, now: i64) -> Vec<Value> {
     vec![name(hub), text(hub, "/type").into(), json!(size(hub, "/data")), created(hub, now)]
 }
 
-pub(super) const CONFIG_MAP: &[Column] =
+pub(super) const CONFIG_MAP: &[PrinterColumn] =
     &[NAME, column("Data", "integer", "How many entries it has."), AGE];
 
 pub(super) fn config_map(hub: &Value, now: i64) -> Vec<Value> {
@@ -279,14 +279,14 @@ pub(super) fn config_map(hub: &Value, now: i64) -> Vec<Value> {
     vec![name(hub), json!(data), created(hub, now)]
 }
 
-pub(super) const SERVICE_ACCOUNT: &[Column] =
+pub(super) const SERVICE_ACCOUNT: &[PrinterColumn] =
     &[NAME, column("Secrets", "integer", "How many Secrets it names."), AGE];
 
 pub(super) fn service_account(hub: &Value, now: i64) -> Vec<Value> {
     vec![name(hub), json!(items(hub, "/secrets").len()), created(hub, now)]
 }
 
-pub(super) const EVENT: &[Column] = &[
+pub(super) const EVENT: &[PrinterColumn] = &[
     column("Last Seen", "string", "Time since it was last counted."),
     column("Type", "string", "Normal or Warning."),
     column("Reason", "string", "What happened, in one word."),
@@ -316,7 +316,7 @@ pub(super) fn event(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) const BUDGET: &[Column] = &[
+pub(super) const BUDGET: &[PrinterColumn] = &[
     NAME,
     column("Min Available", "string", "Pods that must stay."),
     column("Max Unavailable", "string", "Pods that may be away."),
@@ -339,13 +339,14 @@ pub(super) fn budget(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-pub(super) const ROLE: &[Column] = &[NAME, column("Created At", "date", "When it was made.")];
+pub(super) const ROLE: &[PrinterColumn] =
+    &[NAME, column("Created At", "date", "When it was made.")];
 
 pub(super) fn role(hub: &Value, _: i64) -> Vec<Value> {
     vec![name(hub), text(hub, CREATED).into()]
 }
 
-pub(super) const ROLE_BINDING: &[Column] =
+pub(super) const ROLE_BINDING: &[PrinterColumn] =
     &[NAME, column("Role", "string", "The role that it gives."), AGE];
 
 pub(super) fn role_binding(hub: &Value, now: i64) -> Vec<Value> {
@@ -353,7 +354,8 @@ pub(super) fn role_binding(hub: &Value, now: i64) -> Vec<Value> {
     vec![name(hub), role.into(), created(hub, now)]
 }
 
-pub(super) const LEASE: &[Column] = &[NAME, column("Holder", "string", "Who holds it."), AGE];
+pub(super) const LEASE: &[PrinterColumn] =
+    &[NAME, column("Holder", "string", "Who holds it."), AGE];
 
 pub(super) fn lease(hub: &Value, now: i64) -> Vec<Value> {
     vec![name(hub), text(hub, "/spec/holderIdentity").into(), created(hub, now)]

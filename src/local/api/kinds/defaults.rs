@@ -4,7 +4,7 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value, json};
 
-use crate::api::field::{FieldError, Path, Problem};
+use crate::api::field::{FieldError, FieldErrorKind, FieldPath};
 
 /// The fields of the object under this name, where there is one.
 fn fields<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
@@ -133,6 +133,6 @@ pub(super) fn immutable(
     };
     let names = mutable.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
     let why = format!("updates to {plural} spec for fields other than {names} are forbidden");
-    let path = Path::new("spec");
-    (rest(new) != rest(old)).then(|| FieldError::new(&path, Problem::Forbidden, why))
+    let path = FieldPath::new("spec");
+    (rest(new) != rest(old)).then(|| FieldError::new(&path, FieldErrorKind::Forbidden, why))
 }

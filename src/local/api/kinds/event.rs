@@ -3,10 +3,13 @@
 
 use serde_json::Value;
 
-use super::{Served, typed};
+use super::{KubernetesKind, typed};
 use crate::api::{
-    decode::Document,
-    kind::{Column, DecodeError, Decoded, Kind, Part, Validation, Version},
+    decode::ParsedBody,
+    kind::{
+        DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
+        ValidationResult,
+    },
 };
 
 /// Names of fields: in the core group, and in `events.k8s.io`.
@@ -21,12 +24,12 @@ const WORDS: [(&str, &str); 7] = [
 ];
 
 /// The kind; its hub form is the core group's Event.
-pub(super) struct Event {
-    core: Served,
+pub(super) struct EventsGroupKind {
+    core: KubernetesKind,
 }
 
-impl Event {
-    pub(super) fn new(core: Served) -> Self {
+impl EventsGroupKind {
+    pub(super) fn new(core: KubernetesKind) -> Self {
         Self { core }
     }
 }
@@ -40,7 +43,7 @@ fn rename(event: &mut Value, words: impl Iterator<Item = (&'static str, &'static
     }
 }
 
-impl Kind for Event {
+impl ServedKind for EventsGroupKind {
     fn plural(&self) -> &'static str {
         self.core.plural()
     }
@@ -61,7 +64,7 @@ impl Kind for Event {
         self.core.categories()
     }
 
-    fn versions(&self) -> &'static [Version] {
+    fn versions(&self) -> &'static [ServedVersion] {
         self.core.versions()
     }
 
@@ -81,16 +84,16 @@ impl Kind for Event {
         true
     }
 
-    fn normalize(&self, _: Version, _: &mut Document) -> Result<Vec<String>, DecodeError> {
+    fn normalize(&self, _: ServedVersion, _: &mut ParsedBody) -> Result<Vec<String>, DecodeError> {
         Ok(Vec::new())
     }
 
     fn decode(
         &self,
-        version: Version,
-        mut body: Document,
+        version: ServedVersion,
+        mut body: ParsedBody,
         stored: Option<&Value>,
-    ) -> Result<Decoded, DecodeError> {
+    ) -> Result<DecodedObject, DecodeError> {
         super::drop_nulls(&mut body.value);
         typed::<k8s_openapi::api::events::v1::Event>(&body.value).map_err(|error| {
             DecodeError::Malformed(format!(
@@ -105,7 +108,7 @@ impl Kind for Event {
         self.core.decode(version, body, stored)
     }
 
-    fn encode(&self, version: Version, hub: &Value) -> Value {
+    fn encode(&self, version: ServedVersion, hub: &Value) -> Value {
         let mut shown = self.core.encode(version, hub);
         rename(&mut shown, WORDS.into_iter());
         shown["apiVersion"] = self.api_version(version).into();
@@ -116,25 +119,25 @@ impl Kind for Event {
         self.core.decode_stored(stored)
     }
 
-    fn merge_update(&self, part: Part, new: Value, old: &Value) -> Value {
+    fn merge_update(&self, part: ObjectPart, new: Value, old: &Value) -> Value {
         self.core.merge_update(part, new, old)
     }
 
-    fn validate_create(&self, version: Version, hub: &Value) -> Validation {
+    fn validate_create(&self, version: ServedVersion, hub: &Value) -> ValidationResult {
         self.core.validate_create(version, hub)
     }
 
     fn validate_update(
         &self,
-        version: Version,
-        part: Part,
+        version: ServedVersion,
+        part: ObjectPart,
         new: &Value,
         old: &Value,
-    ) -> Validation {
+    ) -> ValidationResult {
         self.core.validate_update(version, part, new, old)
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [PrinterColumn] {
         self.core.columns()
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::{
     rbac::v1::{Role, RoleBinding},
 };
 
-use super::{Native, columns, defaults, typed};
+use super::{KindDefinition, columns, defaults, typed};
 use crate::api::kind::Subresource;
 
 const UPDATE: &[&str] = &["get", "patch", "update"];
@@ -21,7 +21,7 @@ const fn part(name: &'static str, verbs: &'static [&'static str]) -> Subresource
 }
 
 /// A kind of the core group that lives in namespaces and has nothing special.
-const PLAIN: Native = Native {
+const PLAIN: KindDefinition = KindDefinition {
     kind: "",
     plural: "",
     singular: "",
@@ -41,8 +41,8 @@ const PLAIN: Native = Native {
     mutable: None,
 };
 
-pub(super) static ALL: &[Native] = &[
-    Native {
+pub(super) static ALL: &[KindDefinition] = &[
+    KindDefinition {
         kind: "Namespace",
         plural: "namespaces",
         singular: "namespace",
@@ -58,7 +58,7 @@ pub(super) static ALL: &[Native] = &[
         end: defaults::end_namespace,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "Node",
         plural: "nodes",
         singular: "node",
@@ -70,7 +70,7 @@ pub(super) static ALL: &[Native] = &[
         typed: typed::<Node>,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "Pod",
         plural: "pods",
         singular: "pod",
@@ -93,7 +93,7 @@ pub(super) static ALL: &[Native] = &[
         begin: defaults::pending,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "Service",
         plural: "services",
         singular: "service",
@@ -108,7 +108,7 @@ pub(super) static ALL: &[Native] = &[
         begin: defaults::begin_service,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "PersistentVolumeClaim",
         plural: "persistentvolumeclaims",
         singular: "persistentvolumeclaim",
@@ -121,7 +121,7 @@ pub(super) static ALL: &[Native] = &[
         begin: defaults::pending,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "Secret",
         plural: "secrets",
         singular: "secret",
@@ -132,7 +132,7 @@ pub(super) static ALL: &[Native] = &[
         complete: defaults::complete_secret,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "ConfigMap",
         plural: "configmaps",
         singular: "configmap",
@@ -142,7 +142,7 @@ pub(super) static ALL: &[Native] = &[
         typed: typed::<ConfigMap>,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "ServiceAccount",
         plural: "serviceaccounts",
         singular: "serviceaccount",
@@ -152,7 +152,7 @@ pub(super) static ALL: &[Native] = &[
         typed: typed::<ServiceAccount>,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "Event",
         plural: "events",
         singular: "event",
@@ -174,7 +174,7 @@ pub(super) static ALL: &[Native] = &[
         typed: typed::<Event>,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "StatefulSet",
         plural: "statefulsets",
         singular: "statefulset",
@@ -202,7 +202,7 @@ pub(super) static ALL: &[Native] = &[
         ]),
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "ControllerRevision",
         plural: "controllerrevisions",
         singular: "controllerrevision",
@@ -210,7 +210,7 @@ pub(super) static ALL: &[Native] = &[
         typed: typed::<ControllerRevision>,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "PodDisruptionBudget",
         plural: "poddisruptionbudgets",
         singular: "poddisruptionbudget",
@@ -223,7 +223,7 @@ pub(super) static ALL: &[Native] = &[
         begin: defaults::begin_budget,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "Role",
         plural: "roles",
         singular: "role",
@@ -233,7 +233,7 @@ pub(super) static ALL: &[Native] = &[
         typed: typed::<Role>,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "RoleBinding",
         plural: "rolebindings",
         singular: "rolebinding",
@@ -243,7 +243,7 @@ pub(super) static ALL: &[Native] = &[
         typed: typed::<RoleBinding>,
         ..PLAIN
     },
-    Native {
+    KindDefinition {
         kind: "Lease",
         plural: "leases",
         singular: "lease",

@@ -50,24 +50,24 @@ impl Server {
 }
 
 /// One of a pilot's loops that tries again after 100 ms.
-async fn keep_asking(breaker: &Breaker, server: &Server) {
+async fn keep_asking(breaker: &CircuitBreaker, server: &Server) {
     loop {
-        drop(breaker.pass(Part::Tries, server.ask()).await);
+        drop(breaker.pass(TrialRole::Tries, server.ask()).await);
         sleep(Duration::from_millis(100)).await;
     }
 }
 
 /// A candidate renewing its lease.
-async fn keep_renewing(breaker: &Breaker, server: &Server) {
+async fn keep_renewing(breaker: &CircuitBreaker, server: &Server) {
     loop {
         let limit = Duration::from_secs(3);
-        drop(timeout(limit, breaker.pass(Part::Defers, server.ask())).await);
+        drop(timeout(limit, breaker.pass(TrialRole::Defers, server.ask())).await);
         sleep(limit).await;
     }
 }
 
 async fn an_hour_away(way: Way) {
-    let (breaker, server, start) = (Breaker::default(), Server::new(way), Instant::now());
+    let (breaker, server, start) = (CircuitBreaker::default(), Server::new(way), Instant::now());
     let watches = join_all((0..5).map(|_| keep_asking(&breaker, &server)));
     let all = async { tokio::join!(watches, keep_renewing(&breaker, &server)) };
     assert!(timeout(HOUR, all).await.is_err());
@@ -93,15 +93,15 @@ async fn an_api_that_never_answers_is_tried_as_seldom() {
 #[tokio::test(start_paused = true)]
 async fn every_loop_is_through_within_35_seconds_of_the_return() {
     for way in [Way::Refuses, Way::Hangs] {
-        let (breaker, server) = (Breaker::default(), Server::new(way));
+        let (breaker, server) = (CircuitBreaker::default(), Server::new(way));
         let story = async {
             sleep(HOUR.mul_f64(rand::random())).await;
             *server.way.borrow_mut() = Way::Answers;
             let back = Instant::now();
-            while breaker.pass(Part::Tries, server.ask()).await.is_err() {}
+            while breaker.pass(TrialRole::Tries, server.ask()).await.is_err() {}
             assert!(back.elapsed() < Duration::from_secs(35), "{:?}", back.elapsed());
             // Requests that only defer are let through as well.
-            breaker.pass(Part::Defers, server.ask()).await.unwrap();
+            breaker.pass(TrialRole::Defers, server.ask()).await.unwrap();
         };
         let others = join_all((0..4).map(|_| keep_asking(&breaker, &server)));
         tokio::select! {
@@ -115,11 +115,11 @@ async fn every_loop_is_through_within_35_seconds_of_the_return() {
 async fn a_thousand_pilots_do_not_come_back_at_once() {
     for away in [Duration::from_secs(20), HOUR] {
         let server = Server::new(Way::Refuses);
-        let breakers: Vec<Breaker> = (0..1000).map(|_| Breaker::default()).collect();
+        let breakers: Vec<CircuitBreaker> = (0..1000).map(|_| CircuitBreaker::default()).collect();
         let first = RefCell::new(Vec::new());
         let pilots = join_all(breakers.iter().map(|breaker| async {
             // All of them notice the outage at the same moment.
-            while breaker.pass(Part::Tries, server.ask()).await.is_err() {}
+            while breaker.pass(TrialRole::Tries, server.ask()).await.is_err() {}
             first.borrow_mut().push(Instant::now());
         }));
         let story = async {
@@ -140,19 +140,19 @@ async fn a_thousand_pilots_do_not_come_back_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_renewal_was_refused_once_renews_in_time_though_nobody_else_asks() {
-    let (breaker, server) = (Breaker::default(), Server::new(Way::Refuses));
-    breaker.pass(Part::Defers, server.ask()).await.unwrap_err();
+    let (breaker, server) = (CircuitBreaker::default(), Server::new(Way::Refuses));
+    breaker.pass(TrialRole::Defers, server.ask()).await.unwrap_err();
     *server.way.borrow_mut() = Way::Answers;
     let refused = Instant::now();
-    breaker.pass(Part::Defers, server.ask()).await.unwrap();
+    breaker.pass(TrialRole::Defers, server.ask()).await.unwrap();
     assert!(refused.elapsed() < Duration::from_secs(3), "{:?}", refused.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_answer_lets_all_that_wait_through_and_one_refusal_fails_them() {
-    let (breaker, server) = (Breaker::default(), Server::new(Way::Refuses));
-    breaker.pass(Part::Tries, server.ask()).await.unwrap_err();
-    let all = |count| join_all((0..count).map(|_| breaker.pass(Part::Tries, server.ask())));
+    let (breaker, server) = (CircuitBreaker::default(), Server::new(Way::Refuses));
+    breaker.pass(TrialRole::Tries, server.ask()).await.unwrap_err();
+    let all = |count| join_all((0..count).map(|_| breaker.pass(TrialRole::Tries, server.ask())));
     assert!(all(7).await.iter().all(Result::is_err));
     assert_eq!(server.asked.borrow().len(), 2);
     *server.way.borrow_mut() = Way::Answers;
@@ -162,11 +162,11 @@ async fn one_answer_lets_all_that_wait_through_and_one_refusal_fails_them() {
 
 #[tokio::test(start_paused = true)]
 async fn an_api_that_turns_the_pilot_away_is_not_away_and_that_is_said_once_in_ten_minutes() {
-    let (breaker, server) = (Breaker::default(), Server::new(Way::Answers));
+    let (breaker, server) = (CircuitBreaker::default(), Server::new(Way::Answers));
     let said = || breaker.0.borrow().refusal.map(|refusal| refusal.said);
     let ask = async |way| {
         *server.way.borrow_mut() = way;
-        breaker.pass(Part::Tries, server.ask()).await.unwrap();
+        breaker.pass(TrialRole::Tries, server.ask()).await.unwrap();
         assert!(!breaker.is_away());
         breaker.is_turned_away()
     };

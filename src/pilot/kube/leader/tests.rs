@@ -17,24 +17,26 @@ use super::*;
 use crate::{
     pilot::{
         database::EXAMPLE,
-        driver::Lead,
+        driver::LeaderPermit,
         driver::StopPlan,
-        node::machine::{Event, Limits, Want},
+        node::machine::{MachineEvent, NodeIntent, TimeLimits},
     },
-    runtime::Tasks,
+    runtime::TaskGroup,
 };
 
-fn up(events: &[Event]) -> State {
-    let limits = Limits {
+fn up(events: &[MachineEvent]) -> NodeMachine {
+    let limits = TimeLimits {
         grace: Duration::from_secs(30),
         stop: StopPlan::DEFAULT,
         silence: Duration::from_secs(90),
         dump: None,
     };
-    let mut state = State::new(limits, false);
-    state = state.step(Event::Intent { want: Want::Running, restart: None, changed: true }).0;
-    state.life = Life::Spawning;
-    state = state.step(Event::Spawned { pid: 7 }).0;
+    let mut state = NodeMachine::new(limits, false);
+    state = state
+        .step(MachineEvent::Intent { want: NodeIntent::Running, restart: None, changed: true })
+        .0;
+    state.life = NodePhase::Spawning;
+    state = state.step(MachineEvent::Spawned { pid: 7 }).0;
     for event in events {
         state = state.step(event.clone()).0;
     }
@@ -43,20 +45,21 @@ fn up(events: &[Event]) -> State {
 
 #[test]
 fn only_a_node_that_serves_and_stays_may_lead() {
-    let serving = Event::Observed { alive: true, serving: true };
-    let joining = Event::Observed { alive: true, serving: false };
-    let leave = Event::Intent { want: Want::Decommissioned, restart: None, changed: true };
-    let stop = Event::Intent { want: Want::Stopped, restart: None, changed: true };
+    let serving = MachineEvent::Observed { alive: true, serving: true };
+    let joining = MachineEvent::Observed { alive: true, serving: false };
+    let leave =
+        MachineEvent::Intent { want: NodeIntent::Decommissioned, restart: None, changed: true };
+    let stop = MachineEvent::Intent { want: NodeIntent::Stopped, restart: None, changed: true };
     for (events, shared, eligibility) in [
-        (vec![], true, Eligibility::No),
-        (vec![joining.clone()], true, Eligibility::Faltering),
-        (vec![serving.clone()], true, Eligibility::Yes),
-        (vec![serving.clone(), joining], true, Eligibility::Faltering),
-        (vec![serving.clone(), leave.clone()], true, Eligibility::No),
-        (vec![serving.clone(), leave], false, Eligibility::Yes),
-        (vec![serving, stop], true, Eligibility::No),
+        (vec![], true, LeaderEligibility::No),
+        (vec![joining.clone()], true, LeaderEligibility::Faltering),
+        (vec![serving.clone()], true, LeaderEligibility::Yes),
+        (vec![serving.clone(), joining], true, LeaderEligibility::Faltering),
+        (vec![serving.clone(), leave.clone()], true, LeaderEligibility::No),
+        (vec![serving.clone(), leave], false, LeaderEligibility::Yes),
+        (vec![serving, stop], true, LeaderEligibility::No),
     ] {
-        assert_eq!(Eligibility::of(&up(&events), shared), eligibility, "{events:?}");
+        assert_eq!(LeaderEligibility::of(&up(&events), shared), eligibility, "{events:?}");
     }
 }
 
@@ -130,30 +133,30 @@ impl Api {
 }
 
 struct Candidate {
-    eligibility: watch::Sender<Eligibility>,
-    claim: watch::Receiver<Claim>,
+    eligibility: watch::Sender<LeaderEligibility>,
+    claim: watch::Receiver<LeaderClaim>,
     shutdown: Shutdown,
-    tasks: Tasks,
+    tasks: TaskGroup,
 }
 
 impl Candidate {
     fn new(api: &Api, name: &str) -> Self {
-        let cluster = Cluster::new(&api.client(), &EXAMPLE, "db", name);
+        let cluster = PilotApi::new(&api.client(), &EXAMPLE, "db", name);
         let lease = "example-demo-leaderelection".to_owned();
         Self::with(Some(PilotsLease::new(cluster, lease, Pilot::default())))
     }
 
     fn with(lease: Option<PilotsLease>) -> Self {
-        let (eligibility, told) = watch::channel(Eligibility::No);
-        let (sender, claim) = watch::channel(Claim::Waiting);
+        let (eligibility, told) = watch::channel(LeaderEligibility::No);
+        let (sender, claim) = watch::channel(LeaderClaim::Waiting);
         let shutdown = Shutdown::new();
-        let tasks = Tasks::new(shutdown.clone());
+        let tasks = TaskGroup::new(shutdown.clone());
         tasks.spawn("leader", campaign(lease, told, sender, shutdown.clone()));
         Self { eligibility, claim, shutdown, tasks }
     }
 
     fn leads(&self) -> bool {
-        Lead::new(self.claim.clone()).holds()
+        LeaderPermit::new(self.claim.clone()).holds()
     }
 
     async fn until_leads(&mut self) {
@@ -179,23 +182,23 @@ async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
     let (mut a, mut b) = (Candidate::new(&api, "a"), Candidate::new(&api, "b"));
     seconds(60).await;
     assert_eq!(api.spec(), json!({"founder": founder.clone()}), "nobody serves yet");
-    a.eligibility.send_replace(Eligibility::Yes);
+    a.eligibility.send_replace(LeaderEligibility::Yes);
     a.until_leads().await;
-    b.eligibility.send_replace(Eligibility::Yes);
+    b.eligibility.send_replace(LeaderEligibility::Yes);
     seconds(60).await;
     assert!(a.leads() && !b.leads());
     assert_eq!(api.spec()["holderIdentity"], "a");
     assert_eq!(api.spec()["leaseTransitions"], 0);
 
     // A moment without service changes nothing.
-    a.eligibility.send_replace(Eligibility::Faltering);
+    a.eligibility.send_replace(LeaderEligibility::Faltering);
     seconds(5).await;
-    a.eligibility.send_replace(Eligibility::Yes);
+    a.eligibility.send_replace(LeaderEligibility::Yes);
     seconds(30).await;
     assert!(a.leads());
 
     let left = Instant::now();
-    a.eligibility.send_replace(Eligibility::No);
+    a.eligibility.send_replace(LeaderEligibility::No);
     b.until_leads().await;
     assert!(left.elapsed() < Duration::from_secs(5), "{:?}", left.elapsed());
     assert!(!a.leads());
@@ -203,11 +206,11 @@ async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
     assert_eq!(api.spec()["leaseTransitions"], 1);
 
     // A leader that falters for long is deposed, and at its end the lease is free.
-    b.eligibility.send_replace(Eligibility::Faltering);
+    b.eligibility.send_replace(LeaderEligibility::Faltering);
     seconds(20).await;
     assert!(!b.leads());
     assert_eq!(api.spec().get("holderIdentity"), None);
-    a.eligibility.send_replace(Eligibility::Yes);
+    a.eligibility.send_replace(LeaderEligibility::Yes);
     a.until_leads().await;
     a.shutdown.trigger();
     a.tasks.join().await;
@@ -219,10 +222,10 @@ async fn a_node_that_stops_serving_hands_over_and_the_founder_stays() {
 async fn a_leader_without_the_api_steps_down_and_its_return_brings_no_storm() {
     let api = Api::default();
     let mut all = ["a", "b", "c"].map(|name| Candidate::new(&api, name));
-    all[0].eligibility.send_replace(Eligibility::Yes);
+    all[0].eligibility.send_replace(LeaderEligibility::Yes);
     all[0].until_leads().await;
     for one in &all {
-        one.eligibility.send_replace(Eligibility::Yes);
+        one.eligibility.send_replace(LeaderEligibility::Yes);
     }
     // An idle cluster: the holder renews, the others read.
     let before = api.counts();
@@ -249,9 +252,9 @@ async fn a_leader_without_the_api_steps_down_and_its_return_brings_no_storm() {
 async fn a_node_alone_leads_itself_while_it_serves() {
     let mut alone = Candidate::with(None);
     assert!(!alone.leads());
-    alone.eligibility.send_replace(Eligibility::Yes);
+    alone.eligibility.send_replace(LeaderEligibility::Yes);
     alone.until_leads().await;
-    alone.eligibility.send_replace(Eligibility::No);
-    alone.claim.wait_for(|claim| *claim == Claim::Lost).await.unwrap();
-    assert!(Lead::alone().holds());
+    alone.eligibility.send_replace(LeaderEligibility::No);
+    alone.claim.wait_for(|claim| *claim == LeaderClaim::Lost).await.unwrap();
+    assert!(LeaderPermit::alone().holds());
 }

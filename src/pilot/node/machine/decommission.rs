@@ -6,11 +6,14 @@
 //! confirmed that it stays; once it is too late to stay, the decommission is followed to its end
 //! whatever is wanted.
 
-use super::{DECOMMISSION_POLL, DECOMMISSION_RETRY, Effect, Event, Life, State, Timer, Want};
+use super::{
+    DECOMMISSION_POLL, DECOMMISSION_RETRY, MachineEffect, MachineEvent, MachineTimer, NodeIntent,
+    NodeMachine, NodePhase,
+};
 
 /// Where a decommission stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decommissioning {
+pub struct PendingDecommission {
     /// The database is being asked, to leave or to stay.
     asking: bool,
     /// It is too late for the node to stay.
@@ -19,7 +22,7 @@ pub struct Decommissioning {
     recording: bool,
 }
 
-impl Decommissioning {
+impl PendingDecommission {
     /// The database is being asked; nothing else is known.
     pub const ASKING: Self = Self { asking: true, binding: false, recording: false };
 
@@ -29,34 +32,37 @@ impl Decommissioning {
     }
 }
 
-impl State {
+impl NodeMachine {
     pub fn is_decommissioning(&self) -> bool {
-        matches!(&self.life, Life::Up(up) if up.decommissioning.is_some())
+        matches!(&self.life, NodePhase::Up(up) if up.decommissioning.is_some())
     }
 
     /// Called when the intent may have changed, or the database answered.
-    pub(super) fn review_decommission(&mut self, effects: &mut Vec<Effect>) {
-        let leaves = self.want == Some(Want::Decommissioned);
-        let Life::Up(up) = &mut self.life else { return };
+    pub(super) fn review_decommission(&mut self, effects: &mut Vec<MachineEffect>) {
+        let leaves = self.want == Some(NodeIntent::Decommissioned);
+        let NodePhase::Up(up) = &mut self.life else { return };
         match &mut up.decommissioning {
             None if leaves && up.answered => {
-                up.decommissioning = Some(Decommissioning::ASKING);
-                effects.push(Effect::Decommission);
+                up.decommissioning = Some(PendingDecommission::ASKING);
+                effects.push(MachineEffect::Decommission);
             }
             Some(decommissioning)
                 if !leaves && !decommissioning.asking && !decommissioning.binding =>
             {
                 decommissioning.asking = true;
-                effects.extend([Effect::Disarm(Timer::Decommission), Effect::CancelDecommission]);
+                effects.extend([
+                    MachineEffect::Disarm(MachineTimer::Decommission),
+                    MachineEffect::CancelDecommission,
+                ]);
             }
             _ => {}
         }
     }
 
     /// The leaving of the node is on the disk: no later start can miss it.
-    pub(super) fn recorded(&mut self, effects: &mut Vec<Effect>) {
-        let Life::Up(up) = &self.life else { return };
-        if up.decommissioning.is_some_and(Decommissioning::is_recording) {
+    pub(super) fn recorded(&mut self, effects: &mut Vec<MachineEffect>) {
+        let NodePhase::Up(up) = &self.life else { return };
+        if up.decommissioning.is_some_and(PendingDecommission::is_recording) {
             let pid = up.pid;
             // There is nothing left to flush.
             self.terminate(pid, effects);
@@ -64,41 +70,48 @@ impl State {
     }
 
     /// Takes an answer of the database, or the timer to ask again.
-    pub(super) fn decommission_answered(&mut self, event: &Event, effects: &mut Vec<Effect>) {
-        let leaves = self.want == Some(Want::Decommissioned);
-        let Life::Up(up) = &mut self.life else { return };
+    pub(super) fn decommission_answered(
+        &mut self,
+        event: &MachineEvent,
+        effects: &mut Vec<MachineEffect>,
+    ) {
+        let leaves = self.want == Some(NodeIntent::Decommissioned);
+        let NodePhase::Up(up) = &mut self.life else { return };
         let Some(decommissioning) = &mut up.decommissioning else { return };
         if decommissioning.recording {
             return;
         }
         let effect = match event {
-            Event::DecommissionDone => {
+            MachineEvent::DecommissionDone => {
                 self.decommissioned = true;
-                *decommissioning = Decommissioning { recording: true, ..Decommissioning::ASKING };
-                effects.push(Effect::RecordDecommissioned);
+                *decommissioning =
+                    PendingDecommission { recording: true, ..PendingDecommission::ASKING };
+                effects.push(MachineEffect::RecordDecommissioned);
                 return;
             }
-            Event::DecommissionCancelled if !leaves => {
+            MachineEvent::DecommissionCancelled if !leaves => {
                 up.decommissioning = None;
                 return;
             }
-            Event::DecommissionIrreversible => {
+            MachineEvent::DecommissionIrreversible => {
                 decommissioning.binding = true;
-                Effect::Decommission
+                MachineEffect::Decommission
             }
-            Event::DecommissionMoving | Event::DecommissionRefused
+            MachineEvent::DecommissionMoving | MachineEvent::DecommissionRefused
                 if !leaves && !decommissioning.binding =>
             {
-                Effect::CancelDecommission
+                MachineEffect::CancelDecommission
             }
-            Event::DecommissionMoving => Effect::Arm(Timer::Decommission, DECOMMISSION_POLL),
-            Event::DecommissionRefused | Event::CancelFailed => {
-                Effect::Arm(Timer::Decommission, DECOMMISSION_RETRY)
+            MachineEvent::DecommissionMoving => {
+                MachineEffect::Arm(MachineTimer::Decommission, DECOMMISSION_POLL)
             }
-            _ if leaves => Effect::Decommission,
-            _ => Effect::CancelDecommission,
+            MachineEvent::DecommissionRefused | MachineEvent::CancelFailed => {
+                MachineEffect::Arm(MachineTimer::Decommission, DECOMMISSION_RETRY)
+            }
+            _ if leaves => MachineEffect::Decommission,
+            _ => MachineEffect::CancelDecommission,
         };
-        decommissioning.asking = !matches!(effect, Effect::Arm(..));
+        decommissioning.asking = !matches!(effect, MachineEffect::Arm(..));
         effects.push(effect);
     }
 }

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use crate::pilot::{driver::Dump, process::supervisor::Exit};
+use crate::pilot::{driver::DumpSignal, process::supervisor::ChildExit};
 
 /// What the API wants of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum NodeIntent {
     Running,
     Decommissioned,
     Stopped,
@@ -17,43 +17,43 @@ pub enum Want {
 
 /// Numbers the attempts to start and the validations, so that a late answer to an earlier one is
 /// known as such.
-pub type Attempt = u64;
+pub type AttemptId = u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum MachineEvent {
     /// The intent as it is now. `restart` differs from the last one when a restart is asked
     /// for; `changed` when anything is new that a rejected start may depend on.
     Intent {
-        want: Want,
+        want: NodeIntent,
         restart: Option<String>,
         changed: bool,
     },
     /// Silence of this length counts as a hang from now on.
     SilenceLimit(Duration),
-    PreflightPassed(Attempt),
-    PreflightFailed(Attempt),
+    PreflightPassed(AttemptId),
+    PreflightFailed(AttemptId),
     /// It is this node's turn to start.
     Turn {
-        attempt: Attempt,
+        attempt: AttemptId,
         may_found: bool,
     },
-    Configured(Attempt),
+    Configured(AttemptId),
     /// The configuration cannot be rendered, or not yet.
-    NotConfigured(Attempt),
+    NotConfigured(AttemptId),
     /// The programs that come before the database have ended, all of them well.
-    Prepared(Attempt),
+    Prepared(AttemptId),
     /// One of these programs failed, or was cancelled; none runs any more.
-    NotPrepared(Attempt),
+    NotPrepared(AttemptId),
     Spawned {
         pid: i32,
     },
     SpawnFailed,
-    Exited(Exit),
+    Exited(ChildExit),
     /// The database said, as it ended, that its node left the cluster for good.
     Decommissioned,
     /// The wanted configuration was validated while the database runs.
     Validated {
-        attempt: Attempt,
+        attempt: AttemptId,
         good: bool,
     },
     /// The database was asked how it is; not answering is `alive: false`.
@@ -81,11 +81,11 @@ pub enum Event {
     /// The database did not say whether the node stays.
     CancelFailed,
     Signal(i32),
-    Timer(Timer),
+    Timer(MachineTimer),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Timer {
+pub enum MachineTimer {
     Recheck,
     Backoff,
     Flush,
@@ -98,19 +98,19 @@ pub enum Timer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    Preflight(Attempt),
-    TakeTurn(Attempt),
+pub enum MachineEffect {
+    Preflight(AttemptId),
+    TakeTurn(AttemptId),
     Configure {
-        attempt: Attempt,
+        attempt: AttemptId,
         may_found: bool,
     },
     /// Run the programs that come before the database, to their end.
-    Prepare(Attempt),
+    Prepare(AttemptId),
     /// End the program that runs; its end is still answered.
     CancelPreparation,
     /// Validate the wanted configuration beside the running process, touching nothing of its own.
-    Validate(Attempt),
+    Validate(AttemptId),
     /// Start what was configured last; answered at once by `Spawned` or `SpawnFailed`.
     Spawn,
     Signal {
@@ -128,7 +128,7 @@ pub enum Effect {
     /// Ask the database to print what it is doing.
     Dump {
         pid: i32,
-        dump: Dump,
+        dump: DumpSignal,
     },
     Flush,
     Decommission,
@@ -136,7 +136,7 @@ pub enum Effect {
     /// Write down that the node has left its cluster; answered by `DecommissionRecorded`, upon
     /// which the process is stopped.
     RecordDecommissioned,
-    Arm(Timer, Duration),
-    Disarm(Timer),
+    Arm(MachineTimer, Duration),
+    Disarm(MachineTimer),
     Exit(u8),
 }

@@ -1,24 +1,27 @@
 //! What a new intent means in each part of a node's life.
 
-use super::{Decommissioning, Effect, Held, Life, State, Timer, Want};
+use super::{
+    HoldReason, MachineEffect, MachineTimer, NodeIntent, NodeMachine, NodePhase,
+    PendingDecommission,
+};
 
-impl State {
+impl NodeMachine {
     pub(super) fn intent(
         &mut self,
-        want: Want,
+        want: NodeIntent,
         restart: Option<String>,
         changed: bool,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<MachineEffect>,
     ) {
         let first = self.want.is_none();
         let asked = !first && restart.is_some() && restart != self.restart;
         self.want = Some(want);
         self.restart = restart;
         match &mut self.life {
-            Life::Up(up) => {
+            NodePhase::Up(up) => {
                 up.restart |= asked;
                 let pid = up.pid;
-                if up.decommissioning.is_some_and(Decommissioning::is_recording) {
+                if up.decommissioning.is_some_and(PendingDecommission::is_recording) {
                     // The process of a node that left ends soon, whatever is wanted.
                 } else if self.is_held_by(want) {
                     self.stop(pid, effects);
@@ -30,30 +33,33 @@ impl State {
                 }
             }
             // The next step is decided when the start or the stop is done.
-            Life::Spawning | Life::Stopping { .. } | Life::Exited(_) => {}
-            Life::Waiting => self.begin(effects),
-            Life::Held(held) => {
+            NodePhase::Spawning | NodePhase::Stopping { .. } | NodePhase::Exited(_) => {}
+            NodePhase::Waiting => self.begin(effects),
+            NodePhase::Held(held) => {
                 let stays = match held {
-                    Held::Decommissioned => true,
-                    Held::Stopped => want == Want::Stopped,
-                    Held::Fenced => want == Want::Fenced,
+                    HoldReason::Decommissioned => true,
+                    HoldReason::Stopped => want == NodeIntent::Stopped,
+                    HoldReason::Fenced => want == NodeIntent::Fenced,
                 };
                 if !stays {
                     self.begin(effects);
                 }
             }
-            Life::Refused | Life::Rejected | Life::Unprepared | Life::Backoff => {
+            NodePhase::Refused
+            | NodePhase::Rejected
+            | NodePhase::Unprepared
+            | NodePhase::Backoff => {
                 if changed || asked || self.is_held_by(want) {
                     self.failures = 0;
                     self.begin(effects);
                 }
             }
-            Life::Preflight | Life::Turn | Life::Configuring => {
+            NodePhase::Preflight | NodePhase::Turn | NodePhase::Configuring => {
                 if changed || self.is_held_by(want) {
                     self.begin(effects);
                 }
             }
-            Life::Preparing { .. } => {
+            NodePhase::Preparing { .. } => {
                 if changed || self.is_held_by(want) {
                     self.failures = 0;
                     self.cancel_preparation(effects);
@@ -63,8 +69,11 @@ impl State {
     }
 
     /// Has the wanted configuration validated, while the process runs on.
-    pub(super) fn validate(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn validate(&mut self, effects: &mut Vec<MachineEffect>) {
         self.attempt += 1;
-        effects.extend([Effect::Disarm(Timer::Recheck), Effect::Validate(self.attempt)]);
+        effects.extend([
+            MachineEffect::Disarm(MachineTimer::Recheck),
+            MachineEffect::Validate(self.attempt),
+        ]);
     }
 }

@@ -5,109 +5,119 @@
 
 use nix::libc;
 
-use super::{Effect, Exit, Life, Stage, State, Timer};
+use super::{ChildExit, MachineEffect, MachineTimer, NodeMachine, NodePhase, StopStage};
 
-impl State {
-    pub(super) fn signal(&mut self, signal: i32, effects: &mut Vec<Effect>) {
+impl NodeMachine {
+    pub(super) fn signal(&mut self, signal: i32, effects: &mut Vec<MachineEffect>) {
         let asks_to_end = matches!(signal, libc::SIGTERM | libc::SIGINT);
         if !asks_to_end {
-            effects.extend(self.pid().map(|pid| Effect::Signal { pid, signal }));
+            effects.extend(self.pid().map(|pid| MachineEffect::Signal { pid, signal }));
             return;
         }
         let again = std::mem::replace(&mut self.ending, true);
         match &mut self.life {
-            Life::Up(up) => {
+            NodePhase::Up(up) => {
                 let pid = up.pid;
                 self.stop(pid, effects);
             }
             // A second TERM asks not to wait: the next step of the stop comes at once.
-            Life::Stopping { .. } if again => self.press(effects),
+            NodePhase::Stopping { .. } if again => self.press(effects),
             // The container's clock runs from now, whenever this stop began.
-            Life::Stopping { .. } => {
+            NodePhase::Stopping { .. } => {
                 let limits = self.limits.stopping(self.hung);
-                effects.push(Effect::Arm(Timer::Kill, limits.kill_after()));
+                effects.push(MachineEffect::Arm(MachineTimer::Kill, limits.kill_after()));
             }
-            Life::Preparing { .. } => self.cancel_preparation(effects),
+            NodePhase::Preparing { .. } => self.cancel_preparation(effects),
             // Answered by Spawned or SpawnFailed at once.
-            Life::Spawning | Life::Exited(_) => {}
+            NodePhase::Spawning | NodePhase::Exited(_) => {}
             _ => self.exit(0, effects),
         }
     }
 
     /// Stops in order: flush, signals, KILL.
-    pub(super) fn stop(&mut self, pid: i32, effects: &mut Vec<Effect>) {
+    pub(super) fn stop(&mut self, pid: i32, effects: &mut Vec<MachineEffect>) {
         if self.limits.stop.flush.is_zero() {
             self.terminate(pid, effects);
             return;
         }
         silence(effects);
-        self.life = Life::Stopping { pid, stage: Stage::Flush };
-        effects.push(Effect::Arm(Timer::Flush, self.limits.flush_for()));
-        effects.push(Effect::Arm(Timer::Kill, self.limits.kill_after()));
-        effects.push(Effect::Flush);
+        self.life = NodePhase::Stopping { pid, stage: StopStage::Flush };
+        effects.push(MachineEffect::Arm(MachineTimer::Flush, self.limits.flush_for()));
+        effects.push(MachineEffect::Arm(MachineTimer::Kill, self.limits.kill_after()));
+        effects.push(MachineEffect::Flush);
     }
 
     /// Stops without a flush: the database would not hear of one, or there is nothing to flush.
-    pub(super) fn terminate(&mut self, pid: i32, effects: &mut Vec<Effect>) {
+    pub(super) fn terminate(&mut self, pid: i32, effects: &mut Vec<MachineEffect>) {
         silence(effects);
         let limits = self.limits.stopping(self.hung);
-        effects.push(Effect::Arm(Timer::Kill, limits.kill_after()));
+        effects.push(MachineEffect::Arm(MachineTimer::Kill, limits.kill_after()));
         self.ask_to_end(pid, 0, effects);
     }
 
     /// Goes to the next step of a stop without waiting for the last one: from the flush to the
     /// first signal, from a signal to a stronger one, or to the last one again.
-    pub(super) fn press(&mut self, effects: &mut Vec<Effect>) {
-        let Life::Stopping { pid, stage } = self.life else { return };
+    pub(super) fn press(&mut self, effects: &mut Vec<MachineEffect>) {
+        let NodePhase::Stopping { pid, stage } = self.life else { return };
         let last = self.limits.stop.then.len();
         match stage {
-            Stage::Flush => {
-                effects.push(Effect::Disarm(Timer::Flush));
+            StopStage::Flush => {
+                effects.push(MachineEffect::Disarm(MachineTimer::Flush));
                 self.ask_to_end(pid, 0, effects);
             }
-            Stage::Signal(step) => self.ask_to_end(pid, (step + 1).min(last), effects),
-            Stage::Kill => {}
+            StopStage::Signal(step) => self.ask_to_end(pid, (step + 1).min(last), effects),
+            StopStage::Kill => {}
         }
     }
 
-    fn ask_to_end(&mut self, pid: i32, step: usize, effects: &mut Vec<Effect>) {
-        self.life = Life::Stopping { pid, stage: Stage::Signal(step) };
+    fn ask_to_end(&mut self, pid: i32, step: usize, effects: &mut Vec<MachineEffect>) {
+        self.life = NodePhase::Stopping { pid, stage: StopStage::Signal(step) };
         let limits = self.limits.stopping(self.hung);
-        effects.extend(limits.signal(step).map(|signal| Effect::Signal { pid, signal }));
-        effects.extend(limits.signal_for(step).map(|wait| Effect::Arm(Timer::Signal, wait)));
+        effects.extend(limits.signal(step).map(|signal| MachineEffect::Signal { pid, signal }));
+        effects.extend(
+            limits.signal_for(step).map(|wait| MachineEffect::Arm(MachineTimer::Signal, wait)),
+        );
     }
 
     /// Kills a process that has outlived its time.
-    pub(super) fn kill(&mut self, effects: &mut Vec<Effect>) {
-        if matches!(self.life, Life::Stopping { stage: Stage::Flush, .. }) {
+    pub(super) fn kill(&mut self, effects: &mut Vec<MachineEffect>) {
+        if matches!(self.life, NodePhase::Stopping { stage: StopStage::Flush, .. }) {
             self.press(effects);
         }
-        let Life::Stopping { pid, stage } = &mut self.life else { return };
-        *stage = Stage::Kill;
-        effects.push(Effect::Disarm(Timer::Signal));
-        effects.push(Effect::SignalGroup { pid: *pid, signal: libc::SIGKILL });
+        let NodePhase::Stopping { pid, stage } = &mut self.life else { return };
+        *stage = StopStage::Kill;
+        effects.push(MachineEffect::Disarm(MachineTimer::Signal));
+        effects.push(MachineEffect::SignalGroup { pid: *pid, signal: libc::SIGKILL });
     }
 
     /// The child has ended, as it was asked to or by itself. No process of its group may outlive
     /// it, or the next child would find the data in use.
-    pub(super) fn ended(&mut self, pid: i32, exit: Exit, effects: &mut Vec<Effect>) {
+    pub(super) fn ended(&mut self, pid: i32, exit: ChildExit, effects: &mut Vec<MachineEffect>) {
         silence(effects);
         self.hung = false;
-        effects.extend([Timer::Flush, Timer::Signal, Timer::Kill].map(Effect::Disarm));
-        effects.push(Effect::SignalGroup { pid, signal: libc::SIGKILL });
+        effects.extend(
+            [MachineTimer::Flush, MachineTimer::Signal, MachineTimer::Kill]
+                .map(MachineEffect::Disarm),
+        );
+        effects.push(MachineEffect::SignalGroup { pid, signal: libc::SIGKILL });
         if self.ending {
             self.exit(exit.answer(self.limits.stop.success), effects);
         }
     }
 
-    pub(super) fn exit(&mut self, code: u8, effects: &mut Vec<Effect>) {
-        self.life = Life::Exited(code);
-        effects.push(Effect::Exit(code));
+    pub(super) fn exit(&mut self, code: u8, effects: &mut Vec<MachineEffect>) {
+        self.life = NodePhase::Exited(code);
+        effects.push(MachineEffect::Exit(code));
     }
 }
 
 /// A database that is being stopped is not asked how it is.
-fn silence(effects: &mut Vec<Effect>) {
-    let timers = [Timer::Hung, Timer::Decommission, Timer::Recheck, Timer::Freed];
-    effects.extend(timers.map(Effect::Disarm));
+fn silence(effects: &mut Vec<MachineEffect>) {
+    let timers = [
+        MachineTimer::Hung,
+        MachineTimer::Decommission,
+        MachineTimer::Recheck,
+        MachineTimer::Freed,
+    ];
+    effects.extend(timers.map(MachineEffect::Disarm));
 }

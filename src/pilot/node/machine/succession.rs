@@ -1,27 +1,29 @@
 //! How one program of the pilot leaves a node's life to the next (see `pilot::takeover`).
 
-use super::{Effect, Life, Limits, State, Timer, Up, Want};
+use super::{
+    MachineEffect, MachineTimer, NodeIntent, NodeMachine, NodePhase, RunningNode, TimeLimits,
+};
 
-impl State {
+impl NodeMachine {
     /// Is nothing under way that another program could not go on with? Without a child the other
     /// program begins anew; a stop, a crash and a suspicion are seen to their end first.
     pub fn may_be_handed_over(&self) -> bool {
         !self.ending
             && match &self.life {
-                Life::Up(up) => !up.suspected,
-                Life::Waiting
-                | Life::Preflight
-                | Life::Refused
-                | Life::Turn
-                | Life::Configuring
-                | Life::Rejected
-                | Life::Unprepared
-                | Life::Held(_) => true,
-                Life::Preparing { .. }
-                | Life::Spawning
-                | Life::Stopping { .. }
-                | Life::Backoff
-                | Life::Exited(_) => false,
+                NodePhase::Up(up) => !up.suspected,
+                NodePhase::Waiting
+                | NodePhase::Preflight
+                | NodePhase::Refused
+                | NodePhase::Turn
+                | NodePhase::Configuring
+                | NodePhase::Rejected
+                | NodePhase::Unprepared
+                | NodePhase::Held(_) => true,
+                NodePhase::Preparing { .. }
+                | NodePhase::Spawning
+                | NodePhase::Stopping { .. }
+                | NodePhase::Backoff
+                | NodePhase::Exited(_) => false,
             }
     }
 
@@ -33,22 +35,26 @@ impl State {
     /// The life of a node whose database an earlier program started, with `want` and `restart` as
     /// that program had acted upon them; and the effects with which this program goes on.
     pub fn resumed(
-        limits: Limits,
+        limits: TimeLimits,
         decommissioned: bool,
-        (want, restart): (Want, Option<String>),
+        (want, restart): (NodeIntent, Option<String>),
         failures: u32,
-        up: Up,
-    ) -> (Self, Vec<Effect>) {
+        up: RunningNode,
+    ) -> (Self, Vec<MachineEffect>) {
         let mut effects = Vec::new();
         if up.answered {
-            effects.push(Effect::Arm(Timer::Hung, limits.silence));
+            effects.push(MachineEffect::Arm(MachineTimer::Hung, limits.silence));
         }
         if up.decommissioning.is_some() {
             // The decommission was taken back, or is past that: the database says which.
-            let leaves = want == Want::Decommissioned;
-            effects.push(if leaves { Effect::Decommission } else { Effect::CancelDecommission });
+            let leaves = want == NodeIntent::Decommissioned;
+            effects.push(if leaves {
+                MachineEffect::Decommission
+            } else {
+                MachineEffect::CancelDecommission
+            });
         }
         let fresh = Self::new(limits, decommissioned);
-        (Self { want: Some(want), restart, failures, life: Life::Up(up), ..fresh }, effects)
+        (Self { want: Some(want), restart, failures, life: NodePhase::Up(up), ..fresh }, effects)
     }
 }

@@ -1,24 +1,24 @@
 //! The time limits in a node's life.
 //!
-//! What a database and a container set is in [`Limits`]; the rest is the same for every node.
+//! What a database and a container set is in [`TimeLimits`]; the rest is the same for every node.
 
 use std::time::Duration;
 
-use crate::pilot::driver::{Dump, StopPlan};
+use crate::pilot::driver::{DumpSignal, StopPlan};
 
 /// What a database and a container set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TimeLimits {
     /// From the pilot's TERM until the container is killed.
     pub grace: Duration,
     pub stop: StopPlan,
     /// Silence after which a database that had answered counts as hung.
     pub silence: Duration,
     /// How a database that hangs is asked to print what it is doing.
-    pub dump: Option<Dump>,
+    pub dump: Option<DumpSignal>,
 }
 
-impl Limits {
+impl TimeLimits {
     /// The kubelet kills everything at the end of the grace period; two seconds are left for
     /// reporting it.
     pub fn kill_after(self) -> Duration {
@@ -58,8 +58,8 @@ impl Limits {
     }
 }
 
-/// [`Limits::silence`] where neither the Pilot nor the command line says otherwise: longer than the
-/// pauses of a garbage collector on a large heap.
+/// [`TimeLimits::silence`] where neither the Pilot nor the command line says otherwise: longer than
+/// the pauses of a garbage collector on a large heap.
 pub const SILENCE: Duration = Duration::from_secs(90);
 /// From the moment that a full volume has room again until a database that does not serve by then
 /// is restarted.

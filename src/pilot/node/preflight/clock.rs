@@ -26,7 +26,7 @@ const MOST: usize = 4096;
 
 /// What the clock is compared with, beside the date of this program.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Witness<'a> {
+pub(super) struct ClockReference<'a> {
     /// The data directory of a database that orders writes by time.
     pub(super) data: Option<&'a Path>,
     /// What the API server's clock said a moment ago.
@@ -35,7 +35,7 @@ pub(super) struct Witness<'a> {
 
 /// The clock must not be before this program was made, nor behind the API server's, nor, where that
 /// is not known, behind the times of the data.
-pub(super) fn check(now: SystemTime, witness: Witness<'_>) -> Result<(), FailedCheck> {
+pub(super) fn check(now: SystemTime, witness: ClockReference<'_>) -> Result<(), FailedCheck> {
     let problem = |message| failed("PreflightFailed", message);
     if now < SystemTime::UNIX_EPOCH + EPOCH {
         return Err(problem(format!("the machine's clock says {}; set it", shown(now))));
@@ -97,7 +97,7 @@ mod tests {
     fn a_clock_behind_the_data_is_told() {
         let data = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
-        let check = |now| check(now, Witness { data: Some(data.path()), api: None });
+        let check = |now| check(now, ClockReference { data: Some(data.path()), api: None });
         assert_eq!(check(now), Ok(()));
         fs::create_dir(data.path().join("commitlog")).unwrap();
         let file = fs::File::create(data.path().join("commitlog/1.log")).unwrap();
@@ -116,7 +116,7 @@ mod tests {
         let now = SystemTime::now();
         let file = fs::File::create(data.path().join("1.log")).unwrap();
         file.set_modified(now + HOUR).unwrap();
-        let check = |now, api| check(now, Witness { data: Some(data.path()), api });
+        let check = |now, api| check(now, ClockReference { data: Some(data.path()), api });
         assert_eq!(check(now, Some(now)), Ok(()));
         assert_eq!(check(now + HOUR, Some(now)), Ok(()), "its own clock is behind");
         let told = check(now, Some(now + HOUR)).unwrap_err();
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_database_that_does_not_order_writes_by_time_needs_a_clock_that_was_set() {
         let now = SystemTime::now();
-        let none = Witness { data: None, api: Some(now + HOUR) };
+        let none = ClockReference { data: None, api: Some(now + HOUR) };
         assert_eq!(check(now, none), Ok(()));
         assert!(check(SystemTime::UNIX_EPOCH, none).is_err());
     }

@@ -12,15 +12,15 @@ use nix::{
 };
 use tracing::info;
 
-use super::{Host, failed};
+use super::{PreflightContext, failed};
 use crate::{
     api::{names::annotation, v1beta1::PilotStorage},
     pilot::{
-        driver::{FailedCheck, Node},
+        driver::{DatabaseNode, FailedCheck},
         volume::{
-            files::{FOLDER, Files, Mark},
-            folder::Folder,
-            lock::Lock,
+            files::{FOLDER, PilotFiles, VolumeMark},
+            folder::FolderHandle,
+            lock::VolumeLock,
             ring,
         },
     },
@@ -33,7 +33,7 @@ const LEAST_INODES: u64 = 64;
 
 /// Size and use of the data volume, and what is wrong when it has no room for a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct VolumeSpace {
     pub storage: PilotStorage,
     pub full: Option<String>,
 }
@@ -42,7 +42,7 @@ pub struct Space {
 ///
 /// # Errors
 /// When the file system does not say.
-pub fn space(data: &Path) -> io::Result<Space> {
+pub fn space(data: &Path) -> io::Result<VolumeSpace> {
     let stat = statvfs(data)?;
     let shown = data.display();
     let bytes = |blocks: u64| blocks.saturating_mul(stat.fragment_size());
@@ -66,13 +66,13 @@ pub fn space(data: &Path) -> io::Result<Space> {
         capacity_bytes: whole(bytes(stat.blocks())),
         used_bytes: whole(bytes(stat.blocks().saturating_sub(stat.blocks_free()))),
     };
-    Ok(Space { storage, full })
+    Ok(VolumeSpace { storage, full })
 }
 
 pub(super) fn directory(
-    node: &Node,
-    host: &Host,
-    lock: &mut Option<Lock>,
+    node: &DatabaseNode,
+    host: &PreflightContext,
+    lock: &mut Option<VolumeLock>,
 ) -> Result<(), FailedCheck> {
     let data = &node.data;
     let shown = data.display();
@@ -93,20 +93,20 @@ pub(super) fn directory(
             )));
         }
     }
-    Files::of(data).create().and_then(|()| probe_write(data)).map_err(|error| {
-        match error.raw_os_error() {
-            Some(nix::libc::ENOSPC) => {
-                failed("DiskFull", format!("volume at {shown} is full; free space or grow it"))
-            }
-            Some(nix::libc::EROFS) => problem(format!(
-                "volume at {shown} is mounted read-only; see why, a file system with errors is"
-            )),
-            _ => {
-                let uid = nix::unistd::geteuid();
-                problem(format!(
-                    "{shown} cannot be written by uid {uid}: {error}; check fsGroup or owner"
-                ))
-            }
+    PilotFiles::of(data).create().and_then(|()| probe_write(data)).map_err(|error| match error
+        .raw_os_error()
+    {
+        Some(nix::libc::ENOSPC) => {
+            failed("DiskFull", format!("volume at {shown} is full; free space or grow it"))
+        }
+        Some(nix::libc::EROFS) => problem(format!(
+            "volume at {shown} is mounted read-only; see why, a file system with errors is"
+        )),
+        _ => {
+            let uid = nix::unistd::geteuid();
+            problem(format!(
+                "{shown} cannot be written by uid {uid}: {error}; check fsGroup or owner"
+            ))
         }
     })?;
     let space = space(data)
@@ -145,26 +145,26 @@ fn unescaped(point: &str) -> PathBuf {
 }
 
 fn probe_write(data: &Path) -> io::Result<()> {
-    let folder = Folder::open(data)?.at(FOLDER)?;
+    let folder = FolderHandle::open(data)?.at(FOLDER)?;
     folder.write("probe", &[0; 4096], 0o600)?;
     folder.remove("probe")
 }
 
 /// Are these data this node's? A volume without a mark is taken only when it is empty; then it
 /// gets one.
-pub(super) fn identity(node: &Node, host: &Host) -> Result<(), FailedCheck> {
+pub(super) fn identity(node: &DatabaseNode, host: &PreflightContext) -> Result<(), FailedCheck> {
     let shown = node.data.display();
-    let files = Files::of(&node.data);
+    let files = PilotFiles::of(&node.data);
     let mismatch = |message| failed("IdentityMismatch", message);
     let broken = |error| mismatch(format!("mark of the data at {shown} cannot be used: {error}"));
     let spec = &node.pilot.spec;
-    let wanted = Mark {
+    let wanted = VolumeMark {
         kind: spec.cluster_ref.as_ref().map(|cluster| cluster.kind.clone()),
         namespace: Some(host.namespace.clone()),
         cluster: spec.cluster_ref.as_ref().map(|cluster| cluster.name.clone()),
         cluster_uid: node.cluster_uid.clone(),
         pilot: node.pilot.metadata.name.clone().unwrap_or_default(),
-        ..Mark::default()
+        ..VolumeMark::default()
     };
     let adopted = ring::is_adopted(&node.pilot);
     let hint =
@@ -196,8 +196,8 @@ pub(super) fn identity(node: &Node, host: &Host) -> Result<(), FailedCheck> {
         )));
     }
     info!(was = found.pilot, of = ?found.cluster, "Adopted the data of another node");
-    let Mark { kind, namespace, cluster, pilot, .. } = wanted;
-    files.set_mark(&Mark { kind, namespace, cluster, pilot, ..found }).map_err(broken)
+    let VolumeMark { kind, namespace, cluster, pilot, .. } = wanted;
+    files.set_mark(&VolumeMark { kind, namespace, cluster, pilot, ..found }).map_err(broken)
 }
 
 /// Does the folder hold nothing but what a new file system and the pilot put there?

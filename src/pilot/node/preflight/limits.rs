@@ -6,7 +6,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use super::failed;
-use crate::pilot::driver::{FailedCheck, Needs};
+use crate::pilot::driver::{FailedCheck, KernelNeeds};
 
 /// The way out for a user who cannot raise any limit.
 const ALL_THE_SAME: &str =
@@ -14,14 +14,14 @@ const ALL_THE_SAME: &str =
 
 /// The kernel's limits as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(super) struct KernelLimits {
     open_files: u64,
     processes: u64,
     mappings: u64,
     locked_memory: u64,
 }
 
-impl Limits {
+impl KernelLimits {
     /// The limits of this process and so of its children, with each soft limit raised to the hard
     /// one: a soft limit is what a process gets, the hard one what it may take.
     pub(super) fn of_this_process() -> Self {
@@ -34,7 +34,7 @@ impl Limits {
     }
 
     /// A failed check for each limit that falls short of the database's needs.
-    pub(super) fn check(&self, needs: &Needs) -> Vec<FailedCheck> {
+    pub(super) fn check(&self, needs: &KernelNeeds) -> Vec<FailedCheck> {
         let short = |what: &str, is: u64, least: u64, remedy: &str| {
             (is < least).then(|| {
                 let message = format!("{what} is {is}, {least} are needed; {remedy}{ALL_THE_SAME}");
@@ -97,11 +97,19 @@ mod tests {
 
     #[test]
     fn every_limit_that_is_too_low_is_told() {
-        let limits =
-            Limits { open_files: 1024, processes: 100, mappings: 65_530, locked_memory: 8192 };
-        assert_eq!(limits.check(&Needs::default()), []);
-        let needs =
-            Needs { open_files: 65_535, processes: 4096, mappings: 262_144, locks_memory: true };
+        let limits = KernelLimits {
+            open_files: 1024,
+            processes: 100,
+            mappings: 65_530,
+            locked_memory: 8192,
+        };
+        assert_eq!(limits.check(&KernelNeeds::default()), []);
+        let needs = KernelNeeds {
+            open_files: 65_535,
+            processes: 4096,
+            mappings: 262_144,
+            locks_memory: true,
+        };
         let told: Vec<_> = limits.check(&needs).into_iter().map(|check| check.message).collect();
         for (message, part) in told.iter().zip([
             "open files is 1024, 65535 are needed",
@@ -111,7 +119,7 @@ mod tests {
         ]) {
             assert!(message.contains(part), "{message}");
         }
-        let enough = Limits {
+        let enough = KernelLimits {
             open_files: 65_535,
             processes: RLIM_INFINITY,
             mappings: 262_144,

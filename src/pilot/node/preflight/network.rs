@@ -5,13 +5,13 @@ use std::{io, net::TcpListener, time::Duration};
 use futures::future::join_all;
 use tokio::{net::lookup_host, time::timeout};
 
-use super::{Host, failed};
-use crate::pilot::driver::{FailedCheck, Node};
+use super::{PreflightContext, failed};
+use crate::pilot::driver::{DatabaseNode, FailedCheck};
 
 /// A resolver that takes longer does not answer.
 const RESOLVE: Duration = Duration::from_secs(10);
 
-pub(super) fn address(node: &Node, host: &Host) -> Result<(), FailedCheck> {
+pub(super) fn address(node: &DatabaseNode, host: &PreflightContext) -> Result<(), FailedCheck> {
     let address = node.address;
     let problem = |message| failed("PreflightFailed", message);
     for port in [0].iter().chain(&host.ports) {

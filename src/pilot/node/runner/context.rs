@@ -9,16 +9,16 @@ use std::{
 use tokio::{sync::mpsc, time::timeout};
 use tracing::debug;
 
-use super::{Message, Settings};
+use super::{RunnerMessage, RunnerSettings};
 use crate::{
     api::v1beta1::Pilot,
     error::chain,
     pilot::{
-        driver::{Driver, Node},
-        kube::cluster::{self, Cluster},
+        driver::{DatabaseNode, Driver},
+        kube::cluster::{self, PilotApi},
         node::metrics::Metrics,
         process::supervisor::Supervisor,
-        volume::{lock::Volume, records::Records},
+        volume::{lock::Volume, records::VolumeRecords},
     },
     runtime::{Runtime, cgroup},
 };
@@ -32,24 +32,29 @@ fn least(told: Option<u64>, found: Option<u64>) -> Option<u64> {
 }
 
 #[derive(Clone)]
-pub(super) struct Context {
-    pub(super) settings: Arc<Settings>,
+pub(super) struct RunnerContext {
+    pub(super) settings: Arc<RunnerSettings>,
     pub(super) driver: Arc<dyn Driver>,
     pub(super) supervisor: Supervisor,
     pub(super) rt: Runtime,
-    pub(super) cluster: Option<Cluster>,
+    pub(super) cluster: Option<PilotApi>,
     pub(super) volume: Volume,
-    pub(super) records: Records,
+    pub(super) records: VolumeRecords,
     pub(super) metrics: Metrics,
-    pub(super) messages: mpsc::Sender<Message>,
+    pub(super) messages: mpsc::Sender<RunnerMessage>,
 }
 
-impl Context {
+impl RunnerContext {
     /// The node as the database sees it. Boxed: tasks that hold a node are moved about on the main
     /// thread's stack, and pages of the stack that were used once stay resident.
-    pub(super) fn node(&self, pilot: &Pilot, peers: &[Pilot], may_found: bool) -> Box<Node> {
+    pub(super) fn node(
+        &self,
+        pilot: &Pilot,
+        peers: &[Pilot],
+        may_found: bool,
+    ) -> Box<DatabaseNode> {
         let settings = &self.settings;
-        Box::new(Node {
+        Box::new(DatabaseNode {
             pilot: pilot.clone(),
             peers: peers.to_vec(),
             cluster_uid: cluster::owner(pilot).map(|owner| owner.uid.clone()),
@@ -65,7 +70,7 @@ impl Context {
     }
 
     /// Gives the node its peers as the API has them now, where the API answers.
-    pub(super) async fn refresh_peers(&self, node: &mut Node) {
+    pub(super) async fn refresh_peers(&self, node: &mut DatabaseNode) {
         let Some(cluster) = self.cluster.as_ref().filter(|it| !it.breaker().is_away()) else {
             return;
         };
@@ -97,7 +102,7 @@ impl Context {
     }
 
     /// Sends the loop a message. When the loop is gone, the message is of no use any more.
-    pub(super) async fn tell(&self, message: Message) {
+    pub(super) async fn tell(&self, message: RunnerMessage) {
         drop(self.messages.send(message).await);
     }
 }

@@ -3,72 +3,72 @@
 use tracing::{debug, error, info, warn};
 
 use super::{
-    Runner,
-    ledger::{Ledger, Note},
+    NodeRunner,
+    ledger::{LedgerEntry, VolumeLedger},
 };
 use crate::pilot::{
-    driver::Node,
-    node::machine::{Attempt, Effect, Event, Life},
+    driver::DatabaseNode,
+    node::machine::{AttemptId, MachineEffect, MachineEvent, NodePhase},
     process::supervisor::signal_name,
 };
 
-impl Runner {
+impl NodeRunner {
     /// Carries out one effect. Returns what the machine must hear of it at once.
-    pub(super) fn carry_out(&mut self, effect: Effect) -> Option<Event> {
+    pub(super) fn carry_out(&mut self, effect: MachineEffect) -> Option<MachineEvent> {
         match effect {
-            Effect::Preflight(attempt) => {
+            MachineEffect::Preflight(attempt) => {
                 let node = self.node()?;
                 self.starting.preflight(&self.ctx, node, attempt);
             }
-            Effect::TakeTurn(attempt) => {
+            MachineEffect::TakeTurn(attempt) => {
                 let node = self.node()?;
                 self.starting.take_turn(&self.ctx, node, attempt);
             }
-            Effect::Configure { attempt, may_found } => {
+            MachineEffect::Configure { attempt, may_found } => {
                 let mut node = self.node()?;
                 node.may_found = may_found;
                 self.starting.configure(&self.ctx, node, attempt);
             }
-            Effect::Prepare(attempt) => self.run_programs(attempt),
-            Effect::CancelPreparation => self.starting.cancel_programs(),
-            Effect::Validate(attempt) => {
+            MachineEffect::Prepare(attempt) => self.run_programs(attempt),
+            MachineEffect::CancelPreparation => self.starting.cancel_programs(),
+            MachineEffect::Validate(attempt) => {
                 let node = self.node()?;
                 self.report.validating = true;
                 self.running.validate(&self.ctx, node, attempt);
             }
-            Effect::Spawn => return Some(self.spawn()),
-            Effect::Signal { pid, signal } => {
+            MachineEffect::Spawn => return Some(self.spawn()),
+            MachineEffect::Signal { pid, signal } => {
                 debug!(pid, signal = %signal_name(signal), "Signalling the database");
                 self.ctx.supervisor.signal(pid, signal);
             }
-            Effect::SignalGroup { pid, signal } => {
+            MachineEffect::SignalGroup { pid, signal } => {
                 if signal == nix::libc::SIGKILL && self.state.pid() == Some(pid) {
                     warn!(pid, "Database outlived its time; killing its process group");
                 }
                 self.ctx.supervisor.signal_group(pid, signal);
             }
-            Effect::Continue { pid } => {
+            MachineEffect::Continue { pid } => {
                 warn!(pid, "Database does not answer");
                 self.ctx.metrics.hangs.inc();
                 self.ctx.supervisor.signal_group(pid, nix::libc::SIGCONT);
             }
-            Effect::Dump { pid, dump } => {
+            MachineEffect::Dump { pid, dump } => {
                 info!(pid, signal = %signal_name(dump.signal), "Asking for a thread dump");
                 self.ctx.supervisor.signal_named(pid, dump.children, dump.signal);
             }
-            Effect::Flush => self.running.flush(&self.ctx, self.node()),
-            Effect::Decommission => {
+            MachineEffect::Flush => self.running.flush(&self.ctx, self.node()),
+            MachineEffect::Decommission => {
                 let node = self.node()?;
                 self.running.decommission(&self.ctx, node);
             }
-            Effect::CancelDecommission => {
+            MachineEffect::CancelDecommission => {
                 let node = self.node()?;
                 self.running.cancel_decommission(&self.ctx, node);
             }
-            Effect::RecordDecommissioned => Ledger::decommissioned(&self.ctx),
-            Effect::Arm(timer, delay) => self.timers.arm(timer, delay),
-            Effect::Disarm(timer) => self.timers.disarm(timer),
-            Effect::Exit(code) => {
+            MachineEffect::RecordDecommissioned => VolumeLedger::decommissioned(&self.ctx),
+            MachineEffect::Arm(timer, delay) => self.timers.arm(timer, delay),
+            MachineEffect::Disarm(timer) => self.timers.disarm(timer),
+            MachineEffect::Exit(code) => {
                 info!(code, "Ending");
                 self.starting.cancel();
                 self.running.cease_following();
@@ -78,19 +78,19 @@ impl Runner {
     }
 
     /// The node as the database sees it; `None` before its Pilot was seen.
-    fn node(&self) -> Option<Box<Node>> {
+    fn node(&self) -> Option<Box<DatabaseNode>> {
         let pilot = self.wanted.pilot.as_ref()?;
         Some(self.ctx.node(pilot, &self.starting.peers, self.starting.may_found()))
     }
 
-    fn run_programs(&mut self, attempt: Attempt) {
+    fn run_programs(&mut self, attempt: AttemptId) {
         let Some(node) = self.node() else { return };
         let detail = self.report.facts.observation.detail.clone();
         self.starting.run_programs(&self.ctx, node, detail, attempt);
     }
 
-    fn spawn(&mut self) -> Event {
-        let Some(process) = self.starting.process.clone() else { return Event::SpawnFailed };
+    fn spawn(&mut self) -> MachineEvent {
+        let Some(process) = self.starting.process.clone() else { return MachineEvent::SpawnFailed };
         match self.running.spawn(&self.ctx, &process) {
             Ok(run) => {
                 let pid = run.pid;
@@ -98,15 +98,15 @@ impl Runner {
                 let intended = intended.and_then(|pilot| pilot.spec.config_hash.clone());
                 let hash = intended.unwrap_or(process.config_hash);
                 self.report.begun(&run, self.running.restarts, hash);
-                self.ledger.write_down(Note::Begun(run));
+                self.ledger.write_down(LedgerEntry::Begun(run));
                 self.begin_following();
-                Event::Spawned { pid }
+                MachineEvent::Spawned { pid }
             }
             Err(error) => {
                 error!(program = %process.program.display(), %error, "Database cannot be started");
                 self.report.facts.rejected =
                     Some(format!("{} cannot be started: {error}", process.program.display()));
-                Event::SpawnFailed
+                MachineEvent::SpawnFailed
             }
         }
     }
@@ -133,7 +133,7 @@ impl Runner {
     /// Tells a running database what is new about its peers.
     pub(super) fn refresh(&self) {
         if let Some(node) = self.node()
-            && matches!(self.state.life, Life::Up(_))
+            && matches!(self.state.life, NodePhase::Up(_))
         {
             self.running.refresh(&self.ctx, node);
         }

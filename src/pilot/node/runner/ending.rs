@@ -5,15 +5,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::{info, warn};
 
 use super::{
-    Runner,
-    ledger::{Ledger, Note},
+    NodeRunner,
+    ledger::{LedgerEntry, VolumeLedger},
 };
 use crate::{
     api::v1beta1::Termination,
     pilot::{
         driver::JOIN_FAILED,
-        node::machine::{Event, Held, Life},
-        process::supervisor::{Exit, signal_name, write_termination_log},
+        node::machine::{HoldReason, MachineEvent, NodePhase},
+        process::supervisor::{ChildExit, signal_name, write_termination_log},
     },
     runtime::cgroup,
 };
@@ -26,22 +26,22 @@ const OUTPUT: std::time::Duration = std::time::Duration::from_secs(1);
 /// Did the kernel kill the database at the memory limit, with so many `kills` meanwhile? The
 /// launcher of a database may outlive a server that was killed, and ends with the code that a shell
 /// gives.
-fn is_oom_kill(exit: Exit, kills: u64) -> bool {
+fn is_oom_kill(exit: ChildExit, kills: u64) -> bool {
     const KILLED: u8 = 128 + 9;
     exit.status() == KILLED && kills > 0
 }
 
-impl Runner {
-    pub(super) async fn ended(&mut self, exit: Exit) {
+impl NodeRunner {
+    pub(super) async fn ended(&mut self, exit: ChildExit) {
         let Some(child) = self.running.child.take() else { return };
         child.tail.finish(OUTPUT).await;
         self.running.cease_following();
         self.ctx.supervisor.reclaim_terminal(child.pid);
-        let asked = matches!(self.state.life, Life::Stopping { .. });
+        let asked = matches!(self.state.life, NodePhase::Stopping { .. });
         let tail = child.tail.lines();
         // A node that served in this run had not left, whatever its log says. An answer is no sign:
         // a database may answer before it has read its own data.
-        let served = matches!(&self.state.life, Life::Up(up) if up.served);
+        let served = matches!(&self.state.life, NodePhase::Up(up) if up.served);
         let explained = self
             .ctx
             .driver
@@ -93,16 +93,16 @@ impl Runner {
             finish_time: Some(Time(Timestamp::now())),
             log_tail: tail,
         });
-        self.ledger.write_down(Note::Ended);
+        self.ledger.write_down(LedgerEntry::Ended);
         if explained.is_some_and(|ending| ending.left) && !self.is_left() {
-            Ledger::decommissioned(&self.ctx);
-            self.step(Event::Decommissioned);
+            VolumeLedger::decommissioned(&self.ctx);
+            self.step(MachineEvent::Decommissioned);
         }
-        self.step(Event::Exited(exit));
+        self.step(MachineEvent::Exited(exit));
     }
 
     fn is_left(&self) -> bool {
-        self.state.life == Life::Held(Held::Decommissioned)
+        self.state.life == NodePhase::Held(HoldReason::Decommissioned)
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_server_that_the_kernel_killed_behind_its_launcher_ran_out_of_memory() {
-        let exit = |code, signal| Exit { code, signal };
+        let exit = |code, signal| ChildExit { code, signal };
         for (exit, kills, expected) in [
             (exit(None, Some(9)), 1, true),
             (exit(Some(137), None), 1, true),

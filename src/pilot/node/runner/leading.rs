@@ -10,24 +10,24 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{context::Context, reporting::Reporting};
+use super::{context::RunnerContext, reporting::ReportPublisher};
 use crate::{
     api::v1beta1::{LeaderLease, Pilot, PilotStatus},
     error::chain,
     pilot::{
-        driver::Lead,
+        driver::LeaderPermit,
         kube::{
-            cluster::Cluster,
+            cluster::PilotApi,
             intent,
-            leader::{self, Eligibility, PilotsLease},
-            namesake::Holder,
+            leader::{self, LeaderEligibility, PilotsLease},
+            namesake::NameHolder,
         },
-        node::machine::State,
+        node::machine::NodeMachine,
     },
     runtime::{
         Shutdown,
-        events::{Notice, Queue},
-        leader::Claim,
+        events::{EventNotice, EventQueue},
+        leader::LeaderClaim,
     },
 };
 
@@ -38,25 +38,25 @@ const DUTIES_LIMIT: Duration = Duration::from_secs(60);
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
 /// This pilot's part in the election.
-pub(super) struct Leading {
+pub(super) struct LeaderCandidacy {
     /// May this pilot lead the cluster's pilots?
-    eligibility: watch::Sender<Eligibility>,
+    eligibility: watch::Sender<LeaderEligibility>,
     /// Is there a lease to share, of an API and a cluster?
     shared: bool,
 }
 
-impl Leading {
+impl LeaderCandidacy {
     pub(super) fn new() -> Self {
-        Self { eligibility: watch::Sender::new(Eligibility::No), shared: false }
+        Self { eligibility: watch::Sender::new(LeaderEligibility::No), shared: false }
     }
 
     /// Takes part in the election from now on: the Pilot has been seen for the first time.
     pub(super) fn begin(
         &mut self,
-        ctx: &Context,
+        ctx: &RunnerContext,
         pilot: &Pilot,
-        report: &Reporting,
-        intent: intent::Receiver,
+        report: &ReportPublisher,
+        intent: intent::IntentReceiver,
     ) {
         let database = ctx.settings.database;
         let cluster = ctx.cluster.clone().zip(pilot.spec.cluster_ref.as_ref());
@@ -71,7 +71,7 @@ impl Leading {
             (lease, name)
         });
         self.shared = lease.is_some();
-        let (claim, claimed) = watch::channel(Claim::Waiting);
+        let (claim, claimed) = watch::channel(LeaderClaim::Waiting);
         let (lease, name) = lease.unzip();
         let (eligibility, shutdown) = (self.eligibility.subscribe(), ctx.rt.shutdown());
         let election = leader::campaign(lease, eligibility, claim, shutdown.clone());
@@ -86,11 +86,13 @@ impl Leading {
         ctx.rt.tasks().spawn("lead-duties", duties.run(claimed, shutdown));
     }
 
-    pub(super) fn update(&self, state: &State, holder: &Holder) {
-        let now = match (Eligibility::of(state, self.shared), holder) {
-            (eligibility, Holder::Ours) => eligibility,
-            (Eligibility::Yes | Eligibility::Faltering, Holder::Open) => Eligibility::Faltering,
-            _ => Eligibility::No,
+    pub(super) fn update(&self, state: &NodeMachine, holder: &NameHolder) {
+        let now = match (LeaderEligibility::of(state, self.shared), holder) {
+            (eligibility, NameHolder::Ours) => eligibility,
+            (LeaderEligibility::Yes | LeaderEligibility::Faltering, NameHolder::Open) => {
+                LeaderEligibility::Faltering
+            }
+            _ => LeaderEligibility::No,
         };
         self.eligibility.send_if_modified(|known| std::mem::replace(known, now) != now);
     }
@@ -98,17 +100,17 @@ impl Leading {
 
 /// What a leader does, as long as it leads.
 struct LeadDuties {
-    ctx: Context,
+    ctx: RunnerContext,
     /// Where the lead is shared with other pilots.
-    cluster: Option<Cluster>,
-    intent: intent::Receiver,
+    cluster: Option<PilotApi>,
+    intent: intent::IntentReceiver,
     reported: watch::Receiver<PilotStatus>,
     /// The queue of events, and the name of the lease that they are about.
-    events: Option<(Queue, String)>,
+    events: Option<(EventQueue, String)>,
 }
 
 impl LeadDuties {
-    async fn run(self, mut claim: watch::Receiver<Claim>, shutdown: Shutdown) {
+    async fn run(self, mut claim: watch::Receiver<LeaderClaim>, shutdown: Shutdown) {
         loop {
             tokio::select! {
                 held = claim.wait_for(|claim| claim.is_held()) => if held.is_err() { return },
@@ -117,7 +119,7 @@ impl LeadDuties {
             self.changed(true);
             // A round may be dropped at any await: the next leader looks at what is there.
             tokio::select! {
-                () = self.lead(Lead::new(claim.clone())) => {}
+                () = self.lead(LeaderPermit::new(claim.clone())) => {}
                 _ = claim.wait_for(|claim| !claim.is_held()) => {}
                 () = shutdown.triggered() => {}
             }
@@ -125,7 +127,7 @@ impl LeadDuties {
         }
     }
 
-    async fn lead(&self, lead: Lead) {
+    async fn lead(&self, lead: LeaderPermit) {
         if !self.ctx.driver.has_lead_duties() {
             // Without duties the leader need not ask the API about its peers.
             return std::future::pending().await;
@@ -146,7 +148,7 @@ impl LeadDuties {
     }
 
     /// Looks at all Pilots and lets the database do what follows; says what went wrong.
-    async fn round(&self, lead: &Lead) -> Option<String> {
+    async fn round(&self, lead: &LeaderPermit) -> Option<String> {
         let mut pilot = self.intent.borrow().as_ref()?.pilot.clone();
         let peers = match &self.cluster {
             Some(cluster) => match timeout(PEERS_LIMIT, cluster.peers(&pilot)).await {
@@ -176,11 +178,11 @@ impl LeadDuties {
         let Some((events, lease)) = &self.events else { return };
         let name = &self.ctx.settings.name;
         let notice = if leads {
-            Notice::normal("LeaderElection", format!("{name} became leader"))
+            EventNotice::normal("LeaderElection", format!("{name} became leader"))
         } else {
             // By its own action this event is no repeat of the one about a new leader.
             let note = format!("{name} stopped leading");
-            Notice { action: "StoppedLeading", ..Notice::normal("LeaderElection", note) }
+            EventNotice { action: "StoppedLeading", ..EventNotice::normal("LeaderElection", note) }
         };
         let regarding = |kind: &str, api_version: &str| ObjectReference {
             api_version: Some(api_version.to_owned()),

@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::{sync::mpsc, time::sleep};
 use tracing::{info, warn};
 
-use super::{Message, context::Context, wanted::Wanted};
+use super::{RunnerMessage, context::RunnerContext, wanted::IntentTracker};
 use crate::{
     api::v1beta1::{Identity, Pilot, PilotStatus},
-    pilot::volume::files::{Files, Mark, Run},
+    pilot::volume::files::{DatabaseRun, PilotFiles, VolumeMark},
 };
 
 /// Notes that wait for a volume; where more happens while it hangs, the pilot has other troubles.
@@ -24,9 +24,9 @@ const QUEUE: usize = 64;
 const LEFT_TRIES: u32 = 24;
 const LEFT_EVERY: Duration = Duration::from_secs(5);
 
-pub(super) struct Ledger {
-    notes: mpsc::Sender<Note>,
-    recalled: Recall,
+pub(super) struct VolumeLedger {
+    notes: mpsc::Sender<LedgerEntry>,
+    recalled: RecallState,
     /// The checks passed once: the volume is locked and this node's.
     pub(super) ours: bool,
     /// The node's id, as the disk has it.
@@ -35,7 +35,7 @@ pub(super) struct Ledger {
 
 /// How far the pilot is with reading what an earlier one left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Recall {
+pub(super) enum RecallState {
     /// Still to be read. The run in the records, if any, is one that was lost.
     Due,
     /// Still to be read. The run in the records belongs to an earlier program of this process, and
@@ -46,33 +46,33 @@ pub(super) enum Recall {
 
 /// What an earlier pilot left on the volume.
 #[derive(Debug)]
-pub(super) struct Recalled {
+pub(super) struct RecalledRecords {
     decommissioned: io::Result<bool>,
-    mark: io::Result<Option<Mark>>,
-    run: io::Result<Option<Run>>,
+    mark: io::Result<Option<VolumeMark>>,
+    run: io::Result<Option<DatabaseRun>>,
 }
 
 /// What these records mean for this pilot.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct NodeHistory {
     pub(super) decommissioned: bool,
     pub(super) identity: Option<Identity>,
     /// A run whose end no pilot has seen.
-    pub(super) lost: Option<Run>,
+    pub(super) lost: Option<DatabaseRun>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Note {
+pub(super) enum LedgerEntry {
     /// A run of the database has begun.
-    Begun(Run),
+    Begun(DatabaseRun),
     /// The run has ended, and this pilot saw it.
     Ended,
     /// The intent, for a start without the API.
     Intent(Box<Pilot>),
 }
 
-impl Note {
-    fn write(self, files: &Files) -> io::Result<()> {
+impl LedgerEntry {
+    fn write(self, files: &PilotFiles) -> io::Result<()> {
         match self {
             Self::Begun(run) => files.begin_run(&run),
             Self::Ended => files.end_run(),
@@ -89,10 +89,10 @@ impl Note {
     }
 }
 
-impl Ledger {
+impl VolumeLedger {
     /// Writes notes down until shutdown, and then those that wait.
-    pub(super) fn new(ctx: &Context) -> Self {
-        let (notes, mut taken) = mpsc::channel::<Note>(QUEUE);
+    pub(super) fn new(ctx: &RunnerContext) -> Self {
+        let (notes, mut taken) = mpsc::channel::<LedgerEntry>(QUEUE);
         let (records, shutdown) = (ctx.records.clone(), ctx.rt.shutdown());
         ctx.rt.tasks().spawn("notes", async move {
             loop {
@@ -118,17 +118,17 @@ impl Ledger {
                 }
             }
         });
-        Self { notes, recalled: Recall::Due, ours: false, marked: None }
+        Self { notes, recalled: RecallState::Due, ours: false, marked: None }
     }
 
     /// Goes on with the volume of an earlier program of this process.
     pub(super) fn taken_over(&mut self, ours: bool) {
-        self.recalled = Recall::DueAfterTakeover;
+        self.recalled = RecallState::DueAfterTakeover;
         self.ours = ours;
     }
 
     pub(super) fn is_recalled(&self) -> bool {
-        self.recalled == Recall::Done
+        self.recalled == RecallState::Done
     }
 
     /// Has everything been read, and written down or at least begun to be?
@@ -136,7 +136,7 @@ impl Ledger {
         self.is_recalled() && self.notes.capacity() == self.notes.max_capacity()
     }
 
-    pub(super) fn write_down(&self, note: Note) {
+    pub(super) fn write_down(&self, note: LedgerEntry) {
         if let Err(error) = self.notes.try_send(note) {
             warn!(%error, "The data volume hangs; what happened is not written down");
         }
@@ -145,7 +145,7 @@ impl Ledger {
     /// Writes down that the node left its cluster for good, and tells the loop when no power cut
     /// can take that back. A volume that takes no file for two minutes or more holds nothing up:
     /// then the database alone knows that the node left.
-    pub(super) fn decommissioned(ctx: &Context) {
+    pub(super) fn decommissioned(ctx: &RunnerContext) {
         info!("Node left its database cluster");
         let (ctx, time) = (ctx.clone(), Time(Timestamp::now()));
         let tasks = ctx.rt.tasks().clone();
@@ -154,29 +154,29 @@ impl Ledger {
                 let time = time.clone();
                 let why = match ctx.records.visit(move |files| files.set_decommissioned(time)).await
                 {
-                    Ok(Ok(())) => return ctx.tell(Message::Left).await,
+                    Ok(Ok(())) => return ctx.tell(RunnerMessage::Left).await,
                     Ok(Err(error)) => error.to_string(),
                     Err(hangs) => hangs.to_string(),
                 };
                 warn!(error = why, "Not written down that the node left its cluster");
-                ctx.tell(Message::LeftUnsaid(why)).await;
+                ctx.tell(RunnerMessage::LeftUnsaid(why)).await;
                 sleep(LEFT_EVERY).await;
             }
-            ctx.tell(Message::Left).await;
+            ctx.tell(RunnerMessage::Left).await;
         });
     }
 
     /// Keeps the intent on the disk, for a start without the API. Only when the volume is ours.
-    pub(super) fn remember_intent(&self, wanted: &Wanted) {
+    pub(super) fn remember_intent(&self, wanted: &IntentTracker) {
         let Some(pilot) = wanted.pilot.as_ref().filter(|_| self.ours && !wanted.remembered) else {
             return;
         };
         let kept = Pilot { status: PilotStatus::default(), ..pilot.clone() };
-        self.write_down(Note::Intent(Box::new(kept)));
+        self.write_down(LedgerEntry::Intent(Box::new(kept)));
     }
 
     /// Reads what an earlier pilot left.
-    pub(super) fn recall(ctx: &Context) {
+    pub(super) fn recall(ctx: &RunnerContext) {
         let (ctx, shutdown) = (ctx.clone(), ctx.rt.shutdown());
         let tasks = ctx.rt.tasks().clone();
         tasks.spawn("recall", async move {
@@ -186,7 +186,7 @@ impl Ledger {
                     let read = ctx.records.visit(move |files| {
                         driver.recall();
                         let (decommissioned, mark) = (files.is_decommissioned(), files.mark());
-                        Box::new(Recalled { decommissioned, mark, run: files.open_run() })
+                        Box::new(RecalledRecords { decommissioned, mark, run: files.open_run() })
                     });
                     match read.await {
                         Ok(recalled) => return recalled,
@@ -196,14 +196,14 @@ impl Ledger {
             };
             tokio::select! {
                 () = shutdown.triggered() => {}
-                recalled = recalled => ctx.tell(Message::Recalled(recalled)).await,
+                recalled = recalled => ctx.tell(RunnerMessage::Recalled(recalled)).await,
             }
         });
     }
 
-    pub(super) fn take_recalled(&mut self, recalled: Recalled) -> Known {
-        let Recalled { decommissioned, mark, run } = recalled;
-        let mut known = Known::default();
+    pub(super) fn take_recalled(&mut self, recalled: RecalledRecords) -> NodeHistory {
+        let RecalledRecords { decommissioned, mark, run } = recalled;
+        let mut known = NodeHistory::default();
         match decommissioned {
             Ok(is) => known.decommissioned = is,
             Err(error) => warn!(%error, "Cannot tell whether the node left its cluster"),
@@ -215,15 +215,15 @@ impl Ledger {
             }
             Err(error) => warn!(%error, "Mark of the data cannot be read"),
         }
-        if let (Recall::Due, Ok(Some(run))) = (self.recalled, run) {
+        if let (RecallState::Due, Ok(Some(run))) = (self.recalled, run) {
             known.lost = Some(run);
         }
-        self.recalled = Recall::Done;
+        self.recalled = RecallState::Done;
         known
     }
 
     /// What was written down of the node's identity, as the API shows it.
-    pub(super) fn marked_as(&mut self, mark: &Mark) -> Option<Identity> {
+    pub(super) fn marked_as(&mut self, mark: &VolumeMark) -> Option<Identity> {
         info!(node_id = mark.node_id, cluster_id = mark.cluster_id, "Node has its identity");
         self.marked.clone_from(&mark.node_id);
         identity(mark)
@@ -231,7 +231,7 @@ impl Ledger {
 }
 
 /// A mark's identity, as the API shows it.
-fn identity(mark: &Mark) -> Option<Identity> {
+fn identity(mark: &VolumeMark) -> Option<Identity> {
     mark.node_id.as_ref()?;
     Some(Identity {
         cluster_id: mark.cluster_id.clone(),

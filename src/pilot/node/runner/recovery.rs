@@ -16,14 +16,14 @@ use tokio::{
 };
 use tracing::{error, warn};
 
-use super::{Message, Runner, succession::Next};
+use super::{NodeRunner, RunnerMessage, succession::NextProgram};
 use crate::{
     error::exit::SOFTWARE,
     pilot::{
-        node::machine::Event,
-        process::supervisor::{Signals, write_termination_log},
+        node::machine::MachineEvent,
+        process::supervisor::{SignalStream, write_termination_log},
     },
-    runtime::Tasks,
+    runtime::TaskGroup,
 };
 
 /// New beginnings in a row, at most. They do not help against a panic that comes back each time.
@@ -37,16 +37,16 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Beyond the grace period of a database that is stopped for good.
 const MARGIN: Duration = Duration::from_secs(5);
 
-pub(super) struct Recovery {
+pub(super) struct PanicRecovery {
     panics: watch::Receiver<u32>,
     /// Beginnings anew in a row, and until when they count.
     times: u32,
     until: Instant,
-    stage: Stage,
+    stage: RecoveryStage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum RecoveryStage {
     Whole,
     /// A task has panicked. The pilot waits for a moment to hand the database over.
     Broken {
@@ -59,10 +59,10 @@ enum Stage {
     },
 }
 
-impl Recovery {
-    pub(super) fn new(tasks: &Tasks) -> Self {
+impl PanicRecovery {
+    pub(super) fn new(tasks: &TaskGroup) -> Self {
         let until = Instant::now() + FORGIVEN;
-        Self { panics: tasks.panics(), times: 0, until, stage: Stage::Whole }
+        Self { panics: tasks.panics(), times: 0, until, stage: RecoveryStage::Whole }
     }
 
     /// This program began anew for the so many-th time in a row.
@@ -73,20 +73,20 @@ impl Recovery {
     /// Waits until something is to be done. Cancel-safe.
     pub(super) async fn due(&mut self) {
         match self.stage {
-            Stage::Whole => {
+            RecoveryStage::Whole => {
                 if self.panics.wait_for(|count| *count > 0).await.is_err() {
                     // Without a sender no task can panic any more.
                     std::future::pending::<()>().await;
                 }
             }
-            Stage::Broken { next, .. } => sleep_until(next).await,
-            Stage::Ending { until } => sleep_until(until).await,
+            RecoveryStage::Broken { next, .. } => sleep_until(next).await,
+            RecoveryStage::Ending { until } => sleep_until(until).await,
         }
     }
 
     /// The exit code, where the machine says `code`.
     pub(super) fn answer(&self, code: u8) -> u8 {
-        let failed = matches!(self.stage, Stage::Ending { .. }) && code == 0;
+        let failed = matches!(self.stage, RecoveryStage::Ending { .. }) && code == 0;
         if failed { SOFTWARE } else { code }
     }
 
@@ -97,26 +97,26 @@ impl Recovery {
     }
 }
 
-impl Runner {
+impl NodeRunner {
     /// Takes the next step after a panic. Returns the exit code when nothing else is left.
     pub(super) async fn recover(&mut self) -> Option<u8> {
         let now = Instant::now();
         match (self.recovery.stage, self.recovery.next()) {
-            (Stage::Ending { .. }, _) => {
+            (RecoveryStage::Ending { .. }, _) => {
                 error!("Database does not end");
                 return Some(SOFTWARE);
             }
             (_, None) => self.give_up("panicked again and again"),
-            (Stage::Whole, Some(panics)) => {
+            (RecoveryStage::Whole, Some(panics)) => {
                 warn!(panics, "A task panicked; the pilot begins anew beside its database");
-                self.recovery.stage = Stage::Broken { until: now + PATIENCE, next: now };
+                self.recovery.stage = RecoveryStage::Broken { until: now + PATIENCE, next: now };
             }
-            (Stage::Broken { until, .. }, _) if now >= until => {
+            (RecoveryStage::Broken { until, .. }, _) if now >= until => {
                 self.give_up("panicked, and could not hand over its database");
             }
-            (Stage::Broken { until, .. }, Some(panics)) => {
-                self.pass_on(Next::Itself { panics }).await;
-                self.recovery.stage = Stage::Broken { until, next: now + LOOK };
+            (RecoveryStage::Broken { until, .. }, Some(panics)) => {
+                self.pass_on(NextProgram::Itself { panics }).await;
+                self.recovery.stage = RecoveryStage::Broken { until, next: now + LOOK };
             }
         }
         None
@@ -126,8 +126,8 @@ impl Runner {
     fn give_up(&mut self, why: &str) {
         self.leave_reason(why);
         let until = Instant::now() + self.ctx.settings.grace + MARGIN;
-        self.recovery.stage = Stage::Ending { until };
-        self.step(Event::Signal(SIGTERM));
+        self.recovery.stage = RecoveryStage::Ending { until };
+        self.step(MachineEvent::Signal(SIGTERM));
     }
 
     fn leave_reason(&self, why: &str) {
@@ -140,11 +140,11 @@ impl Runner {
 
     /// The loop itself panicked: its last step is half done, and what it knew before stands. Tries
     /// to begin anew, or stops the database with as little as that takes.
-    pub(super) async fn survive(&mut self, signals: &mut Signals) -> u8 {
+    pub(super) async fn survive(&mut self, signals: &mut SignalStream) -> u8 {
         error!("The pilot's loop panicked");
         let until = Instant::now() + PATIENCE;
         while let Some(panics) = self.recovery.next().filter(|_| Instant::now() < until) {
-            self.pass_on(Next::Itself { panics }).await;
+            self.pass_on(NextProgram::Itself { panics }).await;
             tokio::select! {
                 Some(message) = self.inbox.recv() => self.hear_out(message),
                 signal = self.ctx.supervisor.next_signal(signals) => {
@@ -183,8 +183,8 @@ impl Runner {
     /// Takes the only message after a panic of the loop that matters to the next program: a
     /// database that was taken over can be handed over again only when the records on its volume
     /// were read.
-    fn hear_out(&mut self, message: Message) {
-        if let Message::Recalled(recalled) = message
+    fn hear_out(&mut self, message: RunnerMessage) {
+        if let RunnerMessage::Recalled(recalled) = message
             && self.running.child.is_some()
         {
             self.ledger.take_recalled(*recalled);
@@ -193,7 +193,7 @@ impl Runner {
     }
 
     /// Signals are of no interest any more, and must be read for the child to be reaped.
-    async fn child_ends(&mut self, signals: &mut Signals) {
+    async fn child_ends(&mut self, signals: &mut SignalStream) {
         loop {
             tokio::select! {
                 _ = self.running.exited() => return,

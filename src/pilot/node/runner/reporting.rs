@@ -9,65 +9,66 @@ use kube::Resource;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use super::{context::Context, starting, wanted::Wanted};
+use super::{context::RunnerContext, starting, wanted::IntentTracker};
 use crate::{
     api::v1beta1::{Blocker, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
     error::chain,
     pilot::{
-        driver::{self, Observation, OwnCondition, Role},
-        kube::{cluster::LastState, events, namesake::Holder},
+        driver::{self, DatabaseCondition, NodeObservation, ReplicationRole},
+        kube::{cluster::LastContainerState, events, namesake::NameHolder},
         node::{
-            blockers::{Blockers, HOLDINGS_KNOWN},
-            machine::{Event, Life, Stage, State},
-            preflight::Space,
-            probes::Answers,
-            report::{self, Facts},
+            blockers::{HOLDINGS_KNOWN, StopBlockers},
+            machine::{MachineEvent, NodeMachine, NodePhase, StopStage},
+            preflight::VolumeSpace,
+            probes::ProbeAnswers,
+            report::{self, NodeFacts},
         },
-        process::takeover::Successor,
-        volume::files::Run,
+        process::takeover::SuccessorState,
+        volume::files::DatabaseRun,
     },
-    runtime::events::{Events, Queue},
+    runtime::events::{EventPublisher, EventQueue},
 };
 
 /// Name of the component in events, upstream's.
 const COMPONENT: &str = "generic-pilot";
 const DISK_HEADROOM: &str = "DiskHeadroom";
 
-pub(super) struct Reporting {
-    pub(super) facts: Facts,
+pub(super) struct ReportPublisher {
+    pub(super) facts: NodeFacts,
     /// The latest intent is being validated while the process runs.
     pub(super) validating: bool,
-    blockers: Blockers,
-    headroom: Blockers,
+    blockers: StopBlockers,
+    headroom: StopBlockers,
     reports: watch::Sender<PilotStatus>,
-    answers: watch::Sender<Answers>,
+    answers: watch::Sender<ProbeAnswers>,
     /// `None` without an API.
-    events: Option<Queue>,
+    events: Option<EventQueue>,
     /// The report whose changes were last told as events.
     told: PilotStatus,
 }
 
-impl Reporting {
+impl ReportPublisher {
     pub(super) fn new(
-        ctx: &Context,
+        ctx: &RunnerContext,
         reports: watch::Sender<PilotStatus>,
-        answers: watch::Sender<Answers>,
+        answers: watch::Sender<ProbeAnswers>,
         (instance, program): (Instance, String),
     ) -> Self {
         let events = ctx.cluster.as_ref().map(|cluster| {
             let (client, name) = (cluster.hasty_client(), cluster.name().to_owned());
-            let events = Events::new(client, COMPONENT, name);
+            let events = EventPublisher::new(client, COMPONENT, name);
             let dropped = ctx.metrics.events_dropped.clone();
-            let (queue, work) = Queue::new(events, dropped, ctx.rt.shutdown());
+            let (queue, work) = EventQueue::new(events, dropped, ctx.rt.shutdown());
             ctx.rt.tasks().spawn("events", work);
             queue
         });
-        let facts = Facts { instance: Some(instance), program: Some(program), ..Facts::default() };
+        let facts =
+            NodeFacts { instance: Some(instance), program: Some(program), ..NodeFacts::default() };
         Self {
             facts,
             validating: false,
-            blockers: Blockers::default(),
-            headroom: Blockers::default(),
+            blockers: StopBlockers::default(),
+            headroom: StopBlockers::default(),
             reports,
             answers,
             events,
@@ -75,7 +76,7 @@ impl Reporting {
         }
     }
 
-    pub(super) fn events(&self) -> Option<Queue> {
+    pub(super) fn events(&self) -> Option<EventQueue> {
         self.events.clone()
     }
 
@@ -91,13 +92,13 @@ impl Reporting {
     /// Publishes what is to be reported, when it changed.
     pub(super) fn publish(
         &mut self,
-        ctx: &Context,
-        state: &State,
-        wanted: &Wanted,
-        successor: Option<&Successor>,
+        ctx: &RunnerContext,
+        state: &NodeMachine,
+        wanted: &IntentTracker,
+        successor: Option<&SuccessorState>,
     ) {
         let now = Time(Timestamp::now());
-        self.validating &= matches!(state.life, Life::Up(_));
+        self.validating &= matches!(state.life, NodePhase::Up(_));
         self.facts.successor = successor.cloned();
         // A generation counts as observed once its configuration has been validated.
         if let Some(pilot) = wanted.pilot.as_ref().filter(|_| !self.validating) {
@@ -121,13 +122,14 @@ impl Reporting {
     }
 
     /// Sets what probes and requests for metrics are answered from now on.
-    fn answer(&self, ctx: &Context, state: &State, holder: &Holder) {
+    fn answer(&self, ctx: &RunnerContext, state: &NodeMachine, holder: &NameHolder) {
         let facts = &self.facts;
         let ready = report::is_ready(state);
         ctx.metrics.ready.set(ready.into());
-        let up = matches!(state.life, Life::Up(_) | Life::Stopping { .. });
+        let up = matches!(state.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
         ctx.metrics.up.set(up.into());
-        ctx.metrics.set_role(facts.observation.role.filter(|_| matches!(state.life, Life::Up(_))));
+        ctx.metrics
+            .set_role(facts.observation.role.filter(|_| matches!(state.life, NodePhase::Up(_))));
         let gauges: BTreeMap<String, f64> = facts
             .observation
             .gauges
@@ -135,8 +137,8 @@ impl Reporting {
             .map(|(name, value)| (format!("navigator_{name}"), *value))
             .collect();
         let message = match holder {
-            Holder::Theirs(why) => why.clone(),
-            Holder::Open | Holder::Ours => {
+            NameHolder::Theirs(why) => why.clone(),
+            NameHolder::Open | NameHolder::Ours => {
                 let turned = ctx.cluster.as_ref().is_some_and(|it| it.breaker().is_turned_away());
                 let why = if turned { "; the API turns this pilot away (401)" } else { "" };
                 format!("{}{why}", report::phase(state, facts))
@@ -146,7 +148,8 @@ impl Reporting {
             let changed = answers.ready != ready || answers.message != message;
             answers.ready = ready;
             // A process that survives KILL is stuck in the kernel: only a new container helps.
-            answers.live = !matches!(state.life, Life::Stopping { stage: Stage::Kill, .. });
+            answers.live =
+                !matches!(state.life, NodePhase::Stopping { stage: StopStage::Kill, .. });
             answers.message = message;
             answers.gauges = gauges;
             changed
@@ -164,7 +167,7 @@ impl Reporting {
     }
 
     /// Takes over from an earlier pilot's report what this pilot cannot know by itself.
-    pub(super) fn continue_from(&mut self, ctx: &Context, pilot: &Pilot) {
+    pub(super) fn continue_from(&mut self, ctx: &RunnerContext, pilot: &Pilot) {
         let facts = &mut self.facts;
         if facts.termination.is_none() {
             facts.termination.clone_from(&pilot.status.last_termination);
@@ -193,18 +196,23 @@ impl Reporting {
     }
 
     /// A run has begun.
-    pub(super) fn begun(&mut self, run: &Run, restarts: i32, hash: String) {
+    pub(super) fn begun(&mut self, run: &DatabaseRun, restarts: i32, hash: String) {
         let facts = &mut self.facts;
         facts.holds = Some(true);
         let start_time = Some(run.start_time.clone());
         facts.process = Some(Process { pid: run.pid, start_time, restarts });
         facts.running_hash = Some(hash);
         // Addresses and figures of the last run stand until this one has its own.
-        let Observation { version, conditions, endpoints, detail, .. } =
+        let NodeObservation { version, conditions, endpoints, detail, .. } =
             std::mem::take(&mut facts.observation);
-        facts.observation =
-            Observation { version, conditions, endpoints, detail, ..Observation::default() };
-        (self.blockers, facts.blockers) = (Blockers::default(), Vec::new());
+        facts.observation = NodeObservation {
+            version,
+            conditions,
+            endpoints,
+            detail,
+            ..NodeObservation::default()
+        };
+        (self.blockers, facts.blockers) = (StopBlockers::default(), Vec::new());
     }
 
     /// Takes the database's answer to the question how it is, or the lack of one. Returns what that
@@ -212,8 +220,8 @@ impl Reporting {
     pub(super) fn observed(
         &mut self,
         serving: bool,
-        result: Result<Observation, driver::Error>,
-    ) -> Event {
+        result: Result<NodeObservation, driver::Error>,
+    ) -> MachineEvent {
         match result {
             Ok(mut observation) => {
                 let open: Vec<_> = observation.not_heard.iter().map(ToString::to_string).collect();
@@ -233,7 +241,7 @@ impl Reporting {
                 if now.conditions.is_empty() {
                     now.conditions = before.conditions;
                 }
-                Event::Observed { alive, serving }
+                MachineEvent::Observed { alive, serving }
             }
             Err(error) => {
                 let text = chain(&error).to_string();
@@ -263,7 +271,7 @@ impl Reporting {
     pub(super) fn resume_blockers(&mut self, mut reported: Vec<Blocker>) {
         // The pilot looks at the volume again at once, which decides this rule anew.
         reported.retain(|blocker| blocker.predicate != DISK_HEADROOM);
-        self.blockers = Blockers::resumed(&reported);
+        self.blockers = StopBlockers::resumed(&reported);
         self.facts.blockers = reported;
     }
 
@@ -274,7 +282,7 @@ impl Reporting {
         }
     }
 
-    fn tell_role(&self, role: Option<Role>) {
+    fn tell_role(&self, role: Option<ReplicationRole>) {
         if let Some(role) = role.filter(|_| self.facts.observation.role != role) {
             info!(role = role.name(), "Node has a role among those with the same data");
         }
@@ -290,8 +298,12 @@ impl Reporting {
     }
 
     /// The data volume was looked at; `None`: it does not answer, and what was seen last stands.
-    pub(super) fn looked_at(&mut self, ctx: &Context, seen: Option<Space>) -> Option<Event> {
-        let Space { storage, full } = seen?;
+    pub(super) fn looked_at(
+        &mut self,
+        ctx: &RunnerContext,
+        seen: Option<VolumeSpace>,
+    ) -> Option<MachineEvent> {
+        let VolumeSpace { storage, full } = seen?;
         ctx.metrics.storage_capacity.set(storage.capacity_bytes);
         ctx.metrics.storage_used.set(storage.used_bytes);
         self.facts.storage = Some(storage);
@@ -307,11 +319,11 @@ impl Reporting {
         self.facts.headroom = self.headroom.update(told.into_iter().collect(), None);
         let is_full = full.is_some();
         self.facts.full = full;
-        Some(Event::Space { full: is_full })
+        Some(MachineEvent::Space { full: is_full })
     }
 
     /// A run that an earlier pilot left without an end.
-    pub(super) fn lost(&mut self, run: Run) {
+    pub(super) fn lost(&mut self, run: DatabaseRun) {
         warn!(pid = run.pid, "An earlier run has no end: its pilot was killed with it");
         self.facts.termination = Some(Termination {
             reason: Some("ProcessExited".to_owned()),
@@ -323,7 +335,7 @@ impl Reporting {
 
     /// The kubelet saw what the pilot could not: on cgroup v2 the kernel may kill the pilot
     /// together with its database.
-    pub(super) fn explain_lost_run(&mut self, state: Option<LastState>) {
+    pub(super) fn explain_lost_run(&mut self, state: Option<LastContainerState>) {
         let (Some(state), Some(lost)) = (state, self.facts.termination.as_mut()) else { return };
         if lost.exit_code.is_some() {
             return;
@@ -339,7 +351,7 @@ impl Reporting {
 }
 
 /// A condition of the database's own, as an earlier pilot told it.
-fn earlier(own: &[&'static str], told: &Condition) -> Option<OwnCondition> {
+fn earlier(own: &[&'static str], told: &Condition) -> Option<DatabaseCondition> {
     let type_ = own.iter().find(|own| **own == told.type_)?;
     let status = match told.status.as_str() {
         "True" => Some(true),
@@ -347,16 +359,16 @@ fn earlier(own: &[&'static str], told: &Condition) -> Option<OwnCondition> {
         _ => None,
     };
     let (reason, message) = (told.reason.clone().into(), told.message.clone());
-    Some(OwnCondition { type_, status, reason, message })
+    Some(DatabaseCondition { type_, status, reason, message })
 }
 
 /// What it means for the machine that the database could not be observed; `serving`: the node
 /// served so far. Only silence may lead to a restart, and a failure of the pilot itself changes
 /// nothing.
-fn unobserved(error: &driver::Error, serving: bool) -> Event {
+fn unobserved(error: &driver::Error, serving: bool) -> MachineEvent {
     let alive = !error.is_silence();
     let refused = matches!(error, driver::Error::Refused(_));
-    Event::Observed { alive, serving: alive && serving && !refused }
+    MachineEvent::Observed { alive, serving: alive && serving && !refused }
 }
 
 #[cfg(test)]
@@ -364,7 +376,7 @@ mod tests {
     use std::{io, path::PathBuf};
 
     use super::*;
-    use crate::pilot::heard::NotHeard;
+    use crate::pilot::heard::UnansweredQuery;
 
     #[test]
     fn only_silence_counts_against_the_database() {
@@ -376,11 +388,15 @@ mod tests {
             (driver::Error::Read { path: path(), source: full() }, true, true),
             (driver::Error::Refused("401".to_owned()), true, false),
             (driver::Error::Evasive, true, true),
-            (driver::Error::NotHeard(NotHeard::new("/state", "answered 429")), true, true),
+            (driver::Error::NotHeard(UnansweredQuery::new("/state", "answered 429")), true, true),
         ];
         for (error, alive, serving) in rows {
-            assert_eq!(unobserved(&error, true), Event::Observed { alive, serving }, "{error}");
-            let started = Event::Observed { alive, serving: false };
+            assert_eq!(
+                unobserved(&error, true),
+                MachineEvent::Observed { alive, serving },
+                "{error}"
+            );
+            let started = MachineEvent::Observed { alive, serving: false };
             assert_eq!(unobserved(&error, false), started, "{error}");
         }
     }

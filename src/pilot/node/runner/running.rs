@@ -12,20 +12,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub(super) use self::decommission::{cancel_answered, decommission_answered};
-use super::{Message, context::Context, starting::hung, wanted::Wanted};
+use super::{RunnerMessage, context::RunnerContext, starting::hung, wanted::IntentTracker};
 use crate::{
     error::chain,
     pilot::{
-        driver::{self, Node, ProcessSpec},
-        node::{machine::Attempt, preflight, report},
-        process::supervisor::{Child, Command, Exit},
-        volume::files::Run,
+        driver::{self, DatabaseNode, ProcessSpec},
+        node::{machine::AttemptId, preflight, report},
+        process::supervisor::{ChildCommand, ChildExit, ChildProcess},
+        volume::files::DatabaseRun,
     },
     runtime::{build, cgroup},
 };
 
-pub(super) struct Running {
-    pub(super) child: Option<Child>,
+pub(super) struct DatabaseProcess {
+    pub(super) child: Option<ChildProcess>,
     /// Starts beyond the first; -1 before the first.
     pub(super) restarts: i32,
     /// The kernel's count of OOM kills when the database was started.
@@ -34,21 +34,25 @@ pub(super) struct Running {
     following: CancellationToken,
 }
 
-impl Running {
+impl DatabaseProcess {
     pub(super) fn new() -> Self {
         Self { child: None, restarts: -1, oom_kills: 0, following: CancellationToken::new() }
     }
 
     /// Waits for the process to end. Cancel-safe.
-    pub(super) async fn exited(&mut self) -> Exit {
+    pub(super) async fn exited(&mut self) -> ChildExit {
         match &mut self.child {
             Some(child) => child.exited().await,
             None => std::future::pending().await,
         }
     }
 
-    pub(super) fn spawn(&mut self, ctx: &Context, process: &ProcessSpec) -> io::Result<Run> {
-        let command = Command { user: ctx.settings.user, ..Command::from(process) };
+    pub(super) fn spawn(
+        &mut self,
+        ctx: &RunnerContext,
+        process: &ProcessSpec,
+    ) -> io::Result<DatabaseRun> {
+        let command = ChildCommand { user: ctx.settings.user, ..ChildCommand::from(process) };
         self.oom_kills = cgroup::oom_kills();
         let child = ctx.supervisor.spawn(&command)?;
         let pid = child.pid;
@@ -56,7 +60,7 @@ impl Running {
         self.restarts += 1;
         ctx.metrics.starts.inc();
         self.child = Some(child);
-        Ok(Run {
+        Ok(DatabaseRun {
             pid,
             start_time: Time(Timestamp::now()),
             pilot_version: build::VERSION.to_owned(),
@@ -66,8 +70,8 @@ impl Running {
     /// Follows the process from now on: asks it how it is, and looks at its peers.
     pub(super) fn begin_following(
         &mut self,
-        ctx: &Context,
-        wanted: &Wanted,
+        ctx: &RunnerContext,
+        wanted: &IntentTracker,
         marked: Option<String>,
     ) {
         self.following = CancellationToken::new();
@@ -85,7 +89,7 @@ impl Running {
     }
 
     /// A task about the running process, ended with it.
-    pub(super) fn follow<F>(&self, ctx: &Context, name: &'static str, work: F)
+    pub(super) fn follow<F>(&self, ctx: &RunnerContext, name: &'static str, work: F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -99,7 +103,7 @@ impl Running {
     }
 
     /// Tells a running database what is new about its peers.
-    pub(super) fn refresh(&self, ctx: &Context, node: Box<Node>) {
+    pub(super) fn refresh(&self, ctx: &RunnerContext, node: Box<DatabaseNode>) {
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
         self.follow(ctx, "refresh", async move {
             let told = match volume.during(async move { driver.refresh(&node).await }).await {
@@ -113,7 +117,12 @@ impl Running {
     }
 
     /// Validates the wanted configuration. The running process and its files are not touched.
-    pub(super) fn validate(&self, ctx: &Context, node: Box<Node>, attempt: Attempt) {
+    pub(super) fn validate(
+        &self,
+        ctx: &RunnerContext,
+        node: Box<DatabaseNode>,
+        attempt: AttemptId,
+    ) {
         let context = ctx.clone();
         let low = ctx.settings.allows_low_limits(&node.pilot.spec);
         self.follow(ctx, "validate", async move {
@@ -130,12 +139,12 @@ impl Running {
                 }
             });
             let rejected = validated.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
-            context.tell(Message::Validated { attempt, rejected }).await;
+            context.tell(RunnerMessage::Validated { attempt, rejected }).await;
         });
     }
 
     /// Announces the restart and flushes. `node` is `None` before its Pilot was seen.
-    pub(super) fn flush(&self, ctx: &Context, node: Option<Box<Node>>) {
+    pub(super) fn flush(&self, ctx: &RunnerContext, node: Option<Box<DatabaseNode>>) {
         info!("Flushing the database");
         let context = ctx.clone();
         self.follow(ctx, "flush", async move {
@@ -148,7 +157,7 @@ impl Running {
                 Ok(()) => info!("Flushed the database"),
                 Err(error) => warn!(error = %chain(&error), "Flush failed; stopping without"),
             }
-            context.tell(Message::Flushed).await;
+            context.tell(RunnerMessage::Flushed).await;
         });
     }
 }

@@ -6,12 +6,12 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     api::v1beta1::{Instance, Pilot, PilotSpec},
-    pilot::{database::DrivenDatabase, node::probes::Ports, process::supervisor::User},
+    pilot::{database::DrivenDatabase, node::probes::ProbePorts, process::supervisor::ProcessUser},
 };
 
 /// Where the intent comes from and the report goes to.
 #[derive(Clone)]
-pub enum Api {
+pub enum IntentSource {
     /// The intent is the API's. A Pilot that is missing there is made from this one, when there
     /// is one: on a host, where no controller makes it.
     Client { client: kube::Client, missing: Option<Box<Pilot>> },
@@ -20,9 +20,9 @@ pub enum Api {
 }
 
 #[derive(Clone)]
-pub struct Settings {
+pub struct RunnerSettings {
     pub database: &'static DrivenDatabase,
-    pub api: Api,
+    pub api: IntentSource,
     /// Name and namespace of the Pilot.
     pub name: String,
     pub namespace: String,
@@ -49,15 +49,15 @@ pub struct Settings {
     pub termination_log: PathBuf,
     /// The database's lines become records of the log.
     pub records: bool,
-    pub user: Option<User>,
+    pub user: Option<ProcessUser>,
     /// See `runner::faults`.
     #[cfg(debug_assertions)]
     pub panic_file: Option<PathBuf>,
     pub bind: IpAddr,
-    pub ports: Ports,
+    pub ports: ProbePorts,
 }
 
-impl Settings {
+impl RunnerSettings {
     pub(super) fn instance(&self) -> Instance {
         let (runtime, uid) = match &self.pod_uid {
             Some(uid) => ("Kubernetes", uid.clone()),

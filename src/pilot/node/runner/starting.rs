@@ -8,30 +8,30 @@ mod programs;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub(super) use self::programs::{Failure, prepared};
-use super::{Message, context::Context};
+pub(super) use self::programs::{PreparationError, prepared};
+use super::{RunnerMessage, context::RunnerContext};
 use crate::{
     api::v1beta1::Pilot,
     error::chain,
     pilot::{
-        driver::{self, FailedCheck, Node, ProcessSpec},
+        driver::{self, DatabaseNode, FailedCheck, ProcessSpec},
         kube::{
-            founding::{self, Applicant, Turn},
+            founding::{self, StartApplicant, StartTurn},
             peers,
         },
         node::{
-            machine::{Attempt, Event},
+            machine::{AttemptId, MachineEvent},
             preflight,
-            report::Facts,
+            report::NodeFacts,
         },
-        volume::{lock::Hangs, ownership},
+        volume::{lock::VolumeTimeout, ownership},
     },
 };
 
-pub(super) struct Starting {
+pub(super) struct NodeStartup {
     pub(super) peers: Vec<Pilot>,
     /// The permission with which the node was last let start.
-    allowed: founding::Start,
+    allowed: founding::StartPermit,
     /// The data on the volume were of another ring when the node last took its turn.
     foreign: bool,
     /// The process that was configured last.
@@ -42,11 +42,11 @@ pub(super) struct Starting {
     programs: CancellationToken,
 }
 
-impl Starting {
+impl NodeStartup {
     pub(super) fn new() -> Self {
         Self {
             peers: Vec::new(),
-            allowed: founding::Start::default(),
+            allowed: founding::StartPermit::default(),
             foreign: false,
             process: None,
             preparing: CancellationToken::new(),
@@ -69,9 +69,9 @@ impl Starting {
     }
 
     /// Spawns a task that prepares a start; an earlier one is cancelled.
-    fn prepare<F>(&mut self, ctx: &Context, name: &'static str, work: F)
+    fn prepare<F>(&mut self, ctx: &RunnerContext, name: &'static str, work: F)
     where
-        F: Future<Output = Message> + Send + 'static,
+        F: Future<Output = RunnerMessage> + Send + 'static,
     {
         self.preparing.cancel();
         self.preparing = CancellationToken::new();
@@ -85,9 +85,14 @@ impl Starting {
         });
     }
 
-    pub(super) fn preflight(&mut self, ctx: &Context, node: Box<Node>, attempt: Attempt) {
+    pub(super) fn preflight(
+        &mut self,
+        ctx: &RunnerContext,
+        node: Box<DatabaseNode>,
+        attempt: AttemptId,
+    ) {
         let database = ctx.settings.database;
-        let mut host = preflight::Host {
+        let mut host = preflight::PreflightContext {
             require_mount: ctx.settings.require_mount,
             ports: database.ports.to_vec(),
             namespace: ctx.settings.namespace.clone(),
@@ -125,72 +130,82 @@ impl Starting {
                     other => other,
                 };
             let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
-            Message::Checked { attempt, failed, holds }
+            RunnerMessage::Checked { attempt, failed, holds }
         });
     }
 
     pub(super) fn checked(
         &self,
-        ctx: &Context,
-        facts: &mut Facts,
-        attempt: Attempt,
+        ctx: &RunnerContext,
+        facts: &mut NodeFacts,
+        attempt: AttemptId,
         failed: Vec<FailedCheck>,
-    ) -> Event {
+    ) -> MachineEvent {
         if !failed.is_empty() {
             refused(ctx, facts, failed);
-            return Event::PreflightFailed(attempt);
+            return MachineEvent::PreflightFailed(attempt);
         }
         if !self.foreign {
             // A report of foreign data stands until the next turn says otherwise.
             facts.preflight = Some(failed);
         }
-        Event::PreflightPassed(attempt)
+        MachineEvent::PreflightPassed(attempt)
     }
 
-    pub(super) fn take_turn(&mut self, ctx: &Context, node: Box<Node>, attempt: Attempt) {
+    pub(super) fn take_turn(
+        &mut self,
+        ctx: &RunnerContext,
+        node: Box<DatabaseNode>,
+        attempt: AttemptId,
+    ) {
         let context = ctx.clone();
         self.prepare(ctx, "founding", async move {
-            let Context { settings, cluster, records, messages, .. } = &context;
+            let RunnerContext { settings, cluster, records, messages, .. } = &context;
             // A full queue only delays what is said to people.
-            let say = |what| drop(messages.try_send(Message::Waiting(what)));
+            let say = |what| drop(messages.try_send(RunnerMessage::Waiting(what)));
             let (database, data) = (settings.database, &settings.data);
-            let applicant = Applicant { database, pilot: &node.pilot, records, data };
+            let applicant = StartApplicant { database, pilot: &node.pilot, records, data };
             let turn = founding::take_turn(cluster.as_ref(), applicant, say).await;
-            Message::Turn { attempt, turn }
+            RunnerMessage::Turn { attempt, turn }
         });
     }
 
     pub(super) fn turned(
         &mut self,
-        ctx: &Context,
-        facts: &mut Facts,
-        attempt: Attempt,
-        turn: Turn,
-    ) -> Event {
+        ctx: &RunnerContext,
+        facts: &mut NodeFacts,
+        attempt: AttemptId,
+        turn: StartTurn,
+    ) -> MachineEvent {
         facts.waiting = None;
         match turn {
-            Turn::Start(start) => {
+            StartTurn::Start(start) => {
                 let may_found = start.may_found;
                 self.allowed = start;
                 self.foreign = false;
                 facts.preflight = Some(Vec::new());
-                Event::Turn { attempt, may_found }
+                MachineEvent::Turn { attempt, may_found }
             }
-            Turn::Refused(check) => {
+            StartTurn::Refused(check) => {
                 self.foreign = true;
                 refused(ctx, facts, vec![check]);
-                Event::PreflightFailed(attempt)
+                MachineEvent::PreflightFailed(attempt)
             }
         }
     }
 
-    pub(super) fn configure(&mut self, ctx: &Context, mut node: Box<Node>, attempt: Attempt) {
+    pub(super) fn configure(
+        &mut self,
+        ctx: &RunnerContext,
+        mut node: Box<DatabaseNode>,
+        attempt: AttemptId,
+    ) {
         node.ring.clone_from(&self.allowed.ring);
         let context = ctx.clone();
         self.prepare(ctx, "configure", async move {
             context.refresh_peers(&mut node).await;
             let peers = node.peers.clone();
-            let Context { settings, driver, volume, .. } = context;
+            let RunnerContext { settings, driver, volume, .. } = context;
             let written = volume.during(async move {
                 let process = driver.configure(&node).await?;
                 if let Some(user) = settings.user {
@@ -205,23 +220,23 @@ impl Starting {
             });
             let late = |hangs| Err(driver::Error::NotYet(hung(hangs).message));
             let result = written.await.unwrap_or_else(late);
-            Message::Configured { attempt, peers, result }
+            RunnerMessage::Configured { attempt, peers, result }
         });
     }
 
     pub(super) fn configured(
         &mut self,
-        ctx: &Context,
+        ctx: &RunnerContext,
         pilot: Option<&Pilot>,
-        facts: &mut Facts,
-        (attempt, result): (Attempt, Result<ProcessSpec, driver::Error>),
-    ) -> Event {
+        facts: &mut NodeFacts,
+        (attempt, result): (AttemptId, Result<ProcessSpec, driver::Error>),
+    ) -> MachineEvent {
         match result {
             Ok(process) => {
                 facts.rejected = None;
                 facts.waiting = None;
                 self.process = Some(process);
-                return Event::Configured(attempt);
+                return MachineEvent::Configured(attempt);
             }
             Err(driver::Error::NotYet(what)) => {
                 facts.rejected = None;
@@ -230,24 +245,24 @@ impl Starting {
             }
             Err(error) => rejected(facts, chain(&error).to_string()),
         }
-        Event::NotConfigured(attempt)
+        MachineEvent::NotConfigured(attempt)
     }
 
     /// The start is tried again as soon as the peers have changed.
-    fn wait_for_peers(&mut self, ctx: &Context, pilot: Option<&Pilot>) {
+    fn wait_for_peers(&mut self, ctx: &RunnerContext, pilot: Option<&Pilot>) {
         let (Some(cluster), Some(pilot)) = (ctx.cluster.clone(), pilot.cloned()) else {
             return;
         };
         let known = self.peers.clone();
         self.prepare(ctx, "await-peers", async move {
             peers::changed(&cluster, &pilot, &known).await;
-            Message::PeersMoved
+            RunnerMessage::PeersMoved
         });
     }
 }
 
 /// What a start waits for; logged once.
-pub(super) fn waiting(facts: &mut Facts, what: String) {
+pub(super) fn waiting(facts: &mut NodeFacts, what: String) {
     if facts.waiting.as_ref() != Some(&what) {
         info!(what, "Waiting to start");
     }
@@ -255,14 +270,14 @@ pub(super) fn waiting(facts: &mut Facts, what: String) {
 }
 
 /// Why the wanted configuration is not the running one; logged once.
-pub(super) fn rejected(facts: &mut Facts, why: String) {
+pub(super) fn rejected(facts: &mut NodeFacts, why: String) {
     if facts.rejected.as_ref() != Some(&why) {
         warn!(error = why, "Configuration was rejected");
     }
     facts.rejected = Some(why);
 }
 
-fn refused(ctx: &Context, facts: &mut Facts, failed: Vec<FailedCheck>) {
+fn refused(ctx: &RunnerContext, facts: &mut NodeFacts, failed: Vec<FailedCheck>) {
     if facts.preflight.as_ref() != Some(&failed) {
         for check in &failed {
             warn!(reason = check.reason, explanation = check.message, "Preflight failed");
@@ -272,7 +287,7 @@ fn refused(ctx: &Context, facts: &mut Facts, failed: Vec<FailedCheck>) {
     facts.preflight = Some(failed);
 }
 
-pub(super) fn hung(hangs: Hangs) -> FailedCheck {
+pub(super) fn hung(hangs: VolumeTimeout) -> FailedCheck {
     let message = format!("{hangs}; see to its storage");
     FailedCheck { reason: "PreflightFailed", message }
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Message, context::Context};
+use super::{RunnerMessage, context::RunnerContext};
 use crate::pilot::node::preflight::space;
 
 /// Pause between two looks at the volume, and while it is full: then a user waits for the result.
 const EVERY: Duration = Duration::from_secs(30);
 const EVERY_FULL: Duration = Duration::from_secs(5);
 
-pub(super) fn watch(ctx: &Context) {
+pub(super) fn watch(ctx: &RunnerContext) {
     let (data, messages) = (ctx.settings.data.clone(), ctx.messages.clone());
     let (volume, shutdown) = (ctx.volume.clone(), ctx.rt.shutdown());
     ctx.rt.tasks().spawn("storage", async move {
@@ -24,7 +24,7 @@ pub(super) fn watch(ctx: &Context) {
             let look = async {
                 let seen = volume.visit(move |_| space(&data).ok()).await.ok().flatten();
                 let full = seen.as_ref().is_some_and(|space| space.full.is_some());
-                drop(messages.send(Message::Space(seen)).await);
+                drop(messages.send(RunnerMessage::Space(seen)).await);
                 sleep(if full { EVERY_FULL } else { EVERY }).await;
             };
             tokio::select! {

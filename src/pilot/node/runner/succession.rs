@@ -12,46 +12,48 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 use tracing::{debug, info, warn};
 
-use super::{Runner, wanted::wanted_by};
+use super::{NodeRunner, wanted::wanted_by};
 use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     pilot::{
         node::{
-            machine::{Decommissioning, Effect, Life, State, Up, Want},
-            probes::Listeners,
+            machine::{
+                MachineEffect, NodeIntent, NodeMachine, NodePhase, PendingDecommission, RunningNode,
+            },
+            probes::ProbeListeners,
         },
         process::{
-            supervisor::{HandedChild, Parked, inherited},
-            takeover::{HandedNode, Handoff, PARK_LIMIT, Takeover},
+            supervisor::{HandedChild, ParkedPipes, inherited},
+            takeover::{HandedNode, PARK_LIMIT, ProgramHandoff, ProgramTakeover},
         },
-        volume::lock::Lock,
+        volume::lock::VolumeLock,
     },
 };
 
 /// The programs before and after this one.
-pub(super) struct Succession {
-    pub(super) takeover: Takeover,
+pub(super) struct ProgramHandover {
+    pub(super) takeover: ProgramTakeover,
     /// Second handles of the sockets that listen, for the next program.
-    pub(super) listeners: Listeners,
+    pub(super) listeners: ProbeListeners,
     /// The effects with which this program goes on with a database that an earlier program started.
-    pub(super) resumed: Vec<Effect>,
+    pub(super) resumed: Vec<MachineEffect>,
 }
 
 /// The program that this process becomes next.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Next {
+pub(super) enum NextProgram {
     /// The program that proved that it can take over.
     Accepted,
     /// The program that runs now, for the so many-th time in a row.
     Itself { panics: u32 },
 }
 
-impl Runner {
+impl NodeRunner {
     /// Lets an accepted program take over, when that is due. Returns only when it is not, or when
     /// the takeover failed; then nothing has changed.
     pub(super) async fn hand_over(&mut self) {
         if self.succession.takeover.is_due(self.running.child.is_some())
-            && self.pass_on(Next::Accepted).await
+            && self.pass_on(NextProgram::Accepted).await
         {
             self.succession.takeover.postpone();
         }
@@ -59,7 +61,7 @@ impl Runner {
 
     /// Becomes the next program, when nothing is under way that this would disturb. Returns only
     /// when the exec did not happen, and says whether it was tried; then nothing has changed.
-    pub(super) async fn pass_on(&mut self, next: Next) -> bool {
+    pub(super) async fn pass_on(&mut self, next: NextProgram) -> bool {
         let quiet = self.ctx.supervisor.watches_only(self.running.child.as_ref());
         let settled = self.ledger.is_settled();
         if !quiet || !settled || !self.state.may_be_handed_over() {
@@ -67,7 +69,7 @@ impl Runner {
         }
         let parked = match &self.running.child {
             Some(child) => child.park(PARK_LIMIT).await,
-            None => Some(Parked::default()),
+            None => Some(ParkedPipes::default()),
         };
         let Some(parked) = parked else {
             debug!("Output of the database stalls; the new program has to wait");
@@ -86,9 +88,9 @@ impl Runner {
             keep.extend(lock.as_ref().map(|lock| lock.as_fd()));
             keep.extend(self.succession.listeners.values().map(AsFd::as_fd));
             match next {
-                Next::Accepted => self.succession.takeover.become_accepted(&handoff, &keep),
-                Next::Itself { panics } => {
-                    let handoff = Handoff { panics, ..handoff };
+                NextProgram::Accepted => self.succession.takeover.become_accepted(&handoff, &keep),
+                NextProgram::Itself { panics } => {
+                    let handoff = ProgramHandoff { panics, ..handoff };
                     let error = self.succession.takeover.become_itself(&handoff, &keep);
                     warn!(%error, "Pilot cannot begin anew");
                 }
@@ -102,11 +104,15 @@ impl Runner {
 
     /// What the next program needs. A check of that program needs no descriptors, as it touches
     /// none.
-    pub(super) fn handoff(&self, parked: &Parked, lock: Option<&Lock>) -> Handoff {
+    pub(super) fn handoff(
+        &self,
+        parked: &ParkedPipes,
+        lock: Option<&VolumeLock>,
+    ) -> ProgramHandoff {
         let child =
             self.running.child.as_ref().map(|child| self.ctx.supervisor.hand_over(child, parked));
         let up = match &self.state.life {
-            Life::Up(up) => Some(up),
+            NodePhase::Up(up) => Some(up),
             _ => None,
         };
         let status = self.report.status();
@@ -133,7 +139,7 @@ impl Runner {
                 .map(|(name, socket)| (name.clone(), socket.as_raw_fd()))
                 .collect(),
         };
-        Handoff { child, node: Some(node), ..Handoff::default() }
+        ProgramHandoff { child, node: Some(node), ..ProgramHandoff::default() }
     }
 
     /// Goes on where an earlier program of this process left off. The Pilot comes through the
@@ -168,7 +174,7 @@ impl Runner {
         self.running.restarts = restarts;
         self.starting.taken_over(may_found);
         self.running.oom_kills = oom_kills;
-        let locked = |number| -> io::Result<Lock> {
+        let locked = |number| -> io::Result<VolumeLock> {
             let folder = File::from(inherited(number)?);
             // The descriptor is of the same open file, whose lock this process holds already.
             Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error.into())
@@ -202,15 +208,24 @@ impl Runner {
         self.report.facts.preflight = Some(vec![]);
         self.report.facts.rejected = rejected;
         self.report.facts.refused = refused;
-        let decommissioning = decommissioning.then_some(Decommissioning::ASKING);
+        let decommissioning = decommissioning.then_some(PendingDecommission::ASKING);
         // Whether the volume is full is looked at again at once.
         let (served, full, suspected) = (serving, false, false);
-        let up = Up { pid, answered, served, full, serving, decommissioning, suspected, restart };
+        let up = RunningNode {
+            pid,
+            answered,
+            served,
+            full,
+            serving,
+            decommissioning,
+            suspected,
+            restart,
+        };
         let (limits, decommissioned) = (self.state.limits(), self.state.is_decommissioned());
         let (want, restart) = wanted_by(&pilot.spec);
         // The database runs already: a phase that a later release added does not stop it.
-        let wanted = (want.unwrap_or(Want::Running), restart);
-        let (state, effects) = State::resumed(limits, decommissioned, wanted, failures, up);
+        let wanted = (want.unwrap_or(NodeIntent::Running), restart);
+        let (state, effects) = NodeMachine::resumed(limits, decommissioned, wanted, failures, up);
         self.state = state;
         self.succession.resumed = effects;
         info!(version, pid, "Took over a running database from another program");

@@ -4,22 +4,22 @@ use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::pilot::node::machine::Timer;
+use crate::pilot::node::machine::MachineTimer;
 
 #[derive(Debug, Default)]
-pub(super) struct Timers(BTreeMap<Timer, Instant>);
+pub(super) struct MachineTimers(BTreeMap<MachineTimer, Instant>);
 
-impl Timers {
-    pub(super) fn arm(&mut self, timer: Timer, delay: Duration) {
+impl MachineTimers {
+    pub(super) fn arm(&mut self, timer: MachineTimer, delay: Duration) {
         self.0.insert(timer, Instant::now() + delay);
     }
 
-    pub(super) fn disarm(&mut self, timer: Timer) {
+    pub(super) fn disarm(&mut self, timer: MachineTimer) {
         self.0.remove(&timer);
     }
 
     /// Waits for the next timer. Cancel-safe: a timer stays in the table until its time.
-    pub(super) async fn due(&mut self) -> Timer {
+    pub(super) async fn due(&mut self) -> MachineTimer {
         let next = self.0.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at));
         let Some((timer, at)) = next else { return std::future::pending().await };
         sleep_until(at).await;

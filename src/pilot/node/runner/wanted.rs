@@ -6,19 +6,19 @@ use crate::{
     api::v1beta1::{Pilot, PilotIntent, PilotSpec},
     pilot::{
         kube::{
-            intent::{self, Intent},
-            namesake::{self, Holder},
+            intent::{self, IntentSnapshot},
+            namesake::{self, NameHolder},
         },
-        node::machine::{Event, Want},
+        node::machine::{MachineEvent, NodeIntent},
     },
 };
 
-pub(super) struct Wanted {
-    pub(super) intent: intent::Receiver,
+pub(super) struct IntentTracker {
+    pub(super) intent: intent::IntentReceiver,
     /// Which pilot holds the node's name. While another one does, this pilot does nothing of the
     /// intent.
-    pub(super) namesake: namesake::Receiver,
-    pub(super) holder: Holder,
+    pub(super) namesake: namesake::NameHolderReceiver,
+    pub(super) holder: NameHolder,
     /// The database was stopped because another pilot holds the name, whatever was wanted.
     displaced: bool,
     /// The Pilot as last seen.
@@ -28,7 +28,7 @@ pub(super) struct Wanted {
 }
 
 /// An intent that was looked at.
-pub(super) struct Taken {
+pub(super) struct IntentUpdate {
     /// No Pilot had been seen before.
     pub(super) first: bool,
     /// The intent differs from the last one.
@@ -36,39 +36,42 @@ pub(super) struct Taken {
     /// Another pilot held the name in between, and is gone.
     pub(super) goes_on: bool,
     /// `None`: this release does not know what is wanted.
-    pub(super) want: Option<Want>,
+    pub(super) want: Option<NodeIntent>,
     pub(super) restart: Option<String>,
 }
 
-impl Wanted {
-    pub(super) fn new(intent: intent::Receiver, namesake: namesake::Receiver) -> Self {
+impl IntentTracker {
+    pub(super) fn new(
+        intent: intent::IntentReceiver,
+        namesake: namesake::NameHolderReceiver,
+    ) -> Self {
         let holder = namesake.borrow().clone();
         Self { intent, namesake, holder, displaced: false, pilot: None, remembered: false }
     }
 
     pub(super) fn is_ours(&self) -> bool {
-        self.holder == Holder::Ours
+        self.holder == NameHolder::Ours
     }
 
     /// Called when the holder of the name has changed. Returns what the machine must hear of that.
-    pub(super) fn heed_namesake(&mut self) -> Option<Event> {
+    pub(super) fn heed_namesake(&mut self) -> Option<MachineEvent> {
         self.holder = self.namesake.borrow_and_update().clone();
-        let Holder::Theirs(why) = &self.holder else { return None };
+        let NameHolder::Theirs(why) = &self.holder else { return None };
         if self.displaced {
             return None;
         }
         warn!(why, "Another pilot is this node; this one runs no database and reports nothing");
         self.displaced = true;
-        Some(Event::Intent { want: Want::Stopped, restart: None, changed: false })
+        Some(MachineEvent::Intent { want: NodeIntent::Stopped, restart: None, changed: false })
     }
 
     /// Takes the intent as it is now; `None` while the name is not this pilot's, or without an
     /// intent.
-    pub(super) fn take(&mut self) -> Option<Taken> {
+    pub(super) fn take(&mut self) -> Option<IntentUpdate> {
         if !self.is_ours() {
             return None;
         }
-        let Intent { pilot, remembered } = self.intent.borrow_and_update().clone()?;
+        let IntentSnapshot { pilot, remembered } = self.intent.borrow_and_update().clone()?;
         let changed = self.pilot.as_ref().is_none_or(|known| {
             known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
         });
@@ -82,17 +85,17 @@ impl Wanted {
             self.remembered = remembered;
         }
         let first = self.pilot.replace(pilot).is_none();
-        Some(Taken { first, changed, goes_on, want, restart })
+        Some(IntentUpdate { first, changed, goes_on, want, restart })
     }
 }
 
 /// What a spec wants of the node, where that is known, and the restart that it asks for.
-pub(super) fn wanted_by(spec: &PilotSpec) -> (Option<Want>, Option<String>) {
+pub(super) fn wanted_by(spec: &PilotSpec) -> (Option<NodeIntent>, Option<String>) {
     let want = match spec.phase.clone().unwrap_or_default() {
-        PilotIntent::Decommissioned => Some(Want::Decommissioned),
-        PilotIntent::Stopped => Some(Want::Stopped),
-        PilotIntent::Fenced => Some(Want::Fenced),
-        PilotIntent::Running => Some(Want::Running),
+        PilotIntent::Decommissioned => Some(NodeIntent::Decommissioned),
+        PilotIntent::Stopped => Some(NodeIntent::Stopped),
+        PilotIntent::Fenced => Some(NodeIntent::Fenced),
+        PilotIntent::Running => Some(NodeIntent::Running),
         PilotIntent::Other(_) => None,
     };
     (want, spec.restarted_at.as_ref().map(|time| time.0.to_string()))

@@ -11,12 +11,12 @@ const MESSAGE: usize = 4096;
 
 /// A child's end: a code or a signal, never both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit {
+pub struct ChildExit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
 }
 
-impl Exit {
+impl ChildExit {
     pub(super) fn of(status: ExitStatus) -> Self {
         Self { code: status.code(), signal: status.signal() }
     }
@@ -37,7 +37,7 @@ impl Exit {
     }
 }
 
-impl std::fmt::Display for Exit {
+impl std::fmt::Display for ChildExit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.code, self.signal) {
             (_, Some(signal)) => write!(f, "was ended by {}", signal_name(signal)),
@@ -77,9 +77,9 @@ mod tests {
 
     #[test]
     fn only_an_end_that_was_asked_for_becomes_success() {
-        let code = |code| Exit { code: Some(code), signal: None };
-        let signal = |signal| Exit { code: None, signal: Some(signal) };
-        let (nothing, by_term): (&[u8], &[u8]) = (&[], &[Exit::BY_TERM]);
+        let code = |code| ChildExit { code: Some(code), signal: None };
+        let signal = |signal| ChildExit { code: None, signal: Some(signal) };
+        let (nothing, by_term): (&[u8], &[u8]) = (&[], &[ChildExit::BY_TERM]);
         let rows = [
             (code(0), nothing, 0),
             (code(1), by_term, 1),

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{
-    Child, Parked, Supervisor,
-    output::{self, Lines},
+    ChildProcess, ParkedPipes, Supervisor,
+    output::{self, LineBuffer},
     sys,
 };
 
@@ -31,19 +31,19 @@ pub struct HandedChild {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr: Option<RawFd>,
     /// What is remembered of its output.
-    pub tail: Lines,
+    pub tail: LineBuffer,
     /// The child owns the terminal.
     pub terminal: bool,
 }
 
-impl Child {
+impl ChildProcess {
     /// Stops reading the child's output, which then waits in its pipes. `None` when the reader of
     /// the pilot's own output stalls; then nothing has changed.
-    pub async fn park(&self, limit: Duration) -> Option<Parked> {
+    pub async fn park(&self, limit: Duration) -> Option<ParkedPipes> {
         self.tail.park(limit).await
     }
 
-    /// Goes on reading after [`Child::park`].
+    /// Goes on reading after [`ChildProcess::park`].
     pub fn resume(&self) {
         self.tail.resume();
     }
@@ -52,14 +52,14 @@ impl Child {
 impl Supervisor {
     /// Is `child` the only process that was started here and has not been collected? With `None`:
     /// is there no such process?
-    pub fn watches_only(&self, child: Option<&Child>) -> bool {
+    pub fn watches_only(&self, child: Option<&ChildProcess>) -> bool {
         let children = self.lock_children();
         children.len() == usize::from(child.is_some())
             && child.is_none_or(|child| children.contains_key(&child.pid))
     }
 
     /// Describes a child for the next program.
-    pub fn hand_over(&self, child: &Child, parked: &Parked) -> HandedChild {
+    pub fn hand_over(&self, child: &ChildProcess, parked: &ParkedPipes) -> HandedChild {
         let number =
             |from: &Option<std::sync::Arc<std::fs::File>>| from.as_ref().map(AsRawFd::as_raw_fd);
         let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// When a descriptor that the handoff names is not open.
-    pub fn adopt(&self, handed: HandedChild) -> io::Result<Child> {
+    pub fn adopt(&self, handed: HandedChild) -> io::Result<ChildProcess> {
         let HandedChild { pid, stdout, stderr, tail, terminal } = handed;
         let stdout = stdout.map(inherited).transpose()?;
         let stderr = stderr.map(inherited).transpose()?;
@@ -87,7 +87,7 @@ impl Supervisor {
             *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
         }
         self.reap();
-        Ok(Child { pid, tail: output::start(stdout, stderr, tail, self.pass()), exit })
+        Ok(ChildProcess { pid, tail: output::start(stdout, stderr, tail, self.pass()), exit })
     }
 }
 

@@ -23,10 +23,10 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::sync::{oneshot, watch};
 use tracing::warn;
 
-pub use self::lines::Lines;
-use self::passage::Passage;
+pub use self::lines::LineBuffer;
+use self::passage::StreamForwarder;
 use super::sys;
-use crate::runtime::log::{RecordHead, Stream};
+use crate::runtime::log::{RecordHead, StandardStream};
 
 /// The beginning of a line is passed on after so long without a byte.
 const QUIET: Duration = Duration::from_secs(1);
@@ -38,17 +38,17 @@ pub(super) const LINGER: Duration = Duration::from_secs(5);
 
 /// The last lines of a child's output; empty when it is not kept.
 #[derive(Clone, Debug, Default)]
-pub struct Tail(Arc<Mutex<State>>);
+pub struct OutputTail(Arc<Mutex<TailState>>);
 
 #[derive(Debug, Default)]
-struct State {
-    lines: Lines,
-    pumps: Vec<Pump>,
+struct TailState {
+    lines: LineBuffer,
+    pumps: Vec<StreamPump>,
 }
 
 #[derive(Debug)]
-struct Pump {
-    stream: Stream,
+struct StreamPump {
+    stream: StandardStream,
     from: Arc<File>,
     /// Orders to the thread, see [`PARK`]; closing it asks the thread to take what is there and
     /// end.
@@ -66,12 +66,12 @@ const RESUME: u8 = b'r';
 
 /// The pipes of a child while no thread reads them.
 #[derive(Debug, Default)]
-pub struct Parked {
+pub struct ParkedPipes {
     pub stdout: Option<Arc<File>>,
     pub stderr: Option<Arc<File>>,
 }
 
-impl Tail {
+impl OutputTail {
     /// The last lines, oldest first: at most 20 and 4 KiB.
     pub fn lines(&self) -> Vec<String> {
         self.lock().lines.get()
@@ -82,7 +82,7 @@ impl Tail {
     pub async fn finish(&self, limit: Duration) {
         let pumps = std::mem::take(&mut self.lock().pumps);
         let all = async {
-            for Pump { control, done, .. } in pumps {
+            for StreamPump { control, done, .. } in pumps {
                 drop(control);
                 // An error means that the thread is gone, as it should be.
                 drop(done.await);
@@ -95,7 +95,7 @@ impl Tail {
 
     /// Stops passing on. `None` when a reader stalls, so that a thread does not stop within
     /// `limit`; then the threads go on as before.
-    pub(super) async fn park(&self, limit: Duration) -> Option<Parked> {
+    pub(super) async fn park(&self, limit: Duration) -> Option<ParkedPipes> {
         let mut waits = Vec::new();
         for pump in &mut self.lock().pumps {
             // A thread that is gone hears nothing, and holds nothing.
@@ -105,13 +105,13 @@ impl Tail {
             waits.push((pump.stream, pump.from.clone(), pump.parked.clone(), pump.asked));
         }
         let all = async {
-            let mut parked = Parked::default();
+            let mut parked = ParkedPipes::default();
             for (stream, from, mut count, asked) in waits {
                 // An error means that the stream came to its end.
                 let from = count.wait_for(|count| *count >= asked).await.is_ok().then_some(from);
                 match stream {
-                    Stream::Stdout => parked.stdout = from,
-                    Stream::Stderr => parked.stderr = from,
+                    StandardStream::Stdout => parked.stdout = from,
+                    StandardStream::Stderr => parked.stderr = from,
                 }
             }
             parked
@@ -123,7 +123,7 @@ impl Tail {
         parked
     }
 
-    /// Goes on after [`Tail::park`].
+    /// Goes on after [`OutputTail::park`].
     pub(super) fn resume(&self) {
         for pump in &mut self.lock().pumps {
             // A thread that is gone has nothing to go on with.
@@ -132,18 +132,18 @@ impl Tail {
     }
 
     /// The lines that another program of this process needs to go on remembering.
-    pub(super) fn remembered(&self) -> Lines {
+    pub(super) fn remembered(&self) -> LineBuffer {
         self.lock().lines.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, TailState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What becomes of the output, beside remembering its last lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
+pub(super) enum OutputSink {
     Nowhere,
     /// To the pilot's own streams, byte for byte.
     AsItIs,
@@ -155,20 +155,22 @@ pub(super) enum Pass {
 pub(super) fn start(
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
-    lines: Lines,
-    pass: Pass,
-) -> Tail {
-    let tail = Tail(Arc::new(Mutex::new(State { lines, pumps: Vec::new() })));
+    lines: LineBuffer,
+    pass: OutputSink,
+) -> OutputTail {
+    let tail = OutputTail(Arc::new(Mutex::new(TailState { lines, pumps: Vec::new() })));
     let own = |fd: io::Result<OwnedFd>| fd.ok().map(File::from);
     for (stream, name, from, to) in [
-        (Stream::Stdout, "stdout", stdout, own(io::stdout().as_fd().try_clone_to_owned())),
-        (Stream::Stderr, "stderr", stderr, own(io::stderr().as_fd().try_clone_to_owned())),
+        (StandardStream::Stdout, "stdout", stdout, own(io::stdout().as_fd().try_clone_to_owned())),
+        (StandardStream::Stderr, "stderr", stderr, own(io::stderr().as_fd().try_clone_to_owned())),
     ] {
         let Some(from) = from else { continue };
         let passage = match pass {
-            Pass::Nowhere => Passage::new(stream, None, None),
-            Pass::AsItIs => Passage::new(stream, to, None),
-            Pass::Records(target) => Passage::new(stream, to, Some(RecordHead::new(target, name))),
+            OutputSink::Nowhere => StreamForwarder::new(stream, None, None),
+            OutputSink::AsItIs => StreamForwarder::new(stream, to, None),
+            OutputSink::Records(target) => {
+                StreamForwarder::new(stream, to, Some(RecordHead::new(target, name)))
+            }
         };
         match pump(stream, from, passage, tail.clone()) {
             Ok(pump) => tail.lock().pumps.push(pump),
@@ -178,7 +180,12 @@ pub(super) fn start(
     tail
 }
 
-fn pump(stream: Stream, from: OwnedFd, passage: Passage, tail: Tail) -> io::Result<Pump> {
+fn pump(
+    stream: StandardStream,
+    from: OwnedFd,
+    passage: StreamForwarder,
+    tail: OutputTail,
+) -> io::Result<StreamPump> {
     let (words, control) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
     let (finished, done) = oneshot::channel();
     let (parks, parked) = watch::channel(0);
@@ -193,15 +200,15 @@ fn pump(stream: Stream, from: OwnedFd, passage: Passage, tail: Tail) -> io::Resu
         // The receiver is gone when the child's end was not waited for.
         finished.send(()).ok();
     })?;
-    Ok(Pump { stream, from, control: File::from(control), asked: 0, parked, done })
+    Ok(StreamPump { stream, from, control: File::from(control), asked: 0, parked, done })
 }
 
 /// Passes everything on until the writers are gone, or until asked to end and nothing is left.
 fn copy(
     mut from: &File,
     words: &mut File,
-    mut passage: Passage,
-    tail: &Tail,
+    mut passage: StreamForwarder,
+    tail: &OutputTail,
     parks: &watch::Sender<u64>,
 ) -> io::Result<()> {
     let mut ending = false;
@@ -262,20 +269,20 @@ mod tests {
     };
 
     use super::*;
-    use crate::runtime::log::Record;
+    use crate::runtime::log::LineRecord;
 
-    fn into(file: File) -> Passage {
-        Passage::new(Stream::Stdout, Some(file), None)
+    fn into(file: File) -> StreamForwarder {
+        StreamForwarder::new(StandardStream::Stdout, Some(file), None)
     }
 
     /// A thread between two pipes; dropping the first end ends the thread.
-    fn between() -> (File, File, Tail) {
+    fn between() -> (File, File, OutputTail) {
         let [(from, to), (out, into)] =
             [(); 2].map(|()| nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap());
         let head = RecordHead::new("example", "stdout");
-        let passage = Passage::new(Stream::Stdout, Some(into.into()), Some(head));
-        let tail = Tail::default();
-        let pump = pump(Stream::Stdout, from, passage, tail.clone()).unwrap();
+        let passage = StreamForwarder::new(StandardStream::Stdout, Some(into.into()), Some(head));
+        let tail = OutputTail::default();
+        let pump = pump(StandardStream::Stdout, from, passage, tail.clone()).unwrap();
         tail.lock().pumps.push(pump);
         (to.into(), out.into(), tail)
     }
@@ -286,10 +293,10 @@ mod tests {
         let mut next = || {
             let mut bytes = vec![0; 4096];
             let length = out.read(&mut bytes).unwrap();
-            Record::parse(std::str::from_utf8(&bytes[..length]).unwrap()).unwrap()
+            LineRecord::parse(std::str::from_utf8(&bytes[..length]).unwrap()).unwrap()
         };
         to.write_all(b"ask? ").unwrap();
-        let Record { record, partial, .. } = next();
+        let LineRecord { record, partial, .. } = next();
         assert_eq!((record.as_str(), partial), ("ask? ", true));
         to.write_all(b"yes").unwrap();
         let read = async {
@@ -302,7 +309,7 @@ mod tests {
         tail.resume();
         assert_eq!(next().record, "yes");
         to.write_all(b", sir\n").unwrap();
-        let Record { record, partial, .. } = next();
+        let LineRecord { record, partial, .. } = next();
         assert_eq!((record.as_str(), partial), (", sir", false));
         to.write_all(b"bye").unwrap();
         drop(to);
@@ -330,7 +337,7 @@ mod tests {
         // Two pipes of 64 KiB, and what the thread reads at once.
         assert!(seen < Some(1600), "{seen:?} lines of 100 bytes were taken from the writer");
         let lines = BufReader::new(out).lines();
-        let told = lines.map(|line| Record::parse(&line.unwrap()).unwrap());
+        let told = lines.map(|line| LineRecord::parse(&line.unwrap()).unwrap());
         assert_eq!(told.filter(|told| told.record.len() == 99).count(), LINES);
         writer.join().unwrap();
         drop(tail);
@@ -346,9 +353,9 @@ mod tests {
             }
         });
         let mut seen = tempfile::tempfile().unwrap();
-        let reader = Tail::default();
+        let reader = OutputTail::default();
         let out = seen.try_clone().unwrap();
-        let first = pump(Stream::Stdout, from, into(out), reader.clone()).unwrap();
+        let first = pump(StandardStream::Stdout, from, into(out), reader.clone()).unwrap();
         reader.lock().pumps.push(first);
         let mut parked_for_ever = Vec::new();
         for round in 0..50 {
@@ -361,11 +368,12 @@ mod tests {
             // Another reader goes on with what is in the pipe.
             let from = reader.lock().pumps[0].from.try_clone().unwrap();
             let out = seen.try_clone().unwrap();
-            let next = pump(Stream::Stdout, from.into(), into(out), reader.clone()).unwrap();
+            let next =
+                pump(StandardStream::Stdout, from.into(), into(out), reader.clone()).unwrap();
             parked_for_ever.push(std::mem::replace(&mut reader.lock().pumps[0], next));
         }
         // Dropping the control would ask the thread to end before its writer does.
-        let Pump { done, control, .. } = reader.lock().pumps.pop().unwrap();
+        let StreamPump { done, control, .. } = reader.lock().pumps.pop().unwrap();
         done.await.unwrap();
         drop(control);
         writer.join().unwrap();

@@ -40,7 +40,7 @@ pub struct ForwardedSignal {
     pub number: i32,
 }
 
-pub(super) enum Received {
+pub(super) enum SignalEvent {
     ChildEnded,
     Forward(ForwardedSignal),
 }
@@ -64,9 +64,9 @@ fn caught() -> SigSet {
 
 /// The stream of signals that reached this process.
 #[derive(Debug)]
-pub struct Signals(AsyncFd<SignalFd>);
+pub struct SignalStream(AsyncFd<SignalFd>);
 
-impl Signals {
+impl SignalStream {
     /// Call from within tokio, after [`block`].
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl Signals {
     }
 
     /// Cancel-safe: a signal is read and returned without an await in between.
-    pub(super) async fn next(&mut self) -> Received {
+    pub(super) async fn next(&mut self) -> SignalEvent {
         loop {
             let mut ready = match self.0.readable().await {
                 Ok(ready) => ready,
@@ -99,13 +99,13 @@ impl Signals {
             };
             let number = i32::try_from(info.ssi_signo).unwrap_or_default();
             if number == libc::SIGCHLD {
-                return Received::ChildEnded;
+                return SignalEvent::ChildEnded;
             }
             // A SIGPIPE from the pilot's own write, when the reader of its log is gone, is not
             // meant for the child.
             let own = info.ssi_pid == std::process::id() && number == libc::SIGPIPE;
             if !own && !DROPPED.contains(&number) {
-                return Received::Forward(ForwardedSignal { number });
+                return SignalEvent::Forward(ForwardedSignal { number });
             }
         }
     }

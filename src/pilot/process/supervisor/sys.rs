@@ -17,17 +17,17 @@ use std::{
 use nix::libc;
 use tokio::io::unix::AsyncFd;
 
-use super::{Command, Output};
+use super::{ChildCommand, OutputMode};
 
-pub(super) struct Started {
+pub(super) struct SpawnedChild {
     pub(super) pid: i32,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
 }
 
 /// Forks and executes. Call on the main thread only.
-pub(super) fn spawn(command: &Command, terminal: bool) -> io::Result<Started> {
-    let Command { program, args, env, working_directory, user, input, output } = command;
+pub(super) fn spawn(command: &ChildCommand, terminal: bool) -> io::Result<SpawnedChild> {
+    let ChildCommand { program, args, env, working_directory, user, input, output } = command;
     #[expect(clippy::disallowed_methods, reason = "this is the one place that starts processes")]
     let mut process = std::process::Command::new(program);
     process.args(args).envs(env.iter().map(|(key, value)| (key, value))).process_group(0);
@@ -42,7 +42,7 @@ pub(super) fn spawn(command: &Command, terminal: bool) -> io::Result<Started> {
     if let Some(input) = input {
         process.stdin(input.try_clone()?);
     }
-    if *output != Output::Inherit {
+    if *output != OutputMode::Inherit {
         process.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     let parent = std::process::id();
@@ -52,7 +52,7 @@ pub(super) fn spawn(command: &Command, terminal: bool) -> io::Result<Started> {
         process.pre_exec(move || prepare(parent, terminal));
     }
     let mut child = process.spawn()?;
-    Ok(Started {
+    Ok(SpawnedChild {
         pid: i32::try_from(child.id()).map_err(io::Error::other)?,
         stdout: child.stdout.take().map(OwnedFd::from),
         stderr: child.stderr.take().map(OwnedFd::from),

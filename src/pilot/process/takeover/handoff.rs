@@ -30,7 +30,7 @@ pub const VARIABLE: &str = "NAVIGATOR_PILOT_HANDOFF";
 /// Everything that an exec would lose.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Handoff {
+pub struct ProgramHandoff {
     pub format: u32,
     /// Version of the program that leaves.
     pub version: String,
@@ -96,7 +96,7 @@ fn is_none_yet(count: &u32) -> bool {
     *count == 0
 }
 
-impl Default for Handoff {
+impl Default for ProgramHandoff {
     fn default() -> Self {
         Self {
             format: FORMAT,
@@ -124,16 +124,16 @@ pub enum Error {
     Process(u32),
 }
 
-impl Handoff {
+impl ProgramHandoff {
     /// # Errors
     /// When the text is no handoff that this program understands.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         #[derive(Deserialize)]
-        struct Head {
+        struct HandoffHeader {
             format: u32,
         }
         // The number is read first: a later format may not look like this one at all.
-        let Head { format } = serde_json::from_slice(text)?;
+        let HandoffHeader { format } = serde_json::from_slice(text)?;
         if format != FORMAT {
             return Err(Error::Format(format));
         }
@@ -156,13 +156,13 @@ impl Handoff {
 /// # Errors
 /// When there is no handoff, or it is for another process, or it cannot be understood. A program
 /// that passed its check never sees the last one.
-pub fn receive(number: &str) -> Result<Handoff, Error> {
+pub fn receive(number: &str) -> Result<ProgramHandoff, Error> {
     let number = number.parse().map_err(io::Error::other)?;
     let mut file = File::from(inherited(number)?);
     let mut text = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut text)?;
-    let handoff = Handoff::parse(&text)?;
+    let handoff = ProgramHandoff::parse(&text)?;
     if handoff.process != std::process::id() {
         return Err(Error::Process(handoff.process));
     }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_the_first_release_left_is_understood_and_additions_are_passed_over() {
-        let handoff = Handoff::parse(FIRST.as_bytes()).unwrap();
+        let handoff = ProgramHandoff::parse(FIRST.as_bytes()).unwrap();
         let child = handoff.child.as_ref().unwrap();
         assert_eq!((child.pid, child.stdout, child.stderr), (7, Some(9), Some(10)));
         let node = handoff.node.as_ref().unwrap();
@@ -199,13 +199,16 @@ mod tests {
         assert!(node.serving && node.answered && node.may_found && !node.decommissioning);
         assert_eq!(node.listeners["liveness"], 12);
         let again = serde_json::to_vec(&handoff).unwrap();
-        assert_eq!(Handoff::parse(&again).unwrap(), handoff);
+        assert_eq!(ProgramHandoff::parse(&again).unwrap(), handoff);
     }
 
     #[test]
     fn another_format_and_no_handoff_are_refused() {
-        assert!(matches!(Handoff::parse(br#"{"format":2,"child":7}"#), Err(Error::Format(2))));
-        assert!(matches!(Handoff::parse(b"{}"), Err(Error::Damaged(_))));
-        assert!(matches!(Handoff::parse(b""), Err(Error::Damaged(_))));
+        assert!(matches!(
+            ProgramHandoff::parse(br#"{"format":2,"child":7}"#),
+            Err(Error::Format(2))
+        ));
+        assert!(matches!(ProgramHandoff::parse(b"{}"), Err(Error::Damaged(_))));
+        assert!(matches!(ProgramHandoff::parse(b""), Err(Error::Damaged(_))));
     }
 }

@@ -45,14 +45,14 @@ pub fn installation(file: &Metadata) -> String {
 
 /// Another program, held open: what is checked is what is executed.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub struct CandidateProgram {
     pub(super) id: FileId,
     pub(super) file: Arc<File>,
 }
 
 /// The program of this process and how it was called.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct RunningProgram {
     path: PathBuf,
     running: FileId,
     installation: String,
@@ -60,7 +60,7 @@ pub struct Program {
     environment: Vec<(OsString, OsString)>,
 }
 
-impl Program {
+impl RunningProgram {
     /// `path` is where an earlier program of this process looked.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Program {
     }
 
     /// The file at the path, when it is not the one that runs. An empty path is no reason to act.
-    pub(super) fn other(&self) -> Option<Candidate> {
+    pub(super) fn other(&self) -> Option<CandidateProgram> {
         let found = FileId::of(&fs::metadata(&self.path).ok()?);
         if found == self.running {
             return None;
@@ -98,13 +98,14 @@ impl Program {
         let file = File::open(&self.path).ok()?;
         let about = file.metadata().ok()?;
         let id = FileId::of(&about);
-        (about.is_file() && id != self.running).then(|| Candidate { id, file: Arc::new(file) })
+        (about.is_file() && id != self.running)
+            .then(|| CandidateProgram { id, file: Arc::new(file) })
     }
 
     /// The file that runs, also when it has no name any more.
-    pub(super) fn itself(&self) -> io::Result<Candidate> {
+    pub(super) fn itself(&self) -> io::Result<CandidateProgram> {
         let file = File::open("/proc/self/exe")?;
-        Ok(Candidate { id: self.running, file: Arc::new(file) })
+        Ok(CandidateProgram { id: self.running, file: Arc::new(file) })
     }
 
     pub(super) fn arguments_as_text(&self) -> Vec<String> {
@@ -118,7 +119,7 @@ impl Program {
     /// the next program before it blocks signals, or be lost to PID 1.
     pub(super) fn execute(
         &self,
-        candidate: &Candidate,
+        candidate: &CandidateProgram,
         handoff: RawFd,
         kept: &[BorrowedFd<'_>],
     ) -> io::Error {
@@ -179,9 +180,9 @@ fn real() -> io::Result<PathBuf> {
 mod tests {
     use super::*;
 
-    fn program(path: &Path) -> Program {
+    fn program(path: &Path) -> RunningProgram {
         let file = fs::metadata(path).unwrap();
-        Program {
+        RunningProgram {
             path: path.to_owned(),
             running: FileId::of(&file),
             installation: installation(&file),
@@ -221,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_program_of_this_process_is_not_another_one() {
-        let current = Program::current(vec!["it".into()], vec![], None).unwrap();
+        let current = RunningProgram::current(vec!["it".into()], vec![], None).unwrap();
         assert!(current.other().is_none(), "{}", current.path().display());
     }
 }

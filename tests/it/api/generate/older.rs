@@ -1,7 +1,7 @@
 //! Random objects of v1alpha1 in canonical form, and random edits of them.
 
 use navigator::{
-    api::{cluster_kind::Nothing, pilot_part::Parts, v1alpha1::*},
+    api::{cluster_kind::Nothing, pilot_part::PilotParts, v1alpha1::*},
     databases::{
         cassandra::{
             kind::{Cassandra, Rack},
@@ -91,9 +91,9 @@ pub(in crate::api) fn pilot(tape: &mut Tape<'_>) -> Pilot {
         spec: PilotSpec {
             decommission: tape.chance(50),
             parts: match block {
-                1 => Parts::new("elasticsearch", &elasticsearch_block(tape)),
-                2 => Parts::new("cassandra", &cassandra_block(tape)),
-                _ => Parts::default(),
+                1 => PilotParts::new("elasticsearch", &elasticsearch_block(tape)),
+                2 => PilotParts::new("cassandra", &cassandra_block(tape)),
+                _ => PilotParts::default(),
             },
         },
         status: pilot_status(tape),
@@ -229,9 +229,9 @@ pub(in crate::api) fn edit_pilot(tape: &mut Tape<'_>, object: &mut Pilot) {
         spec.decommission = !spec.decommission;
     }
     match tape.below(5) {
-        1 => spec.parts = Parts::default(),
-        2 => spec.parts = Parts::new("elasticsearch", &elasticsearch_block(tape)),
-        3 => spec.parts = Parts::new("cassandra", &cassandra_block(tape)),
+        1 => spec.parts = PilotParts::default(),
+        2 => spec.parts = PilotParts::new("elasticsearch", &elasticsearch_block(tape)),
+        3 => spec.parts = PilotParts::new("cassandra", &cassandra_block(tape)),
         _ => {}
     }
     if let Some(mut block) = spec.parts.get::<PilotElasticsearchSpec>("elasticsearch") {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures::future::join_all;
 use http::Request;
-use navigator::apiserver::capacity::Bounds;
+use navigator::apiserver::capacity::CapacityBounds;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -152,7 +152,7 @@ async fn is_filled_and_served_by_each_next_server(kept: Kept, restarts: usize) {
     let refused = Box::pin(siege.row(name, filling)).await;
     assert!(refused.contains("exceeded what may be stored: all objects count"), "{refused}");
     let stored = bytes_stored(&siege).await;
-    let bounds = Bounds::new(usize::try_from(MEMORY).unwrap());
+    let bounds = CapacityBounds::new(usize::try_from(MEMORY).unwrap());
     assert!(stored + NOTE > bounds.all, "{stored} of {bounds:?}");
     eprintln!(
         "{name}: {stored} bytes in {:.1?}, {} MiB",

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use futures::future::join;
-use navigator::apiserver::storage::{Key, PageRequest, Prefix, Revision, Storage};
+use navigator::apiserver::storage::{Key, KeyPrefix, PageRequest, Revision, Storage};
 use tokio::time::sleep;
 
 use super::{bytes, create, create_in, delete, list, shown, update};
 use crate::storage::keys::{key, pilots};
 
 /// All pages of this size from a first one on.
-async fn paged(store: &dyn Storage, prefix: &Prefix, limit: usize) -> (Vec<String>, Revision) {
+async fn paged(store: &dyn Storage, prefix: &KeyPrefix, limit: usize) -> (Vec<String>, Revision) {
     let mut request = PageRequest { limit: Some(limit), ..PageRequest::default() };
     let mut seen = Vec::new();
     loop {
@@ -30,7 +30,7 @@ pub(crate) async fn a_list_of_a_group_shows_all_its_resources(store: &dyn Storag
     store.create(&lease, bytes("2")).await.expect("creates");
     let foreign = Key::new("group2", "leases", "ns", "c").expect("the names are valid");
     store.create(&foreign, bytes("3")).await.expect("creates");
-    let group = Prefix::group("group").expect("the name is valid");
+    let group = KeyPrefix::group("group").expect("the name is valid");
     let page = store.list(&group, PageRequest::default()).await.expect("lists");
     assert_eq!(shown(&page.entries), ["b=2", "a=1"]);
     assert_eq!(paged(store, &group, 1).await.0, ["b=2", "a=1"]);
@@ -39,7 +39,7 @@ pub(crate) async fn a_list_of_a_group_shows_all_its_resources(store: &dyn Storag
 pub(crate) async fn a_key_before_the_range_hides_nothing(store: &dyn Storage) {
     create_in(store, "n", "a", "1").await;
     create_in(store, "n", "b", "1").await;
-    let range = Prefix::namespace("group", "pilots", "n").expect("the names are valid");
+    let range = KeyPrefix::namespace("group", "pilots", "n").expect("the names are valid");
     let after = PageRequest { after: Some(key("m", "z")), ..PageRequest::default() };
     let page = store.list(&range, after).await.expect("lists");
     assert_eq!(shown(&page.entries), ["a=1", "b=1"]);
@@ -92,7 +92,7 @@ pub(crate) async fn two_lists_are_paged_side_by_side(store: &dyn Storage) {
         create_in(store, "two", &format!("b{n}"), "1").await;
     }
     let [one, two] = ["one", "two"]
-        .map(|name| Prefix::namespace("group", "pilots", name).expect("the names are valid"));
+        .map(|name| KeyPrefix::namespace("group", "pilots", name).expect("the names are valid"));
     let ((left, _), (right, _)) = join(paged(store, &one, 2), paged(store, &two, 3)).await;
     assert_eq!(left, (0..9).map(|n| format!("a{n}=1")).collect::<Vec<_>>());
     assert_eq!(right, (0..9).map(|n| format!("b{n}=1")).collect::<Vec<_>>());

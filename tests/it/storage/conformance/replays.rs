@@ -1,7 +1,7 @@
 //! Watches: what they replay, to whom, and how far they say that they are.
 
 use futures::future::join_all;
-use navigator::apiserver::storage::{Event, Key, Prefix, Revision, Storage};
+use navigator::apiserver::storage::{Key, KeyPrefix, Revision, Storage, StoreEvent};
 
 use super::{Watch, bytes, create, create_in, delete, update};
 use crate::storage::keys::{key, pilots};
@@ -11,7 +11,7 @@ async fn now(store: &dyn Storage) -> Revision {
 }
 
 pub(crate) async fn a_watch_of_a_group_sees_all_its_resources(store: &dyn Storage) {
-    let group = Prefix::group("group").expect("the name is valid");
+    let group = KeyPrefix::group("group").expect("the name is valid");
     let mut watch = Watch::of(store, &group, now(store).await).await;
     create(store, "a", "1").await;
     for (group, resource, name) in [("group2", "pilots", "b"), ("group", "leases", "c")] {
@@ -25,7 +25,7 @@ pub(crate) async fn a_watch_of_a_group_sees_all_its_resources(store: &dyn Storag
 pub(crate) async fn watchers_of_two_ranges_see_their_own(store: &dyn Storage) {
     let start = now(store).await;
     let [one, two] = ["one", "two"]
-        .map(|name| Prefix::namespace("group", "pilots", name).expect("the names are valid"));
+        .map(|name| KeyPrefix::namespace("group", "pilots", name).expect("the names are valid"));
     let mut all = Watch::start(store, start).await;
     let (mut one, mut two) =
         (Watch::of(store, &one, start).await, Watch::of(store, &two, start).await);
@@ -66,10 +66,10 @@ pub(crate) async fn any_byte_comes_in_an_event(store: &dyn Storage) {
     let deleted = delete(store, "a", created).await;
     let mut watch = Watch::start(store, start).await;
     match watch.change().await {
-        Event::Put { entry, created: true } => assert_eq!(entry.value, value),
+        StoreEvent::Put { entry, created: true } => assert_eq!(entry.value, value),
         event => panic!("{event:?}"),
     }
-    let expected = Event::Delete { key: key("ns", "a"), revision: deleted };
+    let expected = StoreEvent::Delete { key: key("ns", "a"), revision: deleted };
     assert_eq!(watch.change().await, expected);
 }
 
@@ -143,7 +143,7 @@ pub(crate) async fn every_watcher_reports_progress(store: &dyn Storage) {
     let start = now(store).await;
     let mut watches = Vec::new();
     for name in ["one", "two", "three"] {
-        let range = Prefix::namespace("group", "pilots", name).expect("the names are valid");
+        let range = KeyPrefix::namespace("group", "pilots", name).expect("the names are valid");
         watches.push(Watch::of(store, &range, start).await);
     }
     watches.push(Watch::start(store, start).await);
@@ -153,8 +153,8 @@ pub(crate) async fn every_watcher_reports_progress(store: &dyn Storage) {
     for watch in &mut watches {
         loop {
             match watch.any().await {
-                Event::Progress(revision) if revision >= written => break,
-                Event::Progress(_) => {}
+                StoreEvent::Progress(revision) if revision >= written => break,
+                StoreEvent::Progress(_) => {}
                 event => panic!("not progress: {event:?}"),
             }
         }
@@ -172,7 +172,9 @@ pub(crate) async fn a_watcher_that_is_behind_reports_events_before_progress(stor
     let mut changes = 0;
     while changes < 20 {
         match watch.any().await {
-            Event::Progress(revision) => assert!(revision < reached, "{changes} at {revision}"),
+            StoreEvent::Progress(revision) => {
+                assert!(revision < reached, "{changes} at {revision}");
+            }
             _ => changes += 1,
         }
     }

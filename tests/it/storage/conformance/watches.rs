@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use futures::future::{join, join_all};
-use navigator::apiserver::storage::{Error, Event, Key, PageRequest, Prefix, Revision, Storage};
+use navigator::apiserver::storage::{
+    Error, Key, KeyPrefix, PageRequest, Revision, Storage, StoreEvent,
+};
 use tokio::time::sleep;
 
 use super::{Watch, bytes, create, create_in, delete, list, update};
@@ -61,7 +63,7 @@ pub(crate) async fn a_watch_does_not_repeat_its_start(store: &dyn Storage) {
 }
 
 pub(crate) async fn a_watch_sees_its_own_range_only(store: &dyn Storage) {
-    let of_namespace = Prefix::namespace("group", "pilots", "n").expect("the names are valid");
+    let of_namespace = KeyPrefix::namespace("group", "pilots", "n").expect("the names are valid");
     let mut watch = Watch::of(store, &of_namespace, now(store).await).await;
     let other = Key::new("group", "pilots2", "n", "a").expect("the names are valid");
     store.create(&other, bytes("1")).await.expect("creates");
@@ -74,7 +76,7 @@ pub(crate) async fn a_deletion_has_a_revision_of_its_own(store: &dyn Storage) {
     let created = create(store, "a", "last").await;
     let mut watch = Watch::start(store, created).await;
     let deleted = delete(store, "a", created).await;
-    assert_eq!(watch.change().await, Event::Delete { key: key("ns", "a"), revision: deleted });
+    assert_eq!(watch.change().await, StoreEvent::Delete { key: key("ns", "a"), revision: deleted });
 }
 
 pub(crate) async fn a_second_life_begins_with_a_creation(store: &dyn Storage) {
@@ -112,8 +114,8 @@ pub(crate) async fn a_watch_reports_progress_when_other_keys_are_written(store: 
     store.request_progress(written);
     loop {
         match watch.any().await {
-            Event::Progress(revision) if revision >= written => break,
-            Event::Progress(_) => {}
+            StoreEvent::Progress(revision) if revision >= written => break,
+            StoreEvent::Progress(_) => {}
             event => panic!("not progress: {event:?}"),
         }
     }
@@ -136,10 +138,10 @@ pub(crate) async fn progress_never_overtakes_an_event(store: &dyn Storage) {
         let (mut reached, mut changes) = (Revision(0), 0);
         while changes < 50 {
             let event = watch.any().await;
-            let again = event.revision() == reached && matches!(event, Event::Progress(_));
+            let again = event.revision() == reached && matches!(event, StoreEvent::Progress(_));
             assert!(event.revision() > reached || again, "{event:?} after {reached}");
             reached = event.revision();
-            changes += usize::from(!matches!(event, Event::Progress(_)));
+            changes += usize::from(!matches!(event, StoreEvent::Progress(_)));
         }
         reached
     };
@@ -245,7 +247,7 @@ pub(crate) async fn large_events_come_whole(store: &dyn Storage) {
     let mut watch = Watch::start(store, start).await;
     for n in 0..8 {
         match watch.change().await {
-            Event::Put { entry, created: true } => {
+            StoreEvent::Put { entry, created: true } => {
                 assert_eq!(entry.key, key("ns", &format!("k{n}")));
                 assert_eq!(entry.value.len(), 1 << 20);
             }

@@ -20,7 +20,7 @@ use cel::{
 use regex::{Regex, RegexBuilder};
 
 use super::{
-    meter::{self, Meter, Price},
+    meter::{self, CallPrice, CostMeter},
     quantity,
 };
 
@@ -35,7 +35,7 @@ const STATES: u64 = 100;
 const MATCHES: &str = "@matches";
 
 /// Regular expressions that are compiled already.
-pub(super) type Patterns = BTreeMap<String, Result<Regex, String>>;
+pub(super) type CompiledPatterns = BTreeMap<String, Result<Regex, String>>;
 
 /// What expressions are parsed with and evaluated in.
 pub(super) static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
@@ -63,27 +63,27 @@ pub(super) fn own(namespace: Option<&str>, function: &str) -> Option<&'static st
 }
 
 /// How much of its operands a call of a function looks at.
-pub(super) fn price(namespace: Option<&str>, function: &str) -> Price {
+pub(super) fn price(namespace: Option<&str>, function: &str) -> CallPrice {
     match (namespace, function) {
         (
             None,
             "bool" | "bytes" | "charAt" | "contains" | "double" | "dyn" | "endsWith" | "int"
             | "lowerAscii" | "size" | "startsWith" | "string" | "substring" | "trim" | "type"
             | "uint" | "upperAscii",
-        ) => Price::Text,
-        (None, "split") => Price::Pieces,
+        ) => CallPrice::Text,
+        (None, "split") => CallPrice::Pieces,
         (None, "hasValue" | "or" | "orValue" | "value") | (Some("optional" | "strings"), _) => {
-            Price::Whole
+            CallPrice::Whole
         }
-        _ => Price::Squared,
+        _ => CallPrice::Squared,
     }
 }
 
 /// Adds the functions that need the meter, or the patterns that are compiled already.
 pub(super) fn add_to(
     context: &mut Context<'_, '_>,
-    meter: &Arc<Meter>,
-    patterns: &Arc<Patterns>,
+    meter: &Arc<CostMeter>,
+    patterns: &Arc<CompiledPatterns>,
 ) -> Result<(), String> {
     for (name, holds) in [
         ("sets.contains", contains as fn(&CelList<'_>, &CelList<'_>) -> bool),

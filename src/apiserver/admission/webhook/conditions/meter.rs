@@ -37,7 +37,7 @@ pub(super) const INDEX: &str = "@index";
 
 /// How much of a value a function looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Price {
+pub(super) enum CallPrice {
     /// All that it holds.
     Whole,
     /// All of a list, whose items are searched, and nothing of a map, which is looked up by key.
@@ -53,7 +53,7 @@ pub(super) enum Price {
     Squared,
 }
 
-impl Price {
+impl CallPrice {
     const ALL: [Self; 6] =
         [Self::Whole, Self::Search, Self::Text, Self::Pieces, Self::Held, Self::Squared];
 
@@ -85,9 +85,9 @@ impl Price {
 
 /// The units that are left of the budget.
 #[derive(Debug)]
-pub(super) struct Meter(AtomicU64);
+pub(super) struct CostMeter(AtomicU64);
 
-impl Meter {
+impl CostMeter {
     pub(super) fn new(budget: u64) -> Arc<Self> {
         Arc::new(Self(AtomicU64::new(budget)))
     }
@@ -109,7 +109,7 @@ impl Meter {
 
     /// Adds the functions that priced expressions call.
     pub(super) fn add_to(self: &Arc<Self>, context: &mut Context<'_, '_>) -> Result<(), String> {
-        for price in Price::ALL {
+        for price in CallPrice::ALL {
             let meter = Arc::clone(self);
             add(context, price.function(), move |call| {
                 let value = call.args.pop().ok_or(ExecutionError::MissingArgumentOrTarget)?;
@@ -125,7 +125,7 @@ impl Meter {
         let meter = Arc::clone(self);
         add(context, INDEX, move |call| {
             let value = call.args.pop().ok_or(ExecutionError::MissingArgumentOrTarget)?;
-            meter.spend(Price::Whole.of(value.as_ref(), meter.left()))?;
+            meter.spend(CallPrice::Whole.of(value.as_ref(), meter.left()))?;
             // The library's error for any other number would hold a copy of the list.
             let fits = |number: f64| number.fract() == 0.0 && number.abs() < LARGEST_INDEX;
             if value.downcast_ref::<CelDouble>().is_some_and(|number| !fits(*number.inner())) {
@@ -151,12 +151,12 @@ pub(super) fn add(
     + Sync
     + 'static,
 ) -> Result<(), String> {
-    type Function = Box<
+    type BoxedFunction = Box<
         dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError>
             + Send
             + Sync,
     >;
-    let function: Function = Box::new(function);
+    let function: BoxedFunction = Box::new(function);
     context.add_function(name, function).map_err(|error| error.to_string())
 }
 
@@ -212,8 +212,8 @@ mod tests {
         let list = CelList::from(list);
         assert_eq!(weigh(&list, u64::MAX), 1001 * STEP);
         assert_eq!(weigh(&list, 10 * STEP), 10 * STEP);
-        assert_eq!(Price::Text.of(&list, u64::MAX), STEP);
-        let meter = Meter::new(10 * STEP);
+        assert_eq!(CallPrice::Text.of(&list, u64::MAX), STEP);
+        let meter = CostMeter::new(10 * STEP);
         assert!(meter.spend(9 * STEP).is_ok() && !meter.is_spent());
         assert!(meter.spend(STEP).is_err() && meter.is_spent());
     }

@@ -20,7 +20,7 @@ use cel::{
 
 use super::{
     library,
-    meter::{self, Price},
+    meter::{self, CallPrice},
 };
 
 /// Deepest nesting of an expression, and of its loops. Each level takes stack when evaluated.
@@ -29,7 +29,7 @@ const DEEPEST_LOOPS: u32 = 6;
 
 /// What is known of an expression before it is evaluated.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct ExpressionAnalysis {
     /// Names that the expression uses, those of its loops among them.
     pub(super) names: BTreeSet<String>,
     /// Regular expressions that are literals in the expression.
@@ -39,19 +39,19 @@ pub(super) struct Known {
 }
 
 /// Fails when the expression is nested too deeply.
-pub(super) fn price(expression: &mut IdedExpr) -> Result<Known, String> {
-    let mut pricing = Pricing { known: Known::default(), depth: 0, loops: 0 };
+pub(super) fn price(expression: &mut IdedExpr) -> Result<ExpressionAnalysis, String> {
+    let mut pricing = PricingVisitor { known: ExpressionAnalysis::default(), depth: 0, loops: 0 };
     pricing.visit(expression)?;
     Ok(pricing.known)
 }
 
-struct Pricing {
-    known: Known,
+struct PricingVisitor {
+    known: ExpressionAnalysis,
     depth: usize,
     loops: u32,
 }
 
-impl Pricing {
+impl PricingVisitor {
     fn visit(&mut self, expression: &mut IdedExpr) -> Result<(), String> {
         if self.depth == DEEPEST {
             return Err(format!("it is nested more than {DEEPEST} levels deep"));
@@ -71,13 +71,13 @@ impl Pricing {
                 self.call(call)?;
                 // The call copies the value that it finds.
                 if matches!(call.func_name.as_str(), OPT_INDEX | OPT_SELECT) {
-                    charge(expression, Price::Whole);
+                    charge(expression, CallPrice::Whole);
                 }
             }
             Expr::List(list) => {
                 for element in &mut list.elements {
                     self.visit(element)?;
-                    charge(element, Price::Whole);
+                    charge(element, CallPrice::Whole);
                 }
             }
             Expr::Map(map) => {
@@ -85,7 +85,7 @@ impl Pricing {
                     let EntryExpr::MapEntry(entry) = &mut entry.expr else { continue };
                     for part in [&mut entry.key, &mut entry.value] {
                         self.visit(part)?;
-                        charge(part, Price::Whole);
+                        charge(part, CallPrice::Whole);
                     }
                 }
             }
@@ -121,17 +121,17 @@ impl Pricing {
             // A comparison goes no further than the smaller side, so one side pays for both.
             // Compared with a literal, no list and no map is looked into.
             (EQUALS | NOT_EQUALS, [left, right]) => {
-                charge(left, if is_literal(right) { Price::Text } else { Price::Whole });
+                charge(left, if is_literal(right) { CallPrice::Text } else { CallPrice::Whole });
             }
             (IN, [sought, container]) => {
-                charge(sought, Price::Whole);
-                charge(container, Price::Search);
+                charge(sought, CallPrice::Whole);
+                charge(container, CallPrice::Search);
             }
             (
                 ADD | SUBSTRACT | MULTIPLY | DIVIDE | MODULO | NEGATE | LESS | LESS_EQUALS
                 | GREATER | GREATER_EQUALS,
                 operands,
-            ) => operands.iter_mut().for_each(|operand| charge(operand, Price::Whole)),
+            ) => operands.iter_mut().for_each(|operand| charge(operand, CallPrice::Whole)),
             (name, operands) => {
                 // Our functions in `library` spend their price themselves.
                 if let Some(own) = library::own(namespace, name) {
@@ -145,7 +145,7 @@ impl Pricing {
                 }
                 let open = operands.iter().filter(|operand| !is_literal(operand)).count();
                 let price = match library::price(namespace, name) {
-                    Price::Squared if open < 2 => Price::Whole,
+                    CallPrice::Squared if open < 2 => CallPrice::Whole,
                     price => price,
                 };
                 for operand in operands {
@@ -169,10 +169,10 @@ impl Pricing {
         } = comprehension;
         self.visit(iter_range)?;
         // The loop copies each item.
-        charge(iter_range, Price::Whole);
+        charge(iter_range, CallPrice::Whole);
         self.visit(accu_init)?;
         if !matches!(accu_init.expr, Expr::List(_)) {
-            charge(accu_init, Price::Whole);
+            charge(accu_init, CallPrice::Whole);
         }
         if self.loops == DEEPEST_LOOPS {
             return Err(format!("its loops are nested more than {DEEPEST_LOOPS} levels deep"));
@@ -191,13 +191,13 @@ impl Pricing {
         self.visit(loop_step)?;
         self.loops -= 1;
         self.visit(result)?;
-        charge(result, Price::Whole);
+        charge(result, CallPrice::Whole);
         Ok(())
     }
 }
 
 /// Makes a part pay for its value. A literal is free: it is no heavier than the expression.
-fn charge(part: &mut IdedExpr, price: Price) {
+fn charge(part: &mut IdedExpr, price: CallPrice) {
     if !is_literal(part) && !is_own_name(part) {
         wrap(part, price.function());
     }
@@ -206,7 +206,7 @@ fn charge(part: &mut IdedExpr, price: Price) {
 /// Makes a part pay for a field that is read from it. Fields of that field were paid for, too.
 fn hold(part: &mut IdedExpr) {
     if !matches!(part.expr, Expr::Select(_)) {
-        charge(part, Price::Held);
+        charge(part, CallPrice::Held);
     }
 }
 

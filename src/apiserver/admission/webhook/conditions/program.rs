@@ -10,8 +10,8 @@ use std::{
 use cel::{Context, IdedExpr, Value, common::types::CelBool};
 
 use super::{
-    library::{self, ENV, Patterns},
-    meter::Meter,
+    library::{self, CompiledPatterns, ENV},
+    meter::CostMeter,
     priced,
 };
 
@@ -24,16 +24,16 @@ const LONGEST: usize = 16 * 1024;
 /// Most bytes of an error. It may hold values of the object.
 const LONGEST_ERROR: usize = 1024;
 
-pub(super) struct Program {
+pub(super) struct ConditionProgram {
     expression: IdedExpr,
     /// Names that the expression uses.
     pub(super) names: BTreeSet<String>,
-    pub(super) patterns: Patterns,
+    pub(super) patterns: CompiledPatterns,
     /// How deep its loops are nested.
     pub(super) nesting: u32,
 }
 
-impl Program {
+impl ConditionProgram {
     pub(super) fn compile(text: &str) -> Result<Self, String> {
         if text.len() > LONGEST {
             return Err(format!("it has more than {LONGEST} bytes"));
@@ -49,7 +49,8 @@ impl Program {
     fn parse(text: &str) -> Result<Self, String> {
         let parsed = ENV.parser().parse(text);
         let mut expression = parsed.map_err(|errors| brief(&errors))?;
-        let priced::Known { names, patterns, nesting } = priced::price(&mut expression)?;
+        let priced::ExpressionAnalysis { names, patterns, nesting } =
+            priced::price(&mut expression)?;
         let compiled = |pattern: String| {
             let compiled = library::compile(&pattern);
             (pattern, compiled)
@@ -62,7 +63,7 @@ impl Program {
     pub(super) fn evaluate(
         &self,
         context: &Context<'_, '_>,
-        meter: &Meter,
+        meter: &CostMeter,
     ) -> Result<bool, String> {
         let evaluate = || {
             let value = Value::resolve_val(&self.expression, context);
@@ -79,9 +80,9 @@ impl Program {
 
 /// The beginning of a text that may be long.
 fn brief(text: &dyn fmt::Display) -> String {
-    struct Brief(String);
+    struct TruncatingWriter(String);
 
-    impl fmt::Write for Brief {
+    impl fmt::Write for TruncatingWriter {
         fn write_str(&mut self, more: &str) -> fmt::Result {
             let room = LONGEST_ERROR - self.0.len();
             let fits = |end: &usize| more.is_char_boundary(*end);
@@ -91,7 +92,7 @@ fn brief(text: &dyn fmt::Display) -> String {
         }
     }
 
-    let mut brief = Brief(String::new());
+    let mut brief = TruncatingWriter(String::new());
     // `write!` stops at the first error: as soon as there is no more room.
     if write!(brief, "{text}").is_err() {
         brief.0.push('…');
@@ -111,10 +112,10 @@ mod tests {
     #[test]
     fn a_panic_is_an_error_of_the_expression() {
         let mut context = Context::with_env(Arc::clone(&ENV));
-        let meter = Meter::new(BUDGET);
+        let meter = CostMeter::new(BUDGET);
         meter.add_to(&mut context).unwrap();
         add(&mut context, "broken", |_| panic!("a bug of the library")).unwrap();
-        let program = Program::compile("broken() || true").unwrap();
+        let program = ConditionProgram::compile("broken() || true").unwrap();
         let outcome = program.evaluate(&context, &meter);
         assert_eq!(outcome, Err("the evaluation panicked".to_owned()));
     }

@@ -18,9 +18,9 @@ const UNIT: i128 = 1_000_000_000;
 
 /// A quantity, in billionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Quantity(i128);
+struct CelQuantity(i128);
 
-impl Val for Quantity {
+impl Val for CelQuantity {
     fn get_type(&self) -> &Type {
         &TYPE
     }
@@ -42,33 +42,33 @@ impl Val for Quantity {
     }
 }
 
-impl StaticVal for Quantity {}
+impl StaticVal for CelQuantity {}
 
 pub(super) fn extension(env: &mut Env) -> Result<(), DeclarationError> {
-    add_overload!(env, fn quantity: (CelString<'_>) -> Result<Quantity>)?;
-    add_member_overload!(env, fn is_greater_than: (Quantity, Quantity) -> CelBool)?;
-    add_member_overload!(env, fn is_less_than: (Quantity, Quantity) -> CelBool)?;
-    add_member_overload!(env, fn compare_to: (Quantity, Quantity) -> CelInt)?;
-    add_member_overload!(env, fn is_integer: (Quantity) -> CelBool)?;
-    add_member_overload!(env, fn as_integer: (Quantity) -> Result<CelInt>)?;
-    add_member_overload!(env, fn add: (Quantity, Quantity) -> Result<Quantity>)?;
-    add_member_overload!(env, fn sub: (Quantity, Quantity) -> Result<Quantity>)
+    add_overload!(env, fn quantity: (CelString<'_>) -> Result<CelQuantity>)?;
+    add_member_overload!(env, fn is_greater_than: (CelQuantity, CelQuantity) -> CelBool)?;
+    add_member_overload!(env, fn is_less_than: (CelQuantity, CelQuantity) -> CelBool)?;
+    add_member_overload!(env, fn compare_to: (CelQuantity, CelQuantity) -> CelInt)?;
+    add_member_overload!(env, fn is_integer: (CelQuantity) -> CelBool)?;
+    add_member_overload!(env, fn as_integer: (CelQuantity) -> Result<CelInt>)?;
+    add_member_overload!(env, fn add: (CelQuantity, CelQuantity) -> Result<CelQuantity>)?;
+    add_member_overload!(env, fn sub: (CelQuantity, CelQuantity) -> Result<CelQuantity>)
 }
 
-fn quantity(text: &CelString<'_>) -> Result<Quantity, ExecutionError> {
+fn quantity(text: &CelString<'_>) -> Result<CelQuantity, ExecutionError> {
     let none = || ExecutionError::function_error("quantity", "it is no quantity, or too large");
-    nanos(text.inner()).map(Quantity).ok_or_else(none)
+    nanos(text.inner()).map(CelQuantity).ok_or_else(none)
 }
 
-fn is_greater_than(one: &Quantity, other: &Quantity) -> CelBool {
+fn is_greater_than(one: &CelQuantity, other: &CelQuantity) -> CelBool {
     (one.0 > other.0).into()
 }
 
-fn is_less_than(one: &Quantity, other: &Quantity) -> CelBool {
+fn is_less_than(one: &CelQuantity, other: &CelQuantity) -> CelBool {
     (one.0 < other.0).into()
 }
 
-fn compare_to(one: &Quantity, other: &Quantity) -> CelInt {
+fn compare_to(one: &CelQuantity, other: &CelQuantity) -> CelInt {
     CelInt::from(match one.0.cmp(&other.0) {
         Ordering::Less => -1,
         Ordering::Equal => 0,
@@ -76,25 +76,25 @@ fn compare_to(one: &Quantity, other: &Quantity) -> CelInt {
     })
 }
 
-fn integer(quantity: Quantity) -> Option<i64> {
+fn integer(quantity: CelQuantity) -> Option<i64> {
     (quantity.0 % UNIT == 0).then(|| i64::try_from(quantity.0 / UNIT).ok()).flatten()
 }
 
-fn is_integer(quantity: &Quantity) -> CelBool {
+fn is_integer(quantity: &CelQuantity) -> CelBool {
     integer(*quantity).is_some().into()
 }
 
-fn as_integer(quantity: &Quantity) -> Result<CelInt, ExecutionError> {
+fn as_integer(quantity: &CelQuantity) -> Result<CelInt, ExecutionError> {
     let none = || ExecutionError::function_error("asInteger", "cannot convert value to integer");
     integer(*quantity).map(CelInt::from).ok_or_else(none)
 }
 
-fn add(one: &Quantity, other: &Quantity) -> Result<Quantity, ExecutionError> {
-    one.0.checked_add(other.0).map(Quantity).ok_or_else(|| too_large("add"))
+fn add(one: &CelQuantity, other: &CelQuantity) -> Result<CelQuantity, ExecutionError> {
+    one.0.checked_add(other.0).map(CelQuantity).ok_or_else(|| too_large("add"))
 }
 
-fn sub(one: &Quantity, other: &Quantity) -> Result<Quantity, ExecutionError> {
-    one.0.checked_sub(other.0).map(Quantity).ok_or_else(|| too_large("sub"))
+fn sub(one: &CelQuantity, other: &CelQuantity) -> Result<CelQuantity, ExecutionError> {
+    one.0.checked_sub(other.0).map(CelQuantity).ok_or_else(|| too_large("sub"))
 }
 
 fn too_large(function: &str) -> ExecutionError {

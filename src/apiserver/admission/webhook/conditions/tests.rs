@@ -9,16 +9,16 @@ use serde_json::json;
 
 use super::*;
 
-fn conditions(expressions: &[&str]) -> Conditions {
+fn conditions(expressions: &[&str]) -> MatchConditions {
     let condition = |(at, text): (usize, &&str)| MatchCondition {
         name: format!("c{at}"),
         expression: (*text).to_owned(),
     };
-    Conditions::new(expressions.iter().enumerate().map(condition).collect())
+    MatchConditions::new(expressions.iter().enumerate().map(condition).collect())
 }
 
 /// An update of a cluster by a user of some groups.
-fn judge(expressions: &[&str]) -> Verdict {
+fn judge(expressions: &[&str]) -> MatchResult {
     let object = json!({
         "metadata": {
             "name": "demo", "labels": {"a": "b", "app.kubernetes.io/name": "demo"},
@@ -39,7 +39,7 @@ fn judge(expressions: &[&str]) -> Verdict {
         },
     })
     .to_string();
-    let seen = Seen { object: Some(&object), old: None, request: &request };
+    let seen = ConditionVariables { object: Some(&object), old: None, request: &request };
     conditions(expressions).judge(seen)
 }
 
@@ -165,7 +165,7 @@ fn one_that_is_false_decides_before_errors_do() {
         (vec![yes, bad], Err(error), 1),
         (vec![bad, yes, bad], Err(both), 2),
     ] {
-        assert_eq!(judge(&expressions), Verdict { holds, errors }, "{expressions:?}");
+        assert_eq!(judge(&expressions), MatchResult { holds, errors }, "{expressions:?}");
     }
 }
 
@@ -180,7 +180,7 @@ fn large() -> String {
 #[test]
 fn a_large_object_is_gone_through_once_or_so_and_not_more() {
     let object = large();
-    let seen = Seen { object: Some(&object), old: Some(&object), request: "{}" };
+    let seen = ConditionVariables { object: Some(&object), old: Some(&object), request: "{}" };
     let begun = Instant::now();
     for (expression, expected) in [
         ("object.list.exists(x, x == 'a')", Some(false)),
@@ -236,7 +236,7 @@ fn a_large_object_is_gone_through_once_or_so_and_not_more() {
 fn a_user_may_have_many_groups() {
     let groups: Vec<String> = (0..1_000).map(|at| format!("oidc:group-{at:030}")).collect();
     let request = json!({"userInfo": {"groups": groups}}).to_string();
-    let seen = Seen { object: None, old: None, request: &request };
+    let seen = ConditionVariables { object: None, old: None, request: &request };
     let verdict = conditions(&[
         "!('system:nodes' in request.userInfo.groups)",
         "!sets.intersects(request.userInfo.groups, ['system:nodes', 'system:masters'])",
@@ -250,10 +250,10 @@ fn a_user_may_have_many_groups() {
 #[test]
 fn conditions_share_what_they_may_cost() {
     let object = json!({"list": vec![1; 100]}).to_string();
-    let seen = Seen { object: Some(&object), old: None, request: "{}" };
+    let seen = ConditionVariables { object: Some(&object), old: None, request: "{}" };
     let dear = "object.list.exists(x, object.list.exists(y, y == 2)) || true";
     let judge = |expressions: &[&str]| conditions(expressions).judge_within(2_000_000, seen);
-    assert_eq!(judge(&[dear]), Verdict { holds: Ok(true), errors: 0 });
+    assert_eq!(judge(&[dear]), MatchResult { holds: Ok(true), errors: 0 });
     let together = judge(&[dear, dear, dear]);
     assert_eq!(together.errors, 1, "{together:?}");
 }
@@ -277,7 +277,7 @@ fn what_is_nested_deeply_is_refused_before_it_takes_the_stack() {
     }
     let object = object.to_string();
     let deepest = |shape: &fn(usize) -> String| {
-        let seen = Seen { object: Some(&object), old: Some(&object), request: "{}" };
+        let seen = ConditionVariables { object: Some(&object), old: Some(&object), request: "{}" };
         let mut evaluated = 0;
         for n in (1..40).chain([90, 10_000]) {
             let verdict = conditions(&[&shape(n), "object == oldObject"]).judge(seen);
@@ -297,7 +297,7 @@ fn what_is_nested_deeply_is_refused_before_it_takes_the_stack() {
     assert_eq!(found, [6, 6, 30, 30, 30, 31, 30, 30, 15]);
     // A row of operands is no nesting.
     let row = vec!["object.missing == 1"; 500].join(" || ");
-    let seen = Seen { object: Some("{}"), old: None, request: "{}" };
+    let seen = ConditionVariables { object: Some("{}"), old: None, request: "{}" };
     let error = conditions(&[&row]).judge(seen).holds.unwrap_err();
     assert!(error.ends_with("No such key: missing"), "{error}");
     let error = conditions(&[&"true || ".repeat(10_000)]).judge(seen).holds.unwrap_err();
@@ -307,7 +307,7 @@ fn what_is_nested_deeply_is_refused_before_it_takes_the_stack() {
 #[test]
 fn an_error_holds_no_more_of_the_object_than_people_read() {
     let object = json!({"text": "é".repeat(1_000_000)}).to_string();
-    let seen = Seen { object: Some(&object), old: None, request: "{}" };
+    let seen = ConditionVariables { object: Some(&object), old: None, request: "{}" };
     let error = conditions(&["object.text - 1 == 2"]).judge(seen).holds.unwrap_err();
     assert!(error.len() < 1200 && error.ends_with('…'), "{error}");
 }

@@ -12,105 +12,110 @@ use cel::common::{
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// A value that may borrow from its text.
-pub(super) type Owned<'v> = Box<dyn Val + 'v>;
+pub(super) type BoxedCelValue<'v> = Box<dyn Val + 'v>;
 
 /// `null` where there is no text.
-pub(super) fn read(json: Option<&str>) -> Result<Owned<'_>, serde_json::Error> {
+pub(super) fn read(json: Option<&str>) -> Result<BoxedCelValue<'_>, serde_json::Error> {
     let Some(json) = json else { return Ok(Box::new(CelNull)) };
-    Any.deserialize(&mut serde_json::Deserializer::from_str(json))
+    JsonValueSeed.deserialize(&mut serde_json::Deserializer::from_str(json))
 }
 
-struct Any;
+struct JsonValueSeed;
 
-impl<'v> DeserializeSeed<'v> for Any {
-    type Value = Owned<'v>;
+impl<'v> DeserializeSeed<'v> for JsonValueSeed {
+    type Value = BoxedCelValue<'v>;
 
-    fn deserialize<D: Deserializer<'v>>(self, deserializer: D) -> Result<Owned<'v>, D::Error> {
+    fn deserialize<D: Deserializer<'v>>(
+        self,
+        deserializer: D,
+    ) -> Result<BoxedCelValue<'v>, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'v> Visitor<'v> for Any {
-    type Value = Owned<'v>;
+impl<'v> Visitor<'v> for JsonValueSeed {
+    type Value = BoxedCelValue<'v>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_unit<E>(self) -> Result<Owned<'v>, E> {
+    fn visit_unit<E>(self) -> Result<BoxedCelValue<'v>, E> {
         Ok(Box::new(CelNull))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Owned<'v>, E> {
+    fn visit_bool<E>(self, value: bool) -> Result<BoxedCelValue<'v>, E> {
         Ok(Box::new(CelBool::from(value)))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Owned<'v>, E> {
+    fn visit_i64<E>(self, value: i64) -> Result<BoxedCelValue<'v>, E> {
         Ok(Box::new(CelInt::from(value)))
     }
 
     /// A number that is no `int` is a `double`, as apimachinery reads it.
     #[expect(clippy::cast_precision_loss, reason = "upstream loses it, too")]
-    fn visit_u64<E>(self, value: u64) -> Result<Owned<'v>, E> {
+    fn visit_u64<E>(self, value: u64) -> Result<BoxedCelValue<'v>, E> {
         Ok(match i64::try_from(value) {
             Ok(value) => Box::new(CelInt::from(value)),
             Err(_) => Box::new(CelDouble::from(value as f64)),
         })
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Owned<'v>, E> {
+    fn visit_f64<E>(self, value: f64) -> Result<BoxedCelValue<'v>, E> {
         Ok(Box::new(CelDouble::from(value)))
     }
 
-    fn visit_borrowed_str<E>(self, text: &'v str) -> Result<Owned<'v>, E> {
+    fn visit_borrowed_str<E>(self, text: &'v str) -> Result<BoxedCelValue<'v>, E> {
         Ok(Box::new(CelString::from(text)))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Owned<'v>, E> {
+    fn visit_str<E>(self, text: &str) -> Result<BoxedCelValue<'v>, E> {
         Ok(Box::new(CelString::from(text.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'v>>(self, mut items: A) -> Result<Owned<'v>, A::Error> {
+    fn visit_seq<A: SeqAccess<'v>>(self, mut items: A) -> Result<BoxedCelValue<'v>, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Any)? {
+        while let Some(item) = items.next_element_seed(JsonValueSeed)? {
             list.push(item);
         }
         Ok(Box::new(CelList::from(list)))
     }
 
-    fn visit_map<A: MapAccess<'v>>(self, mut fields: A) -> Result<Owned<'v>, A::Error> {
+    fn visit_map<A: MapAccess<'v>>(self, mut fields: A) -> Result<BoxedCelValue<'v>, A::Error> {
         let mut map = HashMap::new();
-        while let Some((Key(key), value)) = fields.next_entry_seed(AnyKey, Any)? {
+        while let Some((JsonKey(key), value)) =
+            fields.next_entry_seed(JsonKeySeed, JsonValueSeed)?
+        {
             map.insert(CelMapKey::String(CelString::from(key)), value);
         }
         Ok(Box::new(CelMap::from(map)))
     }
 }
 
-struct Key<'v>(Cow<'v, str>);
+struct JsonKey<'v>(Cow<'v, str>);
 
-struct AnyKey;
+struct JsonKeySeed;
 
-impl<'v> DeserializeSeed<'v> for AnyKey {
-    type Value = Key<'v>;
+impl<'v> DeserializeSeed<'v> for JsonKeySeed {
+    type Value = JsonKey<'v>;
 
-    fn deserialize<D: Deserializer<'v>>(self, deserializer: D) -> Result<Key<'v>, D::Error> {
+    fn deserialize<D: Deserializer<'v>>(self, deserializer: D) -> Result<JsonKey<'v>, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl<'v> Visitor<'v> for AnyKey {
-    type Value = Key<'v>;
+impl<'v> Visitor<'v> for JsonKeySeed {
+    type Value = JsonKey<'v>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
     }
 
-    fn visit_borrowed_str<E: Error>(self, key: &'v str) -> Result<Key<'v>, E> {
-        Ok(Key(Cow::Borrowed(key)))
+    fn visit_borrowed_str<E: Error>(self, key: &'v str) -> Result<JsonKey<'v>, E> {
+        Ok(JsonKey(Cow::Borrowed(key)))
     }
 
-    fn visit_str<E: Error>(self, key: &str) -> Result<Key<'v>, E> {
-        Ok(Key(Cow::Owned(key.to_owned())))
+    fn visit_str<E: Error>(self, key: &str) -> Result<JsonKey<'v>, E> {
+        Ok(JsonKey(Cow::Owned(key.to_owned())))
     }
 }

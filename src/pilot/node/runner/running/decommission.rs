@@ -5,20 +5,20 @@ use std::time::Duration;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::{info, warn};
 
-use super::{Context, Message, Running};
+use super::{DatabaseProcess, RunnerContext, RunnerMessage};
 use crate::{
     error::chain,
     pilot::{
-        driver::{self, DecommissionState, Node},
-        node::{machine::Event, report::Facts},
-        volume::lock::Hangs,
+        driver::{self, DatabaseNode, DecommissionState},
+        node::{machine::MachineEvent, report::NodeFacts},
+        volume::lock::VolumeTimeout,
     },
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-impl Running {
-    pub(in super::super) fn decommission(&self, ctx: &Context, mut node: Box<Node>) {
+impl DatabaseProcess {
+    pub(in super::super) fn decommission(&self, ctx: &RunnerContext, mut node: Box<DatabaseNode>) {
         let context = ctx.clone();
         self.follow(ctx, "decommission", async move {
             // The peers' latest reports decide whether they have room for the data.
@@ -26,27 +26,31 @@ impl Running {
             let driver = context.driver.clone();
             let asked = async move { timeout(LIMIT, driver.decommission(&node)).await };
             let result = answered(context.volume.during(asked).await);
-            context.tell(Message::Decommission(result)).await;
+            context.tell(RunnerMessage::Decommission(result)).await;
         });
     }
 
-    pub(in super::super) fn cancel_decommission(&self, ctx: &Context, node: Box<Node>) {
+    pub(in super::super) fn cancel_decommission(
+        &self,
+        ctx: &RunnerContext,
+        node: Box<DatabaseNode>,
+    ) {
         let context = ctx.clone();
         self.follow(ctx, "cancel-decommission", async move {
             let driver = context.driver.clone();
             let asked = async move { timeout(LIMIT, driver.cancel_decommission(&node)).await };
             let result = answered(context.volume.during(asked).await);
-            context.tell(Message::Cancelled(result)).await;
+            context.tell(RunnerMessage::Cancelled(result)).await;
         });
     }
 }
 
 /// What the database said when it was asked to leave; `wanted`: the decommission is still wanted.
 pub(in super::super) fn decommission_answered(
-    facts: &mut Facts,
+    facts: &mut NodeFacts,
     wanted: bool,
     result: Result<DecommissionState, driver::Error>,
-) -> Event {
+) -> MachineEvent {
     // Why a decommission goes on although it is no longer wanted stays in the report.
     if wanted {
         facts.refused = None;
@@ -54,37 +58,37 @@ pub(in super::super) fn decommission_answered(
     match result {
         Ok(DecommissionState::Moving(progress)) => {
             facts.decommission = Some(progress);
-            Event::DecommissionMoving
+            MachineEvent::DecommissionMoving
         }
-        Ok(DecommissionState::Done) => Event::DecommissionDone,
+        Ok(DecommissionState::Done) => MachineEvent::DecommissionDone,
         Ok(DecommissionState::Refused(why)) => {
             warn!(why, "Decommission is refused");
             // The leading pilot helps a node to leave while it reports progress; a refused one
             // reports none.
             facts.decommission = None;
             facts.refused = Some(why);
-            Event::DecommissionRefused
+            MachineEvent::DecommissionRefused
         }
         Err(error) => {
             let text = chain(&error).to_string();
             warn!(error = text, "Decommission does not go on");
             facts.refused = Some(text);
-            Event::DecommissionRefused
+            MachineEvent::DecommissionRefused
         }
     }
 }
 
 /// What the database said when it was asked to stay.
 pub(in super::super) fn cancel_answered(
-    facts: &mut Facts,
+    facts: &mut NodeFacts,
     result: Result<(), driver::Error>,
-) -> Event {
+) -> MachineEvent {
     match result {
         Ok(()) => {
             info!("Decommission was taken back");
             facts.decommission = None;
             facts.refused = None;
-            Event::DecommissionCancelled
+            MachineEvent::DecommissionCancelled
         }
         Err(error) => {
             let text = chain(&error).to_string();
@@ -93,15 +97,15 @@ pub(in super::super) fn cancel_answered(
             }
             facts.refused = Some(text);
             match error {
-                driver::Error::TooLate(_) => Event::DecommissionIrreversible,
-                _ => Event::CancelFailed,
+                driver::Error::TooLate(_) => MachineEvent::DecommissionIrreversible,
+                _ => MachineEvent::CancelFailed,
             }
         }
     }
 }
 
 fn answered<T>(
-    asked: Result<Result<Result<T, driver::Error>, Elapsed>, Hangs>,
+    asked: Result<Result<Result<T, driver::Error>, Elapsed>, VolumeTimeout>,
 ) -> Result<T, driver::Error> {
     match asked {
         Ok(Ok(answer)) => answer,

@@ -10,15 +10,15 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{Context, Message};
+use super::{RunnerContext, RunnerMessage};
 use crate::{
     api::v1beta1::Pilot,
     error::chain,
     pilot::{
-        driver::{self, Observation},
-        kube::cluster::Cluster,
+        driver::{self, NodeObservation},
+        kube::cluster::PilotApi,
         process::supervisor::release_program,
-        volume::{files::Mark, records::Records},
+        volume::{files::VolumeMark, records::VolumeRecords},
     },
 };
 
@@ -35,7 +35,7 @@ const SECOND_OPINION: Duration = Duration::from_secs(2);
 /// Between two looks at the peers.
 const PEERS_EVERY: Duration = Duration::from_secs(30);
 
-pub(super) async fn observe(ctx: Context, pid: i32, mut marked: Option<String>) {
+pub(super) async fn observe(ctx: RunnerContext, pid: i32, mut marked: Option<String>) {
     let mut served = 0_u32;
     loop {
         let answer = timeout(OBSERVE_LIMIT, ctx.driver.observe()).await;
@@ -61,19 +61,23 @@ pub(super) async fn observe(ctx: Context, pid: i32, mut marked: Option<String>) 
             }
         }
         let result = Box::new(result);
-        if ctx.messages.send(Message::Observed { pid, result, mark }).await.is_err() {
+        if ctx.messages.send(RunnerMessage::Observed { pid, result, mark }).await.is_err() {
             return;
         }
         sleep(if serving { OBSERVE_SERVING } else { OBSERVE_STARTING }).await;
     }
 }
 
-pub(super) async fn watch_peers(cluster: Cluster, pilot: Pilot, messages: mpsc::Sender<Message>) {
+pub(super) async fn watch_peers(
+    cluster: PilotApi,
+    pilot: Pilot,
+    messages: mpsc::Sender<RunnerMessage>,
+) {
     loop {
         // Jitter keeps the pilots of a cluster from asking in step.
         sleep(PEERS_EVERY.mul_f64(0.75 + rand::random::<f64>() / 2.0)).await;
         match cluster.peers(&pilot).await {
-            Ok(peers) => drop(messages.send(Message::Peers(peers)).await),
+            Ok(peers) => drop(messages.send(RunnerMessage::Peers(peers)).await),
             Err(error) => debug!(error = %chain(&error), "Peers cannot be listed"),
         }
     }
@@ -82,10 +86,10 @@ pub(super) async fn watch_peers(cluster: Cluster, pilot: Pilot, messages: mpsc::
 /// Writes down a node's identity the first time that it serves or has joined, and whenever its id
 /// changed: on its disk, and then by the report in the API. Does not wait for a volume that hangs.
 async fn establish_identity(
-    observation: &mut Observation,
+    observation: &mut NodeObservation,
     marked: Option<&String>,
-    records: &Records,
-) -> Option<Mark> {
+    records: &VolumeRecords,
+) -> Option<VolumeMark> {
     let is_member = observation.serving || observation.reason == Some(driver::JOINED_EMPTY);
     let node_id = observation.node_id.clone().filter(|_| is_member)?;
     if marked == Some(&node_id) {
@@ -96,7 +100,7 @@ async fn establish_identity(
         let mark = files.mark()?.unwrap_or_default();
         let cluster_id = own.or(mark.cluster_uid.clone());
         let since = Some(Time(Timestamp::now()));
-        let mark = Mark { cluster_id, node_id: Some(node_id), since, ..mark };
+        let mark = VolumeMark { cluster_id, node_id: Some(node_id), since, ..mark };
         files.set_mark(&mark)?;
         Ok::<_, std::io::Error>(mark)
     });

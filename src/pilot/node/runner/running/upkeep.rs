@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::Context;
+use super::RunnerContext;
 use crate::{error::chain, pilot::kube::intent};
 
 /// Pause between two looks whether such work is asked for, and whether it is the node's turn.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-pub(super) async fn keep_up(ctx: Context, intent: intent::Receiver) {
+pub(super) async fn keep_up(ctx: RunnerContext, intent: intent::IntentReceiver) {
     let mut last = String::new();
     loop {
         sleep(LOOK_EVERY).await;

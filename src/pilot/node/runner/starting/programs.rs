@@ -9,18 +9,18 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Context, Message, Starting};
+use super::{NodeStartup, RunnerContext, RunnerMessage};
 use crate::{
-    api::pilot_part::Parts,
+    api::pilot_part::PilotParts,
     error::chain,
     pilot::{
-        driver::{self, Node, Preparation},
+        driver::{self, DatabaseNode, PreparationProgram},
         node::{
-            machine::{Attempt, Event},
-            report::Facts,
+            machine::{AttemptId, MachineEvent},
+            report::NodeFacts,
         },
-        process::supervisor::{Command, GivenUp, Helped, Supervisor, User},
-        volume::lock::Hangs,
+        process::supervisor::{AbortReason, ChildCommand, HelperOutcome, ProcessUser, Supervisor},
+        volume::lock::VolumeTimeout,
     },
 };
 
@@ -31,28 +31,28 @@ const TOLD: usize = 800;
 
 /// Why the preparation is not done.
 #[derive(Debug)]
-pub(in super::super) enum Failure {
+pub(in super::super) enum PreparationError {
     Cancelled,
     Failed(String),
 }
 
-impl Starting {
+impl NodeStartup {
     pub(in super::super) fn run_programs(
         &mut self,
-        ctx: &Context,
-        node: Box<Node>,
-        mut detail: Parts,
-        attempt: Attempt,
+        ctx: &RunnerContext,
+        node: Box<DatabaseNode>,
+        mut detail: PilotParts,
+        attempt: AttemptId,
     ) {
         self.programs = CancellationToken::new();
         let (ctx, cancelled) = (ctx.clone(), self.programs.clone());
         let tasks = ctx.rt.tasks().clone();
         // The task is never dropped half-way: it ends when its programs have ended.
         tasks.spawn("prepare", async move {
-            let Context { driver, volume, supervisor, settings, .. } = &ctx;
-            let tell = async |detail: &mut Parts| {
+            let RunnerContext { driver, volume, supervisor, settings, .. } = &ctx;
+            let tell = async |detail: &mut PilotParts| {
                 driver.report_preparation(detail);
-                ctx.tell(Message::Preparing { attempt, detail: detail.clone() }).await;
+                ctx.tell(RunnerMessage::Preparing { attempt, detail: detail.clone() }).await;
             };
             let work = async {
                 let (asked, about) = (driver.clone(), node.clone());
@@ -60,12 +60,12 @@ impl Starting {
                 tell(&mut detail).await;
                 for (index, one) in known(programs)?.iter().enumerate() {
                     info!(what = one.what, "Preparing the database");
-                    ctx.tell(Message::Waiting(one.what.clone())).await;
+                    ctx.tell(RunnerMessage::Waiting(one.what.clone())).await;
                     let result = run(supervisor, one, settings.user, &cancelled).await;
                     let outcome = match &result {
-                        Err(Failure::Failed(why)) => Some(Err(why.clone())),
+                        Err(PreparationError::Failed(why)) => Some(Err(why.clone())),
                         Ok(()) => Some(Ok(())),
-                        Err(Failure::Cancelled) => None,
+                        Err(PreparationError::Cancelled) => None,
                     };
                     if let Some(outcome) = outcome {
                         let (told, about) = (driver.clone(), node.clone());
@@ -84,7 +84,7 @@ impl Starting {
                 Ok(())
             };
             let result = work.await;
-            ctx.tell(Message::Prepared { attempt, result }).await;
+            ctx.tell(RunnerMessage::Prepared { attempt, result }).await;
         });
     }
 
@@ -95,18 +95,18 @@ impl Starting {
 
 /// How the programs of this attempt ended.
 pub(in super::super) fn prepared(
-    facts: &mut Facts,
-    attempt: Attempt,
-    result: Result<(), Failure>,
-) -> Event {
+    facts: &mut NodeFacts,
+    attempt: AttemptId,
+    result: Result<(), PreparationError>,
+) -> MachineEvent {
     facts.waiting = None;
     match result {
         Ok(()) => {
             facts.preparation = Some(Ok(()));
-            Event::Prepared(attempt)
+            MachineEvent::Prepared(attempt)
         }
-        Err(Failure::Cancelled) => Event::NotPrepared(attempt),
-        Err(Failure::Failed(why)) => {
+        Err(PreparationError::Cancelled) => MachineEvent::NotPrepared(attempt),
+        Err(PreparationError::Failed(why)) => {
             let told = Some(Err(why));
             if facts.preparation != told
                 && let Some(Err(why)) = &told
@@ -114,42 +114,44 @@ pub(in super::super) fn prepared(
                 warn!(why, "Database could not be prepared");
             }
             facts.preparation = told;
-            Event::NotPrepared(attempt)
+            MachineEvent::NotPrepared(attempt)
         }
     }
 }
 
-fn known<T>(answer: Result<Result<T, driver::Error>, Hangs>) -> Result<T, Failure> {
+fn known<T>(
+    answer: Result<Result<T, driver::Error>, VolumeTimeout>,
+) -> Result<T, PreparationError> {
     match answer {
         Ok(Ok(known)) => Ok(known),
-        Ok(Err(error)) => Err(Failure::Failed(chain(&error).to_string())),
-        Err(hangs) => Err(Failure::Failed(hangs.to_string())),
+        Ok(Err(error)) => Err(PreparationError::Failed(chain(&error).to_string())),
+        Err(hangs) => Err(PreparationError::Failed(hangs.to_string())),
     }
 }
 
 async fn run(
     supervisor: &Supervisor,
-    preparation: &Preparation,
-    user: Option<User>,
+    preparation: &PreparationProgram,
+    user: Option<ProcessUser>,
     cancelled: &CancellationToken,
-) -> Result<(), Failure> {
+) -> Result<(), PreparationError> {
     if cancelled.is_cancelled() {
-        return Err(Failure::Cancelled);
+        return Err(PreparationError::Cancelled);
     }
-    let Preparation { what, program } = preparation;
-    let command = Command { user, ..program.into() };
+    let PreparationProgram { what, program } = preparation;
+    let command = ChildCommand { user, ..program.into() };
     let shown = program.program.display();
-    let Helped { exit, last_lines } = supervisor
-        .run(&command, LIMIT, cancelled.cancelled())
-        .await
-        .map_err(|error| Failure::Failed(format!("{what}: {shown} cannot be started: {error}")))?;
+    let HelperOutcome { exit, last_lines } =
+        supervisor.run(&command, LIMIT, cancelled.cancelled()).await.map_err(|error| {
+            PreparationError::Failed(format!("{what}: {shown} cannot be started: {error}"))
+        })?;
     let end = match exit {
-        Err(GivenUp::Cancelled) => return Err(Failure::Cancelled),
+        Err(AbortReason::Cancelled) => return Err(PreparationError::Cancelled),
         Ok(exit) if exit.status() == 0 => return Ok(()),
         Ok(exit) => exit.to_string(),
-        Err(GivenUp::TooLate) => format!("was ended after {LIMIT:?}"),
+        Err(AbortReason::TooLate) => format!("was ended after {LIMIT:?}"),
     };
-    Err(Failure::Failed(format!("{what}: {shown} {end}: {}", last(&last_lines))))
+    Err(PreparationError::Failed(format!("{what}: {shown} {end}: {}", last(&last_lines))))
 }
 
 /// As many of the last lines as a condition can hold.

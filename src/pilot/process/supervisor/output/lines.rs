@@ -12,12 +12,12 @@ const BYTES: usize = 4096;
 /// A ring of lines. A line longer than all that is kept is cut at its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Lines {
+pub struct LineBuffer {
     whole: VecDeque<String>,
     part: Vec<u8>,
 }
 
-impl Lines {
+impl LineBuffer {
     pub(super) fn add(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -88,7 +88,7 @@ mod tests {
     const CHUNK: usize = 16 * 1024;
 
     fn of(text: &str) -> Vec<String> {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         for piece in text.as_bytes().chunks(7) {
             lines.add(piece);
         }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn twenty_long_lines_take_no_more_memory_than_is_told_of_each() {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         let long = format!("{}\n", "x".repeat(CHUNK - 1));
         for _ in 0..2 * LINES {
             lines.add(long.as_bytes());

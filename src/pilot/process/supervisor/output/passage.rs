@@ -6,14 +6,14 @@
 
 use std::{fs::File, io::Write, ops::Range};
 
-use crate::runtime::log::{self, RecordHead, Stream};
+use crate::runtime::log::{self, RecordHead, StandardStream};
 
 /// Bytes that are read at once, and the most that a record holds. Reading more than the default
 /// size of a pipe would not be faster.
 pub(super) const CHUNK: usize = 16 * 1024;
 
-pub(super) struct Passage {
-    stream: Stream,
+pub(super) struct StreamForwarder {
+    stream: StandardStream,
     to: Option<File>,
     /// Present when lines become records.
     head: Option<RecordHead>,
@@ -24,8 +24,8 @@ pub(super) struct Passage {
     out: String,
 }
 
-impl Passage {
-    pub(super) fn new(stream: Stream, to: Option<File>, head: Option<RecordHead>) -> Self {
+impl StreamForwarder {
+    pub(super) fn new(stream: StandardStream, to: Option<File>, head: Option<RecordHead>) -> Self {
         Self { stream, to, head, buffer: Vec::new(), held: 0, out: String::new() }
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         let to = file.try_clone().unwrap();
         let head = RecordHead::new("example", "stdout");
-        let mut passage = Passage::new(Stream::Stdout, Some(to), Some(head));
+        let mut passage = StreamForwarder::new(StandardStream::Stdout, Some(to), Some(head));
         for (piece, pause) in pieces {
             let mut left = *piece;
             while !left.is_empty() {
