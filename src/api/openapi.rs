@@ -143,7 +143,7 @@ fn one_of(definition: &Value, types: &[&str]) -> Value {
     rewritten
 }
 
-/// In version 3 nothing may stand beside a `$ref`.
+/// In OpenAPI 3.0 nothing may stand beside a `$ref`, so it moves into `allOf`.
 fn to_v3(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {

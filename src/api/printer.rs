@@ -142,7 +142,7 @@ fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
     }
 }
 
-/// How the last process ended: `OutOfMemory (137)`, or what of it is known.
+/// How the last process ended: `OutOfMemory (137)`, or the part of it that is known.
 fn last_exit(hub: &Value) -> String {
     let reason = match text(hub, "/status/lastTermination/reason") {
         "" => text(hub, "/status/lastTermination/signal"),

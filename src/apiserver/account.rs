@@ -37,7 +37,7 @@ pub enum MemoryUse {
     Kept,
     /// Large bodies on their way in.
     Arriving,
-    /// Trees of bodies, and what is made of them.
+    /// Trees of JSON values that request bodies are parsed into, and all that is made of them.
     Trees,
     /// Large objects that are read, and lists of the past.
     Objects,
@@ -211,7 +211,8 @@ impl MemoryAccount {
         free.then(|| self.grant(&mut state, of, bytes))
     }
 
-    /// Of the requests that wait for a use, the one that came first is next.
+    /// Waits for memory, for at most [`WAIT`]. Requests that wait for the same use get it in the
+    /// order in which they came.
     async fn take(&'static self, of: MemoryUse, bytes: usize) -> Result<MemoryShare> {
         let largest = self.largest(of);
         if bytes > largest {

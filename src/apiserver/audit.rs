@@ -73,7 +73,7 @@ pub struct AuditDelivery {
 /// Does a request wait until the backend has its events?
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DeliveryMode {
-    /// No: an event that finds no room in the buffer is lost.
+    /// No. An event that finds no room in the buffer is lost.
     Batch(BatchConfig),
     /// Yes, but the request does not fail when an event is lost.
     Blocking,

@@ -483,8 +483,8 @@ mod tests {
         assert!(why.contains("268435456 bytes (256 MiB) or more"), "{why}");
     }
 
-    /// Shares of the account of requests, of stored objects with what is kept beside them, and of
-    /// the process itself.
+    /// The account of requests, stored objects with what is kept beside them, and the process
+    /// itself each have a share of the memory limit.
     #[test]
     fn all_shares_of_the_memory_limit_leave_room_for_the_process() {
         const ACCOUNT: usize = 12;

@@ -308,7 +308,8 @@ pub fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<ParsedBody> {
     document.map_err(|error| unread(&error, "the object provided is unrecognized"))
 }
 
-/// Why a body was not read: 413 or, in these words, 400.
+/// The error for a body that was not read: 413 when it is too large, else 400 with a message that
+/// begins with `words`.
 pub(super) fn unread(error: &decode::Error, words: &str) -> ApiError {
     match error {
         decode::Error::Malformed(text) => ApiError::bad_request(format!("{words}: {text}")),

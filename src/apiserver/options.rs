@@ -307,7 +307,7 @@ pub struct DeleteOptions {
     pub propagation: Option<DeletionPropagation>,
     /// The deprecated form of `propagation`; decides between 200 and 202 as well.
     pub orphan_dependents: Option<bool>,
-    /// Seconds; absent for the object's own. Never negative.
+    /// Seconds; absent for the object's own grace period. Never negative.
     pub grace_period: Option<i64>,
 }
 

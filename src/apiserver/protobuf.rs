@@ -88,7 +88,7 @@ const LIST_META: FieldTable = &[
 ];
 const PARTIAL: FieldTable = &[("metadata", 1, Within(META))];
 const LIST: FieldTable = &[("metadata", 1, Within(LIST_META)), ("items", 2, Messages(PARTIAL))];
-/// A list of `meta.k8s.io/v1beta1`.
+/// A list of `meta.k8s.io/v1beta1`, whose two fields have each other's numbers.
 const OLDER_LIST: FieldTable =
     &[("items", 1, Messages(PARTIAL)), ("metadata", 2, Within(LIST_META))];
 const STATUS: FieldTable = &[

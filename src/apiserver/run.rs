@@ -296,7 +296,8 @@ async fn install(
 }
 
 /// Waits until the stored objects fit into the memory of this process. Until then none of them is
-/// loaded, and every request is told how much memory is needed.
+/// loaded, and each request except `/livez` gets 503, with the memory that is needed once it is
+/// known.
 async fn until_it_fits(store: &dyn Storage, chain: &FilterChain, rt: &Runtime) {
     let _waiting = rt.readiness().add("memory");
     let mut told = None;

@@ -351,7 +351,7 @@ impl ObservedPool {
         nodes.saturating_sub(u32::try_from(leaving).unwrap_or(u32::MAX))
     }
 
-    /// May nodes of the pool be elected?
+    /// May at least one node of the pool be elected?
     pub(crate) fn eligible(&self) -> bool {
         self.members.values().any(Member::eligible)
     }

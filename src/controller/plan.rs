@@ -186,7 +186,8 @@ pub(crate) struct AwaitedStep {
 }
 
 impl AwaitedStep {
-    /// Does the step wait to begin, rather than to end?
+    /// Is the step still to begin? Only a wait for `RecreatePod` comes before its step; any other
+    /// step is waited for to end.
     pub(crate) fn is_ahead_of_its_step(&self) -> bool {
         self.step == "RecreatePod"
     }

@@ -58,7 +58,7 @@ use crate::{
 /// Where the API listens unless told otherwise.
 pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8089);
 
-/// How long open connections get to finish at shutdown; all clients are on this host.
+/// How long open connections get to finish at shutdown: most clients are on this host.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// What the API server is started with.

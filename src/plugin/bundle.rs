@@ -64,7 +64,8 @@ const fn collection(
     ReportedResource { group, version, kind, plural }
 }
 
-/// Objects that belong to clusters; of pods and claims, those of their nodes.
+/// Collections of which the report keeps the objects that bear a cluster's uid or are named after
+/// one of its nodes, as pods and claims are.
 const OF_CLUSTERS: &[ReportedResource] = &[
     collection("apps", "v1", "StatefulSet", "statefulsets"),
     collection("", "v1", "Pod", "pods"),

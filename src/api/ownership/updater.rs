@@ -37,7 +37,7 @@ pub struct FieldManager {
     pub subresource: String,
 }
 
-/// What one manager owns, as of a version.
+/// The fields that one manager owns, in terms of one API version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionedSet {
     pub version: String,

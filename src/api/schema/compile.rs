@@ -57,7 +57,7 @@ struct SchemaCompiler<'a> {
     scalars: Vec<TypeRef>,
 }
 
-/// What the enclosing schemas say about a schema.
+/// What a schema inherits from the schemas around it.
 #[derive(Clone, Copy)]
 struct EnclosingSchema<'n> {
     origin: TypeOrigin,

@@ -13,8 +13,8 @@ pub struct ReleaseLine {
     /// `8` or `5.0`
     pub name: &'static str,
     pub first: MinorVersion,
-    /// The release at which an upgrade to the next line begins, where that line asks for one. Later
-    /// releases of this line are run, too.
+    /// The release that an upgrade from this line to a later one goes through, where it cannot go
+    /// directly; in the newest line, the newest known release. Later releases are run, too.
     pub last: MinorVersion,
     /// The oldest release whose data this line reads.
     pub reads: MinorVersion,

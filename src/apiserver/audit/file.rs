@@ -96,7 +96,8 @@ impl RotatingFile {
         !self.is_regular || self.size + length <= self.rotation.max_size
     }
 
-    /// Makes sure that the file is at its path and has room for so many bytes.
+    /// Opens the file anew if it is gone from its path, and rotates it if `length` more bytes do
+    /// not fit. Where the rotation fails, the file grows beyond its bound.
     fn make_ready(&mut self, length: u64) -> io::Result<()> {
         let same = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         if self.path.metadata().map(same).ok() != Some(self.file.metadata().map(same)?) {

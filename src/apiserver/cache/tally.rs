@@ -9,7 +9,8 @@ use std::{
 
 use prometheus::{Histogram, HistogramOpts};
 
-/// Seconds of a wait for a revision: upstream's, up to where a read gives up.
+/// Buckets, in seconds, of the histogram of waits for a revision: upstream's, which end where a
+/// read gives up.
 pub const WAITS: [f64; 13] =
     [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
 

@@ -21,8 +21,8 @@ use crate::{
     },
 };
 
-/// How long a daemon may hold the folder without serving: it starts, or it was killed and has much
-/// memory to give back.
+/// How long a daemon may hold the folder without serving: it may be starting, or it was killed and
+/// still gives memory back.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Shows clusters and their nodes: state, address, process.

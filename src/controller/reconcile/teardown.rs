@@ -45,7 +45,8 @@ pub(super) async fn keep_finalizer(
     let mut finalizers = desired.finalizers.clone();
     finalizers.push(FINALIZER_TEARDOWN.to_owned());
     write_finalizers(ctx, cluster, desired, finalizers).await?;
-    // The copy at hand is old now; the watch brings the new one.
+    // `cluster` is out of date now. The conflict ends this pass; the next pass has the new object
+    // from the watch.
     Err(Error::Conflict {
         kind: desired.database.names.kind.to_owned(),
         name: desired.name.clone(),

@@ -217,7 +217,7 @@ impl ServedKind for KubernetesKind {
             ObjectPart::Status => only(&["status"], new),
             ObjectPart::Other("ephemeralcontainers") => only(&["spec", "ephemeralContainers"], new),
             ObjectPart::Other("finalize") => only(&["spec", "finalizers"], new),
-            // Everything else is only read.
+            // Clients only read `log`; writes of `scale` arrive as patches of the StatefulSet.
             ObjectPart::Other(_) => old.clone(),
         }
     }

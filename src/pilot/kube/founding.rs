@@ -43,7 +43,8 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Pause before another look when another pilot wrote the record first.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How long a node that served before waits for the record.
+/// How long a node with data waits to read the founding record. If its data were this cluster's
+/// before, the node then starts without the record; if not, it tries again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The answer to a node that waits for its turn to start.
@@ -339,7 +340,7 @@ fn former(lease: &str) -> String {
     )
 }
 
-/// For a node whose volume holds no data of a member.
+/// Decides what a node does whose volume holds no data of a member: claim, found, join or wait.
 fn decide(
     record: Option<&Founder>,
     pilot: &Pilot,

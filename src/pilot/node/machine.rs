@@ -58,7 +58,7 @@ pub enum NodePhase {
     Configuring,
     /// No usable configuration; it is tried again.
     Rejected,
-    /// Programs run that come before the database.
+    /// Programs that come before the database run now.
     Preparing {
         /// The programs' result is no longer wanted: the machine only waits for their end.
         cancelled: bool,

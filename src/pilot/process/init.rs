@@ -30,9 +30,9 @@ pub struct InitSettings {
     pub termination_log: PathBuf,
 }
 
-/// A program that is not there, as shells put it.
+/// Exit code for a program that is not there, as shells have it.
 const NOT_FOUND: u8 = 127;
-/// A program that may not be run.
+/// Exit code for a program that may not be run.
 const NOT_EXECUTABLE: u8 = 126;
 
 /// Runs the command to its end and returns the exit code. `start` may hold a command that an

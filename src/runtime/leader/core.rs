@@ -32,7 +32,7 @@ pub(super) enum LeaseMove {
     Write(LeaseRecord),
 }
 
-/// One candidate's memory.
+/// What one candidate remembers from look to look.
 #[derive(Debug)]
 pub(super) struct LeaseCandidate {
     identity: String,

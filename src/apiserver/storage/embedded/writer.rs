@@ -30,7 +30,8 @@ use crate::error::chain;
 /// Writes that one commit takes at most. One commit costs one or two fsyncs, about as long as
 /// applying some hundred small writes.
 const BATCH: usize = 256;
-/// History records that one batch forgets at most: more than a batch can add.
+/// History records over the limits that one batch trims at most: more than a batch can add. A
+/// compaction that was asked for is not bounded by it.
 const TRIM_STEP: usize = 4 * BATCH;
 /// Pause between two attempts to open a store whose file failed.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);

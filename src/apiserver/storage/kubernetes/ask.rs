@@ -54,8 +54,9 @@ impl KubernetesResponse {
         revision(written["metadata"]["resourceVersion"].as_str().unwrap_or_default())
     }
 
-    /// The error of an unsuccessful answer, where no caller knows better. The numbers in
-    /// `Compacted` and `TooLarge` are the caller's to fill in.
+    /// The error of an unsuccessful answer, where no caller knows better. `oldest` in `Compacted`
+    /// is what kube-apiserver says, or 0; `asked`, and the size in `TooLarge`, are the caller's to
+    /// fill in.
     pub(super) fn error(&self) -> Error {
         let said = serde_json::from_slice(&self.body).unwrap_or_else(|_| StatusMessage {
             message: String::from_utf8_lossy(&self.body[..self.body.len().min(200)]).into_owned(),

@@ -38,7 +38,7 @@ pub(super) struct StoredObjectList {
 pub(super) struct StoredListMetadata {
     #[serde(default)]
     pub(super) resource_version: String,
-    /// The `continue` token of the next part; empty after the last one.
+    /// The `continue` token of the next part; empty in the last part.
     #[serde(default, rename = "continue")]
     pub(super) more: String,
 }

@@ -31,8 +31,8 @@ pub(super) struct JoinProgress {
 }
 
 impl JoinProgress {
-    /// Takes the facts of now. Returns why the join is over; `None` while it goes on, or no join is
-    /// under way.
+    /// Takes the facts of now. Returns why the join failed; `None` while it goes on, after
+    /// it succeeded, or when no join is under way.
     pub(super) fn note(&mut self, facts: &NodeView) -> Option<String> {
         let incoming: i64 = facts.streams.iter().map(|stream| stream.receiving).sum();
         self.expected = self.expected.max(incoming);

@@ -27,7 +27,7 @@ pub(super) struct NodeState {
     /// Address of the dead node whose place this one takes, until it has joined.
     pub(super) replacing: Option<IpAddr>,
     pub(super) bootstrap_bytes_received: Option<i64>,
-    /// Most bytes that a ready member of the datacenter held when this node began to join.
+    /// Most bytes that any ready member of the datacenter held when this node began to join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ring_load: Option<i64>,
     /// The node joined and received none of these bytes: it would answer reads without the rows.

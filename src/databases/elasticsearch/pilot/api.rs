@@ -80,8 +80,8 @@ impl RestClient {
         Err(Error::Refused(reason.unwrap_or_else(|| answer.body.to_string())))
     }
 
-    /// Ids of nodes that no shard may be on. Exclusions by id are ours; people exclude by name or
-    /// address.
+    /// Node ids in the persistent setting that keeps shards off nodes. A transient setting may hide
+    /// it: see [`Self::exclusion`]. Ids of nodes without a Pilot are not ours.
     pub(super) async fn excluded(&self) -> Result<BTreeSet<String>, Error> {
         Ok(ids(self.settings().await?.persistent.get(EXCLUDE)))
     }

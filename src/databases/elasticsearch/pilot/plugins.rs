@@ -187,7 +187,7 @@ impl PluginPlan {
     }
 }
 
-/// The folder that is new since an installation began is what it installed.
+/// Records the folder that is new since an installation began as what it installed.
 fn adopt(state: &mut NodeState, present: &BTreeSet<String>) {
     let Some(PluginInstallation { source, sha512, before }) = state.installing.take() else {
         return;

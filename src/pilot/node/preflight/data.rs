@@ -28,7 +28,8 @@ use crate::{
 
 /// Less free space than this, and a database does not even come up to make room.
 const LEAST_FREE: u64 = 64 << 20;
-/// Fewer free inodes, likewise; file systems that have no such number say 0 of 0.
+/// With fewer free inodes than this, a database does not come up either. File systems without a
+/// fixed number of inodes report 0 in total, and are not checked.
 const LEAST_INODES: u64 = 64;
 
 /// Size and use of the data volume, and what is wrong when it has no room for a start.

@@ -72,7 +72,7 @@ pub struct ParkedPipes {
 }
 
 impl OutputTail {
-    /// The last lines, oldest first: at most 20 and 4 KiB.
+    /// The last lines, oldest first: at most 20 lines and 4 KiB.
     pub fn lines(&self) -> Vec<String> {
         self.lock().lines.get()
     }
