@@ -1,4 +1,5 @@
-//! argv → applet → Args → role. The only place that reads flags and the environment.
+//! Parses command lines: argv → applet → Args → role. No other module reads flags and the
+//! environment.
 
 mod apiserver;
 mod applet;
@@ -38,14 +39,14 @@ enum Applet {
     Version(version::Args),
 }
 
-/// What a command line asks for.
+/// What a command line asks to run.
 enum Invocation {
     Applet(Applet),
     /// The pilot of a database.
     Database(pilot::DatabasePilot),
 }
 
-/// Runs the applet that `argv` names and returns what the process shall end with.
+/// Runs the applet that `argv` names and returns the exit code of the process.
 ///
 /// The first argument's file name is looked up exactly (see [`applet`]); any other name leaves
 /// the choice to the first subcommand. Each of `databases` is a subcommand of `pilot`.
@@ -91,13 +92,13 @@ fn parse(argv: Vec<OsString>, databases: DatabaseList) -> Result<Invocation, cla
 const PILOT: &str = "pilot";
 const PLUGIN: &str = "plugin";
 
-/// The whole command line, as clap knows it.
+/// Returns the whole command line, as clap knows it.
 pub fn command(databases: DatabaseList) -> clap::Command {
     Cli::command().mut_subcommand(PILOT, |pilot| pilot::with(pilot, databases))
 }
 
-/// Tells the user what was wrong, in one line on standard error: before logging is set up, or
-/// when a line of the log would not be seen as the reason of the end.
+/// Writes what is wrong in one line to standard error: before logging is set up, or when a line of
+/// the log would not be seen as the reason of the exit.
 fn complain(text: &str) {
     use std::io::Write;
     // With standard error closed, there is no reader for the text.

@@ -1,5 +1,5 @@
-//! The controller: turns clusters into objects of Kubernetes, one leader at a time. It decides
-//! when; it knows no database protocol.
+//! The controller: turns clusters into objects of Kubernetes, one leader at a time. It decides when
+//! a node starts, stops or leaves; it speaks no database protocol.
 //!
 //! One reconcile is `observe → ensure → plan → budget → confirm → execute → status`; see
 //! [`mod@reconcile`]. Each database describes its differences as a [`ManagedDatabase`].
@@ -77,11 +77,12 @@ use crate::{
 /// Settings of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Image that holds the pilot, unless a cluster names one.
+    /// Image that holds the pilot, for clusters whose spec names no pilot image.
     pub pilot_image: String,
-    /// The one namespace whose clusters are reconciled; all of them when absent.
+    /// The one namespace whose clusters are reconciled; `None` for the clusters of all namespaces.
     pub namespace: Option<String>,
-    /// Namespace of the install: leader lease and the record of the store's identity.
+    /// Namespace of the install: the leader lease and the ConfigMap with the store's identity are
+    /// there.
     pub install_namespace: String,
     /// Name clusters as owners of their objects, so that a release before 0.3 can take over.
     pub owner_references: bool,
@@ -92,7 +93,7 @@ pub struct Config {
     pub retry_period: Duration,
     /// A Pilot that no cluster wants is deleted after this time without a heartbeat.
     pub pilot_gc_after: Duration,
-    /// Address of metrics, health and the status page.
+    /// Address that serves metrics, health and the status page.
     pub admin: SocketAddr,
     /// Who may read the status page.
     pub page: page::PageAccess,
@@ -115,23 +116,25 @@ pub enum Error {
 /// reconciled twice at a time.
 const WORKERS: usize = 4;
 
-/// A request that takes longer has failed.
+/// Timeout of one request to the API server.
 const REQUEST: Duration = Duration::from_secs(30);
 
-/// A reconcile that takes longer has failed: the next one may find a server that answers.
+/// Timeout of one reconcile. A reconcile that hangs fails, because the next one may reach a server
+/// that answers.
 const RECONCILE: Duration = Duration::from_secs(120);
 
-/// A reconcile that outlives its own limit by so much is stuck, and so is its worker.
+/// Age at which a reconcile counts as stuck, and with it its worker: well past the timeout
+/// `RECONCILE`.
 const STUCK: Duration = Duration::from_secs(180);
 
-/// At shutdown, reconciles that are under way may take so long to end; then they are dropped, as by
-/// a crash. Those of a process that leads no more are dropped at once.
+/// How long reconciles that are under way may go on after a shutdown began; then they are dropped,
+/// as by a crash. A process that no longer leads drops its reconciles at once.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// How often the record of the store's identity is read again.
+/// Interval at which the ConfigMap with the store's identity is read again.
 const STORE_CHECK: Duration = Duration::from_secs(10);
 
-/// Runs until shutdown, or until it may no longer act.
+/// Runs the controller until shutdown, or until it may no longer act as leader.
 ///
 /// # Errors
 /// See [`Error`].
@@ -193,7 +196,8 @@ pub async fn run(
         lead.send_replace(LeaderClaim::unshared());
     }
     tokio::select! {
-        // The sender lives as long as the election.
+        // `claim` has a value to wait for as long as the election runs: the election holds its
+        // sender.
         held = claim.wait_for(|claim| claim.is_held()) => drop(held),
         () = shutdown.triggered() => {
             term_over.trigger();
@@ -255,7 +259,7 @@ pub async fn run(
     ended
 }
 
-/// What the controller tells Prometheus.
+/// Describes the metrics that the controller exports to Prometheus.
 pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(fleet::collector(Arc::new(|| FleetSnapshot::nothing(Vec::new()))));
@@ -263,7 +267,8 @@ pub fn metrics_catalogue() -> Vec<MetricDescription> {
     described(&collectors)
 }
 
-/// Source of the status page and the cluster metrics; empty until the caches are filled.
+/// Returns the source of the status page and the cluster metrics. It gives an empty snapshot until
+/// the caches are filled.
 fn seen(
     window: &Arc<OnceLock<(ObjectCaches, HeartbeatTracker)>>,
     runtime: &Runtime,
@@ -280,8 +285,8 @@ fn seen(
     })
 }
 
-/// Does the work, and drops it as soon as `over` triggers. A reconcile may be dropped anywhere: the
-/// next leader observes again.
+/// Runs `work` to its end, and drops it as soon as `over` triggers. A reconcile may be dropped
+/// anywhere: the next leader observes again.
 async fn until(over: Shutdown, work: impl Future<Output = ()>) {
     tokio::select! {
         biased;
@@ -301,7 +306,7 @@ fn stuck(queue: &WorkQueue) -> admin::StuckCheck {
     })
 }
 
-/// Waits until our API is served and the store's identity is recorded.
+/// Waits until our API is served and the store's identity is recorded; returns that identity.
 async fn started(client: &Client, config: &Config, runtime: &Runtime) -> String {
     let ready = runtime.readiness().add("api");
     let mut last = String::new();
@@ -321,7 +326,7 @@ async fn started(client: &Client, config: &Config, runtime: &Runtime) -> String 
     store_id
 }
 
-/// Is our group served?
+/// Checks that our API group is served. The error says why it is not.
 async fn served(client: &Client) -> Result<(), String> {
     match client.list_api_group_resources(v1beta1::API_VERSION).await {
         Ok(_) => Ok(()),
@@ -329,7 +334,7 @@ async fn served(client: &Client) -> Result<(), String> {
     }
 }
 
-/// Identity of the store, from its record outside the store.
+/// Reads the store's identity from the ConfigMap that records it outside the store.
 async fn store_id(client: &Client, config: &Config) -> Result<String, String> {
     let name = names::STORE_CONFIG_MAP;
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.install_namespace);
@@ -344,7 +349,8 @@ async fn store_id(client: &Client, config: &Config) -> Result<String, String> {
 /// Key of the ConfigMap that records the store's identity.
 const STORE_ID_KEY: &str = "id";
 
-/// Returns when the record names another store: the caches then describe a store that is gone.
+/// Waits until the ConfigMap names another store than `known`, and returns that store's identity.
+/// The caches then describe a store that is gone.
 async fn other_store(client: &Client, config: &Config, known: &str) -> String {
     loop {
         sleep(STORE_CHECK).await;

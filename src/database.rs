@@ -6,31 +6,31 @@ use crate::{api, controller, pilot, plugin};
 /// A database that Navigator runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Database {
-    /// Its kind of cluster, and its part of a Pilot.
+    /// What the API server serves for it: its kind of cluster, and its part of a Pilot.
     pub api: &'static api::scheme::ServedDatabase,
-    /// What its clusters need of Kubernetes.
+    /// How the controller runs its clusters on Kubernetes.
     pub controller: &'static controller::ManagedDatabase,
-    /// How a node of it is run.
+    /// How a pilot runs one of its nodes.
     pub pilot: &'static pilot::database::DrivenDatabase,
-    /// How `kubectl navigator` names and shows it.
+    /// How `kubectl navigator` names the database and shows its clusters.
     pub shown: &'static plugin::ShownDatabase,
 }
 
 /// The databases of one program.
 pub type DatabaseList = &'static [Database];
 
-/// What an API server serves for these databases.
+/// Returns the scheme of what an API server serves for `databases`.
 pub fn scheme(databases: DatabaseList) -> &'static api::scheme::Scheme {
     let databases: Vec<_> = databases.iter().map(|database| database.api).collect();
     api::scheme::Scheme::new(&databases)
 }
 
-/// What a controller looks after.
+/// Returns the parts of `databases` that the controller works with.
 pub fn controllers(databases: DatabaseList) -> Vec<&'static controller::ManagedDatabase> {
     databases.iter().map(|database| database.controller).collect()
 }
 
-/// What `kubectl navigator` shows.
+/// Returns the parts of `databases` that `kubectl navigator` works with.
 pub fn shown(databases: DatabaseList) -> Vec<&'static plugin::ShownDatabase> {
     databases.iter().map(|database| database.shown).collect()
 }

@@ -1,4 +1,4 @@
-//! The databases of this build: a folder each, and nothing else names them all.
+//! The databases of this build. Each has a folder; only this file lists them all.
 
 pub mod cassandra;
 pub mod elasticsearch;
@@ -7,7 +7,7 @@ mod tests;
 
 use crate::database::{Database, DatabaseList};
 
-/// What `navigator` runs.
+/// The databases that `navigator` runs.
 pub const ALL: DatabaseList = &[
     Database {
         api: &elasticsearch::api::DATABASE,

@@ -1,14 +1,15 @@
-//! How errors are shown, and what the process ends with.
+//! Prints errors with their causes, and defines the exit codes of the process.
 
 use std::{error::Error, fmt};
 
-/// Exit codes of every applet but the pilot, which ends with the database's own.
+/// Exit codes of the applets. The pilot ends with its database's exit code, and the plugin's
+/// `shell` with that of the database's client.
 pub mod exit {
-    /// The role ended as asked.
+    /// The applet did what was asked.
     pub const OK: u8 = 0;
-    /// The role failed.
+    /// The applet failed.
     pub const FAILURE: u8 = 1;
-    /// What was asked about is not ready, or may not be done now.
+    /// The object of the command is not ready, or does not allow the change now.
     pub const NOT_READY: u8 = 3;
     /// Unusable arguments or settings; nothing was touched (EX_USAGE of sysexits.h).
     pub const USAGE: u8 = 64;
@@ -16,7 +17,7 @@ pub mod exit {
     pub const SOFTWARE: u8 = 70;
 }
 
-/// Prints an error with all its causes: `failed to bind: address in use`.
+/// Returns a text of an error with all its causes: `failed to bind: address in use`.
 ///
 /// A cause whose text already ends the last part is left out: some libraries repeat their
 /// source in their own text.

@@ -1,5 +1,5 @@
-//! Navigator runs databases: an API server that owns the types, a controller that decides
-//! when, and pilots, PID 1 beside every database process, that know how.
+//! Navigator runs databases: an API server that owns the types, a controller that decides when
+//! nodes start, stop and leave, and pilots, PID 1 beside every database process, that know how.
 //!
 //! Imports go one way: `main → {cli, databases} → database → {apiserver, controller, pilot, plugin,
 //! manifest} → {engine, runtime} → api`. Roles never import each other, and only `databases` names

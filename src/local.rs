@@ -1,7 +1,7 @@
-//! Everything on one host, without Kubernetes.
+//! Runs everything on one host, without Kubernetes.
 //!
-//! Owns what stands in for Kubernetes there. The API server's machinery, the controller and the
-//! pilots are those of a Kubernetes install.
+//! Owns what replaces Kubernetes there. The API server's machinery, the controller and the pilots
+//! are those of a Kubernetes install.
 
 pub mod api;
 pub mod daemon;

@@ -1,5 +1,5 @@
-//! What `navigator manifest` prints and `deploy/navigator.yaml` holds: everything that an install
-//! needs, built from the names, ports and rules that the code itself uses.
+//! The objects of an install, which `navigator manifest` prints and `deploy/navigator.yaml` holds,
+//! built from the names, ports and rules that the code itself uses.
 //!
 //! Pure: settings in, objects out.
 
@@ -19,43 +19,45 @@ use crate::{
     engine::{rbac, stored_object},
 };
 
-/// Where the embedded store's claim is mounted.
+/// Path at which the embedded store's claim is mounted in the API server's container.
 const STORE_PATH: &str = "/var/lib/navigator";
 
-/// Component of the objects that stay when Navigator is taken away: the store, and what it is in.
+/// Component label of the objects that stay when Navigator is uninstalled: the store, and the
+/// namespace around it.
 const STORE_COMPONENT: &str = "store";
 
-/// Binds the controller's rights in the one namespace that it looks after.
+/// Name of the RoleBinding of the controller's rights in the one namespace that it watches.
 const WATCH_BINDING: &str = "navigator-controller-watch";
 
-/// Where the certificates for etcd are mounted.
+/// Path at which the certificates for etcd are mounted in the API server's container.
 const ETCD_TLS_PATH: &str = "/etc/navigator/etcd";
 
-/// Which store the API server uses.
+/// The store that the API server of an install uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallStore {
     /// A file on a claim of 1 GiB, hence one replica that is recreated.
     Embedded,
     /// An etcd cluster, hence two replicas and no claim.
     Etcd {
-        /// URLs of its members.
+        /// URLs of the etcd members.
         servers: Vec<String>,
-        /// Secret with `ca.crt`, `tls.crt` and `tls.key` for them; plain text when absent.
+        /// Secret with `ca.crt`, `tls.crt` and `tls.key` for the etcd members; plain text when
+        /// absent.
         secret: Option<String>,
     },
     /// The Kubernetes API itself, hence two replicas and no claim.
     Kubernetes,
 }
 
-/// What an install may choose.
+/// Settings of an install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallSettings {
-    /// Image of every role, and of the pilots.
+    /// Image of the API server, the controller and the pilots.
     pub image: String,
     pub store: InstallStore,
     /// Namespace of the install.
     pub namespace: String,
-    /// The one namespace whose clusters the controller looks after; all of them when absent.
+    /// The one namespace whose clusters the controller watches; all namespaces when absent.
     pub watch_namespace: Option<String>,
 }
 
@@ -70,7 +72,7 @@ impl Default for InstallSettings {
     }
 }
 
-/// The manifest as YAML documents, in the order in which they are applied.
+/// Writes the manifest as YAML documents, in the order in which they are applied.
 pub fn yaml(settings: &InstallSettings, scheme: &Scheme) -> String {
     let mut text = format!(
         "# Installs Navigator into the namespace {}. Made by `navigator manifest`; edit that, not this.\n",
@@ -83,7 +85,7 @@ pub fn yaml(settings: &InstallSettings, scheme: &Scheme) -> String {
     text
 }
 
-/// The objects of an install, in the order in which they are applied.
+/// Returns the objects of an install, in the order in which they are applied.
 pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
     let mut objects = vec![namespace(settings)];
     objects.extend(apiserver_access(settings));
@@ -121,7 +123,7 @@ fn labels(component: &str) -> Value {
     })
 }
 
-/// An object with its labels; `namespace` is given where the kind has one.
+/// Builds an object with its labels; `namespace` is given where the kind has one.
 fn object(
     api_version: &str,
     kind: &str,
@@ -172,9 +174,9 @@ fn binding(
     )
 }
 
-/// Identity of the API server and what it may do: delegate authentication and authorization, know
-/// namespaces and admission webhooks, register itself, and keep its certificate and its store's
-/// identity.
+/// Builds the API server's ServiceAccount and its rights: delegate authentication and
+/// authorization, read namespaces and admission webhooks, register itself, and keep its certificate
+/// and its store's identity.
 fn apiserver_access(settings: &InstallSettings) -> Vec<Value> {
     let (name, namespace) = (names::APISERVER, Some(settings.namespace.as_str()));
     let api_services: Vec<String> =
@@ -188,12 +190,12 @@ fn apiserver_access(settings: &InstallSettings) -> Vec<Value> {
             &[],
             &["get", "list", "watch"],
         ),
-        // StatefulSets show which clusters a store without a record would have to hold.
+        // StatefulSets show which clusters a store without a founding record would have to hold.
         rule("apps", &["statefulsets"], &[], &["list"]),
         rule("apiregistration.k8s.io", &["apiservices"], &api_services, &["get", "patch"]),
     ]);
     let mut own_rules = vec![
-        // A create names nothing yet, so it cannot be limited to a name.
+        // A create request has no name to check, so the rule cannot be limited to one.
         rule("", &["secrets", "configmaps"], &[], &["create"]),
         rule("", &["secrets"], &[names::TLS_SECRET], &["get", "update"]),
         rule("", &["configmaps"], &[names::STORE_CONFIG_MAP], &["get", "update"]),
@@ -243,20 +245,20 @@ fn controller_access(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> 
     ]
 }
 
-/// Where the controller holds its rights: everywhere, or in the one namespace that it looks after.
-/// The name differs from that of its other binding, which may be in the same namespace.
+/// Binds the controller's rights everywhere, or in the one namespace that it watches. The name
+/// differs from that of its other binding, which may be in the same namespace.
 fn controller_binding(settings: &InstallSettings) -> Value {
     let (name, watched) = (names::CONTROLLER, settings.watch_namespace.as_deref());
     let binding_name = if watched.is_some() { WATCH_BINDING } else { name };
     binding(settings, binding_name, watched, ("ClusterRole", name), name)
 }
 
-/// Plurals of the kinds of clusters.
+/// Returns the plurals of the kinds of clusters.
 fn clusters(scheme: &Scheme) -> Vec<&'static str> {
     scheme.clusters().map(ServedKind::plural).collect()
 }
 
-/// Kubernetes' own roles `view`, `edit` and `admin` learn our kinds.
+/// Builds the roles that add our kinds to Kubernetes' own roles `view`, `edit` and `admin`.
 fn user_roles(scheme: &Scheme) -> Vec<Value> {
     let clusters = clusters(scheme);
     let all: Vec<&str> = scheme.ours().map(crate::api::kind::ServedKind::plural).collect();
@@ -283,7 +285,8 @@ fn user_roles(scheme: &Scheme) -> Vec<Value> {
     ]
 }
 
-/// Definition of the kind in which objects are stored. Its deletion deletes them all.
+/// Builds the definition of the kind in which objects are stored. Deleting the definition deletes
+/// them all.
 fn stored_object_definition() -> Value {
     let name = stored_object::definition_name();
     let api_version = "apiextensions.k8s.io/v1";
@@ -351,7 +354,8 @@ fn disruption_budget(settings: &InstallSettings, name: &str, component: &str) ->
     )
 }
 
-/// Security context of a container of ours: nothing but running.
+/// Returns the security context of our containers: no privileges, no writes to the root file
+/// system.
 fn restricted() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
@@ -375,18 +379,19 @@ fn probe(path: &str, port: &str, scheme: &str) -> Value {
     json!({"httpGet": {"path": path, "port": port, "scheme": scheme}, "timeoutSeconds": 5})
 }
 
-/// A server that a busy machine starves is not helped by a restart: the kubelet tries three times
-/// 30 s, and kubeadm has eight of 15 s for kube-apiserver. The failureThreshold stays the default:
-/// after `kubectl apply` that default has an owner, and another value from `kubectl apply
-/// --server-side` would meet a conflict.
+/// Builds a liveness probe. A restart does not help a server that a busy machine starves: the
+/// kubelet tries three times 30 s, and kubeadm has eight of 15 s for kube-apiserver. The
+/// failureThreshold stays the default: after `kubectl apply` that default has an owner, and another
+/// value from `kubectl apply --server-side` would meet a conflict.
 fn liveness(port: &str, scheme: &str) -> Value {
     let mut probe = probe("/livez", port, scheme);
     probe["timeoutSeconds"] = json!(30);
     probe
 }
 
-/// Includes the default that Kubernetes adds: a reference counts as one field, so a field manager
-/// that applies it without the default would meet a conflict.
+/// Builds a variable from a field of the pod. It includes the default that Kubernetes adds: a
+/// reference counts as one field, so a field manager that applies it without the default would meet
+/// a conflict.
 fn from_field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}})
 }
@@ -434,8 +439,8 @@ fn apiserver_deployment(settings: &InstallSettings) -> Value {
         "image": settings.image,
         "args": args,
         "env": [
-            // Without these settings, each thread that works on a large body would keep memory of
-            // its own for a while: after an attack, half as much again.
+            // Without these settings, each thread that works on a large body would keep freed
+            // memory for a while: after an attack, half as much again.
             {"name": "MIMALLOC_GENERIC_COLLECT", "value": "50"},
             {"name": "MIMALLOC_MINIMAL_PURGE_SIZE", "value": "16"},
             {"name": "MIMALLOC_PAGE_FULL_RETAIN", "value": "0"},

@@ -1,9 +1,9 @@
-//! `kubectl navigator`: what people ask of clusters, and the few things that they change, through
+//! `kubectl navigator`: answers users' questions about clusters, and makes a few changes, through
 //! the API alone.
 //!
-//! Owns how people name clusters and nodes, what is read for each question, and how answers look.
-//! Leaves flags, the kubeconfig and other programs to `cli`. Screens are rendered from objects
-//! and a time that are handed in, and so the same objects always give the same screen.
+//! Owns how users name clusters and nodes, what is read for each question, and how answers look.
+//! Leaves flags, the kubeconfig and other programs to `cli`. Screens are rendered from given
+//! objects and a given time, so the same objects always give the same screen.
 
 pub mod bundle;
 pub mod change;
@@ -17,24 +17,24 @@ pub mod text;
 
 use crate::api::{database_names::DatabaseNames, v1beta1::PilotStatus};
 
-/// A database, as users ask for it.
+/// What the plugin knows of a database.
 #[derive(Debug)]
 pub struct ShownDatabase {
     pub names: &'static DatabaseNames,
     /// The database's own client: a program in its container and its first arguments. The user's
     /// arguments follow.
     pub shell: &'static [&'static str],
-    /// How much a node holds, as the database itself counts.
+    /// How much data a node holds, as the database itself counts.
     pub load: fn(&PilotStatus) -> Option<NodeLoad>,
-    /// A node keeps rows that it gave away until it is told to remove them.
+    /// Nodes keep rows that they gave away until they are told to remove them.
     pub cleans_up: bool,
-    /// What sets a node apart from the others just now, in a word or two.
+    /// Remark about a node's present state in a word or two, where that differs from the usual.
     pub remark: fn(&PilotStatus) -> Option<String>,
-    /// Rules that its pilots report as reasons not to stop a node.
+    /// Rules that the pilots of the database report as reasons not to stop a node.
     pub predicates: &'static [Predicate],
 }
 
-/// How much a node holds.
+/// How much data a node holds, in the database's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeLoad {
     Bytes(i64),
@@ -54,8 +54,8 @@ impl std::fmt::Display for NodeLoad {
 /// A rule that makes a step wait while it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Predicate {
-    /// Its name in `status.operation.blockedBy` and `spec.updateStrategy.skipPredicates`.
+    /// Name of the rule in `status.operation.blockedBy` and `spec.updateStrategy.skipPredicates`.
     pub name: &'static str,
-    /// Completes the sentence: a step waits while …
+    /// Condition of the rule; it completes the sentence "A step waits while …".
     pub sentence: &'static str,
 }

@@ -15,7 +15,7 @@ use super::{
     kind::{PrinterColumn, ServedVersion},
     legacy, printer,
 };
-/// Bounds of every type that holds fields of a database.
+/// Trait bounds of every type that holds fields of one database.
 pub trait DatabaseFields:
     Clone
     + Debug
@@ -44,8 +44,8 @@ impl<T> DatabaseFields for T where
 {
 }
 
-/// The fields that only one database has in the spec of its cluster. Its
-/// schema is named after the database: types that hold it are `<name>Cluster`, `<name>NodePool`.
+/// The fields that only one database has in the spec of its cluster. Schemas of types that hold
+/// these fields are named after the database: `<name>Cluster`, `<name>NodePool`.
 pub trait ClusterKind: DatabaseFields {
     const NAMES: &'static DatabaseNames;
     /// Columns of `kubectl get`.
@@ -53,15 +53,15 @@ pub trait ClusterKind: DatabaseFields {
 
     /// The fields that only this database has in a node pool.
     type Pool: DatabaseFields;
-    /// How v1alpha1 shows these fields; [`NoOlderVersion`] for a database that was never released
-    /// in it.
+    /// How v1alpha1 shows the database's own fields; [`NoOlderVersion`] for a database that was
+    /// never released in v1alpha1.
     type Older: OlderCluster<Self>;
 
-    /// Writes defaults into the fields of the node pool of this name. Must be idempotent.
+    /// Writes defaults into the database's own fields of the node pool `_name`. Must be idempotent.
     fn default_pool(_name: &str, _pool: &mut Self::Pool) {}
 
-    /// One cell for each of [`Self::COLUMNS`], of a hub object. `now` is in seconds since the
-    /// epoch.
+    /// Returns the cells of a hub object for `kubectl get`, one for each of [`Self::COLUMNS`].
+    /// `now` is in seconds since the epoch.
     fn cells(hub: &Value, now: i64) -> Vec<Value> {
         printer::cluster(hub, now)
     }
@@ -69,7 +69,7 @@ pub trait ClusterKind: DatabaseFields {
 
 /// The fields of a database as v1alpha1 shows them.
 pub trait OlderCluster<K: ClusterKind> {
-    /// Versions in which the kind is served, in the order of preference.
+    /// Versions in which the cluster kind is served, in the order of preference.
     const VERSIONS: &'static [ServedVersion] = &ServedVersion::ALL;
 
     /// The database's own fields of a spec and of a node pool in v1alpha1, and the spec's fields
@@ -78,17 +78,19 @@ pub trait OlderCluster<K: ClusterKind> {
     type Pool: DatabaseFields;
     type Surplus: DatabaseFields;
 
-    /// The fields of v1alpha1, and the surplus that they cannot express. `lift(project(x)) == x`.
+    /// Splits the database's own fields into those of v1alpha1 and the surplus that v1alpha1 cannot
+    /// express. `lift(project(x)) == x`.
     fn project(own: K) -> (Self::Spec, Self::Surplus);
-    /// Puts both together again. Edits of the older form win.
+    /// Joins fields of v1alpha1 and their surplus into the hub's fields. Edits of the v1alpha1
+    /// fields win over the surplus.
     fn lift(older: Self::Spec, surplus: Self::Surplus) -> K;
     fn project_pool(pool: K::Pool) -> Self::Pool;
     fn lift_pool(older: Self::Pool) -> K::Pool;
-    /// Rewrites what a spec says in an older way.
+    /// Rewrites older ways of writing in a v1alpha1 spec in the current form.
     fn normalize(_spec: &mut Map<String, Value>, _pass: &mut legacy::LegacyFindings) {}
 }
 
-/// [`OlderCluster::Spec`], and so on, of a kind.
+/// Shorthands for the associated types of a kind's [`OlderCluster`].
 pub type OlderSpec<K> = <<K as ClusterKind>::Older as OlderCluster<K>>::Spec;
 pub type OlderPool<K> = <<K as ClusterKind>::Older as OlderCluster<K>>::Pool;
 pub type OlderSurplus<K> = <<K as ClusterKind>::Older as OlderCluster<K>>::Surplus;

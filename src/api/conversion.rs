@@ -95,15 +95,15 @@ fn lift_persistence(
     Some(v1beta1::Persistence { enabled, size, storage_class, labels, annotations, retention })
 }
 
-/// What the older form has of a pod template, and the rest.
+/// A pod template, split into the fields that v1alpha1 has and the rest.
 struct PodScheduling {
     node_selector: BTreeMap<String, String>,
     scheduler_name: String,
     rest: PodTemplate,
 }
 
-/// Takes node selector and scheduler out of a pod template. A value of another type stays in the
-/// rest, since the template is not validated as a whole.
+/// Takes node selector and scheduler name out of a pod template. A node selector or scheduler name
+/// of the wrong JSON type stays in the rest, since the template is not validated as a whole.
 fn project_pod_template(mut template: PodTemplate) -> PodScheduling {
     let mut node_selector = BTreeMap::new();
     let mut scheduler_name = String::new();
@@ -147,14 +147,16 @@ fn string_map(value: &Value) -> Option<BTreeMap<String, String>> {
     value.as_object()?.iter().map(pair).collect()
 }
 
-/// Puts a surplus under its name, unless it says nothing. Of two equal names the first counts.
+/// Stores `surplus` in `kept` under `name`, unless `surplus` equals its default. A name that is
+/// already there keeps its surplus.
 pub fn keep<S: Default + PartialEq>(kept: &mut BTreeMap<String, S>, name: &str, surplus: S) {
     if !is_default(&surplus) {
         kept.entry(name.to_owned()).or_insert(surplus);
     }
 }
 
-/// The surplus annotation is a view of the stored object, never part of it.
+/// Removes the surplus annotation from metadata: it is a view of the stored object, never part of
+/// it.
 pub(super) fn drop_annotation(metadata: &mut ObjectMeta) {
     if let Some(annotations) = &mut metadata.annotations {
         annotations.remove(annotation::SURPLUS);

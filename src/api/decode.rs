@@ -1,8 +1,8 @@
-//! Reading request bodies, JSON and YAML, so that nothing which was written goes unseen:
-//! duplicate keys, numbers digit by digit.
+//! Reads request bodies in JSON and YAML without hiding what a client wrote: duplicate keys are
+//! found, numbers are kept digit by digit.
 //!
-//! Keeps a hostile body cheap; `weight` has the limits. Knows no kind: what the fields mean is
-//! for `strict` and the scheme. One visitor serves both formats.
+//! Keeps a hostile body cheap; `weight` has the limits. Knows no kind: what the fields mean is for
+//! `strict` and the scheme. One visitor serves both formats.
 
 pub mod weight;
 
@@ -17,20 +17,20 @@ use serde_json::{Map, Number, Value, value::RawValue};
 use self::weight::{MAX_DEPTH, MAX_PATH, MAX_TREE};
 use super::ownership::RawManagedFields;
 
-/// Largest body in bytes; the same as kube-apiserver's.
+/// Largest request body in bytes; the same as kube-apiserver's.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// Most findings of a sort: a client with a hundred mistakes needs no more of them. Upstream stops
-/// there too.
+/// Most findings of one sort that are reported for a body: a client with a hundred mistakes needs
+/// no more of them. Upstream has the same limit.
 pub const MAX_FINDINGS: usize = 100;
 
-/// Why a body was not read.
+/// Why a request body was not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// 400: the body is malformed; the text says where.
+    /// Status 400: the body is malformed, or nested too deep; the text says what is wrong.
     #[error("{0}")]
     Malformed(String),
-    /// 413: the body holds more than a request may.
+    /// Status 413: the body is larger or costs more memory than a request may.
     #[error("{0}")]
     TooLarge(String),
 }
@@ -43,17 +43,18 @@ pub struct ParsedBody {
     /// Paths of keys that occurred more than once, as `spec.nodePools[0].name`; not more than
     /// [`MAX_FINDINGS`].
     pub duplicates: Vec<String>,
-    /// Numbers whose digits `value` cannot repeat (`1.50`, `1e3`), as written, by path. JSON only:
-    /// YAML numbers are canonical before the visitor sees them, as in upstream's YAML to JSON pass.
+    /// Numbers whose digits `value` cannot repeat (`1.50`, `1e3`), as written, by path. Filled for
+    /// JSON only: YAML numbers are canonical before the visitor sees them, as in upstream's YAML to
+    /// JSON pass.
     pub numbers: BTreeMap<String, String>,
-    /// What stands in `metadata.managedFields`, which `value` does not have.
+    /// Content of `metadata.managedFields`, which is kept out of `value`.
     pub owners: Option<RawManagedFields>,
-    /// Bytes of memory that all this takes, about.
+    /// Estimated memory of the parsed body, in bytes.
     pub weight: usize,
 }
 
 impl ParsedBody {
-    /// The number at `path` with the digits that were written.
+    /// Returns the number at `path` with the digits that the client wrote.
     pub fn digits(&self, path: &str, number: &Number) -> String {
         self.numbers.get(path).cloned().unwrap_or_else(|| number.to_string())
     }
@@ -113,17 +114,18 @@ impl PathStep {
     }
 }
 
-/// Builds a [`Value`] and remembers what a `Value` cannot hold.
+/// Builds a [`Value`] and records what a `Value` cannot hold: duplicate keys, digits of numbers,
+/// weight.
 #[derive(Default)]
 struct BodyVisitor<'a> {
     path: Vec<PathStep>,
-    /// Bytes of the path's steps.
+    /// Total length in bytes of the steps in `path`.
     path_length: usize,
     duplicates: Vec<String>,
     numbers: BTreeMap<String, String>,
     tokens: Option<NumberTokens<'a>>,
     owners: Option<RawManagedFields>,
-    /// What everything read so far takes in memory.
+    /// Estimated memory of all values read so far, in bytes.
     weight: usize,
 }
 
@@ -133,7 +135,7 @@ impl BodyVisitor<'_> {
         match read {
             Ok(mut value) => {
                 let Self { duplicates, numbers, owners, weight, .. } = self;
-                // Owners in a YAML body were read as a tree.
+                // In a YAML body `managedFields` was read as part of the tree of JSON values.
                 let owners = owners.or_else(|| RawManagedFields::take(&mut value));
                 Ok(ParsedBody { value, duplicates, numbers, owners, weight })
             }
@@ -158,13 +160,13 @@ impl BodyVisitor<'_> {
         path
     }
 
-    /// Adds to the weight of what was read.
+    /// Adds `bytes` to the weight of what was read, and fails past [`MAX_TREE`].
     fn weigh<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         self.weight += bytes;
         if self.weight > MAX_TREE { Err(E::custom(weight::too_heavy())) } else { Ok(()) }
     }
 
-    /// Checks the depth before a list or an object is entered.
+    /// Fails when one more list or object would be nested deeper than [`MAX_DEPTH`].
     fn nest<E: serde::de::Error>(&self) -> Result<(), E> {
         if self.path.len() >= MAX_DEPTH { Err(E::custom(weight::too_deep())) } else { Ok(()) }
     }
@@ -193,7 +195,7 @@ impl BodyVisitor<'_> {
         Ok(Value::Number(number))
     }
 
-    /// Is this the key of `metadata.managedFields`, in a text?
+    /// Is `key`, at the current path, the key of `metadata.managedFields` in a JSON body?
     fn at_owners(&self, key: &str) -> bool {
         let above = |step: &PathStep| matches!(step, PathStep::Key(key) if key == "metadata");
         key == "managedFields"
@@ -201,7 +203,8 @@ impl BodyVisitor<'_> {
             && matches!(&self.path[..], [only] if above(only))
     }
 
-    /// Keeps `managedFields` as text.
+    /// Stores the value of `metadata.managedFields` as raw text, after checking its weight and
+    /// depth.
     fn keep_owners<E: serde::de::Error>(&mut self, raw: &RawValue) -> Result<(), E> {
         self.weigh(weight::heap(raw.get().len()))?;
         if weight::depth_of_text(raw.get()) > weight::MAX_OWNERS_DEPTH {
@@ -219,7 +222,7 @@ impl BodyVisitor<'_> {
         Ok(())
     }
 
-    /// Notes that the key at this path was there before.
+    /// Records the current path as one whose key occurred before.
     fn duplicate(&mut self) {
         if self.duplicates.len() < MAX_FINDINGS {
             let here = self.here();
@@ -323,7 +326,8 @@ impl<'de> Visitor<'de> for &mut BodyVisitor<'_> {
     }
 }
 
-/// A key: YAML allows scalars other than strings, which upstream's YAML to JSON pass writes out.
+/// Reads a key as text: YAML allows scalars other than strings, which upstream's YAML to JSON pass
+/// writes out.
 struct KeySeed;
 
 impl<'de> DeserializeSeed<'de> for KeySeed {
@@ -362,8 +366,8 @@ impl Visitor<'_> for KeySeed {
     }
 }
 
-/// The numbers of a JSON text in the order in which they stand there, which is the order in
-/// which the visitor meets them.
+/// Iterates over the numbers of a JSON text in the order in which they stand there, which is the
+/// order in which the visitor meets them.
 struct NumberTokens<'a> {
     rest: &'a [u8],
 }
@@ -482,7 +486,7 @@ mod tests {
         assert!(error.contains("repetition limit") || error.contains("too many values"), "{error}");
     }
 
-    /// Bodies that cost much more to read than to send, and whether they are read.
+    /// Each row is a hostile body (much cheaper to send than to read) and whether it is accepted.
     #[test]
     fn hostile_bodies_cost_little() {
         let fill = |unit: &str| unit.repeat(MAX_BODY / unit.len() - 400);
@@ -517,7 +521,7 @@ mod tests {
             let began = std::time::Instant::now();
             let outcome = json(body.as_bytes());
             let took = began.elapsed();
-            // Without the limits some take minutes; a build without optimisation is slow.
+            // Without the limits some bodies take minutes; a build without optimisation is slow.
             assert!(took.as_secs() < 60, "{name}: {took:?}");
             match outcome {
                 Ok(document) => {

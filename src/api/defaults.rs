@@ -16,10 +16,11 @@ use super::{
     },
 };
 
-/// Nodes of a new pool that does not say how many.
+/// Replicas of a new node pool whose manifest does not set `replicas`.
 const NEW_POOL_REPLICAS: i32 = 1;
 
-/// Fills what is absent. A pool's absent `replicas` means "as before", by the pool's name.
+/// Fills absent fields of a cluster with defaults. A pool's absent `replicas` takes the value of
+/// the pool of that name in `stored`.
 pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&Cluster<K>>) {
     metadata(&mut cluster.metadata);
     let stored_pools = stored.map_or(&[][..], |stored| &stored.spec.node_pools);
@@ -71,14 +72,14 @@ pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&
     }
 }
 
-/// Fills what is absent.
+/// Fills absent fields of a Pilot with defaults.
 pub(super) fn pilot(pilot: &mut Pilot) {
     metadata(&mut pilot.metadata);
     let spec = &mut pilot.spec;
     if spec.phase.as_ref().is_none_or(|phase| phase.as_str().is_empty()) {
         spec.phase = Some(PilotIntent::Running);
     }
-    // The older form cannot tell an empty name from an absent one.
+    // v1alpha1 cannot tell an empty name from an absent one.
     no_empty(&mut spec.node_pool);
     no_empty(&mut spec.jvm);
 }
@@ -94,7 +95,7 @@ pub(super) fn metadata(metadata: &mut ObjectMeta) {
 
 fn image(image: &mut Option<ImageSpec>) {
     if let Some(image) = image {
-        // The older form cannot tell an empty tag from an absent one.
+        // v1alpha1 cannot tell an empty tag from an absent one.
         no_empty(&mut image.tag);
         fill(&mut image.pull_policy, "IfNotPresent");
     }
@@ -124,7 +125,8 @@ fn no_empty<T: Default + PartialEq>(value: &mut Option<T>) {
     }
 }
 
-/// Removes empty objects and what the older form cannot tell from absent.
+/// Removes from a pod template what v1alpha1 cannot tell from absent: empty objects, node selectors
+/// and scheduler names.
 fn pod_template(template: &mut PodTemplate) {
     let nothing = |value: &Value| match value {
         Value::Null => true,

@@ -1,5 +1,5 @@
-//! Field errors: what is wrong, where, in Kubernetes' own wording
-//! (apimachinery `pkg/util/validation/field/errors.go`).
+//! Field errors: path, problem and detail, in Kubernetes' own wording (apimachinery
+//! `pkg/util/validation/field/errors.go`).
 
 use std::fmt;
 
@@ -39,12 +39,12 @@ impl fmt::Display for FieldPath {
 /// What is wrong with a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldErrorKind {
-    /// The value is not one that exists.
+    /// The value names something that does not exist.
     NotFound(Value),
     Required,
     Duplicate(Value),
     Invalid(Value),
-    /// The value is none of these.
+    /// The value is none of the supported values in the list.
     NotSupported(Value, Vec<String>),
     Forbidden,
     /// The text is longer than this many bytes.
@@ -70,7 +70,7 @@ impl FieldError {
         Self { path: path.clone(), problem, detail: detail.into() }
     }
 
-    /// Reason of the cause in a Status.
+    /// Returns the reason of this error's cause in a Status.
     pub fn reason(&self) -> &'static str {
         match self.problem {
             FieldErrorKind::NotFound(_) => "FieldValueNotFound",
@@ -85,7 +85,7 @@ impl FieldError {
         }
     }
 
-    /// Message of the cause in a Status: everything but the path.
+    /// Returns the message of this error's cause in a Status, which leaves out the path.
     pub fn body(&self) -> String {
         let text = |value: &Value| value.to_string();
         let (what, detail) = match &self.problem {
@@ -122,14 +122,14 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Everything that is wrong, in the order in which it was found.
+/// Field errors of one object, in the order in which they were found.
 pub type ErrorList = Vec<FieldError>;
 
-/// Most errors that a client is told of; the rest is counted.
+/// Most errors that one message lists; further errors are only counted.
 pub const MAX_TOLD: usize = 100;
 
-/// One message of many: `a`, or `[a, b]`, each text once. Past [`MAX_TOLD`] it says how many
-/// more there are.
+/// Joins errors into one message: `a`, or `[a, b]`, each text once. Past [`MAX_TOLD`] errors the
+/// message says how many more there are.
 pub fn aggregate(errors: &[FieldError]) -> String {
     let told = errors.len().min(MAX_TOLD);
     let mut texts: Vec<String> = Vec::with_capacity(told);

@@ -1,4 +1,5 @@
-//! What a kind is in hub form, and what tells kinds apart: [`HubKind`].
+//! [`HubKind`], which one kind implements in hub form: names, schema, conversion, defaults and
+//! validation.
 
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use schemars::{JsonSchema, SchemaGenerator};
@@ -17,7 +18,7 @@ use super::{
     validation::{self, ClusterRules},
 };
 
-/// Names by which a kind is addressed.
+/// The names of a kind, and the facts about it that are constants.
 #[derive(Debug)]
 pub struct KindNames {
     pub kind: &'static str,
@@ -27,21 +28,21 @@ pub struct KindNames {
     pub categories: &'static [&'static str],
     pub versions: &'static [ServedVersion],
     pub has_status: bool,
-    /// Field selectors beside metadata's.
+    /// Field selectors that the kind has beside `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [&'static str],
     pub columns: &'static [PrinterColumn],
     pub cells: fn(&Value, i64) -> Vec<Value>,
-    /// Most bytes of a stored object.
+    /// Largest stored object of the kind, in bytes.
     pub largest: usize,
-    /// Databases wait for objects of this kind, which are small.
+    /// Do databases wait for objects of this kind? Such objects are small.
     pub is_vital: bool,
-    /// The LeaderLease of the cluster whose pods run as this ServiceAccount.
+    /// Returns the name of the LeaderLease of the cluster whose pods run as this ServiceAccount.
     pub lease_of: fn(&str) -> Option<String>,
 }
 
-/// Categories of clusters.
+/// Categories of `kubectl get` that clusters belong to.
 pub const CLUSTER_CATEGORIES: &[&str] = &["navigator", "databases"];
-/// Field selectors of clusters.
+/// Field selectors that clusters have beside metadata's.
 pub const CLUSTER_FIELDS: &[&str] = &["status.phase", "spec.version"];
 
 /// A kind in hub form.
@@ -50,9 +51,9 @@ pub trait HubKind:
 {
     const NAMES: KindNames;
 
-    /// Tells the generator the type that `version` shows.
+    /// Registers with the generator the Rust type that `version` shows.
     fn schema(version: ServedVersion, generator: &mut SchemaGenerator);
-    /// Rewrites what a spec of v1alpha1 says in an older way.
+    /// Rewrites older ways of writing in a v1alpha1 spec in the current form.
     fn normalize(
         _schemas: &SchemaSet,
         _spec: &mut Map<String, Value>,
@@ -60,8 +61,9 @@ pub trait HubKind:
     ) -> Result<(), DecodeError> {
         Ok(())
     }
-    /// Lifts a normalised body of v1alpha1. The surplus is that of `stored`; a new object brings
-    /// its own in the annotation. Never asked of a kind that is not served in v1alpha1.
+    /// Lifts a normalised body of v1alpha1 to the hub. The surplus is taken from `_stored`; a new
+    /// object brings its own in the annotation. Never called for a kind that is not served in
+    /// v1alpha1.
     fn from_older(
         _schemas: &SchemaSet,
         body: &Value,
@@ -69,8 +71,8 @@ pub trait HubKind:
     ) -> Result<Self, DecodeError> {
         typed(Self::NAMES.kind, ServedVersion::V1alpha1, body)
     }
-    /// The object as v1alpha1 shows it, surplus in the annotation; without apiVersion and kind.
-    /// Never asked of a kind that is not served in v1alpha1.
+    /// Converts to the object that v1alpha1 shows, with the surplus in its annotation and without
+    /// apiVersion and kind. Never called for a kind that is not served in v1alpha1.
     fn into_older(self, _schemas: &SchemaSet) -> Value {
         serde_json::to_value(self).expect("wire types have string keys")
     }
@@ -78,7 +80,8 @@ pub trait HubKind:
     fn canonicalize(&mut self, _schemas: &SchemaSet) -> Result<(), serde_json::Error> {
         Ok(())
     }
-    /// Writes defaults and the canonical form. `stored` is the object that is being updated.
+    /// Writes defaults, and brings the object into canonical form. `stored` is the object that is
+    /// being updated.
     fn default(&mut self, stored: Option<&Self>);
     fn validate_create(
         &self,
@@ -189,7 +192,7 @@ impl HubKind for Pilot {
         ],
         columns: printer::PILOT,
         cells: printer::pilot,
-        // Intent and report of a node, with their managedFields: some 4 KiB.
+        // A Pilot's spec and status with their managedFields take some 4 KiB.
         largest: 256 * 1024,
         is_vital: false,
         lease_of: |_| None,
@@ -283,7 +286,7 @@ impl HubKind for LeaderLease {
         selectable: &["spec.holderIdentity"],
         columns: printer::LEASE,
         cells: printer::lease,
-        // Holder, founder and the former marks of volumes: some 1 KiB.
+        // A LeaderLease's holder, founder and former marks of volumes take some 1 KiB.
         largest: 16 * 1024,
         is_vital: true,
         lease_of: |_| None,
@@ -324,7 +327,7 @@ where
         .map_err(|error| DecodeError::Invalid(vec![error]))
 }
 
-/// The typed object, or why the body is none.
+/// Parses `value` as the type `T`, or says why it is not an object of `kind`.
 pub(super) fn typed<T: DeserializeOwned>(
     kind: &str,
     version: ServedVersion,
@@ -333,7 +336,7 @@ pub(super) fn typed<T: DeserializeOwned>(
     T::deserialize(value).map_err(|error| malformed(kind, version, &error))
 }
 
-/// A body that is no object of this kind.
+/// Returns the error for a body that is not an object of `kind`.
 pub(super) fn malformed(
     kind: &str,
     version: ServedVersion,

@@ -1,5 +1,4 @@
-//! Types that describe kinds: versions, columns, bodies that were understood, and [`ServedKind`]
-//! itself.
+//! Types that describe kinds: versions, columns, decoded bodies, and [`ServedKind`] itself.
 //!
 //! Handlers and registry are written once over [`ServedKind`]; what differs between kinds and
 //! versions lies behind it. Objects travel as JSON values in *hub form*: the v1beta1 object,
@@ -16,12 +15,12 @@ use super::{GROUP, field::ErrorList, schema::compiled::Schema};
 pub enum ServedVersion {
     V1beta1,
     V1alpha1,
-    /// Of kinds of Kubernetes itself. Our group has no such version.
+    /// Version `v1` of Kubernetes' own kinds. Navigator's group has no `v1`.
     V1,
 }
 
 impl ServedVersion {
-    /// Versions of our group.
+    /// The versions of Navigator's group.
     pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1alpha1];
 
     pub fn as_str(self) -> &'static str {
@@ -32,7 +31,7 @@ impl ServedVersion {
         }
     }
 
-    /// `navigator.jetstack.io/<version>`
+    /// Returns the version with Navigator's group: `navigator.jetstack.io/<version>`.
     pub fn api_version(self) -> &'static str {
         match self {
             Self::V1beta1 => "navigator.jetstack.io/v1beta1",
@@ -57,9 +56,9 @@ impl fmt::Display for ServedVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrinterColumn {
     pub name: &'static str,
-    /// `string`, `integer` or `date`.
+    /// Type of the cells: `string`, `integer` or `date`.
     pub type_: &'static str,
-    /// 0 is always shown, 1 with `-o wide`.
+    /// 0 for a column that is always shown, 1 for one that `-o wide` adds.
     pub priority: i32,
     pub description: &'static str,
 }
@@ -67,16 +66,16 @@ pub struct PrinterColumn {
 /// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectPart {
-    /// Everything but status.
+    /// The object without its status.
     Main,
-    /// `/status`: status and nothing else.
+    /// The status alone, through `/status`.
     Status,
-    /// Another of the kind's [`Subresource`]s, by name.
+    /// What another of the kind's [`Subresource`]s writes, by the subresource's name.
     Other(&'static str),
 }
 
 impl ObjectPart {
-    /// As it stands in a URL; empty for the object itself.
+    /// Returns the subresource's name as it stands in a URL; empty for the object itself.
     pub fn subresource(self) -> &'static str {
         match self {
             Self::Main => "",
@@ -90,12 +89,13 @@ impl ObjectPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subresource {
     pub name: &'static str,
-    /// Group, version and kind of what is read and written, where that is not the object itself.
+    /// Group, version and kind of the body that is read and written, where the body is not the
+    /// object itself.
     pub form: Option<[&'static str; 3]>,
     pub verbs: &'static [&'static str],
 }
 
-/// A request body that was understood.
+/// A request body, decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecodedObject {
     /// The object in hub form, defaulted, with unknown fields dropped.
@@ -103,17 +103,17 @@ pub struct DecodedObject {
     /// Unknown and duplicate fields, as `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
     /// The caller refuses, warns or ignores, by `fieldValidation`.
     pub strict: Vec<String>,
-    /// What was accepted and deserves a warning (W1–W3 …).
+    /// Warnings about accepted input (W1–W3 …), for the client.
     pub warnings: Vec<String>,
 }
 
-/// A request body that was not understood.
+/// Why a request body could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// 400.
+    /// Status 400, with the message for the client.
     #[error("{0}")]
     Malformed(String),
-    /// 422 with these causes.
+    /// Status 422, with the errors as its causes.
     #[error("{} problems", .0.len())]
     Invalid(ErrorList),
 }
@@ -121,38 +121,39 @@ pub enum DecodeError {
 /// The outcome of validation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ValidationResult {
-    /// 422 with these causes, unless empty.
+    /// Errors that refuse the request with status 422; empty when the object is valid.
     pub errors: ErrorList,
-    /// One Warning header each.
+    /// Warnings for the client, one Warning header each.
     pub warnings: Vec<String>,
 }
 
 /// A kind that is served. Object-safe; a [`Scheme`](super::scheme::Scheme) holds one of each.
 pub trait ServedKind: Send + Sync {
-    /// Plural, lower case: `pilots`.
+    /// The kind's plural, lower case: `pilots`.
     fn plural(&self) -> &'static str;
-    /// Singular, lower case: `pilot`.
+    /// The kind's singular, lower case: `pilot`.
     fn singular(&self) -> &'static str;
-    /// `Pilot`.
+    /// The kind's name as in `kind`: `Pilot`.
     fn kind(&self) -> &'static str;
     fn short_names(&self) -> &'static [&'static str];
     fn categories(&self) -> &'static [&'static str];
-    /// Served versions in the order of preference.
+    /// The versions in which the kind is served, in the order of preference.
     fn versions(&self) -> &'static [ServedVersion];
     fn has_status(&self) -> bool;
 
-    /// The API group; empty for Kubernetes' core.
+    /// The kind's API group; empty for Kubernetes' core.
     fn group(&self) -> &'static str {
         GROUP
     }
-    /// The group under which objects lie in a store. Two kinds may show the same objects.
+    /// The group under which the kind's objects lie in a store. Two kinds may show the same
+    /// objects.
     fn stored_group(&self) -> &'static str {
         self.group()
     }
     fn is_namespaced(&self) -> bool {
         true
     }
-    /// What objects of `version` say in `apiVersion`.
+    /// Returns the `apiVersion` of objects of `version`.
     fn api_version(&self, version: ServedVersion) -> String {
         match self.group() {
             "" => version.to_string(),
@@ -162,40 +163,41 @@ pub trait ServedKind: Send + Sync {
     fn subresources(&self) -> &'static [Subresource] {
         &[]
     }
-    /// Are strategic merge patches understood?
+    /// Does the kind accept strategic merge patches?
     fn takes_strategic(&self) -> bool {
         false
     }
-    /// The schema by which objects of a version are merged in server-side apply.
+    /// Returns the schema by which server-side apply merges objects of a version.
     fn merging(&self, _version: ServedVersion) -> &'static Schema {
         static DEDUCED: LazyLock<Schema> = LazyLock::new(Schema::deduced);
         &DEDUCED
     }
     /// Sets the fields of a new object that only the server writes.
     fn begin(&self, _hub: &mut Value) {}
-    /// Grace period of a deletion in seconds: the one that was asked for, or the object's own. A
-    /// deletion with 0 ends the object at once.
+    /// Returns the grace period of a deletion in seconds: `_asked`, or the object's own. A deletion
+    /// with 0 ends the object at once.
     fn grace_period(&self, _hub: &Value, _asked: Option<i64>) -> i64 {
         0
     }
-    /// Sets the fields that only the server writes when a deletion begins.
+    /// Sets the fields of an object that only the server writes when a deletion begins.
     fn end(&self, _hub: &mut Value) {}
-    /// Does anything but a finalizer still hold a deleted object?
+    /// Does anything but a finalizer still keep a deleted object from being removed?
     fn is_held(&self, _hub: &Value) -> bool {
         false
     }
 
-    /// Rewrites what a patch (merge, strategic, apply) of `version` says in an older way; returns
-    /// warnings. `decode` does that itself for whole objects, and for the results of JSON patches.
+    /// Rewrites older ways of writing in a patch (merge, strategic, apply) of `version` in the
+    /// current form; returns warnings. For whole objects and for the results of JSON patches,
+    /// `decode` does the rewriting itself.
     fn normalize(
         &self,
         version: ServedVersion,
         body: &mut super::decode::ParsedBody,
     ) -> Result<Vec<String>, DecodeError>;
 
-    /// Understands a request body of `version`: tolerant normalisation, strict check, defaulting,
-    /// lifting to the hub. `stored` is the hub object that an update is about: the surplus that
-    /// an older form cannot say, and values whose absence means "as before", come from it.
+    /// Decodes a request body of `version`: tolerant normalisation, strict check, defaulting,
+    /// lifting to the hub. `stored` is the hub object that an update is about: the surplus that an
+    /// older version cannot say, and values whose absence means "as before", come from it.
     fn decode(
         &self,
         version: ServedVersion,
@@ -203,21 +205,22 @@ pub trait ServedKind: Send + Sync {
         stored: Option<&Value>,
     ) -> Result<DecodedObject, DecodeError>;
 
-    /// The hub object as `version` shows it, with apiVersion and kind.
+    /// Returns the hub object as `version` shows it, with apiVersion and kind.
     fn encode(&self, version: ServedVersion, hub: &Value) -> Value;
 
-    /// Is the hub object what the first version shows?
+    /// Does the kind's first version show the hub object unchanged?
     fn shows_all(&self, hub: &Value) -> bool {
         self.encode(self.versions()[0], hub) == *hub
     }
 
-    /// Reads what a store holds, in any version that was ever stored, into hub form. Unknown
-    /// fields are kept.
+    /// Converts a stored object, in any version that was ever stored, to hub form. Unknown fields
+    /// are kept.
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError>;
 
-    /// What an update through `part` may touch is taken from `new`, all else from `old`:
-    /// status ignores spec and most metadata, the main resource ignores status. Unknown fields
-    /// of `old` (written by a newer server) are carried over. Bumps no generation.
+    /// Returns the object after an update: fields that an update through `part` may touch come from
+    /// `new`, all others from `old`. An update of status ignores spec and most metadata; an update
+    /// of the main resource ignores status. Unknown fields of `old` (written by a newer server) are
+    /// carried over. Leaves the generation as it is.
     fn merge_update(&self, part: ObjectPart, new: Value, old: &Value) -> Value;
 
     fn validate_create(&self, version: ServedVersion, hub: &Value) -> ValidationResult;
@@ -229,28 +232,31 @@ pub trait ServedKind: Send + Sync {
         old: &Value,
     ) -> ValidationResult;
 
-    /// Most bytes of a stored object. An object that is larger already may shrink.
+    /// Largest stored object of the kind, in bytes. An object that is already larger may shrink.
     fn largest(&self) -> usize {
         usize::MAX
     }
 
-    /// Do databases wait for objects of this kind? Then these are stored even when space is short.
+    /// Do databases wait for objects of this kind? Such objects are stored even when space is
+    /// short.
     fn is_vital(&self) -> bool {
         false
     }
 
-    /// The LeaderLease of the cluster of this kind whose pods run as this ServiceAccount.
+    /// Returns the name of the LeaderLease of the cluster of this kind whose pods run as
+    /// ServiceAccount `_account`.
     fn lease_of(&self, _account: &str) -> Option<String> {
         None
     }
 
     /// Columns of `kubectl get`, the same in every version.
     fn columns(&self) -> &'static [PrinterColumn];
-    /// One cell for each column. `now` is in seconds since the epoch, for ages.
+    /// Returns the cells of an object for `kubectl get`, one for each column. `now` is in seconds
+    /// since the epoch, for ages.
     fn cells(&self, hub: &Value, now: i64) -> Vec<Value>;
 
-    /// Field selectors beside `metadata.name` and `metadata.namespace`.
+    /// Field selectors of the kind beside `metadata.name` and `metadata.namespace`.
     fn selectable_fields(&self) -> &'static [&'static str];
-    /// Value of a selectable field; absent counts as empty.
+    /// Returns the value of a selectable field; empty when the field is absent.
     fn field(&self, hub: &Value, path: &str) -> String;
 }

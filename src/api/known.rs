@@ -1,35 +1,36 @@
-//! Which fields of a JSON object a schema knows, and the walks that need to know it.
+//! Tells which fields of a JSON object a schema knows, and holds the walks that depend on it.
 //!
-//! Unknown fields of a request are dropped. Unknown fields of stored bytes were written by a
-//! newer server: they are kept, carried over every update, and never served.
+//! Unknown fields of a request are dropped. Unknown fields of stored bytes were written by a newer
+//! server: they are kept, carried over every update, and never served.
 
 use k8s_openapi::jiff::{Timestamp, fmt::strtime};
 use serde_json::Value;
 
 use super::schema::compiled::{FieldSchemas, Schema, SchemaAtom, UnknownFieldPolicy, ValueFormat};
 
-/// Is every field known?
+/// Does the schema know every field of `value`?
 pub(super) fn knows(schema: &Schema, value: &Value) -> bool {
     SchemaNode::root(schema).knows(value)
 }
 
-/// Removes every field that is not known.
+/// Removes the fields of `value` that the schema does not know.
 pub(super) fn prune(schema: &Schema, value: &mut Value) {
     SchemaNode::root(schema).prune(value);
 }
 
-/// Copies the fields of `old` that are not known into `new`, where their place still exists:
-/// items of list maps by key, other items only while the list is unchanged.
+/// Copies the fields of `old` that the schema does not know into `new`, where their place still
+/// exists: items of list maps are matched by key, items of other lists only while the list is
+/// unchanged.
 pub(super) fn carry(schema: &Schema, old: &Value, new: &mut Value) {
     SchemaNode::root(schema).carry(old, new);
 }
 
-/// Rewrites times with an offset of `±hh` or `±hhmm` in UTC.
+/// Rewrites times of `value` whose offset is `±hh` or `±hhmm` in UTC.
 pub(super) fn repair_times(schema: &Schema, value: &mut Value) {
     SchemaNode::root(schema).repair_times(value);
 }
 
-/// What a schema says about a value, as far as the walks here need it.
+/// A schema and the part of it that describes one value.
 #[derive(Clone, Copy)]
 struct SchemaNode<'a> {
     schema: &'a Schema,
@@ -37,12 +38,12 @@ struct SchemaNode<'a> {
 }
 
 enum SchemaShape<'a> {
-    /// Nothing, or a scalar: every value below it is taken as it is.
+    /// A value that the schema leaves free, or a scalar: all values below it are taken as they are.
     Opaque,
     Time,
     Object(&'a FieldSchemas),
     Map(SchemaNode<'a>),
-    /// A list; with keys it is a list map.
+    /// A list, with the schema of its items and its keys; a list with keys is a list map.
     List(SchemaNode<'a>, &'a [Box<str>]),
 }
 
@@ -111,7 +112,7 @@ impl<'a> SchemaNode<'a> {
                         None => all_known = false,
                     }
                 }
-                // Unknown fields are rare, and `retain` costs more than the look for them.
+                // Unknown fields are rare, and `retain` costs more than the search for them.
                 if !all_known {
                     object.retain(|name, _| fields.get(name).is_some());
                 }
@@ -128,7 +129,7 @@ impl<'a> SchemaNode<'a> {
         }
     }
 
-    /// Is `old`, once it is pruned, equal to `new`?
+    /// Would pruning `old` make it equal to `new`?
     fn prunes_to(self, old: &Value, new: &Value) -> bool {
         match (self.shape(), old, new) {
             (SchemaShape::Object(fields), Value::Object(old), Value::Object(new)) => {
@@ -197,7 +198,7 @@ impl<'a> SchemaNode<'a> {
         }
     }
 
-    /// Is this an object that holds fields, and none that is known?
+    /// Is `value` an object that holds fields, none of which the schema knows?
     fn unseen(self, value: &Value) -> bool {
         let (SchemaShape::Object(fields), Value::Object(object)) = (self.shape(), value) else {
             return false;
@@ -235,7 +236,8 @@ impl<'a> SchemaNode<'a> {
     }
 }
 
-/// The time in UTC, when its offset is one that RFC 3339 does not know.
+/// Returns the time `text` in UTC, when its offset is `±hh` or `±hhmm`, which RFC 3339 does not
+/// allow.
 fn repair_time(text: &str) -> Option<String> {
     let (date, time) = text.split_once(['T', 't'])?;
     let sign = time.rfind(['+', '-'])?;
@@ -260,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    /// A schema with pools by name, settings of any content, and a name.
+    /// Returns a schema with node pools by name, free-form settings, and a name.
     fn schema() -> Schema {
         let any = json!({"x-kubernetes-preserve-unknown-fields": true});
         Schema::from_openapi(&json!({"properties": {

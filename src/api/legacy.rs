@@ -1,8 +1,8 @@
-//! Older ways of writing v1alpha1 that are still understood, and those that are refused with
-//! the replacement in the text (T1–T8, V9 and V10 of docs/rules.md).
+//! Older ways of writing v1alpha1: some are rewritten, others are refused with the replacement in
+//! the error text (T1–T8, V9 and V10 of docs/rules.md).
 //!
-//! A JSON → JSON pass before strict checking. Works on whole objects and on patches: it looks
-//! only at what is there.
+//! A JSON → JSON pass before strict checking. Works on whole objects and on patches: it reads only
+//! the fields that are present.
 
 use std::collections::HashSet;
 
@@ -16,8 +16,8 @@ use super::{
     schema::compiled::Schema,
 };
 
-/// Rewrites a body of v1alpha1 in its current form: what all kinds share, then what its own kind
-/// adds. Returns warnings.
+/// Rewrites a body of v1alpha1 in its current form: first what all kinds have in common, then the
+/// spec by `spec_of_kind`. Returns warnings.
 pub(super) fn normalize(
     schema: &Schema,
     document: &mut ParsedBody,
@@ -32,7 +32,7 @@ pub(super) fn normalize(
     if pass.errors.is_empty() { Ok(pass.warnings) } else { Err(DecodeError::Invalid(pass.errors)) }
 }
 
-/// The older ways in the spec of a cluster.
+/// Refuses older ways of writing in the spec of a cluster.
 pub(super) fn cluster(
     spec: &Map<String, Value>,
     pass: &mut LegacyFindings,
@@ -42,12 +42,13 @@ pub(super) fn cluster(
     Ok(())
 }
 
-/// The older ways in the spec of a Pilot.
+/// Rewrites older ways of writing in the spec of a Pilot.
 pub(super) fn pilot(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     pass.decommission(spec);
 }
 
-/// T1: an unquoted `True` in YAML is a boolean.
+/// T1: turns a boolean `status` of a condition into text, since an unquoted `True` in YAML is a
+/// boolean.
 fn conditions(object: &mut Value) {
     let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for status in conditions.into_iter().flatten().filter_map(|c| c.get_mut("status")) {
@@ -57,7 +58,7 @@ fn conditions(object: &mut Value) {
     }
 }
 
-/// T8: 3.10 without quotes arrives as the number 3.1, so numbers are refused.
+/// T8: refuses a `version` that is a number, since 3.10 without quotes arrives as the number 3.1.
 fn version(spec: &Map<String, Value>) -> Result<(), DecodeError> {
     match spec.get("version") {
         Some(Value::Number(_)) => Err(DecodeError::Malformed(
@@ -79,7 +80,7 @@ impl LegacyFindings {
         self.errors.push(FieldError::new(&FieldPath::new(path), problem, detail));
     }
 
-    /// V9, V10: these fields had another meaning, so they are refused, not guessed.
+    /// V9, V10: refuses fields that had another meaning in the early form, rather than guess it.
     fn early_form(&mut self, spec: &Map<String, Value>) {
         if spec.get("image").and_then(|image| image.get("fsGroup")).is_some() {
             self.error(
@@ -99,7 +100,7 @@ impl LegacyFindings {
         }
     }
 
-    /// Keeps the first of equal items.
+    /// Removes items whose `key` equals that of an earlier item in the list.
     pub fn unique(&mut self, items: &mut Vec<Value>, path: &str, key: impl Fn(&Value) -> Value) {
         let mut seen = HashSet::new();
         let before = items.len();
@@ -109,7 +110,7 @@ impl LegacyFindings {
         }
     }
 
-    /// T5: `inService` and `phase` were other ways to say `decommission`.
+    /// T5: turns `inService` and `phase`, other ways to say `decommission`, into `decommission`.
     fn decommission(&mut self, spec: &mut Map<String, Value>) {
         const PHASES: [&str; 2] = ["Running", "Decommissioned"];
         let mut said = spec.get("decommission").and_then(Value::as_bool);
@@ -124,7 +125,7 @@ impl LegacyFindings {
                     continue;
                 }
                 (_, Value::String(phase)) if phase == "Running" => false,
-                // `Decomissioned` is how the proposal wrote it.
+                // `Decomissioned` is the proposal's spelling.
                 (_, Value::String(phase))
                     if phase == "Decommissioned" || phase == "Decomissioned" =>
                 {

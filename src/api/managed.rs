@@ -1,8 +1,8 @@
-//! What Navigator decides for every database and its pods, known to validation and to the code that
-//! renders.
+//! What Navigator decides for every database and its pods. Validation and the code that renders
+//! pods both read it.
 
-/// Fields of a pod template that hold parts of Navigator's, so that `null` must not remove them;
-/// below, those of the database's own container.
+/// Fields of a pod template into which Navigator writes parts of its own, so that `null` must not
+/// remove them. [`KEPT_IN_CONTAINERS`] has those of the database's own container.
 pub const KEPT_IN_PODS: [&[&str]; 7] = [
     &["metadata"],
     &["metadata", "labels"],
@@ -20,8 +20,8 @@ pub fn covers(pattern: &str, key: &str) -> bool {
     key.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Is this the repository of one of upstream's own pilot images? They hold another program, which
-/// does not know this API: they are stored as written, and never run.
+/// Is `repository` one of upstream's own pilot images? They hold another program, which does not
+/// know this API: such an image is stored as written, and never run.
 pub fn is_upstream_pilot(repository: &str) -> bool {
     repository.rsplit('/').next().is_some_and(|last| last.starts_with("navigator-pilot-"))
 }

@@ -1,14 +1,14 @@
 //! Names that are a contract: labels, annotations, finalizers, ports, and the names of the
 //! objects that belong to a cluster. Changing one is a breaking change.
 
-/// Prefix of our labels, annotations and finalizers.
+/// Prefix of Navigator's labels, annotations and finalizers.
 pub const DOMAIN: &str = "navigator.jetstack.io";
 
 /// Labels on generated objects, pods and Pilots. Selectors use the cluster and pool labels only.
 pub mod label {
-    /// Empty value, on every pod that a pilot runs in.
+    /// Label with an empty value on every pod that a pilot runs in.
     pub const HAS_PILOT: &str = "navigator.jetstack.io/has-pilot";
-    /// As upstream has it.
+    /// Label `app`, with the value that upstream gives it.
     pub const APP: &str = "app";
 
     pub const K8S_NAME: &str = "app.kubernetes.io/name";
@@ -16,83 +16,89 @@ pub mod label {
     pub const K8S_COMPONENT: &str = "app.kubernetes.io/component";
     pub const K8S_PART_OF: &str = "app.kubernetes.io/part-of";
     pub const K8S_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-    /// On StatefulSets only, never in a pod template: it would restart pods.
+    /// Label with the Kubernetes version, on StatefulSets only: in a pod template, a new value
+    /// would restart pods.
     pub const K8S_VERSION: &str = "app.kubernetes.io/version";
 }
 
-/// Annotations that we read or write.
+/// Annotations that Navigator reads or writes.
 pub mod annotation {
-    /// What v1alpha1 cannot say, shown to its readers and never stored.
+    /// Annotation with the fields that v1alpha1 cannot say, shown to its readers and never stored.
     pub const SURPLUS: &str = "navigator.jetstack.io/v1beta1";
-    /// Comma list of safety rules that one write may break.
+    /// Annotation with a comma-separated list of safety rules that one write may break.
     pub const ALLOW_UNSAFE: &str = "navigator.jetstack.io/allow-unsafe";
-    /// `"true"`: deletion waits for nothing, and keeps claims.
+    /// Annotation `"true"` on a cluster: its deletion waits for nothing, and keeps claims.
     pub const FORCE_DELETE: &str = "navigator.jetstack.io/force-delete";
-    /// `"true"`: deletion of the cluster leaves everything that was made for it. Our API server
-    /// writes it where a deletion asks for orphans.
+    /// Annotation `"true"` on a cluster: its deletion leaves the objects that were made for it.
+    /// Navigator's API server writes the annotation where a deletion asks for orphans.
     pub const ORPHAN: &str = "navigator.jetstack.io/orphan";
-    /// `metadata.uid` of the cluster, on every object of Kubernetes that was made for it.
+    /// Annotation with the cluster's `metadata.uid`, on the Kubernetes objects that were made for
+    /// it.
     pub const CLUSTER_UID: &str = "navigator.jetstack.io/cluster-uid";
-    /// `"true"` on a Pilot: a person says that data without a mark are this node's.
+    /// Annotation `"true"` on a Pilot: a person says that data without a mark belong to this node.
     pub const ADOPT_DATA: &str = "navigator.jetstack.io/adopt-data";
-    /// On the record of the store: the id of the store that a person accepts as it is.
+    /// Annotation on the ConfigMap that records the store's identity: id of the store that a person
+    /// accepts as it is.
     pub const ACCEPT_STORE: &str = "navigator.jetstack.io/accept-store";
-    /// `"true"` on the namespace of an install or on its claim: a person lets the store go with it.
+    /// Annotation `"true"` on the namespace of an install or on its claim: a person allows the
+    /// store to be deleted with that object.
     pub const DELETE_STORE: &str = "navigator.jetstack.io/delete-store";
-    /// On an event of the audit trail: how many refusals of the client's address were not recorded
-    /// since the last event.
+    /// Annotation on an audit event: how many refusals of requests from the client's address were
+    /// not recorded since the last event.
     pub const UNRECORDED: &str = "navigator.jetstack.io/unrecorded-refusals";
-    /// Identity of our store, on every object that we own.
+    /// Annotation with the identity of the API server's store, on every object that Navigator owns.
     pub const STORE_ID: &str = "navigator.jetstack.io/store-id";
-    /// On a Pilot: uid of the claim that was there when the Pilot was made, or empty. Data on that
-    /// claim may be older than the Pilot.
+    /// Annotation on a Pilot: uid of the claim that existed when the Pilot was made, or empty. Data
+    /// on that claim may be older than the Pilot.
     pub const EARLIER_CLAIM: &str = "navigator.jetstack.io/earlier-claim";
-    /// On a cluster's PodDisruptionBudget: the rule and the node that hold every eviction off.
+    /// Annotation on a cluster's PodDisruptionBudget: the rule and the node that hold every
+    /// eviction off.
     pub const DRAINABLE_WHY: &str = "navigator.jetstack.io/drainable-why";
     pub const CONFIG_HASH: &str = "navigator.jetstack.io/config-hash";
-    /// On a Pilot: a person asks to remove rows of ranges that other nodes own now. The value is a
-    /// time: it tells one request from the next, and the earliest goes first.
+    /// Annotation on a Pilot: a person asks to remove rows of ranges that other nodes own now. The
+    /// value is a time: it tells one request from the next, and the earliest goes first.
     pub const CLEANUP: &str = "navigator.jetstack.io/cleanup";
 }
 
 /// Conditions of Pilots that other components read.
 pub mod condition {
-    /// The node has rows of ranges that other nodes own now; `Unknown` while the database does not
-    /// say.
+    /// Condition that the node has rows of ranges that other nodes own now; `Unknown` while the
+    /// database does not say.
     pub const CLEANUP_DUE: &str = "CleanupDue";
 }
 
-/// Finalizer of clusters: the controller deletes what it made for them.
+/// Finalizer of clusters, held until the controller has deleted what it made for them.
 pub const FINALIZER_TEARDOWN: &str = "navigator.jetstack.io/teardown";
 
 /// TCP ports that are part of the contract.
 pub mod port {
-    /// Pilot, liveness probe, HTTP at `/`.
+    /// Port of the pilot's liveness probe, HTTP at `/`.
     pub const PILOT_LIVENESS: u16 = 12000;
-    /// Pilot, readiness probe, HTTP at `/`.
+    /// Port of the pilot's readiness probe, HTTP at `/`.
     pub const PILOT_READINESS: u16 = 12001;
-    /// Pilot, startup probe, HTTP at `/`.
+    /// Port of the pilot's startup probe, HTTP at `/`.
     pub const PILOT_STARTUP: u16 = 12002;
-    /// Pilot and controller, Prometheus metrics at `/metrics` (pilot: and at `/`).
+    /// Port of the pilot's and the controller's Prometheus metrics, at `/metrics` (the pilot's at
+    /// `/`, too).
     pub const METRICS: u16 = 8080;
-    /// API server, HTTPS; its Service listens on 443.
+    /// Port of the API server, HTTPS; its Service listens on 443.
     pub const APISERVER: u16 = 8443;
 }
 
-/// Headless Service that gives the pods of a StatefulSet their DNS names.
+/// Returns the name of the headless Service that gives the pods of a StatefulSet their DNS names.
 pub fn pods_service(stateful_set: &str) -> String {
     format!("{stateful_set}-pods")
 }
 
-/// Name of a pod, and of its Pilot.
+/// Returns the name of a pod, which is the name of its Pilot, too.
 pub fn pilot(stateful_set: &str, ordinal: u32) -> String {
     format!("{stateful_set}-{ordinal}")
 }
 
-/// Init container that copies the pilot beside the database. Ephemeral containers that bring a
-/// newer one add a number to the name.
+/// Name of the init container that copies the pilot beside the database. Ephemeral containers that
+/// bring a newer pilot add a number to the name.
 pub const INSTALL_CONTAINER: &str = "install-pilot";
-/// Volume that the pilot is copied into, and where it is mounted.
+/// Name of the volume that the pilot is copied into, and the path where it is mounted.
 pub const SHARED_VOLUME: &str = "shared";
 pub const SHARED_DIR: &str = "/shared";
 /// Namespace of the default install.
@@ -101,11 +107,13 @@ pub const NAMESPACE: &str = "navigator";
 pub const APISERVER: &str = "navigator-apiserver";
 /// Name of the controller's Deployment, ServiceAccount and lease.
 pub const CONTROLLER: &str = "navigator-controller";
-/// ConfigMap, in the install's namespace, that records the identity of our store.
+/// Name of the ConfigMap, in the install's namespace, that records the identity of the API server's
+/// store.
 pub const STORE_CONFIG_MAP: &str = "navigator-store";
-/// Uid and gid of every process of our own image.
+/// Uid and gid of every process of Navigator's image.
 pub const UID: i64 = 65532;
-/// Secret, in the install's namespace, with our own CA and serving certificate.
+/// Name of the Secret, in the install's namespace, with the API server's CA and serving
+/// certificate.
 pub const TLS_SECRET: &str = "navigator-apiserver-tls";
 /// Image of the default install. The tag is this build's version.
 pub const IMAGE: &str = concat!("quay.io/jetstack/navigator:v", env!("CARGO_PKG_VERSION"));

@@ -1,10 +1,11 @@
 //! The OpenAPI documents of the group, versions 2 and 3.
 //!
-//! Owns how paths and definitions are written down in either; what the paths are is in
-//! `openapi/paths`, definitions come from `schema`. kube-aggregator merges version 2 into its own
-//! by definition name, so Kubernetes' definitions stay word for word. kubectl reads version 3:
-//! that PATCH takes `fieldValidation` and `dryRun` makes it leave validation to us, and that no
-//! strategic merge patch is offered makes it send JSON merge patches.
+//! Owns how paths and definitions are written in each OpenAPI version; `openapi/paths` has the
+//! paths, `schema` the definitions. kube-aggregator merges version 2 into its own by definition
+//! name, so Kubernetes' definitions stay word for word. kubectl reads version 3. There, two facts
+//! make kubectl leave work to the server: PATCH takes `fieldValidation` and `dryRun`, so kubectl
+//! does not validate by itself; no strategic merge patch is offered, so kubectl sends JSON merge
+//! patches.
 
 pub mod foreign;
 mod paths;
@@ -20,12 +21,12 @@ use super::{
     scheme::Scheme,
 };
 
-/// Where version 3 keeps what version 2 calls definitions.
+/// Prefix of references in OpenAPI version 3, where version 2 has `#/definitions/`.
 const COMPONENTS: &str = "#/components/schemas/";
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
-/// The document served at `/openapi/v2`: both versions.
+/// Returns the OpenAPI version 2 document of both API versions, served at `/openapi/v2`.
 pub fn v2(scheme: &Scheme) -> Value {
     let mut paths = Map::new();
     let mut definitions = Map::new();
@@ -45,7 +46,8 @@ pub fn v2(scheme: &Scheme) -> Value {
     })
 }
 
-/// The document served at `/openapi/v3/apis/navigator.jetstack.io/<version>`.
+/// Returns the OpenAPI version 3 document of one API version, served at
+/// `/openapi/v3/apis/navigator.jetstack.io/<version>`.
 pub fn v3(scheme: &Scheme, version: ServedVersion) -> Value {
     let paths: Map<String, Value> = paths::routes(scheme, version)
         .into_iter()
@@ -87,7 +89,7 @@ fn bearer_token() -> Value {
     })
 }
 
-/// Definitions of `version`, of its lists, and of what its paths take and answer.
+/// Returns the definitions of `version`, of its lists, and of what its paths take and answer.
 fn all_definitions(scheme: &Scheme, version: ServedVersion) -> Map<String, Value> {
     let mut all = scheme.schemas().definitions(version).clone();
     for kind in scheme.served(GROUP, version) {
@@ -143,7 +145,8 @@ fn one_of(definition: &Value, types: &[&str]) -> Value {
     rewritten
 }
 
-/// In OpenAPI 3.0 nothing may stand beside a `$ref`, so it moves into `allOf`.
+/// Rewrites references of OpenAPI version 2 for version 3. In OpenAPI 3.0 no keyword may stand
+/// beside a `$ref`, so a `$ref` with neighbours moves into `allOf`.
 fn to_v3(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Who wrote which field of an object: the rules of server-side apply.
+//! Tracks who wrote which field of an object: the rules of server-side apply.
 //!
 //! Owns `metadata.managedFields`: its text ([`RawManagedFields`]), sets of paths ([`PathSet`]) in
 //! the form FieldsV1, the walks over objects by their [`Schema`], and how owners change when a

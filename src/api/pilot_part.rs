@@ -1,4 +1,4 @@
-//! The part of a Pilot that is one database's own, in spec and status under its own word.
+//! The part of a Pilot's spec and status that belongs to one database, under the database's word.
 //!
 //! A [`PilotPart`] gives such a part its types; an [`ErasedPilotPart`] is its form for code that
 //! knows no database. In a Pilot, parts travel as JSON, and [`ErasedPilotPart::canonicalize`] holds
@@ -16,28 +16,30 @@ use super::{
     legacy,
 };
 
-/// What one database needs, and reports, in each of its Pilots. Implemented in its folder.
+/// The fields that one database adds to the spec and status of its Pilots. Each database implements
+/// the trait in its folder.
 pub trait PilotPart: Sized + 'static {
-    /// Its word is the name of the field in spec and status.
+    /// Names of the database; its word is the name of the part's field in spec and status.
     const NAMES: &'static DatabaseNames;
     type Spec: DatabaseFields;
     type Status: DatabaseFields;
-    /// How v1alpha1 shows the spec's part: [`NoOlderVersion`] for a database that was never
-    /// released in it.
+    /// How v1alpha1 shows the spec's part; [`NoOlderVersion`] for a database that was never
+    /// released in v1alpha1.
     type Older: OlderPart<Self>;
 }
 
-/// The part of a spec as v1alpha1 shows it, which holds the name of the node pool.
+/// A database's part of a Pilot's spec as v1alpha1 shows it, with the name of the node pool inside.
 pub trait OlderPart<P: PilotPart> {
     type Spec: DatabaseFields;
-    /// What v1alpha1 cannot express of the part.
+    /// The fields of the part that v1alpha1 cannot express.
     type Surplus: DatabaseFields;
 
-    /// The part of v1alpha1, and the surplus that it cannot express.
+    /// Splits the part into that of v1alpha1 and the surplus that v1alpha1 cannot express.
     fn project(spec: P::Spec, node_pool: String) -> (Self::Spec, Self::Surplus);
-    /// The part, and the name of the node pool. Edits of the older form win.
+    /// Joins a v1alpha1 part and its surplus; returns the part and the name of the node pool. Edits
+    /// of the v1alpha1 part win over the surplus.
     fn lift(older: Self::Spec, surplus: Self::Surplus) -> (P::Spec, String);
-    /// Rewrites what the part says in an older way.
+    /// Rewrites older ways of writing in a v1alpha1 part in the current form.
     fn normalize(_part: &mut Map<String, Value>, _pass: &mut legacy::LegacyFindings) {}
 }
 
@@ -66,20 +68,20 @@ impl<P: PilotPart> OlderPart<P> for NoOlderVersion {
 
 type OlderPartSpec<P> = <<P as PilotPart>::Older as OlderPart<P>>::Spec;
 type OlderPartSurplus<P> = <<P as PilotPart>::Older as OlderPart<P>>::Surplus;
-/// Parts by word.
+/// The databases' parts of a Pilot's spec or status, as JSON by the database's word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct PilotParts(BTreeMap<String, Value>);
 
 impl PilotParts {
-    /// One part, of this word.
+    /// Makes parts that hold only `part`, under `word`.
     pub fn new<T: Serialize>(word: &str, part: &T) -> Self {
         let mut parts = Self::default();
         parts.set(word, part);
         parts
     }
 
-    /// The part of this word; `None` as well where it is not of this type.
+    /// Returns the part under `word`; `None` where there is none or it is not of type `T`.
     pub fn get<T: DeserializeOwned>(&self, word: &str) -> Option<T> {
         T::deserialize(self.0.get(word)?).ok()
     }
@@ -105,7 +107,7 @@ impl PilotParts {
         self.0.len()
     }
 
-    /// The part as JSON.
+    /// Returns the part under `word` as JSON.
     pub fn value(&self, word: &str) -> Option<&Value> {
         self.0.get(word)
     }
@@ -123,12 +125,13 @@ impl PilotParts {
     }
 }
 
-/// A part and the name of the node pool → the older part, and the surplus where there is any.
+/// Turns a part and the name of the node pool into the v1alpha1 part, and the surplus where there
+/// is any.
 type ProjectionFn = fn(Value, String) -> Result<(Value, Option<Value>), serde_json::Error>;
-/// The older part and the surplus → the part, and the name of the node pool.
+/// Turns a v1alpha1 part and its surplus into the part and the name of the node pool.
 type LiftFn = fn(Value, Option<Value>) -> Result<(Value, String), serde_json::Error>;
 
-/// A [`PilotPart`] without its types.
+/// A [`PilotPart`] whose types are hidden behind functions on JSON.
 #[derive(Debug)]
 pub struct ErasedPilotPart {
     pub word: &'static str,
@@ -170,7 +173,7 @@ impl ErasedPilotPart {
         }
     }
 
-    /// Brings its part of a spec and of a status into the form in which they are stored.
+    /// Brings the database's part of a spec and of a status into the form in which they are stored.
     ///
     /// # Errors
     /// When one of them is not of its type.

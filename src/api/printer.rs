@@ -1,4 +1,4 @@
-//! What `kubectl get` shows: columns and cells, the same in every version.
+//! Columns and cells of `kubectl get`, the same in every version.
 //!
 //! Reads the hub's JSON directly: a table of a thousand objects needs no typed copy of them.
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::kind::PrinterColumn;
 
-/// A column that is always shown.
+/// Makes a column that is always shown.
 pub const fn column(
     name: &'static str,
     type_: &'static str,
@@ -15,7 +15,7 @@ pub const fn column(
     PrinterColumn { name, type_, priority: 0, description }
 }
 
-/// A column that is shown with `-o wide`.
+/// Makes a column that is shown with `-o wide`.
 pub const fn wide(
     name: &'static str,
     type_: &'static str,
@@ -37,7 +37,7 @@ pub const OPERATION: PrinterColumn = wide("Operation", "string", "What is being 
 pub const BLOCKED_BY: PrinterColumn =
     wide("Blocked-by", "string", "The predicate that the operation waits for.");
 
-/// Columns of a cluster.
+/// Columns of a cluster of any database.
 pub const CLUSTER: &[PrinterColumn] =
     &[NAME, READY, HEALTH, NODES, VERSION, PHASE, AGE, OPERATION, BLOCKED_BY, MESSAGE];
 
@@ -92,7 +92,7 @@ pub(super) fn lease(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-/// Cells of [`CLUSTER`].
+/// Returns the cells of the columns [`CLUSTER`].
 pub fn cluster(hub: &Value, now: i64) -> Vec<Value> {
     let version = match text(hub, "/status/version") {
         "" => text(hub, "/spec/version"),
@@ -112,12 +112,12 @@ pub fn cluster(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-/// The node pools of a cluster.
+/// Returns the node pools of a cluster.
 pub fn pools(hub: &Value) -> &[Value] {
     hub.pointer("/spec/nodePools").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Nodes that the pools of a cluster ask for.
+/// Returns the number of nodes that the pools of a cluster ask for.
 pub fn wanted(hub: &Value) -> i64 {
     pools(hub)
         .iter()
@@ -125,13 +125,14 @@ pub fn wanted(hub: &Value) -> i64 {
         .fold(0, i64::saturating_add)
 }
 
-/// `ready/desired`, as `kubectl get statefulsets` counts.
+/// Returns `ready/desired` nodes, as `kubectl get statefulsets` counts.
 fn nodes(hub: &Value) -> String {
     let ready = hub.pointer("/status/readyReplicas").and_then(Value::as_i64).unwrap_or(0);
     format!("{ready}/{}", wanted(hub))
 }
 
-/// A field of the condition Ready; its status is `Unknown` while there is no such condition.
+/// Returns a field of the condition Ready; its status is `Unknown` while there is no such
+/// condition.
 fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
     let conditions = hub.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions.into_iter().flatten().find(|c| text(c, "/type") == "Ready");
@@ -142,7 +143,7 @@ fn condition<'a>(hub: &'a Value, field: &str) -> &'a str {
     }
 }
 
-/// How the last process ended: `OutOfMemory (137)`, or the part of it that is known.
+/// Returns how the last process ended: `OutOfMemory (137)`, or the part of it that is known.
 fn last_exit(hub: &Value) -> String {
     let reason = match text(hub, "/status/lastTermination/reason") {
         "" => text(hub, "/status/lastTermination/signal"),
@@ -155,12 +156,12 @@ fn last_exit(hub: &Value) -> String {
     }
 }
 
-/// The text at a JSON pointer; empty where there is none.
+/// Returns the text at a JSON pointer; empty where there is none.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Age of a time as kubectl prints it; `<unknown>` when the time is absent.
+/// Returns the age of a time as kubectl prints it; `<unknown>` when the time is absent.
 pub fn age(hub: &Value, pointer: &str, now: i64) -> String {
     match text(hub, pointer).parse::<k8s_openapi::jiff::Timestamp>() {
         Ok(time) => human_duration(now - time.as_second()),
@@ -168,7 +169,7 @@ pub fn age(hub: &Value, pointer: &str, now: i64) -> String {
     }
 }
 
-/// A duration in two units at most, as apimachinery's `duration.HumanDuration` words it.
+/// Returns a duration in two units at most, as apimachinery's `duration.HumanDuration` words it.
 pub fn human_duration(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;

@@ -3,8 +3,8 @@
 //! Quantities are stored and returned as written; only comparing and computing looks inside.
 //! apimachinery `pkg/api/resource/quantity.go` is the reference.
 
-/// Exact value of a quantity in billionths, the finest step that quantities know.
-/// `None` when the text is no quantity, or exceeds what fits.
+/// Returns the exact value of a quantity in billionths, the finest step that quantities have.
+/// `None` when the text is no quantity, or its value does not fit into an `i128`.
 pub fn nanos(text: &str) -> Option<i128> {
     let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (text.starts_with('-'), rest),
@@ -28,14 +28,15 @@ pub fn nanos(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// Value of a quantity in whole units (bytes), rounded up as Kubernetes rounds.
+/// Returns the value of a quantity in whole units (bytes), rounded up as Kubernetes rounds.
 pub fn units(text: &str) -> Option<i128> {
     let nanos = nanos(text)?;
     Some(nanos.div_euclid(1_000_000_000) + i128::from(nanos.rem_euclid(1_000_000_000) != 0))
 }
 
-/// The quantity in its plainest spelling: `4096Mi` is `4Gi`, `1000m` is `1`, `0.5` is `500m`. A
-/// whole number of mebibytes is spelled in powers of two. `None` when the text is no quantity.
+/// Returns the quantity in its plainest spelling: `4096Mi` is `4Gi`, `1000m` is `1`, `0.5` is
+/// `500m`. A whole number of mebibytes is spelled in powers of two. `None` when the text is no
+/// quantity.
 pub fn plain(text: &str) -> Option<String> {
     const UNIT: i128 = 1_000_000_000;
     let nanos = nanos(text)?;
@@ -77,7 +78,7 @@ fn decimal_exponent(suffix: &str) -> Option<i32> {
     })
 }
 
-/// `value × 10^exponent`; what is below a billionth is rounded away from zero.
+/// Returns `value × 10^exponent`, rounded up; `None` when it does not fit.
 fn times_ten(value: i128, exponent: i32) -> Option<i128> {
     let power = 10_i128.checked_pow(exponent.unsigned_abs())?;
     if exponent >= 0 {

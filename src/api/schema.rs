@@ -1,4 +1,4 @@
-//! Schemas of the kinds, from the doc comments of the types.
+//! The schemas of the kinds, generated from the doc comments of the types.
 //!
 //! Owns their form: structural, `$ref`s into `#/definitions/`, definitions named as upstream names
 //! them. Kubernetes' own types come from `schema/kubernetes.json`, an extract of the OpenAPI
@@ -25,10 +25,10 @@ pub use closed::*;
 use self::compiled::Schema;
 use super::{conversion::pilot::PilotSurplus, kind::ServedVersion, pilot_part::ErasedPilotPart};
 
-/// Where definitions refer to each other.
+/// Prefix of references from one definition to another.
 pub const REF_PREFIX: &str = "#/definitions/";
 
-/// What schemas need of a kind.
+/// The facts about a kind that its schemas need.
 #[derive(Clone, Copy, Debug)]
 pub struct KindSchema {
     pub kind: &'static str,
@@ -51,14 +51,14 @@ impl KindSchema {
 /// The schemas of the kinds that are served together.
 #[derive(Debug)]
 pub struct SchemaSet {
-    /// The kinds of the databases come first.
+    /// Schemas of the kinds; the clusters of the databases come first.
     kinds: Vec<KindSchema>,
     clusters: usize,
     parts: Vec<&'static ErasedPilotPart>,
     rows: Vec<&'static SchemaMarkers>,
     versions: [OnceLock<VersionSchemas>; ServedVersion::ALL.len()],
     pilot_surplus: OnceLock<Schema>,
-    /// Schemas of types that are no kinds and are checked like one.
+    /// Compiled schemas of types that are not kinds but are checked like them.
     others: Mutex<HashMap<TypeId, Arc<Schema>>>,
 }
 
@@ -66,7 +66,7 @@ pub struct SchemaSet {
 #[derive(Debug)]
 struct VersionSchemas {
     definitions: Map<String, Value>,
-    /// Compiled at first use: code that only describes kinds needs no schema.
+    /// Compiled schemas by kind, made at first use: code that only describes kinds needs none.
     kinds: OnceLock<BTreeMap<&'static str, Schema>>,
 }
 
@@ -88,10 +88,10 @@ impl SchemaSet {
         })
     }
 
-    /// The schema of `kind` in `version`.
+    /// Returns the schema of `kind` in `version`.
     ///
     /// # Panics
-    /// When the version does not serve the kind: callers have it from the scheme.
+    /// When the version does not serve the kind: callers have the kind from the scheme.
     pub fn kind(&self, version: ServedVersion, kind: &str) -> &Schema {
         let of = self.of(version);
         let kinds = of.kinds.get_or_init(|| {
@@ -103,33 +103,33 @@ impl SchemaSet {
         kinds.get(kind).expect("every served kind has a schema")
     }
 
-    /// Every definition of `version` by name: our own types and what they refer to.
+    /// Returns the definitions of `version` by name: Navigator's own types and what they refer to.
     pub fn definitions(&self, version: ServedVersion) -> &Map<String, Value> {
         &self.of(version).definitions
     }
 
-    /// The parts of Pilots that are one database's own.
+    /// Returns the parts of Pilots that are one database's own.
     pub fn parts(&self) -> &[&'static ErasedPilotPart] {
         &self.parts
     }
 
-    /// Names of the parts of Pilots that are one database's own.
+    /// Returns the names of the parts of Pilots that are one database's own.
     pub fn words(&self) -> impl Iterator<Item = &'static str> {
         self.parts.iter().map(|part| part.word)
     }
 
-    /// Most bytes of a text, or of each text of a list.
+    /// Returns the most bytes that a text field, or each text of a list field, may have.
     fn max_bytes(&self, type_name: &str, field: &str) -> Option<usize> {
         let rows = self.all_rows().flat_map(|rows| rows.max_bytes);
         rows.filter(|row| row.0 == type_name && row.1 == field).map(|row| row.2).next()
     }
 
-    /// Rows of all types, and of those of each database.
+    /// Returns the rows that hold for types of no database, then those of each database.
     fn all_rows(&self) -> impl Iterator<Item = &SchemaMarkers> {
         [&SHARED].into_iter().chain(self.rows.iter().copied())
     }
 
-    /// Kinds that `version` serves.
+    /// Returns the kinds that `version` serves.
     fn kinds_of(&self, version: ServedVersion) -> impl Iterator<Item = &KindSchema> {
         self.kinds.iter().filter(move |kind| kind.versions.contains(&version))
     }
@@ -168,7 +168,7 @@ impl SchemaSet {
         all
     }
 
-    /// The generator's definitions, in the form that Kubernetes takes.
+    /// Turns the generator's definitions into the form that Kubernetes takes.
     fn own_definitions(
         &self,
         mut own: Map<String, Value>,
@@ -194,7 +194,7 @@ impl SchemaSet {
         all
     }
 
-    /// The schema of what v1alpha1 cannot say of a Pilot.
+    /// Returns the schema of the Pilot fields that v1alpha1 cannot say.
     pub(super) fn pilot_surplus(&self) -> &Schema {
         self.pilot_surplus.get_or_init(|| {
             let mut generator = generator();
@@ -214,9 +214,10 @@ impl SchemaSet {
         })
     }
 
-    /// The schema of a type that is no kind and is checked like one.
+    /// Returns the schema of a type that is not a kind but is checked like one.
     pub(super) fn other<T: JsonSchema + 'static>(&self) -> Arc<Schema> {
-        // A lock that a panic left is safe to use: an entry is added only when it is complete.
+        // The map stays valid when a thread panics with the lock held: an entry is added only when
+        // it is complete.
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let made = others.entry(TypeId::of::<T>()).or_insert_with(|| {
             let mut generator = generator();
@@ -237,12 +238,12 @@ impl SchemaSet {
     }
 }
 
-/// Name of the definition of one of our types.
+/// Returns the name of the definition of one of Navigator's types.
 pub fn name(version: ServedVersion, type_name: &str) -> String {
     format!("com.jetstack.navigator.{version}.{type_name}")
 }
 
-/// Kubernetes' own definitions, without the lists of groups that use them.
+/// Returns Kubernetes' own definitions, without the lists of groups that use them.
 pub fn kubernetes() -> &'static Map<String, Value> {
     static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
         serde_json::from_str(include_str!("schema/kubernetes.json"))
@@ -251,7 +252,8 @@ pub fn kubernetes() -> &'static Map<String, Value> {
     &DEFINITIONS
 }
 
-/// Adds the definitions of `from` that `schema` refers to, and those that they refer to.
+/// Copies the definitions of `from` that `schema` refers to, directly or through others, into
+/// `into`.
 pub fn close_over(schema: &Value, from: &Map<String, Value>, into: &mut Map<String, Value>) {
     let mut names = BTreeSet::new();
     references(schema, &mut names);
@@ -289,13 +291,13 @@ fn generator() -> SchemaGenerator {
     SchemaGenerator::new(settings)
 }
 
-/// The generator's definitions, without Kubernetes' own types.
+/// Returns the generator's definitions, without Kubernetes' own types.
 fn generated(mut generator: SchemaGenerator) -> Map<String, Value> {
     let definitions = generator.take_definitions(false).into_iter();
     definitions.filter(|(name, _)| !name.starts_with("io.k8s.")).collect()
 }
 
-/// Adds the fields that every served object has beside its own.
+/// Adds apiVersion, kind and the facts about the kind that the definition of a served object has.
 fn add_head(definition: &mut Value, version: ServedVersion, kind: &KindSchema) {
     let text = |name: &str| {
         kubernetes()["io.k8s.apimachinery.pkg.apis.meta.v1.Status"]["properties"][name].clone()
@@ -313,8 +315,8 @@ fn add_head(definition: &mut Value, version: ServedVersion, kind: &KindSchema) {
     }
 }
 
-/// A pod template of which nothing is required. Its parts are core/v1's own, so that lists merge by
-/// the keys that clients know from Kubernetes.
+/// Returns the schema of a pod template with no required fields. Its parts are core/v1's own, so
+/// that lists merge by the keys that clients know from Kubernetes.
 fn pod_template(version: ServedVersion) -> Value {
     let mut schema = kubernetes()["io.k8s.api.core.v1.PodTemplateSpec"].clone();
     schema["description"] =

@@ -13,18 +13,18 @@ mod served;
 
 use served::TypedKind;
 
-/// A database, as the API knows it.
+/// A database, as the API knows it: its kind of cluster, its part of a Pilot, its schema facts.
 #[derive(Debug)]
 pub struct ServedDatabase {
-    /// Its kind of cluster.
+    /// The database's kind of cluster.
     pub cluster: KindEntry,
-    /// Its part of a Pilot.
+    /// The database's part of a Pilot.
     pub part: ErasedPilotPart,
-    /// What its schemas say beyond its types.
+    /// Facts for the database's schemas that its Rust types cannot express.
     pub rows: SchemaMarkers,
 }
 
-/// A kind that can be served.
+/// A kind that a [`Scheme`] can serve.
 #[derive(Debug)]
 pub struct KindEntry {
     schema: KindSchema,
@@ -38,7 +38,7 @@ impl KindEntry {
         Self { schema, serve: TypedKind::<T>::leaked }
     }
 
-    /// The name of the kind.
+    /// Returns the name of the kind.
     pub fn kind(&self) -> &'static str {
         self.schema.kind
     }
@@ -47,9 +47,9 @@ impl KindEntry {
 const PILOT: KindEntry = KindEntry::new::<Pilot>();
 const LEASE: KindEntry = KindEntry::new::<LeaderLease>();
 
-/// The kinds that a server serves. Made once, for as long as the process lives.
+/// The kinds that a server serves. A scheme is leaked on purpose: it lives as long as the process.
 pub struct Scheme {
-    /// The kinds of the databases come first.
+    /// The served kinds; the clusters of the databases come first.
     kinds: Vec<&'static dyn ServedKind>,
     clusters: usize,
     schemas: &'static SchemaSet,
@@ -62,7 +62,8 @@ impl std::fmt::Debug for Scheme {
 }
 
 impl Scheme {
-    /// The kinds of these databases, in their order, and those that belong to none.
+    /// Returns a scheme of the cluster kinds of `databases`, in their order, then Pilot and
+    /// LeaderLease.
     pub fn new(databases: &[&'static ServedDatabase]) -> &'static Self {
         let entries: Vec<&'static KindEntry> =
             databases.iter().map(|database| &database.cluster).chain([&PILOT, &LEASE]).collect();
@@ -77,18 +78,19 @@ impl Scheme {
         Box::leak(Box::new(Self { kinds, clusters: databases.len(), schemas }))
     }
 
-    /// This scheme with further kinds, which are no part of our group.
+    /// Returns this scheme with further kinds, which do not belong to Navigator's group.
     pub fn with(&self, others: impl IntoIterator<Item = &'static dyn ServedKind>) -> &'static Self {
         let kinds = self.kinds.iter().copied().chain(others).collect();
         Box::leak(Box::new(Self { kinds, clusters: self.clusters, schemas: self.schemas }))
     }
 
-    /// Every kind that is served.
+    /// Returns the served kinds.
     pub fn kinds(&self) -> &[&'static dyn ServedKind] {
         &self.kinds
     }
 
-    /// The groups, each with its versions in the order of preference; ours first.
+    /// Returns the groups, each with its versions in the order of preference; Navigator's comes
+    /// first.
     pub fn groups(&self) -> Vec<(&'static str, Vec<ServedVersion>)> {
         let mut groups = vec![(GROUP, ServedVersion::ALL.to_vec())];
         for kind in self.kinds.iter().filter(|kind| kind.group() != GROUP) {
@@ -104,7 +106,7 @@ impl Scheme {
         groups
     }
 
-    /// Kinds of a version of a group.
+    /// Returns the kinds of a version of a group.
     pub fn served(
         &self,
         group: &str,
@@ -114,28 +116,28 @@ impl Scheme {
         kinds.filter(move |kind| kind.group() == group && kind.versions().contains(&version))
     }
 
-    /// Kinds of our group.
+    /// Returns the kinds of Navigator's group.
     pub fn ours(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
         self.kinds.iter().copied().filter(|kind| kind.group() == GROUP)
     }
 
-    /// The kind whose group and plural, as they stand in URLs, are these.
+    /// Returns the kind with this group and plural, as they stand in URLs.
     pub fn by_resource(&self, group: &str, plural: &str) -> Option<&'static dyn ServedKind> {
         let mut kinds = self.kinds.iter().copied();
         kinds.find(|kind| kind.group() == group && kind.plural() == plural)
     }
 
-    /// The kind of our group whose plural, as it stands in URLs, is this.
+    /// Returns the kind of Navigator's group with this plural, as it stands in URLs.
     pub fn by_plural(&self, plural: &str) -> Option<&'static dyn ServedKind> {
         self.ours().find(|kind| kind.plural() == plural)
     }
 
-    /// The kind of our group of this name: `Pilot`.
+    /// Returns the kind of Navigator's group with this name, such as `Pilot`.
     pub fn by_kind(&self, name: &str) -> Option<&'static dyn ServedKind> {
         self.ours().find(|kind| kind.kind() == name)
     }
 
-    /// Kinds of clusters: those of the databases.
+    /// Returns the kinds of clusters, one for each database.
     pub fn clusters(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
         self.kinds[..self.clusters].iter().copied()
     }

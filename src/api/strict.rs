@@ -1,8 +1,8 @@
-//! Compares a body with its schema: unknown fields, duplicates and wrong types, all of them.
+//! Compares a body with its schema and reports unknown fields, duplicates and wrong types.
 //!
-//! Owns upstream's texts (`unknown field "spec.foo"`; for types those of CustomResources) and
-//! the forms in which Go's decoder takes the same value: `null` for absent, a number for a
-//! quantity. Validates form only; values are validated by `validation`.
+//! Owns upstream's texts (`unknown field "spec.foo"`; for types those of CustomResources) and the
+//! forms in which Go's decoder takes the same value: `null` for absent, a number for a quantity.
+//! Validates form only; values are validated by `validation`.
 
 use serde_json::{Map, Value};
 
@@ -15,13 +15,13 @@ use super::{
     },
 };
 
-/// Where a body differs from what its schema allows.
+/// Differences between a body and its schema.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StrictFindings {
     /// Unknown fields, then duplicates: `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
     /// The caller refuses, warns or ignores, by `fieldValidation`.
     pub fields: Vec<String>,
-    /// Values of a wrong type and required fields that are absent; never acceptable.
+    /// Values of a wrong type and required fields that are absent; the request is always refused.
     pub type_errors: ErrorList,
 }
 
@@ -43,10 +43,10 @@ pub fn check(schema: &Schema, document: &ParsedBody) -> StrictFindings {
     found
 }
 
-/// Rewrites what Go's decoder takes in several forms into the one that our types read: fields
-/// that are `null` are removed, quantities that are numbers become strings with the digits that
-/// were written (T7). Databases' own settings and pod templates, in which `null` has a meaning,
-/// stay as they are.
+/// Rewrites values that Go's decoder takes in several forms into the form that Navigator's types
+/// read: fields that are `null` are removed, quantities that are numbers become strings with the
+/// digits that were written (T7). Databases' own settings and pod templates, in which `null` has a
+/// meaning, stay as they are.
 pub fn canonicalise(schema: &Schema, document: &mut ParsedBody) {
     let mut value = document.value.take();
     let root = schema.atom(schema.root());
@@ -189,7 +189,8 @@ fn wrong_type(
     }
 }
 
-/// Reports a text that YAML takes for a number or boolean, because its quotes are missing.
+/// Reports a value that should be a text and that YAML takes for a number or boolean, because its
+/// quotes are missing.
 fn unquoted(
     place: &FieldLocation<'_>,
     written: impl FnOnce(&str) -> String,

@@ -1,9 +1,8 @@
-//! What an object must satisfy to be stored, and what deserves a warning.
+//! Rules that an object must satisfy to be stored, and warnings about accepted values.
 //!
-//! Validates hub objects only and reports everything that is wrong at once. An update validates only
-//! what it changes, so a rule that was added later never blocks an old object. Rule numbers in
-//! comments (V1 …, W4 …) are those of docs/rules.md; `tests/data/api/invalid` has a case for
-//! each.
+//! Validates hub objects only and reports what is wrong with an object at once. An update validates
+//! only what it changes, so a rule that was added later never blocks an old object. Rule numbers in
+//! comments (V1 …, W4 …) are those of docs/rules.md; `tests/data/api/invalid` has a case for each.
 
 pub mod cluster;
 mod cluster_rules;
@@ -38,8 +37,8 @@ pub use transition::{UnsafeOverrides, immutable};
 pub use validator::Validator;
 pub use view::pool_path;
 
-/// Validates the metadata of an object of any kind, whose type has been checked: of a new one, or
-/// of an update of `old`.
+/// Validates the metadata of an object of any kind, whose JSON types have been checked. `old` is
+/// the stored object; `None` for a new one.
 pub fn object_meta(
     schemas: &'static SchemaSet,
     new: &Value,

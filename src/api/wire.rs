@@ -1,11 +1,11 @@
-//! Fields of protobuf messages as bytes.
+//! Encodes fields of protobuf messages.
 
 pub fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
     head(out, number, value.len());
     out.extend_from_slice(value);
 }
 
-/// Tag and length before a value of so many bytes.
+/// Writes tag and length of a field whose value has `length` bytes.
 pub fn head(out: &mut Vec<u8>, number: u32, length: usize) {
     raw(out, u64::from(number) << 3 | 2);
     raw(out, length as u64);
@@ -21,7 +21,7 @@ pub fn double(out: &mut Vec<u8>, number: u32, value: f64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Seven bits a byte, the lowest first.
+/// Writes a number as a varint: seven bits a byte, the lowest first.
 fn raw(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7f | 0x80).expect("eight bits"));

@@ -1,13 +1,14 @@
-//! One account of bytes: everything that clients can make large draws its memory from it.
+//! Memory budget of requests: what clients can make large draws its memory from one budget.
 //!
-//! Owns the account's size, a share of the process's memory limit, and the order in which requests
-//! draw from it. A request that finds no room waits for at most [`WAIT`], and is then refused.
+//! Owns the budget's size, a fraction of the process's memory limit, and the order in which
+//! requests draw on it. A request that finds no room waits for at most [`WAIT`], and is then
+//! refused.
 //!
-//! Uses have an order. Each use may fill the account, together with the uses before it, up to a
-//! ceiling that is higher than that of the use before. A request that holds a share asks for
-//! another one of a later use only, and between the two ceilings there is always room: requests
-//! never wait for each other in a circle. Memory that lasts as long as a connection, and small
-//! bodies, have reserves beside the account that no other use can take.
+//! [`MemoryUse`] lists the uses in order. Each use has a ceiling, higher than the ceiling of the
+//! use before; the bytes of a use and of the uses before it together stay within its ceiling. A
+//! request that holds memory asks for more of a later use only, and between the two ceilings there
+//! is room: requests do not wait for each other in a circle. Memory that lasts as long as a
+//! connection, and small bodies, have reserves beside the budget that no other use can take.
 
 mod figures;
 
@@ -25,27 +26,28 @@ pub use figures::MemoryAccountMetrics;
 use super::status::{ApiError, Result};
 use crate::runtime::cgroup;
 
-/// The memory limit that counts where the process has none: the manifest's.
+/// Memory limit in bytes that is assumed for a process without a limit: the manifest's 256 MiB.
 const DEFAULT_LIMIT: usize = 256 << 20;
-/// How long a request waits for its turn.
+/// Longest time that a request waits for memory before it is refused with 429.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What memory is used for, in the order in which a request may ask.
+/// Purpose that memory is taken for. A request takes memory in the order of these variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryUse {
-    /// What is kept as long as a connection or a watch: long chains, long selectors.
+    /// Memory that is held as long as a connection or a watch: long certificate chains, long
+    /// selectors.
     Kept,
-    /// Large bodies on their way in.
+    /// Large request bodies while they are received.
     Arriving,
-    /// Trees of JSON values that request bodies are parsed into, and all that is made of them.
+    /// Trees of JSON values that request bodies are parsed into, and what is made of them.
     Trees,
-    /// Large objects that are read, and lists of the past.
+    /// Large stored objects that a request reads, and lists at an earlier revision.
     Objects,
-    /// Responses until they are sent.
+    /// Responses, until they are sent.
     Responses,
-    /// YAML that is read once more, for the audit trail.
+    /// YAML bodies that are parsed once more for the audit log.
     Records,
-    /// Trees of small bodies: reports of pilots, leases, what people write by hand.
+    /// Trees of JSON values of small bodies: reports of pilots, leases, objects written by hand.
     Small,
 }
 
@@ -75,12 +77,14 @@ impl MemoryUse {
 
 const USES: usize = 7;
 
-/// The account is counted in parts of the memory limit; of the manifest's 256 MiB a part is 8 MiB.
-/// Memory outside the account is for stored objects and for the process itself.
+/// Number of equal parts that the memory limit is divided into, the unit of [`CEILINGS`]. A part of
+/// the manifest's 256 MiB is 8 MiB. Parts outside the budget are for stored objects and for the
+/// process itself.
 const PARTS: usize = 32;
-/// Ceiling of each use, in these parts; the first and the last use have reserves of their own.
+/// Ceiling of each use in parts of the memory limit. The first and the last use have a reserve of
+/// their own.
 const CEILINGS: [usize; USES] = [1, 2, 5, 8, 9, 10, 1];
-/// One request may take the reserve for small bodies divided by this.
+/// Divisor of the reserve for small bodies: one request may take this fraction of it.
 const RESERVED: usize = 8;
 
 static ACCOUNT: LazyLock<MemoryAccount> = LazyLock::new(|| {
@@ -89,14 +93,14 @@ static ACCOUNT: LazyLock<MemoryAccount> = LazyLock::new(|| {
 });
 
 struct MemoryAccount {
-    /// Bytes of a part.
+    /// Bytes of one of the [`PARTS`] of the memory limit.
     part: usize,
     state: Mutex<MemoryAccountState>,
 }
 
 #[derive(Default)]
 struct MemoryAccountState {
-    /// Bytes held, by use.
+    /// Bytes held now, by use.
     used: [usize; USES],
     waiting: [VecDeque<MemoryWaiter>; USES],
     refused: [u64; USES],
@@ -107,7 +111,7 @@ struct MemoryWaiter {
     grant: oneshot::Sender<MemoryShare>,
 }
 
-/// Memory that a request or a connection holds.
+/// Memory that a request or a connection holds, given back when this value is dropped.
 #[derive(Debug, Default)]
 #[must_use = "the memory is taken as long as this lives"]
 pub struct MemoryShare(Option<HeldMemory>);
@@ -125,18 +129,19 @@ impl std::fmt::Debug for MemoryAccount {
     }
 }
 
-/// Waits for so many bytes. 413 for more than one request may have, 429 when there is no room in
-/// time.
+/// Waits for `bytes` of memory. Fails with 413 if one request may not have as many, and with 429 if
+/// there is no room within `WAIT`.
 pub async fn take(of: MemoryUse, bytes: usize) -> Result<MemoryShare> {
     ACCOUNT.take(of, bytes).await
 }
 
-/// So many bytes, if there is room at once.
+/// Takes `bytes` of memory if there is room at once.
 pub fn try_take(of: MemoryUse, bytes: usize) -> Option<MemoryShare> {
     ACCOUNT.try_take(of, bytes)
 }
 
-/// A small body draws on a reserve when there is no room for its tree; a larger one waits.
+/// Takes memory for the tree of a body of `bytes`. A small body draws on the reserve when there is
+/// no room among the trees; a larger one waits.
 pub async fn take_small(bytes: usize) -> Result<MemoryShare> {
     if bytes > ACCOUNT.largest(MemoryUse::Small) {
         return ACCOUNT.take(MemoryUse::Trees, bytes).await;
@@ -147,14 +152,14 @@ pub async fn take_small(bytes: usize) -> Result<MemoryShare> {
     }
 }
 
-/// Is no memory held for this use?
+/// Tells whether no memory is held for the use `of`.
 #[cfg(test)]
 pub fn is_free(of: MemoryUse) -> bool {
     ACCOUNT.state().used[of as usize] == 0
 }
 
 impl MemoryAccount {
-    /// The account of a process that may have so many bytes in all.
+    /// Creates the budget of a process whose memory limit is `limit` bytes.
     fn new(limit: usize) -> Self {
         Self { part: limit / PARTS, state: Mutex::default() }
     }
@@ -163,7 +168,7 @@ impl MemoryAccount {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that may be held together.
+    /// Returns how many bytes the budget and both reserves hold together.
     fn all(&self) -> usize {
         self.ceiling(MemoryUse::Kept)
             + self.ceiling(MemoryUse::Records)
@@ -174,7 +179,8 @@ impl MemoryAccount {
         self.part * CEILINGS[of as usize]
     }
 
-    /// The most that one request may take of a use: what earlier uses leave free in any case.
+    /// Returns how many bytes one request may take of a use: what earlier uses leave free in any
+    /// case.
     fn largest(&self, of: MemoryUse) -> usize {
         match of {
             MemoryUse::Small => self.ceiling(of) / RESERVED,
@@ -211,7 +217,7 @@ impl MemoryAccount {
         free.then(|| self.grant(&mut state, of, bytes))
     }
 
-    /// Waits for memory, for at most [`WAIT`]. Requests that wait for the same use get it in the
+    /// Waits for memory, for at most `WAIT`. Requests that wait for the same use get it in the
     /// order in which they came.
     async fn take(&'static self, of: MemoryUse, bytes: usize) -> Result<MemoryShare> {
         let largest = self.largest(of);
@@ -247,7 +253,7 @@ impl MemoryAccount {
         ))
     }
 
-    /// Takes bytes back, and grants them to requests that wait.
+    /// Returns `bytes` of a use to the budget, and grants them to requests that wait.
     fn give_back(&'static self, of: MemoryUse, bytes: usize) {
         let mut gone = Vec::new();
         let mut state = self.state();
@@ -275,14 +281,14 @@ impl MemoryAccountState {
 }
 
 impl MemoryShare {
-    /// No memory: the body or object is too small to be counted.
+    /// Holds no memory: the body or object is too small to be counted.
     pub const NONE: Self = Self(None);
 
     pub fn is_none(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Gives back all but so many bytes.
+    /// Gives back all of the memory but `bytes`.
     pub fn shrink(&mut self, bytes: usize) {
         let Some(held) = &mut self.0 else { return };
         let excess = held.bytes.saturating_sub(bytes);
@@ -292,7 +298,8 @@ impl MemoryShare {
         }
     }
 
-    /// Takes more bytes of the share's use, if there is room at once; an empty share's use is `of`.
+    /// Takes `bytes` more, if there is room at once. Memory that is empty so far is of the use
+    /// `of`.
     #[must_use]
     pub fn try_grow(&mut self, of: MemoryUse, bytes: usize) -> bool {
         let account = self.0.as_ref().map_or(&*ACCOUNT, |held| held.account);
@@ -371,7 +378,7 @@ mod tests {
         assert_eq!(account.state().used, [0; USES]);
     }
 
-    /// Other requests' trees keep no body out, and bodies keep no handshake out.
+    /// Trees of other requests leave room for bodies, and bodies leave room for handshakes.
     #[tokio::test]
     async fn earlier_uses_have_room_beside_later_ones() {
         let account = account(256 * MIB);
@@ -431,7 +438,7 @@ mod tests {
         assert_eq!(account.state().used, [0; USES]);
     }
 
-    /// A request may hold the heaviest body as a tree three times.
+    /// One request may hold the tree of the heaviest body three times.
     #[test]
     fn with_the_manifests_limit_no_single_request_needs_more_than_it_may_have() {
         use crate::api::decode::weight::MAX_TREE;

@@ -1,4 +1,4 @@
-//! What has a say before a write is stored: the plugins that an aggregated API server has to
+//! Admission of writes before they are stored: the plugins that an aggregated API server has to
 //! bring itself, because kube-apiserver runs none for our group.
 
 pub mod namespace;
@@ -27,7 +27,7 @@ pub enum AdmissionOperation {
 impl AdmissionOperation {
     pub const ALL: [Self; 3] = [Self::Create, Self::Update, Self::Delete];
 
-    /// As webhooks and metrics name it.
+    /// Returns the operation's name for webhooks and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -37,41 +37,41 @@ impl AdmissionOperation {
     }
 }
 
-/// A write that wants to be admitted. Objects are in hub form.
+/// A write to be admitted. Objects are in hub form.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionAttributes<'a> {
     pub operation: AdmissionOperation,
     pub user: &'a User,
     pub group: &'a str,
-    /// Plural: `pilots`.
+    /// Plural name of the resource, such as `pilots`.
     pub resource: &'a str,
     /// `status`, or empty.
     pub subresource: &'a str,
     pub namespace: &'a str,
-    /// Empty for a collection.
+    /// Name of the object, empty for a collection.
     pub name: &'a str,
-    /// The object that shall be stored; absent for deletes.
+    /// The object that is to be stored; absent for deletes.
     pub object: Option<&'a Value>,
-    /// The object that is stored; absent for creates.
+    /// The object that is stored now; absent for creates.
     pub old: Option<&'a Value>,
     pub dry_run: bool,
 }
 
 /// A validating admission plugin.
 pub trait AdmissionPlugin: Send + Sync {
-    /// Fails with the error that the client shall read.
+    /// Admits a write, or fails with the error that the client gets.
     fn admit<'a>(
         &'a self,
         attributes: AdmissionAttributes<'a>,
     ) -> BoxFuture<'a, Result<(), ApiError>>;
 
-    /// The webhooks that are called after the plugins; `None` where no core cluster configures any.
+    /// Returns the webhooks that are called after the plugins; `None` without a core cluster.
     fn webhooks(&self) -> Option<&WebhookDispatcher> {
         None
     }
 }
 
-/// Plugins, asked one after the other; the first refusal counts. Webhooks come after them.
+/// Plugins that are called one after the other; the first refusal counts. Webhooks come after them.
 #[derive(Clone, Default)]
 pub struct AdmissionChain {
     plugins: Arc<[Arc<dyn AdmissionPlugin>]>,
@@ -107,7 +107,7 @@ impl AdmissionPlugin for AdmissionChain {
     }
 }
 
-/// A plugin whose time is counted.
+/// A plugin whose duration is measured.
 pub struct TimedPlugin<P> {
     plugin: P,
     timing: AdmissionTiming,

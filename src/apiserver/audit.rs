@@ -1,4 +1,4 @@
-//! The audit trail: who asked for what, and how it ended (Events of `audit.k8s.io/v1`).
+//! The audit log: who asked for what, and how the request ended (Events of `audit.k8s.io/v1`).
 //!
 //! Owns the policy that decides what is recorded, the stages of a request, and the two backends
 //! that events go to: a log, and a webhook. A backend's mode says whether requests wait for it.
@@ -35,13 +35,14 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Most bytes of an object that are kept: as many as a client may send.
+/// Most bytes of an object that are kept for an event: as many as a client may send.
 const LARGEST_OBJECT: usize = crate::api::decode::MAX_BODY;
 
-/// What is recorded, and where it goes.
+/// Configuration of the audit log: what is recorded, and which backends get the events.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// When absent, requests that change something are recorded, at level Metadata.
+    /// Path of the policy file. Without it, requests that change something are recorded, at level
+    /// Metadata.
     pub policy: Option<PathBuf>,
     pub log: Option<AuditLogConfig>,
     pub webhook: Option<AuditWebhookConfig>,
@@ -58,47 +59,48 @@ pub struct AuditLogConfig {
 pub struct AuditWebhookConfig {
     /// Path of a file in the form of a kubeconfig.
     pub file: PathBuf,
-    /// The pause before the second try.
+    /// Pause before the second try.
     pub backoff: Duration,
     pub delivery: AuditDelivery,
 }
 
-/// How events reach a backend.
+/// How events are handed to a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AuditDelivery {
     pub mode: DeliveryMode,
     pub truncation: Option<EventTruncation>,
 }
 
-/// Does a request wait until the backend has its events?
+/// Whether a request waits until the backend has its events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DeliveryMode {
-    /// No. An event that finds no room in the buffer is lost.
+    /// Requests do not wait. An event that finds no room in the buffer is lost.
     Batch(BatchConfig),
-    /// Yes, but the request does not fail when an event is lost.
+    /// Requests wait, but do not fail when an event is lost.
     Blocking,
-    /// Yes, and the request fails when its arrival cannot be recorded.
+    /// Requests wait, and a request fails when its arrival cannot be recorded.
     BlockingStrict,
 }
 
-/// What is done about large events.
+/// Limits beyond which events are truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventTruncation {
-    /// Most bytes of an event. A larger one loses its objects; if that is not enough, it is lost.
+    /// Most bytes of an event. A larger event loses its objects; if it is still too large, it is
+    /// lost.
     pub max_event: usize,
-    /// Most bytes of events in a batch.
+    /// Most bytes of the events of a batch.
     pub max_batch: usize,
 }
 
 impl AuditLogConfig {
-    /// A log as it is without other flags.
+    /// Returns the configuration of a log when only its target is given by flags.
     pub fn new(target: AuditLogTarget) -> Self {
         let delivery = AuditDelivery { mode: DeliveryMode::Blocking, truncation: None };
         Self { target, rotation: FileRotation::DEFAULT, delivery }
     }
 }
 
-/// Why there is no trail.
+/// Why the audit log could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditOpenError {
     #[error(transparent)]
@@ -109,7 +111,7 @@ pub enum AuditOpenError {
     Webhook(#[from] AuditWebhookError),
 }
 
-/// The open trail.
+/// The open audit log: its policy, and the backends that its events go to.
 pub struct AuditTrail {
     policy: AuditPolicy,
     backends: Vec<AuditBackend>,
@@ -119,8 +121,8 @@ pub struct AuditTrail {
 }
 
 impl AuditTrail {
-    /// Opens the trail; `None` when there is no backend. The trail's tasks end with the process,
-    /// after the last event. The policy file is read in any case.
+    /// Opens the audit log; `None` when there is no backend. Its tasks end with the process, after
+    /// the last event. The policy file is read in any case.
     pub async fn open(
         config: &Config,
         metrics: &Arc<Metrics>,
@@ -136,7 +138,7 @@ impl AuditTrail {
             backends.push(AuditBackend::webhook(config, metrics, rt).await?);
         }
         let is_strict = backends.iter().any(|backend| backend.is_strict);
-        // Bytes that every backend would cut off are not kept.
+        // Bytes that each backend would cut off are not kept.
         let cut = backends.iter().map(|backend| backend.max_event.unwrap_or(LARGEST_OBJECT)).max();
         let Some(cut) = cut else { return Ok(None) };
         Ok(Some(Self {
@@ -158,15 +160,15 @@ impl AuditTrail {
         self.largest_object
     }
 
-    /// Counts a request that fails because it cannot be recorded.
+    /// Counts a request that fails because its arrival cannot be recorded.
     fn reject(&self) {
         self.metrics.audit_rejected.inc();
     }
 
-    /// Hands an event to every backend, and waits for those in a blocking mode. `false` when a
+    /// Hands an event to the backends, and waits for those in a blocking mode. `false` when a
     /// strict backend did not record the event.
     ///
-    /// Every backend has got the event before this waits for one of them.
+    /// The event is handed to all backends before this function waits for one of them.
     async fn record(&self, event: &mut AuditEvent, stage: AuditStage) -> bool {
         let mut stored = true;
         let receipts = self.give(event, stage);
@@ -176,7 +178,7 @@ impl AuditTrail {
         stored
     }
 
-    /// Hands an event to every backend, and waits for none of them.
+    /// Hands an event to the backends without waiting for them.
     fn leave(&self, event: &mut AuditEvent, stage: AuditStage) {
         drop(self.give(event, stage));
     }

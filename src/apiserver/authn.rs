@@ -1,9 +1,9 @@
 //! Authentication: by the front proxy, a client certificate or a bearer token, or anonymous.
 //!
-//! Owns the order and the rule that a bad credential is an error, not an anonymous user. Each
-//! request is judged by itself (invariant 8), against the CAs as they are now. Of a connection only
-//! the certificates that it presented are remembered, and the verdict on them until the valid CAs
-//! change or one of the certificates ends.
+//! Owns the order of the methods, and the rule that a bad credential without a good one is an
+//! error, not an anonymous user. Each request is judged by itself (invariant 8), against the CAs as
+//! they are now. A connection remembers no user: of its certificates, it keeps the leaf's subject,
+//! and the verdict on them until the valid CAs change or one of the certificates ends.
 
 mod front_proxy;
 mod reload;
@@ -46,7 +46,7 @@ impl User {
         self.name == well_known::ANONYMOUS || self.in_group(well_known::UNAUTHENTICATED)
     }
 
-    /// First value of an extra.
+    /// Returns the first value of an extra.
     pub fn extra(&self, key: &str) -> Option<&str> {
         self.extra.get(key).and_then(|values| values.first()).map(String::as_str)
     }
@@ -66,16 +66,16 @@ pub mod well_known {
     pub const AUTHENTICATED: &str = "system:authenticated";
     pub const UNAUTHENTICATED: &str = "system:unauthenticated";
     pub const MASTERS: &str = "system:masters";
-    /// Extra of a ServiceAccount token: the pod that it was issued to.
+    /// Extra of a ServiceAccount token: name of the pod that the token was issued to.
     pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-    /// Extra of a client certificate: which one it was.
+    /// Extra of a client certificate: the certificate's fingerprint.
     pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 }
 
-/// What one method of authentication says; `None` when it finds no credential.
+/// Outcome of one method of authentication; `None` when the request has no credential for it.
 type AuthenticationResult = Result<Option<User>, CredentialError>;
 
-/// A credential was presented and is bad. The client learns only that it is unauthorized.
+/// Why a credential is bad. The client learns only that it is unauthorized.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     #[error("the client certificate was not accepted as the front proxy's")]
@@ -92,7 +92,7 @@ pub enum CredentialError {
     Review(#[source] Arc<TokenReviewError>),
 }
 
-/// Authenticates requests.
+/// Authenticates requests by front proxy, client certificate or bearer token.
 pub struct Authenticator {
     trust: watch::Receiver<Arc<ClusterTrust>>,
     tokens: Arc<dyn TokenReviewer>,
@@ -108,8 +108,8 @@ impl Authenticator {
         Self { trust, tokens, metrics }
     }
 
-    /// The user of one request. Credentials and identity headers are gone from `headers`
-    /// afterwards, forged ones, too, so no later filter can trust them by mistake.
+    /// Returns the user of one request. Removes credentials and identity headers, forged ones, too,
+    /// from `headers`, so that no later filter can trust them by mistake.
     pub async fn authenticate(
         &self,
         certificates: &PeerCertificates,
@@ -129,7 +129,7 @@ impl Authenticator {
         outcome.map(with_authenticated_group)
     }
 
-    /// Does any pool of CAs vouch for the client that presented these certificates?
+    /// Tells whether any pool of CAs vouches for the client that presented `certificates`.
     pub async fn vouches_for(&self, certificates: &PeerCertificates) -> bool {
         if certificates.is_empty() {
             return false;
@@ -144,8 +144,8 @@ impl Authenticator {
         false
     }
 
-    /// Asks each method in order. The first that knows the user wins; a rejection counts only when
-    /// none does.
+    /// Tries each method in order. The first that finds a user wins; a bad credential counts only
+    /// when none does.
     async fn union(
         &self,
         trust: &ClusterTrust,
@@ -174,8 +174,8 @@ impl Authenticator {
     }
 }
 
-/// The user that the front proxy names, or else the one of the client certificate. When neither is
-/// known, the last rejection counts.
+/// Returns the user that the front proxy names, or else the user of the client certificate. When
+/// neither is known, the last rejection counts.
 async fn by_certificate(
     metrics: &Metrics,
     trust: &ClusterTrust,
@@ -198,7 +198,7 @@ async fn by_certificate(
     }
 }
 
-/// The token of `Authorization: Bearer <token>`.
+/// Returns the token of `Authorization: Bearer <token>`.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
     let (scheme, token) = value.split_once(' ')?;
@@ -206,7 +206,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Every user but the anonymous one is in `system:authenticated`.
+/// Adds a user to `system:authenticated`, unless it is anonymous or in `system:unauthenticated`.
 fn with_authenticated_group(mut user: User) -> User {
     let said =
         user.in_group(well_known::AUTHENTICATED) || user.in_group(well_known::UNAUTHENTICATED);

@@ -1,5 +1,5 @@
-//! Authorization: `system:masters` may do everything, every client may ask the health endpoints,
-//! and all else is as kube-apiserver's SubjectAccessReview says. No answer means no.
+//! Authorization: `system:masters` may do everything, any client may read the health endpoints, and
+//! kube-apiserver's SubjectAccessReview decides about other requests. No answer means no.
 
 mod review;
 
@@ -18,16 +18,17 @@ use super::{
 };
 use crate::error::chain;
 
-/// Open to every client, so that probes need neither credentials nor kube-apiserver. Exact paths.
+/// Paths that any client may ask for, so that probes need neither credentials nor kube-apiserver.
+/// They are matched exactly.
 const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
-/// An answer about one request, with the reason that the authorizer gave, often none.
+/// Decision about one request, with the reason that the authorizer gave, often an empty one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationDecision {
     Allow(String),
     /// An authorizer denies the request.
     Deny(String),
-    /// No authorizer allows the request. To the caller that is a denial, too.
+    /// No authorizer allows the request. For the client that is a denial, too.
     NoOpinion(String),
 }
 
@@ -40,7 +41,7 @@ pub struct AuthorizationRuling {
     pub outcome: Result<(), ApiError>,
 }
 
-/// Asks an authorizer. An error is no decision.
+/// Asks an authorizer about a request. An error is no decision.
 pub trait AccessReviewer: Send + Sync {
     fn review<'a>(
         &'a self,
@@ -49,7 +50,7 @@ pub trait AccessReviewer: Send + Sync {
     ) -> BoxFuture<'a, Result<AuthorizationDecision, Arc<ReviewCallError>>>;
 }
 
-/// Decides about requests.
+/// Decides whether requests are allowed.
 pub struct Authorizer {
     reviews: Arc<dyn AccessReviewer>,
     metrics: Arc<Metrics>,
@@ -83,7 +84,7 @@ impl Authorizer {
         ruling
     }
 
-    /// Fails with 403 when the user may not impersonate what is asked for, or the review failed.
+    /// Fails with 403 when `user` may not impersonate as `asked`, or when the review failed.
     pub async fn may_impersonate(&self, user: &User, asked: &RequestInfo) -> Result<(), ApiError> {
         match self.decide(user, asked).await {
             Ok(AuthorizationDecision::Allow(_)) => Ok(()),
@@ -117,7 +118,7 @@ fn refused(user: &User, request: &RequestInfo, reason: String) -> AuthorizationR
     AuthorizationRuling { decision: Some("forbid"), reason, outcome }
 }
 
-/// kube-apiserver's words (`responsewriters/errors.go`).
+/// Returns the 403 in kube-apiserver's words (`responsewriters/errors.go`).
 fn forbidden(user: &User, request: &RequestInfo, reason: &str) -> ApiError {
     let name = &user.name;
     let verb = request.verb();

@@ -1,5 +1,5 @@
-//! Response bodies: one that keeps something alive until it was sent or dropped, and one of
-//! parts that are shared.
+//! Response bodies: one that keeps a guard alive until the body was sent or dropped, and one of
+//! parts whose memory is shared.
 
 use std::{
     collections::VecDeque,
@@ -13,14 +13,14 @@ use bytes::{Bytes, BytesMut};
 use http::Response;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-/// `body`, holding `guard` as long as it lives. Length and end stay known, so that a response
-/// keeps its Content-Length.
+/// A body that holds a guard as long as it lives. Length and end of `body` stay known, so that a
+/// response keeps its Content-Length.
 struct GuardedBody<G> {
     body: Body,
     _guard: G,
 }
 
-/// A body of these bytes, one after the other. They may be shared with others.
+/// Creates a body of `parts`, one after the other. Their memory may be shared with other bodies.
 pub(super) fn in_parts(parts: Vec<Bytes>) -> Body {
     let left = parts.iter().map(|part| part.len() as u64).sum();
     Body::new(PartsBody { parts: parts.into(), left })
@@ -31,9 +31,8 @@ struct PartsBody {
     left: u64,
 }
 
-/// Small parts are copied into one frame of at most so many bytes: a frame costs more than the
-/// copy. A frame's memory is no larger than its data, because connections bound what they hold by
-/// bytes.
+/// Most bytes of a frame that small parts are copied into: a frame costs more than the copy. A
+/// frame's memory is no larger than its data, because connections bound what they hold by bytes.
 const FRAME: usize = 32 * 1024;
 
 impl PartsBody {
@@ -79,7 +78,7 @@ impl HttpBody for PartsBody {
     }
 }
 
-/// The response, whose body holds `guard`.
+/// Returns the response with a body that holds `guard` until it was sent or dropped.
 pub(super) fn guarded<G>(response: Response<Body>, guard: G) -> Response<Body>
 where
     G: Unpin + Send + 'static,

@@ -1,9 +1,9 @@
 //! A cache for each resource: the store's objects, decoded, and their latest changes, for lists and
 //! watches that need not ask the store.
 //!
-//! Owns the promise that every watcher sees every change of its range once, in revision order,
-//! or is ended with an error and has to list again. Serves any store alike. Leaves selectors,
-//! versions and encoding to the handlers; writes go to the store directly.
+//! Owns the promise that a watcher sees each change of its range once, in revision order, or its
+//! watch ends with an error and the client has to list again. Works with any store. Leaves
+//! selectors, versions and encoding to the handlers; writes go to the store directly.
 //!
 //! A consistent read is [`Cache::catch_up`] followed by a read.
 
@@ -60,25 +60,26 @@ use super::{
 };
 use crate::runtime::{Shutdown, readiness};
 
-/// How long a read waits for a revision that is not here yet: upstream's `blockTimeout`.
+/// Longest time that a read waits until the cache shows a revision: upstream's `blockTimeout`.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
-/// Copies of an object's bytes that a read of the store holds: the store's, and the decoded one.
+/// Copies of an object's bytes in memory while the store is read: the store's, and the decoded one.
 const COPIES: usize = 2;
 
-/// How long a watch waits for the changes from before the cache was ready.
+/// Longest time that a watch waits for the changes from before the cache was ready.
 const PAST_WAIT: Duration = Duration::from_secs(10);
 
-/// Why the cache did not do what was asked.
+/// Why the cache did not answer a read or a watch.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The first list is not done, or changes before it are not known yet: 429 with Retry-After.
+    /// The first list is not done, or earlier changes are not known yet: 429 with Retry-After.
     #[error("the cache is not ready")]
     NotReady,
-    /// 504 `Timeout`, with the cause `ResourceVersionTooLarge`.
+    /// The cache does not show the revision in time: 504 `Timeout`, cause
+    /// `ResourceVersionTooLarge`.
     #[error("revision {asked} is not here yet; the latest is {latest}")]
     NotYet { asked: Revision, latest: Revision },
-    /// 410: list again.
+    /// The changes after the revision are no longer kept: 410, the client has to list again.
     #[error("too old resource version: {asked} ({oldest})")]
     TooOld { asked: Revision, oldest: Revision },
     /// An object in the range lies in the store in a form that this binary cannot read. Leaving
@@ -102,24 +103,24 @@ pub enum Error {
 pub struct CacheListing {
     pub objects: Vec<Arc<CachedObject>>,
     pub revision: Revision,
-    /// More objects follow the last one.
+    /// More objects follow the last one of `objects`.
     pub more: bool,
-    /// How many objects follow, if the page was asked to count them.
+    /// How many objects follow the last one, if the request asked to count them.
     pub remaining: usize,
     /// The objects were read from the store.
     pub from_store: bool,
-    /// The account's memory for the objects, unless they are the cache's own.
+    /// Memory taken from the request budget for the objects; none when the cache itself holds them.
     pub share: MemoryShare,
 }
 
-/// Numbers about a cache.
+/// Sizes and counts of a cache, for metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheStatistics {
     pub objects: usize,
     pub revision: u64,
-    /// Times that the whole resource was listed.
+    /// How often the whole resource was listed since the server began.
     pub lists: u64,
-    /// Changes since the server began.
+    /// Changes that the cache has taken in since the server began.
     pub changes: u64,
 }
 
@@ -131,22 +132,22 @@ pub struct Cache {
     storage: Arc<dyn Storage>,
     prefix: KeyPrefix,
     decode: Box<ObjectDecoder>,
-    /// Pages of first lists that are read at one time, by all caches of a server.
+    /// Semaphore of the server's caches: its holder reads one page of a first list into memory.
     turns: Arc<Semaphore>,
     state: RwLock<CacheState>,
-    /// A watch of the store is open, so that the cache sees the store's writes.
+    /// Set while a watch of the store is open, so that the cache sees the store's writes.
     follows: AtomicBool,
-    /// The time before the latest list, until its changes are known.
+    /// History before the latest list; absent once its changes are known.
     unknown: watch::Sender<Option<Arc<StartupHistory>>>,
-    /// A watch waits for those changes.
+    /// Notified when a watch waits for the changes of that history.
     past_asked: Notify,
-    /// Asks the store for its latest revision.
+    /// Asks the store for its latest revision, once for concurrent readers.
     now: RevisionLookup,
-    /// Latest revision that the state shows, for readers that wait for one.
+    /// Latest revision that `state` shows, for readers that wait for a revision.
     revision: watch::Sender<Revision>,
-    /// Watchers that wait for something to happen.
+    /// Watchers by their range, to be woken by changes.
     waiting: WaitingWatchers,
-    /// Objects that the registry writes and the store's watch has not shown yet.
+    /// Objects that the registry is writing and that the store's watch has not shown yet.
     offers: PendingWrites,
     tally: ReadTally,
 }
@@ -207,17 +208,18 @@ impl Cache {
         CacheStatistics { objects: state.len(), revision: state.revision().0, lists, changes }
     }
 
-    /// Counts how the cache was read. A handler that lists adds what became of the objects.
+    /// Returns the counters of how the cache was read. A handler adds what became of a list's
+    /// objects.
     pub fn tally(&self) -> &ReadTally {
         &self.tally
     }
 
-    /// The latest revision that is shown.
+    /// Returns the latest revision that the cache shows.
     pub fn revision(&self) -> Revision {
         *self.revision.borrow()
     }
 
-    /// One object, at `at_least` or later.
+    /// Returns the object under `key`, at the revision `at_least` or later.
     pub async fn get(
         &self,
         key: &Key,
@@ -227,7 +229,8 @@ impl Cache {
         self.read().get(key)
     }
 
-    /// One object as the cache shows it now; `None` also while no watch of the store is open.
+    /// Returns the object as the cache shows it now. `None` also when it cannot be read, and while
+    /// no watch of the store is open.
     pub fn known(&self, key: &Key) -> Option<Arc<CachedObject>> {
         if !self.follows.load(Ordering::SeqCst) {
             return None;
@@ -235,7 +238,8 @@ impl Cache {
         self.read().get(key).ok().flatten()
     }
 
-    /// One object as it is now. `None` when the cache is behind, and only the store can tell.
+    /// Returns the object as the store has it now. The outer `None` means that the cache is behind
+    /// or follows no watch, and that the store has to be asked.
     pub async fn latest(&self, key: &Key) -> Result<Option<Option<Arc<CachedObject>>>, Error> {
         if !self.follows.load(Ordering::SeqCst) {
             return Ok(None);
@@ -248,7 +252,7 @@ impl Cache {
         Ok(None)
     }
 
-    /// The objects of a range, at `at_least` or later. Never in parts.
+    /// Lists the objects of a range, at the revision `at_least` or later, without paging.
     pub async fn list(
         &self,
         range: &KeyPrefix,
@@ -258,15 +262,16 @@ impl Cache {
         self.read().list(range)
     }
 
-    /// The objects of a range that holds only this key, at `at_least` or later.
+    /// Lists a range that holds only `key`, at the revision `at_least` or later.
     pub async fn one(&self, key: &Key, at_least: Option<Revision>) -> Result<CacheListing, Error> {
         self.wait_for(at_least).await?;
         self.read().one(key)
     }
 
-    /// A page, of the latest state or of an exact revision. The cache answers as far back as its
-    /// window reaches. The store answers for revisions further back, or not here yet; objects that
-    /// the cache has at the same revision are not decoded again.
+    /// Returns a page of the latest state or of an exact revision. The cache answers as far back as
+    /// its window reaches. The store answers for earlier revisions, and for revisions that the
+    /// cache does not show yet; objects that the cache has at the same revision are not decoded
+    /// again.
     pub async fn page(
         &self,
         range: &KeyPrefix,
@@ -303,7 +308,7 @@ impl Cache {
             page.entries.iter().map(|entry| state.known(&entry.key, entry.revision)).collect()
         };
         let bytes: usize = page.entries.iter().map(|entry| entry.value.len()).sum();
-        // Objects of the past may have been larger than those of now.
+        // Objects at an earlier revision may have been larger than they are now.
         let missing = (COPIES * bytes).saturating_sub(foreseen);
         if missing > 0 && !share.try_grow(MemoryUse::Objects, missing) {
             let text = "Too many large lists of the past, please try again later.";
@@ -322,7 +327,7 @@ impl Cache {
         Ok(CacheListing { objects, revision, more, remaining, from_store: true, share })
     }
 
-    /// The changes of a range after `from`.
+    /// Starts a watch of the changes of a range after the revision `from`.
     pub async fn watch(
         self: &Arc<Self>,
         range: KeyRange,
@@ -333,7 +338,7 @@ impl Cache {
         CacheWatcher::start(Arc::clone(self), range, from)
     }
 
-    /// Waits until the changes after `from` are known, if the cache is about to learn them.
+    /// Waits until the changes after `from` are known, if the cache is still learning them.
     async fn wait_for_past(&self, from: Revision) -> Result<(), Error> {
         let mut unknown = self.unknown.subscribe();
         if self.read().oldest() <= from {
@@ -347,15 +352,16 @@ impl Cache {
         }
     }
 
-    /// Waits until all writes acknowledged by now are shown, and returns the store's revision.
+    /// Waits until the cache shows the writes acknowledged so far, and returns the store's
+    /// revision.
     pub async fn catch_up(&self) -> Result<Revision, Error> {
         let latest = self.now.revision(&*self.storage).await?;
         self.wait_until_shown(latest).await?;
         Ok(latest)
     }
 
-    /// Waits until `asked` is shown, for a few seconds. A revision that the store has not reached
-    /// fails at once: no client can have seen it.
+    /// Waits until the cache shows the revision `asked`, for at most `FRESHNESS_WAIT`. Fails at
+    /// once if the store has not reached that revision either: no client can have seen it.
     pub async fn wait_until(&self, asked: Revision) -> Result<(), Error> {
         if self.is_ready() && self.revision() < asked {
             match self.storage.current_revision().await {
@@ -368,7 +374,7 @@ impl Cache {
         self.wait_until_shown(asked).await
     }
 
-    /// Waits until a revision that the store has reached is shown.
+    /// Waits until the cache shows `asked`, a revision that the store has reached.
     async fn wait_until_shown(&self, asked: Revision) -> Result<(), Error> {
         if !self.is_ready() {
             return Err(Error::NotReady);
@@ -394,8 +400,8 @@ impl Cache {
         }
     }
 
-    /// While no watch is open, the store may have been wiped without the cache noticing. A store
-    /// that is merely unreachable is no error: what the cache shows was true.
+    /// Fails if the store was replaced. While no watch is open, the cache does not notice that by
+    /// itself. A store that is merely unreachable is no error: what the cache shows was true.
     async fn still_there(&self) -> Result<(), Error> {
         if self.follows.load(Ordering::SeqCst) {
             return Ok(());
@@ -410,8 +416,8 @@ impl Cache {
         self.wait_until(at_least.unwrap_or_default()).await
     }
 
-    /// Takes the object that the registry is about to write as `stored`, so that the cache need not
-    /// decode those bytes.
+    /// Announces the object that the registry is about to write as the bytes `stored`, so that the
+    /// cache need not decode them when the store's watch shows them.
     pub fn offer(
         &self,
         key: &Key,
@@ -422,8 +428,8 @@ impl Cache {
         self.offers.add(key, form, stored, event, self.revision())
     }
 
-    /// The object that was offered and is written. Absent when the watch took it for another
-    /// write of the same bytes.
+    /// Returns the object that was offered, now that it is written as `revision`. Absent when the
+    /// store's watch took the offer for another write of the same bytes.
     pub fn written(
         &self,
         offered: PendingWriteGuard<'_>,
@@ -432,7 +438,8 @@ impl Cache {
         offered.written(revision, self.revision() >= revision)
     }
 
-    /// The object of an entry: that of the cache, if it is of the same revision, or a new one.
+    /// Returns the object of a store entry: the cache's if it has the same revision, else a decoded
+    /// one.
     pub fn object(&self, entry: &StoreEntry) -> Result<Arc<CachedObject>, Error> {
         if let Some(known) = self.read().known(&entry.key, entry.revision) {
             return Ok(known);
@@ -463,7 +470,7 @@ impl Cache {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, then wakes the readers and watchers that wait.
+    /// Changes the state, then wakes readers and watchers that wait for the change.
     fn update(&self, change: impl FnOnce(&mut CacheState)) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let (lists, changes) = state.version();

@@ -1,15 +1,16 @@
-//! How much may be stored: all stored objects are held in memory, so their sum has a bound, a share
-//! of the process's memory limit, and the objects of one namespace have a bound of their own.
+//! Bound on what may be stored. All stored objects are held in memory, so the sum of their bytes
+//! has a bound, a fraction of the process's memory limit; the objects of one namespace have a bound
+//! of their own.
 //!
 //! Owns the bounds, the sums, and the decision which writes still pass. A write that grows an
 //! object claims the bytes before the store is asked; the claim counts until the cache shows the
-//! write. Up to [`CapacityBounds::all`] any user may write. Beyond that there is a reserve for
-//! writes that an operation or a deletion needs to come to its end ([`Growth::Reserved`]). A write
-//! that makes an object no larger always passes.
+//! write. Up to the bounds [`CapacityBounds::all`] and [`CapacityBounds::namespace`] any write
+//! passes. Beyond them there is a reserve for writes that an operation or a deletion needs to come
+//! to its end ([`GrowthClass::Reserved`]). A write that makes an object no larger always passes.
 //!
 //! Each server counts what its caches show and its own claims. Several servers over one store may
-//! together exceed the bound by what the others have under way at that moment. Each goes by its own
-//! memory limit, so all of them should have the same.
+//! together exceed the bound by the writes that the other servers have under way. Each takes its
+//! bounds from its own memory limit, so the limits should be equal.
 
 mod figures;
 mod survey;
@@ -32,43 +33,48 @@ pub use self::{
 use super::storage::{Key, Revision};
 use crate::runtime::cgroup;
 
-/// The memory limit that counts where the process has none: the manifest's.
+/// Memory limit in bytes that is assumed for a process without a limit: the manifest's 256 MiB.
 pub const DEFAULT_LIMIT: usize = 256 << 20;
 
-/// Parts of the memory limit, as in the account: 8 MiB of the manifest's limit.
+/// Number of equal parts that the memory limit is divided into: 8 MiB each with the manifest's
+/// limit.
 const PARTS: usize = 32;
-/// Parts for stored objects, in all.
+/// Parts of the memory limit for the stored objects of all namespaces.
 const ALL: usize = 6;
-/// Parts that operations and deletions may add.
+/// Parts of the memory limit that operations and deletions may use beyond [`ALL`].
 const RESERVE: usize = 1;
-/// Parts by which several servers, and deletions, may have exceeded that when a server starts.
+/// Parts by which the store may exceed bound and reserve when a server starts, after writes of
+/// several servers or deletions.
 const EXCESS: usize = 1;
-/// Parts for further forms of objects, of those that clients asked for lately.
+/// Parts of the memory limit for further encoded forms of objects that clients asked for lately.
 const FORMS: usize = 1;
-/// One namespace may have all, and the reserve, divided by this.
+/// Divisor of the bound and of the reserve: one namespace may have this fraction of them.
 const NAMESPACES: usize = 2;
-/// Bytes of a kind's changes that are kept for watchers: the limit divided by this, up to a most.
+/// Divisor of the memory limit: this fraction of it holds one kind's latest changes for watchers,
+/// up to [`LARGEST_WINDOW`] bytes.
 const WINDOWS: usize = 64;
 const LARGEST_WINDOW: usize = 16 << 20;
 
-/// What an object takes beside its JSON: key, labels, counts, and its place in the cache.
+/// Bytes that an object is counted with beside its JSON: key, labels, counts, its place in the
+/// cache.
 pub const BESIDE: usize = 1024;
 
-/// How many bytes may be stored, as [`counted`] counts them.
+/// Bounds in bytes on what may be stored, each object counted as [`counted`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityBounds {
-    /// The memory limit that the bounds are shares of.
+    /// Memory limit in bytes from which the bounds are computed.
     pub limit: usize,
     pub all: usize,
     pub namespace: usize,
-    /// Bytes above `all` that [`Growth::Reserved`] may use.
+    /// Bytes above `all` that writes of [`GrowthClass::Reserved`] may use.
     reserve: usize,
     namespace_reserve: usize,
-    /// No server starts to serve a store that holds more than this.
+    /// Most bytes in a store that a server starts to serve.
     pub startable: usize,
-    /// Bytes of one kind's changes that are kept for watchers.
+    /// Most bytes of one kind's latest changes that are kept for watchers.
     pub window: usize,
-    /// Bytes of forms of objects beside the one that is always there, of all kinds.
+    /// Most bytes of further encoded forms of objects (older version, metadata alone), of all
+    /// kinds.
     pub forms: usize,
 }
 
@@ -78,12 +84,12 @@ static OWN: LazyLock<CapacityBounds> = LazyLock::new(|| {
 });
 
 impl CapacityBounds {
-    /// The bounds of this process.
+    /// Returns the bounds of this process, from its memory limit.
     pub fn own() -> Self {
         *OWN
     }
 
-    /// The bounds of a process that may have so many bytes of memory in all.
+    /// Computes the bounds of a process whose memory limit is `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let part = limit / PARTS;
         let (all, reserve) = (part * ALL, part * RESERVE);
@@ -99,7 +105,8 @@ impl CapacityBounds {
         }
     }
 
-    /// The least memory limit with which a server starts when so many bytes are stored.
+    /// Returns the least memory limit, in whole MiB, with which a server starts over `stored`
+    /// bytes.
     pub fn limit_for(stored: usize) -> usize {
         const MIB: usize = 1 << 20;
         (stored.div_ceil(ALL + RESERVE + EXCESS) * PARTS).next_multiple_of(MIB)
@@ -117,22 +124,22 @@ impl CapacityBounds {
     }
 }
 
-/// What an object counts that is stored in so many bytes.
+/// Returns by how many bytes an object counts against the capacity if its JSON has `stored` bytes.
 pub fn counted(stored: usize) -> usize {
     stored + BESIDE
 }
 
-/// Which sort of write makes an object larger.
+/// Kind of a write that makes an object larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrowthClass {
-    /// A new object, or more of a spec.
+    /// The write creates an object, or enlarges its spec.
     Ordinary,
-    /// Status, leases, and what a finalizer or an operation adds to an object: such writes draw on
-    /// a reserve, so that an operation that was begun can end.
+    /// The write enlarges a status or a lease, or adds what a finalizer or an operation adds to an
+    /// object: such writes draw on a reserve, so that an operation that was begun can end.
     Reserved,
 }
 
-/// Which bound is reached.
+/// Which bound a write would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityScope {
     All,
@@ -179,7 +186,7 @@ impl fmt::Display for CapacityError {
     }
 }
 
-/// Bytes of objects, in all and by namespace.
+/// Sums of the bytes of objects, in all and by namespace.
 #[derive(Debug, Default)]
 pub struct StoredBytes {
     all: usize,
@@ -212,7 +219,7 @@ impl StoredBytes {
         self.namespaces.get(namespace).copied().unwrap_or_default()
     }
 
-    /// Adds the sums of another one.
+    /// Adds the sums of `other`.
     fn merge(&mut self, other: &Self) {
         self.all += other.all;
         for (namespace, bytes) in &other.namespaces {
@@ -229,18 +236,18 @@ pub trait CountedCache: Send + Sync {
     fn look(&self, look: &mut dyn FnMut(&StoredBytes));
 }
 
-/// The capacity of one server.
+/// The storage capacity of one server: its bounds, and what counts against them.
 pub struct Capacity {
     bounds: CapacityBounds,
     /// The caches of all kinds.
     caches: RwLock<Vec<Arc<dyn CountedCache>>>,
     claims: Mutex<CapacityClaims>,
-    /// Turns of the caches that read the whole store.
+    /// Semaphore of the caches that read the whole store: one page at a time is in memory.
     turns: Arc<Semaphore>,
     refused: [AtomicU64; CapacityScope::EACH.len()],
 }
 
-/// Growth that no cache shows yet.
+/// Claims of writes that no cache shows yet.
 #[derive(Default)]
 struct CapacityClaims {
     given: u64,
@@ -251,7 +258,7 @@ struct OpenClaim {
     cache: Arc<dyn CountedCache>,
     namespace: Box<str>,
     bytes: usize,
-    /// The revision of the write; absent before the store answered.
+    /// Revision of the write; absent until the store has answered.
     at: Option<Revision>,
 }
 
@@ -261,11 +268,11 @@ impl fmt::Debug for Capacity {
     }
 }
 
-/// The right to store more bytes: given back unless they were written.
+/// Right to store more bytes. Dropping it gives the bytes back, unless they were written.
 #[must_use = "the bytes are counted as long as this lives"]
 pub struct CapacityClaim<'a> {
     capacity: &'a Capacity,
-    /// Absent when nothing grows.
+    /// Number of the claim; absent when the write does not grow the object.
     number: Option<u64>,
 }
 
@@ -284,17 +291,17 @@ impl Capacity {
         self.bounds
     }
 
-    /// The turns in which caches read the whole store, a page each.
+    /// Returns the semaphore that caches hold while they read a page of the whole store.
     pub fn turns(&self) -> Arc<Semaphore> {
         Arc::clone(&self.turns)
     }
 
-    /// Counts what this cache shows, too.
+    /// Adds a cache whose objects count.
     pub fn count(&self, cache: Arc<dyn CountedCache>) {
         self.caches.write().unwrap_or_else(PoisonError::into_inner).push(cache);
     }
 
-    /// Sums of what the caches show.
+    /// Returns the sums of what the caches show.
     fn sums(&self) -> StoredBytes {
         let mut sums = StoredBytes::default();
         for cache in &*self.caches.read().unwrap_or_else(PoisonError::into_inner) {
@@ -303,9 +310,9 @@ impl Capacity {
         sums
     }
 
-    /// What is stored in all and in a namespace, with the claims. Claims that a cache shows are
-    /// dropped before the caches are looked at: a write that is seen twice for a moment refuses too
-    /// much, never too little.
+    /// Returns what is stored in `namespace` and in all, with the claims. Claims that a cache shows
+    /// are dropped before the caches are looked at: a write that is counted twice for a moment
+    /// refuses too much, never too little.
     fn stored(
         &self,
         claims: &mut CapacityClaims,
@@ -326,7 +333,7 @@ impl Capacity {
         [of_one, all]
     }
 
-    /// The right to store so many bytes more under this key.
+    /// Claims `bytes` more for the object under `key`, or fails if a bound would be exceeded.
     pub fn claim(
         &self,
         cache: Arc<dyn CountedCache>,
@@ -367,7 +374,7 @@ impl Capacity {
 }
 
 impl CapacityClaim<'_> {
-    /// The write is stored; the claim counts until the cache shows its revision.
+    /// Reports that the write is stored. The claim counts until the cache shows the revision `at`.
     pub fn written(mut self, at: Revision) {
         let Some(number) = self.number.take() else { return };
         if let Some(open) = self.capacity.claims().open.get_mut(&number) {

@@ -20,7 +20,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::metrics::Metrics;
 
-/// The certificate in use. New handshakes see a new one at once.
+/// The serving certificate in use. New handshakes get a new one at once.
 pub struct ServingCertificate {
     current: RwLock<Arc<CertifiedKey>>,
     metrics: Arc<Metrics>,
@@ -44,7 +44,7 @@ pub enum CertificatePairError {
 }
 
 impl ServingCertificate {
-    /// Starts with a self-signed certificate that no client trusts.
+    /// Creates the resolver with a self-signed certificate that no client trusts.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         let (certificate, key) = leaf::self_signed();
         let current = pair(certificate.as_bytes(), key.as_bytes())
@@ -52,7 +52,7 @@ impl ServingCertificate {
         Self { current: RwLock::new(Arc::new(current)), metrics }
     }
 
-    /// Serves this pair from now on. On an error the one in use stays.
+    /// Serves `certificate` and `key` (PEM) from now on. On an error the certificate in use stays.
     pub fn swap(&self, certificate: &[u8], key: &[u8]) -> Result<(), CertificatePairError> {
         let new = pair(certificate, key)?;
         let not_after = validity(&new.cert[0])?;

@@ -1,7 +1,8 @@
-//! Questions to kube-apiserver about a request: TokenReview, SubjectAccessReview.
+//! Reviews that kube-apiserver answers about a request: TokenReview, SubjectAccessReview.
 //!
-//! Owns time limit and retries (`apiserver/pkg/util/webhook`): five tries, half a second and
-//! half as much again between them, only for failures that can pass.
+//! Owns the time limit and the retries (`apiserver/pkg/util/webhook`): up to five tries within
+//! `ANSWER`, only after failures that can pass. The first pause is half a second, each further
+//! one half as long again.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,10 @@ const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Seconds.
+/// Upper bounds, in seconds, of the histogram of kube-apiserver's answers.
 const BUCKETS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
-/// How such questions were answered, by HTTP code, `<error>` for none.
+/// Metrics of reviews sent to kube-apiserver, by HTTP code, or `<error>` when there was no answer.
 #[derive(Clone)]
 pub struct ReviewCallMetrics {
     total: IntCounterVec,
@@ -27,7 +28,8 @@ pub struct ReviewCallMetrics {
 }
 
 impl ReviewCallMetrics {
-    /// `topic` is `authn` or `authz`, `what` what is sent.
+    /// Creates the metrics. `topic` is `authn` or `authz`; `what` names the reviews in the help
+    /// text.
     pub fn new(topic: &str, what: &str) -> Self {
         let name = format!("apiserver_delegated_{topic}_request");
         let total = Opts::new(
@@ -51,19 +53,19 @@ impl ReviewCallMetrics {
     }
 }
 
-/// No answer.
+/// Why a review got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewCallError {
     #[error("kube-apiserver did not answer")]
     Call(#[source] Box<kube::Error>),
     #[error("kube-apiserver took longer than {ANSWER:?}")]
     Timeout,
-    /// A review is answered from our own store, which could not be read.
+    /// The review is answered from our own store, which could not be read.
     #[error("failed to read the store")]
     Store(#[from] super::storage::Error),
 }
 
-/// Creates a review and returns it answered.
+/// Creates a review at kube-apiserver and returns it with its answer.
 pub(crate) async fn create<K>(
     api: &Api<K>,
     review: &K,

@@ -1,8 +1,9 @@
 //! What this server serves: groups, versions, resources, OpenAPI, its own version.
 //!
-//! Owns the documents and their ETags. They never change while the process lives, so each is built
-//! once, for the first client that asks: a start does not wait for documents that no client may
-//! want. Never redirects: through the aggregator that is an error.
+//! Owns the documents and their ETags, which do not change while the process lives. OpenAPI and
+//! aggregated discovery are built once each, for the first client that asks: a start does not wait
+//! for large documents that no client may want. Does not redirect: through the aggregator that is
+//! an error.
 
 mod documents;
 
@@ -25,41 +26,42 @@ use super::{
 };
 use crate::api::{GROUP, kind::ServedVersion, openapi, scheme::Scheme};
 
-/// Aggregated discovery keeps its parameters, or clients read it as another version.
+/// Media type of aggregated discovery. Without its parameters clients read another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Bytes of a document that takes milliseconds to make.
+/// Bytes that making a document is counted as: it takes milliseconds, like work on a body of this
+/// size.
 const LARGE: usize = 1024 * 1024;
 
 const JSON: &str = "application/json";
-/// OpenAPI of version 3, and the older name that clients may ask for it by.
+/// Media type of OpenAPI version 3 in protobuf, and below the older name that clients may use.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 const OLDER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
-/// Every document, by path.
+/// The discovery documents of this server, by path.
 pub(super) struct Discovery {
-    /// Aggregated discovery of named groups, and of the core group when that is served.
+    /// Aggregated discovery of the named groups; `core` is that of the core group, if it is served.
     aggregated: DiscoveryDocument,
     core: Option<DiscoveryDocument>,
     documents: BTreeMap<String, Value>,
     openapi: BTreeMap<String, Arc<DiscoveryDocument>>,
 }
 
-/// A document as it is sent. No tree of it is kept.
+/// A document that is made for the first client, and then kept in its encoded forms.
 struct DiscoveryDocument {
     make: Box<dyn Fn() -> Value + Send + Sync>,
     json: OnceLock<TaggedDocument>,
-    /// Absent where there is no such form.
+    /// The document in protobuf; absent for documents that have no such form.
     protobuf: Option<OnceLock<EncodedDocument>>,
 }
 
 struct TaggedDocument {
     packed: EncodedDocument,
-    /// SHA-512 of the JSON in upper-case hex, whatever the form.
+    /// SHA-512 of the JSON in upper-case hex; the ETag of the other forms, too.
     hash: String,
 }
 
-/// Bytes as clients take them, plain or compressed.
+/// An encoded document, plain and compressed with gzip.
 struct EncodedDocument {
     plain: Bytes,
     gzipped: Bytes,
@@ -76,7 +78,7 @@ impl DiscoveryDocument {
         Self { make: Box::new(make), json: OnceLock::new(), protobuf: None }
     }
 
-    /// A document of OpenAPI's version 3.
+    /// Creates a document of OpenAPI version 3, which has a form in protobuf.
     fn spec(make: impl Fn() -> Value + Send + Sync + 'static) -> Self {
         Self { protobuf: Some(OnceLock::new()), ..Self::new(make) }
     }
@@ -90,7 +92,7 @@ impl DiscoveryDocument {
         self.json.get_or_init(|| load::work(LARGE, make))
     }
 
-    /// The document in protobuf, where there is that form.
+    /// Returns the document in protobuf, if it has that form.
     fn protobuf(&self) -> Option<&EncodedDocument> {
         let make = || EncodedDocument::new(openapi::protobuf::v3(&(self.make)()));
         self.protobuf.as_ref().map(|made| made.get_or_init(|| load::work(LARGE, make)))
@@ -189,7 +191,8 @@ impl Discovery {
     }
 }
 
-/// The first clause that can be served decides between the two forms of `/apis`.
+/// Tells whether the client wants the aggregated form of `/api` or `/apis`: the first clause of its
+/// Accept header that can be served decides.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     for clause in clauses(&accept_text(headers)) {
         if !matches!(clause.media_type, "application/json" | "*/*" | "application/*") {
@@ -214,8 +217,8 @@ fn aggregated_response(document: &DiscoveryDocument, headers: &HeaderMap) -> Res
     response
 }
 
-/// OpenAPI in the first form that the client names and there is. A stale `hash` gets the document
-/// of today: the Go server would redirect.
+/// Responds with OpenAPI in the first form that the client names and the document has. A stale
+/// `hash` gets the current document; the Go server would redirect.
 fn openapi_response(
     document: &DiscoveryDocument,
     headers: &HeaderMap,
@@ -253,7 +256,7 @@ fn openapi_response(
     Ok(response)
 }
 
-/// A document with its ETag; 304 when the client has it.
+/// Responds with a document and its ETag; 304 when the client has that document.
 fn tagged(
     document: &DiscoveryDocument,
     packed: &EncodedDocument,

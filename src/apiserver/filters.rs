@@ -1,4 +1,4 @@
-//! What every request passes on its way to a handler, and its response on the way back.
+//! The filters that every request passes on its way to a handler, and its response on the way back.
 //!
 //! Owns the order, which is kube-apiserver's: audit id, panic, request info, deadline, warnings,
 //! authentication, audit, impersonation, seats in flight, authorization.
@@ -53,37 +53,39 @@ use crate::{
     runtime::{Readiness, Shutdown},
 };
 
-/// Header by which clients and proxies name a request; an id of ours is a UUID.
+/// Header with a request's audit id. Clients and proxies may set it; otherwise the server makes a
+/// UUID.
 const AUDIT_ID: &str = "audit-id";
-/// Most bytes of an audit id: a UUID has 36.
+/// Most bytes of an audit id that are recorded and sent back. A UUID has 36.
 const LONGEST_ID: usize = 64;
-/// Seconds after which a client may try again while the server starts.
+/// Seconds of `Retry-After` in answers that the server gives while it starts.
 const STARTING_RETRY: u32 = 5;
 
-/// Seconds after which a client may try again while a person has to act.
+/// Seconds of `Retry-After` in answers of a server that cannot start before a person acts.
 const HELD_UP_RETRY: u32 = 30;
 
 /// What a server needs before it can answer.
 pub struct InstalledServices {
     pub authenticator: Authenticator,
     pub authorizer: Arc<Authorizer>,
-    /// All routes; reads `Arc<RequestInfo>`, [`User`] and [`Warnings`] from the extensions.
+    /// The router of all routes. It reads `Arc<RequestInfo>`, [`User`] and [`Warnings`] from a
+    /// request's extensions.
     pub router: Router,
 }
 
-/// Advice for a user who asked for an upgraded connection.
+/// Returns the advice, if there is any, for a user who asked for an upgraded connection.
 pub type UpgradeAdvice = fn(&RequestInfo) -> Option<&'static str>;
 
-/// Is the request in the audit trail?
+/// Whether a request is recorded in the audit trail.
 enum AuditRecording {
-    /// The request's user is not known yet.
+    /// Not decided yet: the request's user is not known.
     NotYet,
-    /// No rule asks for it.
+    /// Not recorded: no rule of the audit policy asks for the request, or there is no audit trail.
     No,
     Yes(Box<AuditedRequest>),
 }
 
-/// What was found out about a request on its way.
+/// What the filters learn about a request while they handle it.
 struct RequestFindings {
     recording: AuditRecording,
     stranger: StrangerFarewell,
@@ -102,12 +104,13 @@ pub struct FilterChain {
     audit: Option<Arc<AuditTrail>>,
     metrics: Arc<Metrics>,
     instead: UpgradeAdvice,
-    /// Requests that change something, also those whose client has gone.
+    /// Tracks the running write requests, also those whose client has gone.
     writes: TaskTracker,
 }
 
 impl FilterChain {
-    /// A chain that answers probes, and 503 to everything else, until [`FilterChain::install`].
+    /// Makes a chain that answers health probes, and 503 to other requests, until
+    /// [`FilterChain::install`].
     pub fn new(
         limits: InflightLimits,
         deadlines: RequestTimeouts,
@@ -132,30 +135,30 @@ impl FilterChain {
         }
     }
 
-    /// Says to some requests what to do instead of upgrading a connection.
+    /// Sets the advice for users who ask to upgrade a connection.
     #[must_use]
     pub fn instead_of_upgrades(self, instead: UpgradeAdvice) -> Self {
         Self { instead, ..self }
     }
 
-    /// Ends HTTP/2 connections now and then.
+    /// Sets the chance that a request ends its HTTP/2 connection.
     #[must_use]
     pub fn going_away(self, goaway: GoawayChance) -> Self {
         Self { goaway, ..self }
     }
 
-    /// Begins to serve. The first call counts.
+    /// Begins to serve with the services `installed`. Later calls have no effect.
     pub fn install(&self, installed: InstalledServices) {
         drop(self.installed.set(installed));
     }
 
-    /// Says what keeps the server from being installed until a person acts.
+    /// Sets the reason why the server cannot be installed before a person acts; `None` clears it.
     pub fn hold_up(&self, why: Option<String>) {
         *self.obstacle.write().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    /// Does a CA vouch for the client that presented these certificates? Until there is an
-    /// authenticator, any certificate counts.
+    /// Tells whether a CA vouches for the client that presented `certificates`. Until the services
+    /// are installed, any certificate counts.
     pub async fn vouches_for(&self, certificates: &PeerCertificates) -> bool {
         match self.installed.get() {
             Some(installed) => installed.authenticator.vouches_for(certificates).await,
@@ -163,11 +166,11 @@ impl FilterChain {
         }
     }
 
-    /// Answers one request, whatever happens.
+    /// Answers one request, also when its handler panics or takes too long.
     ///
-    /// When a client goes away, the future that answers its request is dropped, wherever that
-    /// stands. A read may end so. A request that may have changed something becomes a task of its
-    /// own then: it keeps its seat, and its line gets into the audit trail.
+    /// When a client goes away, the future that answers its request is dropped. A read may end so.
+    /// A write goes on as a task of its own then: it keeps its seat, and its line gets into the
+    /// audit trail.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         let received = Timestamp::now();
         let info = Arc::new(RequestInfo::of(&request));
@@ -266,7 +269,8 @@ impl FilterChain {
             return outcome;
         }
         self.metrics.terminate(info, "504");
-        // In JSON for every client, as upstream: the request, and what it accepts, may be gone.
+        // The error is JSON for every client, as upstream: by now the request and its `Accept`
+        // header may be gone.
         Ok(ApiError::timeout(limit.message, 0).into_response())
     }
 
@@ -309,7 +313,8 @@ impl FilterChain {
         self.known(user, installed, request, incoming, &mut found.recording).await
     }
 
-    /// Takes the request of an authenticated user, or of the anonymous one.
+    /// Takes the request of an authenticated user, or of the anonymous one, through the filters
+    /// after authentication and to its handler.
     async fn known(
         &self,
         mut user: User,
@@ -338,7 +343,8 @@ impl FilterChain {
         }
         let user = &user;
         let seat = self.inflight.enter(user, info)?;
-        // This seat is given back here, not with the response: a watch goes on for long.
+        // `beginning` is given back when this function ends, not with the response: a watch goes on
+        // for long.
         let beginning = self.inflight.begin_watch(user, info)?;
         if let Some(operation) = &info.operation
             && matches!(operation.action, ResourceAction::Refused(_))
@@ -362,15 +368,15 @@ impl FilterChain {
         if let AuditRecording::Yes(audit) = recording {
             response = audit.look_at(response).await;
         }
-        // The seat is free when the client has read the response.
+        // The seat is given back when the response's body has ended.
         Ok(match watch.or(seat) {
             Some(seat) => guarded(response, seat),
             None => response,
         })
     }
 
-    /// The user as which the request goes on. The requesting user has a seat meanwhile: each header
-    /// may be a question to kube-apiserver.
+    /// Returns the user as whom the request goes on. The requesting user has a seat meanwhile, as
+    /// each header may be a question to kube-apiserver.
     async fn impersonated(
         &self,
         wanted: ImpersonationRequest,
@@ -386,7 +392,8 @@ impl FilterChain {
         outcome
     }
 
-    /// Answers before everything is installed: never 404, which clients take for "gone".
+    /// Answers a request before the services are installed. The answer is never 404, which clients
+    /// take for "gone".
     fn starting(&self, info: &RequestInfo) -> Result<Response<Body>, ApiError> {
         if info.path == "/livez" {
             return Ok((StatusCode::OK, "ok").into_response());
@@ -410,7 +417,7 @@ impl FilterChain {
     }
 }
 
-/// A failed health check, in kube-apiserver's form.
+/// Returns the response of a failed health check, in kube-apiserver's form.
 fn probe(failed: &[&str], endpoint: &str) -> Response<Body> {
     let failed: Vec<_> =
         failed.iter().map(|name| format!("[-]{name} failed: reason withheld\n")).collect();
@@ -419,8 +426,8 @@ fn probe(failed: &[&str], endpoint: &str) -> Response<Body> {
     (StatusCode::INTERNAL_SERVER_ERROR, nosniff, text).into_response()
 }
 
-/// Identity is per request: a connection that became something else would carry the identity it
-/// began with (CVE-2018-1002105). So the connection ends here.
+/// Refuses to upgrade a connection, and ends it. Identity is per request: a connection that became
+/// something else would carry the identity it began with (CVE-2018-1002105).
 fn refuse_upgrade(instead: Option<&'static str>) -> Response<Body> {
     let why = instead.unwrap_or("connections are never upgraded");
     let mut response = ApiError::bad_request(why).into_response();
@@ -428,7 +435,7 @@ fn refuse_upgrade(instead: Option<&'static str>) -> Response<Body> {
     response
 }
 
-/// Headers of every response.
+/// Sets the headers that every response has, and replaces a redirect by an error.
 fn finish(response: &mut Response<Body>, id: &HeaderValue, warnings: &Warnings) {
     let status = response.status();
     if status.is_redirection() && status != StatusCode::NOT_MODIFIED {
@@ -444,7 +451,7 @@ fn finish(response: &mut Response<Body>, id: &HeaderValue, warnings: &Warnings) 
     }
 }
 
-/// As much of an id as is recorded and sent back.
+/// Returns the part of an audit id that is recorded and sent back.
 fn shortened(id: &HeaderValue) -> HeaderValue {
     let id = id.as_bytes();
     HeaderValue::from_bytes(&id[..id.len().min(LONGEST_ID)])

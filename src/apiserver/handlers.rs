@@ -1,4 +1,4 @@
-//! Everything that is served: resources, discovery, OpenAPI, health, metrics.
+//! The handlers of requests: for resources, discovery, OpenAPI, health and metrics.
 //!
 //! Owns the way from a request to the registry and back to a response. Dispatches on the
 //! [`ResourceOperation`] that was authorized. Expects [`User`], `Arc<RequestInfo>` and [`Warnings`]
@@ -46,7 +46,7 @@ use crate::{
     runtime::{Runtime, Shutdown},
 };
 
-/// What the handlers share. Cheap to clone.
+/// State that the handlers share. Cheap to clone.
 #[derive(Clone)]
 pub struct AppState(Arc<HandlerState>);
 
@@ -59,15 +59,15 @@ struct HandlerState {
     discovery: Discovery,
     requests: RequestMetrics,
     metrics: prometheus::Registry,
-    /// How long a watch without `timeoutSeconds` lasts at least.
+    /// Least time that a watch without `timeoutSeconds` lasts.
     least_watch: Duration,
-    /// Ends watches.
+    /// Ends watches when it is triggered.
     shutdown: Shutdown,
 }
 
 impl AppState {
-    /// Serves every kind of the scheme out of `storage`, within these bounds, and starts to fill
-    /// the caches. Watches end with `closing`, before the caches that they read from do.
+    /// Serves every kind of the scheme out of `storage`, within `bounds`, and starts to fill the
+    /// caches. Watches end when `closing` is triggered, before the caches that they read from do.
     pub fn start(
         scheme: &'static Scheme,
         (storage, bounds): (&Arc<dyn Storage>, CapacityBounds),
@@ -115,7 +115,7 @@ impl AppState {
     }
 }
 
-/// All routes.
+/// Returns the router, which leads every request to the handlers.
 pub fn router(state: AppState) -> Router {
     Router::new().fallback(handle).with_state(state)
 }
@@ -139,7 +139,7 @@ async fn handle(
     response
 }
 
-/// What a resource request is about, once it is known that it is served.
+/// A resource request whose kind, version and part are served, with what its handler needs.
 struct RequestScope<'a> {
     registry: &'a Arc<Registry>,
     version: ServedVersion,
@@ -172,7 +172,7 @@ impl RequestScope<'_> {
         }
     }
 
-    /// May the user create the object, when there is none to apply to?
+    /// Fails unless the user may create the object; for an apply to an object that does not exist.
     async fn may_create(&self) -> Result<()> {
         let authorizer = self.authorizer.ok_or_else(|| {
             ApiError::internal("nobody can tell whether the object may be created")
@@ -184,7 +184,7 @@ impl RequestScope<'_> {
         authorizer.authorize(self.user, &info).await.outcome
     }
 
-    /// Passes on the registry's warnings.
+    /// Adds the registry's warnings to the response.
     fn warn(&self, call: RegistryCall<'_>) {
         for text in call.warnings {
             self.warnings.add(text);
@@ -192,10 +192,11 @@ impl RequestScope<'_> {
     }
 }
 
-/// Most bytes of a manager's name.
+/// Most bytes of a field manager's name that is taken from the user agent.
 const MAX_MANAGER: usize = 128;
 
-/// The field manager of a write: the client names it, or else its user agent does.
+/// Returns the field manager of a write: the query's `fieldManager`, or else the program that the
+/// user agent names.
 fn manager_of(query: &Query, headers: &HeaderMap) -> String {
     let named = query.text("fieldManager");
     if !named.is_empty() {
@@ -249,7 +250,7 @@ async fn resource(
     };
     let named = operation.is_named();
     let kind = registry.kind();
-    // The path of a namespace names it as the namespace, too.
+    // The path of a Namespace object names it as the request's namespace, too.
     let nowhere = operation.namespace.is_empty() || operation.resource == "namespaces";
     if !kind.is_namespaced() && !nowhere {
         return Err(ApiError::no_such_resource());
@@ -299,13 +300,14 @@ async fn act(target: &RequestScope<'_>, parts: &Parts, body: Body) -> Result<Res
     }
 }
 
-/// The options; an error in them is told only now that the client is authorized.
+/// Returns the parsed options, or their error, which is told only now that the client is
+/// authorized.
 fn given<T>(options: &Result<T>) -> Result<&T> {
     options.as_ref().map_err(ApiError::clone)
 }
 
-/// The resource itself or one of its subresources. An empty segment names neither: what was
-/// authorized as a collection must not be read as an object.
+/// Returns the part of the object that a path names: the object itself or one of its subresources.
+/// An empty segment is an error: what was authorized as a collection must not be read as an object.
 fn part_of(registry: &Registry, operation: &ResourceOperation) -> Result<ObjectPart> {
     if operation.parts.iter().any(String::is_empty) {
         return Err(ApiError::no_such_resource());
@@ -328,7 +330,7 @@ fn part_of(registry: &Registry, operation: &ResourceOperation) -> Result<ObjectP
     }
 }
 
-/// Paths that are no resources.
+/// Answers requests for paths that are no resources: health, metrics, discovery.
 async fn other(
     state: &HandlerState,
     info: &RequestInfo,

@@ -1,8 +1,8 @@
 //! `/livez`, `/readyz`, `/healthz`: whether this process works, and whether to send it requests.
 //!
 //! Owns the checks and upstream's notation (`server/healthz/healthz.go`): `?verbose`, `?exclude=`,
-//! one check by its path. A reason goes to the log, not to a stranger, except for what the store's
-//! guard has to say: a person must read that.
+//! one check by its path. Why a check failed goes to the log, not to a stranger, except for what
+//! the store's guard has to say: a person must read that.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use crate::{
     runtime::{Readiness, Shutdown},
 };
 
-/// How long the store may take to answer.
+/// Most time that the store may take to answer a health check.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the store's answer is good for. Any client may ask for health, and each look at an etcd
-/// is a quorum read.
+/// Time for which the store's answer is reused. Any client may ask for health, and each question to
+/// an etcd is a quorum read.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// The store's last answer. A check that comes while the store is being asked waits for it.
@@ -46,7 +46,7 @@ impl StoreHealth {
     }
 }
 
-/// Numbers for `/metrics/slis`, under upstream's names.
+/// Metrics for `/metrics/slis`, under upstream's names.
 struct HealthMetrics {
     registry: Registry,
     checks: IntGaugeVec,
@@ -83,12 +83,12 @@ impl HealthMetrics {
     }
 }
 
-/// The metrics of health checks, for their reference.
+/// Returns the metrics of health checks, for the metrics reference.
 pub(super) fn collectors() -> [Box<dyn Collector>; 2] {
     HealthMetrics::new().collectors()
 }
 
-/// What the checks look at.
+/// What the health checks examine.
 pub(super) struct HealthChecker {
     guard: StoreGuard,
     storage: Arc<dyn Storage>,
@@ -112,7 +112,7 @@ impl HealthChecker {
         Self { guard, storage, store: StoreHealth::default(), readiness, shutdown, slis }
     }
 
-    /// What `/metrics/slis` shows.
+    /// Returns the metrics that `/metrics/slis` shows.
     pub(super) fn metrics(&self) -> &Registry {
         &self.slis.registry
     }
@@ -148,7 +148,8 @@ impl HealthCheck {
     const ALL: [Self; 5] =
         [Self::Ping, Self::Etcd, Self::StoreIdentity, Self::InformerSync, Self::Shutdown];
 
-    /// `etcd` is what probes and dashboards know the store by, whichever it is.
+    /// Returns the check's name. Probes and dashboards know the store as `etcd`, whichever store it
+    /// is.
     fn name(self) -> &'static str {
         match self {
             Self::Ping => "ping",
@@ -159,10 +160,10 @@ impl HealthCheck {
         }
     }
 
-    /// Liveness is ping alone: a restart heals no failure of another check, so the kubelet must not
-    /// try one. A server with a foreign store stays ready: its 503s tell every client what
-    /// happened, while without endpoints the aggregator would say "service unavailable" and no
-    /// more.
+    /// Tells whether the check belongs to `endpoint`. Liveness is ping alone: a restart heals no
+    /// failure of another check, so the kubelet must not try one. A server with a foreign store
+    /// stays ready: its 503s tell every client what happened, while without endpoints the
+    /// aggregator would say "service unavailable" and no more.
     fn belongs_to(self, endpoint: HealthEndpoint) -> bool {
         match endpoint {
             HealthEndpoint::Livez => self == Self::Ping,
@@ -174,7 +175,7 @@ impl HealthCheck {
     }
 }
 
-/// The answer to a health check; `None` for another path.
+/// Answers a health check; `None` for another path.
 pub(super) async fn respond(
     health: &HealthChecker,
     path: &str,

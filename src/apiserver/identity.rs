@@ -1,11 +1,12 @@
-//! Is this our store? An older or another one must not run databases (invariant 5).
+//! Guards against a store that is not this installation's: an older or another one must not run
+//! databases (invariant 5).
 //!
-//! The controller would take nodes away that an earlier spec did not have, and pilots would found
-//! a second ring where nothing is recorded of the first. So the id of the store in use and how far
-//! it has come are recorded in a ConfigMap outside of it, and as long as the two differ, every
-//! resource answers 503. `docs/store.md` says how to accept a store.
+//! The controller would take nodes away that an earlier spec did not have, and pilots would found a
+//! second ring where nothing is recorded of the first. So the id of the store in use and the
+//! revision that it has reached are recorded in a ConfigMap outside of it, and as long as store and
+//! record differ, every resource answers 503. `docs/store.md` says how to accept a store.
 //!
-//! Owns the guard and when to look; [`judge`] decides what a look finds.
+//! Owns the guard and when to compare; [`judge`] compares the store with its record.
 
 mod judge;
 mod orphans;
@@ -28,15 +29,16 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Pause between looks while the verdict keeps us from serving.
+/// Pause between comparisons of the store with its record while the verdict forbids to serve
+/// objects.
 const SOON: Duration = Duration::from_secs(3);
-/// Pause between looks while all is well.
+/// Pause between comparisons of the store with its record while objects are served.
 const LATER: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(10);
-/// Time to record, before the process ends, how far the store has come.
+/// Most time to record, before the process ends, how far the store has come.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
-/// Why a look came to no verdict.
+/// Why a comparison of the store with its record came to no verdict.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("failed to read the store's identity")]
@@ -62,35 +64,35 @@ impl From<kube::Error> for Error {
     }
 }
 
-/// What is known about the store.
+/// Whether the store may be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreVerdict {
-    /// The store is not judged yet; says what is waited for.
+    /// The store is not judged yet; holds what the server waits for.
     Unknown(String),
     Ours,
-    /// The store is not ours. Says what happened and what to do.
+    /// The store is not this installation's; holds what happened and what to do.
     Foreign(String),
     /// The store that is there now may be served, but is not the one that this process opened and
-    /// remembers: only a new process may serve it. Says why.
+    /// remembers: only a new process may serve it. Holds the reason.
     Over(String),
 }
 
-/// The verdict, cheap to read. Handlers ask before they touch an object.
+/// The latest verdict on the store, cheap to read. Handlers ask before they touch an object.
 #[derive(Clone, Debug)]
 pub struct StoreGuard(watch::Receiver<StoreVerdict>);
 
 impl StoreGuard {
-    /// A guard that always lets pass, for servers without Kubernetes.
+    /// Makes a guard that lets every request pass, for servers without Kubernetes.
     pub fn open() -> Self {
         Self(watch::channel(StoreVerdict::Ours).1)
     }
 
-    /// A guard whose verdicts the caller decides.
+    /// Makes a guard whose verdicts the caller sends.
     pub fn following(verdicts: watch::Receiver<StoreVerdict>) -> Self {
         Self(verdicts)
     }
 
-    /// Fails with 503 unless the store is ours.
+    /// Fails with 503 unless the verdict is [`StoreVerdict::Ours`].
     pub fn check(&self) -> Result<(), ApiError> {
         match &*self.0.borrow() {
             StoreVerdict::Ours => Ok(()),
@@ -104,32 +106,33 @@ impl StoreGuard {
         self.0.borrow().clone()
     }
 
-    /// Waits until objects may not be served any more. Cancel-safe.
+    /// Waits until objects may not be served. Cancel-safe.
     pub async fn until_refused(&mut self) {
         if self.0.wait_for(|verdict| *verdict != StoreVerdict::Ours).await.is_err() {
-            // The judge is gone, so the verdict stays.
+            // The judging task has ended, so the verdict stays.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Waits until this process may serve no more, and says why. Cancel-safe.
+    /// Waits until this process may serve no more, and returns the reason. Cancel-safe.
     pub async fn until_over(&mut self) -> String {
         let over = self.0.wait_for(|verdict| matches!(verdict, StoreVerdict::Over(_))).await;
         match over.as_deref() {
             Ok(StoreVerdict::Over(why)) => why.clone(),
-            // The judge is gone, so the verdict stays.
+            // The judging task has ended, so the verdict stays.
             _ => std::future::pending().await,
         }
     }
 
-    /// Waits for the first verdict. Cancel-safe.
+    /// Waits until the store is judged. Cancel-safe.
     pub async fn until_decided(&mut self) {
-        // An error means that the judge is gone, and with it the process.
+        // An error means that the judging task has ended, and with it the process.
         drop(self.0.wait_for(|verdict| !matches!(verdict, StoreVerdict::Unknown(_))).await);
     }
 }
 
-/// Starts judging `store`; the guard tells the verdict. The last verdict holds while looks fail.
+/// Starts a task that judges `store`; the guard tells the verdict. The last verdict holds while
+/// comparisons fail.
 pub fn start(
     store: Arc<dyn Storage>,
     scheme: &'static Scheme,
@@ -156,8 +159,8 @@ pub fn start(
                 () = shutdown.triggered() => break,
             };
             match looked.unwrap_or(Err(Error::Timeout)) {
-                // Only the store's alarm decides beside this task; a look from before it is
-                // outdated.
+                // Beside this task the store's alarm alone changes the verdict; a comparison that
+                // began before the alarm is outdated.
                 Ok(_) if verdicts.has_changed().unwrap_or_default() => continue,
                 Ok(verdict) => {
                     let over = matches!(verdict, StoreVerdict::Over(_));
@@ -188,7 +191,8 @@ pub fn start(
     guard
 }
 
-/// Stops serving at once. The judge finds out what happened, and what to do.
+/// Stops serving objects at once when the store raises its alarm. The judge finds out what
+/// happened, and what to do.
 fn raise(sender: &watch::Sender<StoreVerdict>, reason: &str) {
     sender.send_if_modified(|current| {
         let served = *current == StoreVerdict::Ours;

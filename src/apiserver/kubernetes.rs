@@ -1,5 +1,5 @@
-//! Clients for kube-apiserver, and for other servers that a kubeconfig describes: they try once,
-//! and callers try again after pauses of ours.
+//! Clients for kube-apiserver, and for other servers that a kubeconfig describes. They try a
+//! request once, and their callers decide when to try again.
 //!
 //! A client of kube tries a refused request again by itself, up to fifteen times, with pauses of
 //! minutes, or of as long as the answer says, and logs nothing. Tasks that wait for kube-apiserver
@@ -25,7 +25,7 @@ impl KubeClientError {
     }
 }
 
-/// A client for kube-apiserver; in-cluster credentials where there is no kubeconfig.
+/// Makes a client for kube-apiserver, with in-cluster credentials when there is no `kubeconfig`.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, KubeClientError> {
     let config = match kubeconfig {
         Some(path) => config(path).await?,
@@ -34,14 +34,14 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, KubeClientError
     client_of(config)
 }
 
-/// What a kubeconfig says of its current context.
+/// Reads the current context of a kubeconfig.
 pub async fn config(kubeconfig: &Path) -> Result<Config, KubeClientError> {
     let read = Kubeconfig::read_from(kubeconfig).map_err(KubeClientError::new)?;
     let options = KubeConfigOptions::default();
     Config::from_custom_kubeconfig(read, &options).await.map_err(KubeClientError::new)
 }
 
-/// A client that tries once.
+/// Makes a client that tries each request once.
 pub fn client_of(mut config: Config) -> Result<Client, KubeClientError> {
     config.default_retry = false;
     if config.cluster_url.scheme_str() == Some("http") {
@@ -52,11 +52,12 @@ pub fn client_of(mut config: Config) -> Result<Client, KubeClientError> {
     Client::try_from(config).map_err(KubeClientError::new)
 }
 
-/// Pauses between tries to watch objects: within the time that a write waits for a watch.
+/// First pause between tries to watch objects. All these pauses are shorter than the time that a
+/// write waits for a watch.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// The pauses between tries to watch objects.
+/// Iterates over the pauses between tries to watch objects.
 pub(super) struct WatchBackoff(Duration);
 
 impl WatchBackoff {

@@ -1,13 +1,13 @@
 //! Where the time of a request went: webhooks, the store, authentication and authorization.
 //!
-//! An account is kept with the task that answers the request, so that code that spends the time
-//! need not know the request. Watches have no account: their time is waiting.
+//! The times are kept with the task that answers the request, so that code that spends the time
+//! need not know the request. Nothing is kept for watches: their time is waiting.
 
 use std::{cell::Cell, time::Duration};
 
 use tokio::time::Instant;
 
-/// Of requests that took longer, the audit trail says where the time went: upstream's threshold.
+/// Time beyond which the audit trail says where a request's time went: upstream's threshold.
 const LONG: Duration = Duration::from_millis(500);
 const TOTAL: &str = "apiserver.latency.k8s.io/total";
 
@@ -34,7 +34,8 @@ impl LatencyLayer {
         Self::Store,
     ];
 
-    /// The key of the audit trail. `etcd` is what readers know the store by, whichever it is.
+    /// Returns the key of the layer's audit annotation. Readers know the store as `etcd`, whichever
+    /// it is.
     fn annotation(self) -> &'static str {
         match self {
             Self::Authentication => "apiserver.latency.k8s.io/authentication",
@@ -45,7 +46,7 @@ impl LatencyLayer {
         }
     }
 
-    /// Work in parallel counts once, by what took longest.
+    /// Adds `more` to `sum`. For layers that may work in parallel, the longest work counts alone.
     fn add(self, sum: Duration, more: Duration) -> Duration {
         match self {
             Self::Authorization | Self::ValidatingWebhook => sum.max(more),
@@ -54,7 +55,7 @@ impl LatencyLayer {
     }
 }
 
-/// The account of one request.
+/// The times that one request spent in the layers so far.
 struct LatencyAccount {
     begun: Instant,
     spent: [Cell<Duration>; LatencyLayer::ALL.len()],
@@ -66,13 +67,13 @@ impl LatencyAccount {
     }
 }
 
-/// Answers a request, with an account of its time.
+/// Answers a request and keeps account of its time.
 pub(super) async fn accounted<T>(answer: impl Future<Output = T>) -> T {
     let account = LatencyAccount { begun: Instant::now(), spent: Default::default() };
     ACCOUNT.scope(account, answer).await
 }
 
-/// Does work and adds its time to a layer. Work that is given up half-way counts, too.
+/// Runs `work` and adds its time to `layer`, also when the work is given up half-way.
 pub(super) async fn spend<T>(layer: LatencyLayer, work: impl Future<Output = T>) -> T {
     let _spending = LatencyTimer { layer, since: Instant::now() };
     work.await
@@ -86,7 +87,7 @@ struct LatencyTimer {
 impl Drop for LatencyTimer {
     fn drop(&mut self) {
         let took = self.since.elapsed();
-        // A watch, or work of the server's own, has no account.
+        // No account is kept for a watch, or for work of the server's own.
         let added = ACCOUNT.try_with(|account| {
             let spent = account.spent(self.layer);
             spent.set(self.layer.add(spent.get(), took));
@@ -95,7 +96,7 @@ impl Drop for LatencyTimer {
     }
 }
 
-/// The time that webhooks took of the request so far.
+/// Returns the time that webhooks took of the current request so far.
 pub(super) fn of_webhooks() -> Duration {
     let of = |account: &LatencyAccount| {
         account.spent(LatencyLayer::MutatingWebhook).get()
@@ -104,7 +105,7 @@ pub(super) fn of_webhooks() -> Duration {
     ACCOUNT.try_with(of).unwrap_or_default()
 }
 
-/// What the audit trail says of a request that took long.
+/// Returns the audit annotations that say where a request's time went, if it took long.
 pub(super) fn annotations() -> Vec<(&'static str, String)> {
     let told = |account: &LatencyAccount| {
         let total = account.begun.elapsed();
@@ -121,7 +122,7 @@ pub(super) fn annotations() -> Vec<(&'static str, String)> {
     ACCOUNT.try_with(told).unwrap_or_default()
 }
 
-/// As Go writes durations: `1m2.5s`, `523.4ms`, `7µs`.
+/// Writes a duration as Go does: `1m2.5s`, `523.4ms`, `7µs`.
 fn written(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let of = |nanos: u128, digits: usize, unit: &str| {

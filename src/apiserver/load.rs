@@ -1,5 +1,5 @@
-//! What large requests cost: which of their parts draw how much from the account, and how long work
-//! stays off the threads that serve all requests.
+//! What large requests cost: which of their parts take memory from the budget of requests, and how
+//! long work stays off the threads that serve all requests.
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -18,22 +18,25 @@ use super::{
 };
 use crate::api::decode::{MAX_BODY, weight};
 
-/// Bodies and objects of up to so many bytes are handled on the thread that has them.
+/// Most bytes of a small body or object. For work on a larger one the thread hands its other tasks
+/// on.
 pub const SMALL: usize = 64 * 1024;
 
-/// Trees that are in memory at one time while one request is handled.
+/// Trees of JSON values that are in memory at one time while one request is handled.
 const TREES: usize = 3;
 
-/// A large body has to arrive within this time: meanwhile it keeps other large bodies out.
+/// Most time for a body to arrive, without its wait for memory: a large body keeps other large ones
+/// out.
 const ARRIVAL: Duration = Duration::from_secs(20);
 
-/// A body that arrived, and the room that it takes.
+/// A body that arrived, and its share of the memory budget.
 pub struct RequestBody {
     pub bytes: Bytes,
     _share: MemoryShare,
 }
 
-/// Reads the whole body, unless it is too long or too slow, or too many large ones arrive.
+/// Reads a request's body. Fails when it is too long or too slow, or when too many large bodies
+/// arrive.
 pub async fn read_body(body: Body) -> Result<RequestBody> {
     let announced = body.size_hint().exact();
     if announced.is_some_and(|length| length > MAX_BODY as u64) {
@@ -50,7 +53,8 @@ pub async fn read_body(body: Body) -> Result<RequestBody> {
         let frame = frame.map_err(|error| unread(error.as_ref()))?;
         let Ok(data) = frame.into_data() else { continue };
         if share.is_none() && bytes.len() + data.len() > SMALL {
-            // All at once: bodies that each have a part of their room would wait for each other.
+            // All of it at once: bodies that each hold a part of their share would wait for each
+            // other.
             let waited = Instant::now();
             share = account::take(MemoryUse::Arriving, most).await?;
             deadline += waited.elapsed();
@@ -77,7 +81,7 @@ fn too_long() -> ApiError {
     ApiError::too_large(format!("Request entity too large: limit is {MAX_BODY}"))
 }
 
-/// Room for everything that is made of a body.
+/// Takes a share of the memory budget for what is made of a request's body.
 pub async fn body(yaml: bool, bytes: &Bytes) -> Result<MemoryShare> {
     let weight = if yaml { weight::foresee_yaml(bytes) } else { weight::foresee(bytes) };
     if bytes.len() > SMALL {
@@ -86,19 +90,21 @@ pub async fn body(yaml: bool, bytes: &Bytes) -> Result<MemoryShare> {
     account::take_small(TREES * weight).await
 }
 
-/// Room to read a body of YAML once more, for the audit trail.
+/// Takes a share of the memory budget to read a body of YAML once more, for the audit trail.
 pub async fn record(yaml: &[u8]) -> Result<MemoryShare> {
     account::take(MemoryUse::Records, weight::foresee_yaml(yaml)).await
 }
 
-/// Room for what is made of these stored bytes, which are dropped before the wait.
+/// Takes a share of the memory budget for what is made of the bytes `stored`, which are dropped
+/// before the wait.
 pub async fn object(stored: Bytes) -> Result<MemoryShare> {
     let weight = weight::foresee(&stored);
     drop(stored);
     account::take(MemoryUse::Objects, TREES * weight).await
 }
 
-/// Room for a response that takes so many bytes to make.
+/// Takes a share of the memory budget for a response that takes `bytes` to make; none for a small
+/// one.
 pub async fn response(bytes: usize) -> Result<MemoryShare> {
     if bytes <= SMALL {
         Ok(MemoryShare::NONE)
@@ -107,7 +113,7 @@ pub async fn response(bytes: usize) -> Result<MemoryShare> {
     }
 }
 
-/// The response, whose body takes its part of `share` until it was sent.
+/// Returns the response `sent`, whose body holds its part of `share` until it was sent.
 pub async fn sent(sent: Response<Body>, mut share: MemoryShare) -> Result<Response<Body>> {
     let bytes = size(&sent);
     if bytes > SMALL && share.is_none() {
@@ -116,7 +122,8 @@ pub async fn sent(sent: Response<Body>, mut share: MemoryShare) -> Result<Respon
     Ok(holding(sent, share, bytes))
 }
 
-/// The response to a write. The write has happened, so its client is told even without room.
+/// Returns the response to a write. The write has happened, so its client is told even when the
+/// memory budget is used up.
 pub async fn written(written: Response<Body>, mut share: MemoryShare) -> Response<Body> {
     let bytes = size(&written);
     if bytes > SMALL && share.is_none() {
@@ -138,8 +145,8 @@ fn holding(response: Response<Body>, mut share: MemoryShare, bytes: usize) -> Re
     guarded(response, share)
 }
 
-/// Does work that grows with `bytes`. When they are many, this thread first hands its other tasks
-/// to another thread.
+/// Runs `work`, whose time grows with `bytes`. When `bytes` are many, this thread first hands its
+/// other tasks to another thread.
 pub fn work<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let several = Handle::try_current()
         .is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);

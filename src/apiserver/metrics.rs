@@ -1,4 +1,4 @@
-//! Numbers about requests before they reach a handler. Names are kube-apiserver's, so existing
+//! Metrics of requests before they reach a handler. Names are kube-apiserver's, so existing
 //! dashboards and alerts find them. Label values come from small sets (CVE-2020-8552).
 
 mod labels;
@@ -15,14 +15,15 @@ pub use labels::RequestLabels;
 use super::{delegate::ReviewCallMetrics, request_info::RequestInfo};
 use crate::api::scheme::Scheme;
 
-/// Seconds of authentication and authorization: 1 ms to 16 s.
+/// Histogram buckets for the seconds of authentication and authorization: 1 ms to 16 s.
 const CHECKS: [f64; 15] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
     8.192, 16.384,
 ];
 const FILTERS: [f64; 13] =
     [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0];
-/// Seconds that are left of a certificate: none, half an hour, up to a year.
+/// Histogram buckets for the seconds until a certificate expires: none, half an hour, up to 360
+/// days.
 const LIFETIMES: [f64; 14] = [
     0.0,
     1800.0,
@@ -40,13 +41,13 @@ const LIFETIMES: [f64; 14] = [
     31_104_000.0,
 ];
 
-/// Users that upstream names in metrics; all others are one.
+/// Users that upstream names in metrics; other users count as `email_id` or `other`.
 const NAMED_USERS: [&str; 5] =
     ["admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"];
 
-/// See each metric's help text.
+/// The metrics of the server outside its handlers; each one's help text says what it counts.
 pub struct Metrics {
-    /// The kinds that labels may name; none before the scheme is known.
+    /// The scheme whose kinds labels may name; no kind is named before the scheme is known.
     scheme: OnceLock<&'static Scheme>,
     pub requests: IntCounterVec,
     pub inflight: IntGaugeVec,
@@ -72,7 +73,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics that are not registered yet; see [`Metrics::register`].
+    /// Makes metrics that are not registered yet; see [`Metrics::register`].
     #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
     pub fn new() -> Self {
         Self {
@@ -193,7 +194,7 @@ impl Metrics {
         self.terminate(info, "429");
     }
 
-    /// Counts an authentication: the user's name, or how it failed.
+    /// Counts an authentication: `outcome` holds the user's name, or how it failed.
     pub fn authenticated(&self, outcome: Result<&str, &'static str>, took: Duration) {
         let result = match outcome {
             Ok(user) => {

@@ -1,8 +1,9 @@
-//! `navigator apiserver migrate-storage`: every object in the form that is stored today.
+//! `navigator apiserver migrate-storage`: writes every object again in the form that is stored
+//! today.
 //!
-//! Owns how the store is opened: one that exists, at once or not at all. [`Registry::migrate`]
-//! decides what happens to an object. A migration makes no store, and records no store as this
-//! installation's, because it serves none.
+//! Opens a store that exists, at once or not at all. [`Registry::migrate`] decides what happens to
+//! an object. A migration makes no store, and records no store as this installation's, because it
+//! serves none.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::api::scheme::Scheme;
 
-/// Why a migration ended early. What was rewritten until then stays rewritten.
+/// Why a migration ended early. Objects that were written again until then stay so.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to open the embedded store")]
@@ -28,7 +29,7 @@ pub enum Error {
     Store { resource: &'static str, source: storage::Error },
 }
 
-/// Migrates every kind and returns what it found of each, by plural.
+/// Migrates every kind and returns the report of each, by plural.
 pub async fn run(
     store: &StoreConfig,
     scheme: &'static Scheme,

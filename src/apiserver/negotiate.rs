@@ -1,4 +1,4 @@
-//! Which form the client wants to read, and which form it wrote.
+//! Content negotiation: which form the client wants to read, and which form it wrote.
 //!
 //! Owns Accept, Content-Type, `pretty` and gzip (apiserver `pkg/endpoints/handlers/negotiation`).
 //! Protobuf is served of metadata and Status alone, as for CustomResources; other clauses of it,
@@ -25,7 +25,7 @@ use crate::api::decode::{self, ParsedBody};
 /// Bodies above this many bytes are compressed for clients that take gzip.
 const GZIP_ABOVE: usize = 128 * 1024;
 
-/// Stands for the items of a list that are written one by one.
+/// Placeholder for the items of a list that are written one by one.
 pub const ITEM: &str = "the-items-of-this-list";
 
 /// How a body is written.
@@ -33,7 +33,7 @@ pub const ITEM: &str = "the-items-of-this-list";
 pub enum BodyEncoding {
     Json,
     Yaml,
-    /// For metadata alone, and for Status.
+    /// Protobuf, for metadata alone and for Status.
     Protobuf,
 }
 
@@ -46,7 +46,8 @@ pub enum ObjectView {
     PartialObjectMetadataList,
 }
 
-/// A Status that is sent as protobuf, in JSON: for the audit trail, in the response's extensions.
+/// The JSON form of a Status that is sent as protobuf; kept in the response's extensions for the
+/// audit trail.
 #[derive(Clone)]
 pub(super) struct SentStatus(pub(super) String);
 
@@ -70,7 +71,8 @@ const PLAIN: ResponseFormat = ResponseFormat {
 };
 
 impl ResponseFormat {
-    /// Chooses by Accept. The first clause that can be served wins, in order of preference.
+    /// Chooses the form of a response by Accept. The first clause that can be served wins, in order
+    /// of preference.
     pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let mut output =
             Self { pretty: pretty(headers, query), gzip: takes_gzip(headers), ..PLAIN };
@@ -100,7 +102,8 @@ impl ResponseFormat {
         ))
     }
 
-    /// As [`Self::negotiate`], for a Status: the first clause that asks for no view.
+    /// Chooses the form of a Status as [`Self::negotiate`] does, by the first clause that asks for
+    /// no view.
     fn negotiate_status(headers: &HeaderMap, query: &Query) -> Self {
         let accept = accept_text(headers);
         let accept = if accept.trim().is_empty() { "*/*" } else { &accept };
@@ -117,7 +120,8 @@ impl ResponseFormat {
         }
     }
 
-    /// As [`Self::negotiate`], for a document that is no object of a resource.
+    /// Chooses the form of a document that is no object of a resource: JSON where
+    /// [`Self::negotiate`] chooses protobuf.
     pub fn negotiate_document(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let output = Self::negotiate(headers, query)?;
         match output.encoding {
@@ -126,7 +130,7 @@ impl ResponseFormat {
         }
     }
 
-    /// As [`Self::negotiate`], for a stream of objects.
+    /// Chooses the form of a stream of objects as [`Self::negotiate`] does. Fails for YAML.
     pub fn negotiate_stream(headers: &HeaderMap, query: &Query) -> Result<Self> {
         let output = Self::negotiate(headers, query)?;
         if output.encoding == BodyEncoding::Yaml {
@@ -158,12 +162,12 @@ impl ResponseFormat {
         }
     }
 
-    /// JSON without spaces: the form that is cached.
+    /// Tells whether the form is JSON without spaces, which the cache holds.
     pub fn is_compact_json(&self) -> bool {
         self.encoding == BodyEncoding::Json && !self.pretty
     }
 
-    /// The response that carries this value.
+    /// Returns the response that carries `value`.
     pub fn respond(&self, code: StatusCode, value: &Value) -> Result<Response<Body>> {
         let response = self.respond_bytes(code, self.encode(value)?)?;
         Ok(self.telling(value, response))
@@ -176,7 +180,7 @@ impl ResponseFormat {
         response
     }
 
-    /// The response that carries these bytes, which are of the negotiated type.
+    /// Returns the response that carries `bytes`, which are of the negotiated type.
     fn respond_bytes(&self, code: StatusCode, mut bytes: Vec<u8>) -> Result<Response<Body>> {
         let compressed = self.gzip && bytes.len() > GZIP_ABOVE;
         if compressed {
@@ -185,8 +189,8 @@ impl ResponseFormat {
         self.head(code, compressed).body(Body::from(bytes)).map_err(ApiError::internal)
     }
 
-    /// The response that carries these bytes one after the other. They are of the negotiated
-    /// type, and shared with others.
+    /// Returns the response that carries `parts` one after the other. They are of the negotiated
+    /// type, and may be shared with other responses.
     pub fn respond_parts(&self, code: StatusCode, parts: Vec<Bytes>) -> Result<Response<Body>> {
         let length: usize = parts.iter().map(Bytes::len).sum();
         if !self.gzip || length <= GZIP_ABOVE {
@@ -195,7 +199,7 @@ impl ResponseFormat {
         self.respond_pieces(code, parts.into_iter())
     }
 
-    /// The response that carries these pieces, each made when it is sent. They are of the
+    /// Returns the response that carries `pieces`, each made when it is sent. They are of the
     /// negotiated type, and many.
     pub fn respond_pieces(
         &self,
@@ -207,8 +211,8 @@ impl ResponseFormat {
         self.head(code, self.gzip).body(body).map_err(ApiError::internal)
     }
 
-    /// A list whose only item is [`ITEM`], as it stands around its items: before, between and
-    /// behind them.
+    /// Splits the text of `list`, whose only item is [`ITEM`]: returns what stands before, between
+    /// and behind its items.
     pub fn around_items(&self, list: &Value) -> Result<[String; 3]> {
         let text = String::from_utf8(self.encode(list)?).map_err(ApiError::internal)?;
         let mark = if self.encoding == BodyEncoding::Yaml {
@@ -227,7 +231,7 @@ impl ResponseFormat {
         Ok([before.to_owned(), between.to_owned(), behind.to_owned()])
     }
 
-    /// An item as it stands in a list.
+    /// Returns the text of an item as it stands in a list.
     pub fn item(&self, item: &Value) -> String {
         let valid = "a Value has string keys only";
         match (self.encoding, self.pretty) {
@@ -250,7 +254,7 @@ impl ResponseFormat {
     }
 }
 
-/// YAML two columns further to the right, but for its first line.
+/// Indents YAML by two columns, but for its first line.
 fn indented(text: &str) -> String {
     let mut lines = text.split('\n');
     let mut out = lines.next().unwrap_or_default().to_owned();
@@ -261,7 +265,8 @@ fn indented(text: &str) -> String {
     out
 }
 
-/// An error in the form that the client asked for; JSON when that cannot be found out.
+/// Responds with an error in the form that the client asked for; in JSON when that cannot be found
+/// out.
 pub fn respond_error(headers: &HeaderMap, query: &Query, error: &ApiError) -> Response<Body> {
     let output = ResponseFormat::negotiate_status(headers, query);
     if output.encoding == BodyEncoding::Json {
@@ -272,7 +277,7 @@ pub fn respond_error(headers: &HeaderMap, query: &Query, error: &ApiError) -> Re
     output.telling(&value, error.response(output.content_type(), bytes))
 }
 
-/// Compressed at the level that costs least.
+/// Compresses `parts` with gzip at its fastest level.
 pub(super) fn gzip<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(1));
     for part in parts {
@@ -319,14 +324,14 @@ pub(super) fn unread(error: &decode::Error, words: &str) -> ApiError {
     }
 }
 
-/// The media type of the body in lower case, without parameters.
+/// Returns the media type of the body in lower case, without parameters.
 pub fn content_type(headers: &HeaderMap) -> String {
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = text.unwrap_or_default().split(';').next().unwrap_or_default();
     media_type.trim().to_ascii_lowercase()
 }
 
-/// Values of repeated Accept headers count as one list.
+/// Returns the text of Accept; values of repeated headers count as one list.
 pub(super) fn accept_text(headers: &HeaderMap) -> String {
     let values = headers.get_all(header::ACCEPT).iter();
     values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",")
@@ -365,7 +370,7 @@ impl AcceptClause<'_> {
         self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
-    /// The view that the clause asks for; `None` when there is no such view.
+    /// Returns the view that the clause asks for; `None` when there is no such view.
     fn view(&self) -> Option<(ObjectView, &'static str)> {
         let Some(name) = self.parameter("as") else { return Some((ObjectView::Object, "v1")) };
         let version = match self.parameter("v")? {
@@ -386,11 +391,11 @@ impl AcceptClause<'_> {
     }
 }
 
-/// Clauses of Accept that are read.
+/// Most clauses of Accept that are read.
 const CLAUSES: usize = 32;
 
-/// Clauses by descending quality; equals stay in their order. What follows the first ones is not
-/// read.
+/// Returns the clauses of Accept by descending quality; equals stay in their order. Clauses after
+/// the first [`CLAUSES`] are ignored.
 pub(super) fn clauses(accept: &str) -> Vec<AcceptClause<'_>> {
     let mut found: Vec<AcceptClause<'_>> = accept
         .split(',')

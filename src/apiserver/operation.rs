@@ -1,8 +1,8 @@
 //! What a request wants done to a resource, with its options.
 //!
 //! A request is read once, into a [`ResourceOperation`]. Authorization, audit, seats, deadlines,
-//! metrics and handlers look at nothing else, so what was authorized is what is done. A method that
-//! is not served has a [`ResourceAction`] that no handler carries out.
+//! metrics and handlers all use this one, so what was authorized is what is done. A method that is
+//! not served has a [`ResourceAction`] that no handler carries out.
 
 use http::{HeaderMap, Method};
 
@@ -24,7 +24,7 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
-    /// No method has this verb: authorization is asked about it for a request in another user's
+    /// A verb that no method has: authorization is asked about it for a request in another user's
     /// name.
     Impersonate,
 }
@@ -55,12 +55,12 @@ pub enum PatchType {
     Json,
     Merge,
     Strategic,
-    /// A format that this server does not know: 415.
+    /// A format that this server does not know; such a patch is answered 415.
     Unknown,
 }
 
-/// What to do. An error in the options is told only to a client that may do it, so the error is
-/// kept in their place.
+/// What a request does to a resource. An error in the options is told only to a client that may do
+/// it, so the error is kept in their place.
 #[derive(Clone, Debug)]
 pub enum ResourceAction {
     Get(Result<ReadConsistency>),
@@ -71,17 +71,17 @@ pub enum ResourceAction {
     Patch(PatchType, Result<WriteOptions>),
     /// Server-side apply.
     Apply(Result<(WriteOptions, ApplyOptions)>),
-    /// Its options may stand in the body.
+    /// Deletion of one object, whose options may stand in the body.
     Delete,
     DeleteCollection(Result<ListOptions>),
     /// A method that is not served: 405, for clients that may do what the verb says.
     Unserved(Option<Verb>),
-    /// `…/watch/…` with a method other than GET: 405 for every client.
+    /// `…/watch/…` with a method other than GET: 405, before authorization.
     Refused(Option<Verb>),
 }
 
 impl ResourceAction {
-    /// Absent for methods that mean nothing to Kubernetes.
+    /// Returns the action's verb; `None` for methods that mean nothing to Kubernetes.
     pub fn verb(&self) -> Option<Verb> {
         Some(match self {
             Self::Get(_) => Verb::Get,
@@ -96,9 +96,9 @@ impl ResourceAction {
         })
     }
 
-    /// `named`: the path names an object. `under_watch`: it has the deprecated `watch` prefix,
-    /// which makes a watch of a GET and of nothing else; any other method keeps its own verb, so
-    /// that it is audited as what it tried to be.
+    /// Reads the action of a request. `named`: the path names an object. `under_watch`: the path
+    /// has the deprecated `watch` prefix, which makes a watch of a GET alone; any other method
+    /// keeps its own verb, so that it is audited as what it tried to be.
     pub(super) fn read(
         method: &Method,
         headers: &HeaderMap,
@@ -147,14 +147,14 @@ impl ResourceAction {
 #[derive(Clone, Debug)]
 pub struct ResourceOperation {
     pub action: ResourceAction,
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
     pub version: String,
     pub resource: String,
     pub subresource: String,
-    /// Empty at cluster scope.
+    /// Namespace; empty at cluster scope.
     pub namespace: String,
-    /// Empty for collections. A `fieldSelector=metadata.name=x` names `x`.
+    /// Name of the object; empty for collections. A `fieldSelector=metadata.name=x` names `x`.
     pub name: String,
     /// Path segments after `namespaces/<namespace>`, from the resource on.
     pub parts: Vec<String>,
@@ -165,23 +165,23 @@ impl ResourceOperation {
         self.action.verb()
     }
 
-    /// The verb's word; empty for methods that mean nothing to Kubernetes.
+    /// Returns the verb's word; empty for methods that mean nothing to Kubernetes.
     pub fn word(&self) -> &'static str {
         self.verb().map_or("", Verb::as_str)
     }
 
-    /// Does the path name an object?
+    /// Tells whether the path names an object.
     pub fn is_named(&self) -> bool {
         self.parts.len() > 1
     }
 
-    /// The log of a pod, which may be followed.
+    /// Tells whether the operation reads the log of a pod, which may be followed.
     pub fn is_log(&self) -> bool {
         self.group.is_empty()
             && (self.resource.as_str(), self.subresource.as_str()) == ("pods", "log")
     }
 
-    /// The answer to a method that is not served here.
+    /// Returns the error that answers a method that is not served here.
     pub fn refusal(&self, method: &Method) -> ApiError {
         let resource = GroupResource { group: &self.group, resource: &self.resource };
         ApiError::method_not_supported(resource, &method.as_str().to_ascii_lowercase())

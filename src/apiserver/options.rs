@@ -15,24 +15,24 @@ use super::{
 };
 use crate::api::field::{ErrorList, FieldError, FieldErrorKind, FieldPath};
 
-/// Seconds that a watch lasts at most, whatever its client asks for: a user who loses a right loses
-/// the watches that were begun with it by then.
+/// Most seconds that a watch lasts, whatever its client asks for: a user who loses a right loses by
+/// then the watches that were begun with it.
 const LONGEST_TIMEOUT: u64 = 3600;
 
 /// Which state a read may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadConsistency {
-    /// The latest, as of the time of the request.
+    /// The latest state, as of the time of the request.
     Latest,
     /// Any state that the cache has.
     Any,
-    /// This revision or a later one.
+    /// The state at this revision or at a later one.
     NotOlderThan(Revision),
-    /// Exactly this revision.
+    /// The state at exactly this revision.
     Exact(Revision),
 }
 
-/// `resourceVersionMatch`
+/// Values of `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceVersionMatch {
     Exact,
@@ -49,7 +49,7 @@ pub struct ListOptions {
     pub resource_version: String,
     pub resource_version_match: Option<ResourceVersionMatch>,
     pub timeout: Option<Duration>,
-    /// 0 is no limit.
+    /// Most objects of a page; 0 is no limit.
     pub limit: usize,
     pub continue_token: String,
     pub send_initial_events: Option<bool>,
@@ -68,8 +68,8 @@ impl ListOptions {
         "sendInitialEvents",
     ];
 
-    /// Reads and validates. `watch`: the request is a watch. Of a key that is given more than once
-    /// the first value counts.
+    /// Reads and validates the options. `watch`: the request is a watch. The first value counts of
+    /// a key that is given more than once.
     pub fn parse(query: &Query, watch: bool) -> Result<Self> {
         let mut options = Self { watch, ..Self::default() };
         let mut errors = ErrorList::new();
@@ -178,7 +178,7 @@ impl ListOptions {
         }
     }
 
-    /// What a list without `continue` may show.
+    /// Returns which state a list without `continue` may show.
     pub fn read_at(&self) -> Result<ReadConsistency> {
         let Some(revision) = revision(&self.resource_version)? else {
             return Ok(ReadConsistency::Latest);
@@ -186,7 +186,7 @@ impl ListOptions {
         Ok(match self.resource_version_match {
             Some(ResourceVersionMatch::Exact) => ReadConsistency::Exact(revision),
             _ if revision == Revision(0) => ReadConsistency::Any,
-            // Since paging exists, a limit with a revision means that very revision.
+            // A limit with a revision means exactly that revision, as upstream since paging exists.
             None if self.limit > 0 => ReadConsistency::Exact(revision),
             Some(ResourceVersionMatch::NotOlderThan) | None => {
                 ReadConsistency::NotOlderThan(revision)
@@ -195,7 +195,7 @@ impl ListOptions {
     }
 }
 
-/// What a get may show.
+/// Returns which state a get may show.
 pub fn get_read_at(query: &Query) -> Result<ReadConsistency> {
     Ok(match revision(query.text("resourceVersion"))? {
         None => ReadConsistency::Latest,
@@ -204,7 +204,7 @@ pub fn get_read_at(query: &Query) -> Result<ReadConsistency> {
     })
 }
 
-/// A `resourceVersion`; `None` when empty.
+/// Parses a `resourceVersion`; `None` when `text` is empty.
 pub fn revision(text: &str) -> Result<Option<Revision>> {
     if text.is_empty() {
         return Ok(None);
@@ -276,7 +276,7 @@ pub struct ApplyOptions {
 }
 
 impl ApplyOptions {
-    /// Reads the options that every write has, too.
+    /// Reads the options of an apply, with those that every write has.
     pub fn parse(query: &Query) -> Result<(WriteOptions, Self)> {
         let write = WriteOptions::parse(query, "ApplyOptions")?;
         let manager = query.text("fieldManager").to_owned();
@@ -305,15 +305,15 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
     pub propagation: Option<DeletionPropagation>,
-    /// The deprecated form of `propagation`; decides between 200 and 202 as well.
+    /// The deprecated form of `propagation`; it decides between 200 and 202 as well.
     pub orphan_dependents: Option<bool>,
-    /// Seconds; absent for the object's own grace period. Never negative.
+    /// Grace period in seconds, never negative; absent for the object's own.
     pub grace_period: Option<i64>,
 }
 
 impl DeleteOptions {
-    /// The body wins; the query counts only when there is none. Except that `dryRun` counts
-    /// wherever it stands: upstream would delete for good what was meant as a trial.
+    /// Reads the options from the body, or from the query when there is no body. But `dryRun`
+    /// counts wherever it stands: upstream would delete for good what was meant as a trial.
     pub fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
         let from_query;
         let given = if let Some(body) = body {
@@ -353,7 +353,8 @@ impl DeleteOptions {
         };
         options.grace_period = match &given["gracePeriodSeconds"] {
             Value::Null => None,
-            // Upstream takes a negative period for 1 s, the shortest that forces nothing.
+            // A negative period is 1 s, as upstream: the shortest one that does not force the
+            // deletion.
             Value::Number(seconds) => seconds.as_i64().map(|s| if s < 0 { 1 } else { s }),
             _ => return Err(wrong("gracePeriodSeconds")),
         };
@@ -391,7 +392,7 @@ impl DeleteOptions {
         Ok(options)
     }
 
-    /// The propagation that the request asks for, in either of the two ways.
+    /// Returns the propagation that the request asks for, by `propagation` or `orphan_dependents`.
     pub fn effective_propagation(&self) -> Option<DeletionPropagation> {
         self.propagation.or_else(|| {
             let orphan = self.orphan_dependents?;
@@ -400,7 +401,7 @@ impl DeleteOptions {
     }
 }
 
-/// The query's parameters in the form of a body.
+/// Returns the query's parameters in the form of a body.
 fn delete_query(query: &Query) -> Result<Value> {
     let mut options = json!({});
     let mut dry_run = Vec::new();

@@ -16,7 +16,8 @@ pub struct Peer {
     pub certificates: Arc<PeerCertificates>,
 }
 
-/// Most certificates and most bytes of a chain that is judged: a leaf and what leads to a CA.
+/// Most certificates of a chain that is judged: a leaf and what leads to a CA. Longer chains are
+/// refused.
 pub const MOST_CERTIFICATES: usize = 5;
 pub const MOST_CHAIN: usize = 16 * 1024;
 
@@ -43,8 +44,8 @@ pub fn check_length<'a>(
     Ok(())
 }
 
-/// What a client presented in the handshake, leaf first. Only its possession of the leaf's key has
-/// been checked: whether a CA vouches for the chain is asked for each request.
+/// The certificates that a client presented in the handshake, leaf first. Its possession of the
+/// leaf's key has been checked; whether a CA vouches for the chain is asked for each request.
 #[derive(Debug, Default)]
 pub struct PeerCertificates {
     certificates: Vec<CertificateDer<'static>>,
@@ -57,32 +58,32 @@ pub struct PeerCertificates {
 /// The user that a certificate names.
 #[derive(Debug)]
 pub struct CertificateSubject {
-    /// Empty when the subject has none.
+    /// The subject's common name; empty when it has none.
     pub common_name: String,
     pub organisations: Vec<String>,
-    /// What the subject says of the user's uid; an error when it cannot be told.
+    /// The user's uid, if the subject names one; an error when the uid cannot be told.
     pub uid: Result<Option<String>, String>,
     /// SHA-256 of the whole certificate, in hexadecimal digits.
     pub fingerprint: String,
-    /// When the certificate ends.
+    /// When the certificate expires.
     pub until: SystemTime,
 }
 
-/// What a pool of CAs says of a chain.
+/// The verdict of a pool of CAs on a chain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChainVerdict {
-    /// The chain is good, until its first certificate ends.
+    /// The chain is good until the first of its certificates expires.
     Good { until: SystemTime },
     /// The chain is bad. If it becomes valid later, it is good on the next connection.
     Bad(rustls::Error),
 }
 
-/// The valid CAs of a pool; a pool that was loaded anew has another id.
+/// Identifies the valid CAs of a pool; a pool that was loaded anew has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaPoolId(pub u64);
 
-/// Most verdicts that are kept of a chain: of the front proxy's pool, the clients', and earlier
-/// ones.
+/// Most verdicts that are kept for a chain: of the front proxy's pool, of the clients' pool, and of
+/// earlier ones.
 const POOLS: usize = 4;
 
 impl PeerCertificates {
@@ -90,7 +91,8 @@ impl PeerCertificates {
         Self { certificates, subject: OnceLock::new(), verdicts: Mutex::default() }
     }
 
-    /// The subject of the leaf, or why it cannot be read; absent when no certificate was presented.
+    /// Returns the subject of the leaf, or why it cannot be read; `None` when no certificate was
+    /// presented.
     pub fn subject(
         &self,
         read: impl FnOnce(&CertificateDer<'_>) -> Result<CertificateSubject, String>,
@@ -100,7 +102,7 @@ impl PeerCertificates {
         Some(subject.as_ref().map_err(String::as_str))
     }
 
-    /// This pool's verdict on the chain, as long as it holds.
+    /// Returns the verdict of `pool` on the chain, as long as it holds.
     pub fn verdict(&self, pool: CaPoolId) -> Option<ChainVerdict> {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, verdict) = verdicts.iter().find(|(known, _)| *known == pool)?;
@@ -110,7 +112,7 @@ impl PeerCertificates {
         }
     }
 
-    /// Did any pool find the chain good?
+    /// Tells whether any pool has found the chain good.
     pub fn is_vouched_for(&self) -> bool {
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         verdicts.iter().any(|(_, verdict)| matches!(verdict, ChainVerdict::Good { .. }))

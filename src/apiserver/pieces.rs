@@ -15,10 +15,11 @@ use hyper::body::{Body as HttpBody, Frame};
 
 use super::load;
 
-/// Pieces are gathered until a frame has so many bytes: each frame costs more than its copy.
+/// Bytes of pieces that are gathered for a frame: each frame costs more than the copying of its
+/// pieces.
 const FRAME: usize = 32 * 1024;
 
-/// A body of pieces that are made when they are sent, off the threads that serve others.
+/// Makes a body of pieces that are made when they are sent, off the threads that serve others.
 pub(super) fn in_pieces(pieces: impl Iterator<Item = Bytes> + Send + Unpin + 'static) -> Body {
     Body::new(StreamedBody(pieces))
 }
@@ -46,7 +47,7 @@ impl<I: Iterator<Item = Bytes> + Unpin> HttpBody for StreamedBody<I> {
     }
 }
 
-/// Pieces, compressed at the level that costs least.
+/// Iterates over pieces, compressed with gzip at its fastest level.
 pub(super) struct GzippedPieces<I> {
     pieces: I,
     encoder: Option<GzEncoder<Vec<u8>>>,

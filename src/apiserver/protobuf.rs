@@ -1,8 +1,8 @@
-//! What kube-apiserver writes as protobuf for kinds that it has no messages of: an object's
-//! metadata, lists of it, and Status.
+//! Writes as protobuf what kube-apiserver writes so for kinds that it has no messages of: an
+//! object's metadata, lists of it, and Status.
 //!
 //! Owns the numbers of apimachinery's `generated.proto`, as tables, the envelope around a message
-//! and the frames of a watch. Reads nothing. The bytes are those of upstream, which writes empty
+//! and the frames of a watch. Decodes nothing. The bytes are those of upstream, which writes empty
 //! fields, too.
 
 use bytes::Bytes;
@@ -12,26 +12,26 @@ use crate::api::wire::{self, bytes, varint};
 
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// What every object begins with; its type and its message follow.
+/// First bytes of every object; its type and its message follow.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// How the value of a field is written.
 #[derive(Clone, Copy)]
 enum FieldEncoding {
-    /// Always written, even when empty.
+    /// A text, which is always written, even when empty.
     Text,
     Texts,
-    /// Always written, even when zero.
+    /// A number, which is always written, even when zero.
     Count,
     Integer,
     Flag,
-    /// RFC 3339, as seconds and nanoseconds.
+    /// A time in RFC 3339, written as seconds and nanoseconds.
     Time,
     /// A time that is always written, even when empty.
     Made,
     /// A map from text to text.
     Map,
-    /// JSON, as it is, in a message of its own.
+    /// A JSON value, written as JSON text in a message of its own.
     Json,
     /// A message that is always written, even when empty.
     Within(FieldTable),
@@ -88,7 +88,7 @@ const LIST_META: FieldTable = &[
 ];
 const PARTIAL: FieldTable = &[("metadata", 1, Within(META))];
 const LIST: FieldTable = &[("metadata", 1, Within(LIST_META)), ("items", 2, Messages(PARTIAL))];
-/// A list of `meta.k8s.io/v1beta1`, whose two fields have each other's numbers.
+/// A list of `meta.k8s.io/v1beta1`, in which the numbers of the two fields are exchanged.
 const OLDER_LIST: FieldTable =
     &[("items", 1, Messages(PARTIAL)), ("metadata", 2, Within(LIST_META))];
 const STATUS: FieldTable = &[
@@ -110,7 +110,7 @@ const DETAILS: FieldTable = &[
 const CAUSE: FieldTable = &[("reason", 1, Text), ("message", 2, Text), ("field", 3, Text)];
 const TYPE: FieldTable = &[("apiVersion", 1, Text), ("kind", 2, Text)];
 
-/// An object in its envelope; `None` for a kind that has no protobuf form here.
+/// Encodes an object in its envelope; `None` for a kind that has no protobuf form here.
 pub(super) fn encode(object: &Value) -> Option<Vec<u8>> {
     let fields = match (object["kind"].as_str()?, object["apiVersion"].as_str()?) {
         ("PartialObjectMetadata", _) => PARTIAL,
@@ -126,14 +126,14 @@ pub(super) fn encode(object: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Ends the envelope: empty `contentEncoding` and `contentType`.
+/// Ends the envelope with an empty `contentEncoding` and `contentType`.
 fn end(out: &mut Vec<u8>) {
     for number in [3, 4] {
         bytes(out, number, b"");
     }
 }
 
-/// An item of a list of metadata as it stands in the list that begins with `head`.
+/// Encodes an item of a list of metadata as it stands in the list that begins with `head`.
 pub(super) fn item(head: &Value, object: &Value) -> Vec<u8> {
     let number = if is_older(head) { 1 } else { 2 };
     let mut out = Vec::new();
@@ -141,7 +141,8 @@ pub(super) fn item(head: &Value, object: &Value) -> Vec<u8> {
     out
 }
 
-/// The bytes before and behind the items of a list of metadata; the items take `items` bytes.
+/// Returns the bytes before and behind the items of a list of metadata; the items take `items`
+/// bytes.
 pub(super) fn around(head: &Value, items: usize) -> [Vec<u8>; 2] {
     let mut metadata = Vec::new();
     let number = if is_older(head) { 2 } else { 1 };
@@ -163,7 +164,7 @@ fn is_older(list: &Value) -> bool {
     list["apiVersion"] == "meta.k8s.io/v1beta1"
 }
 
-/// An event of a watch: its length, and the event, which holds the object in its envelope.
+/// Encodes an event of a watch: its length, and the event, which holds the object in its envelope.
 pub(super) fn frame(type_: &str, object: &Value) -> Option<Bytes> {
     let mut held = Vec::new();
     bytes(&mut held, 1, &encode(object)?);

@@ -1,8 +1,8 @@
 //! Objects of one kind in a store: what create, read, update and delete mean.
 //!
-//! Owns the rules that Kubernetes has for every kind: identity, generation, optimistic
-//! concurrency, finalizers, preconditions, dry run, paging. Knows no HTTP. What differs between
-//! kinds lies behind [`ServedKind`]. No object is overwritten unseen: every write is a
+//! Owns the rules that Kubernetes has for every kind: identity, generation, optimistic concurrency,
+//! finalizers, preconditions, dry run, paging. Knows no HTTP. What differs between kinds lies
+//! behind [`ServedKind`]. No object is overwritten unseen: every update and deletion is a
 //! compare-and-swap on the revision that was read.
 
 mod admitted;
@@ -53,7 +53,7 @@ use crate::{
     error,
 };
 
-/// Stands for the namespace in the keys of objects without one; no namespace has this name.
+/// Placeholder for the namespace in the keys of objects without one; no namespace has this name.
 pub const NO_NAMESPACE: &str = "-";
 
 /// Serves one kind out of a store.
@@ -65,10 +65,10 @@ pub struct Registry {
     capacity: Arc<Capacity>,
 }
 
-/// For which user, in which version and in which namespace a request is carried out.
+/// The context of a request: its user, version, namespace, field manager and warnings.
 pub struct RegistryCall<'a> {
     pub version: ServedVersion,
-    /// Empty for all namespaces, which only reads may mean.
+    /// Empty for a kind at cluster scope, and in reads of all namespaces.
     pub namespace: &'a str,
     pub user: &'a User,
     /// The field manager that comes to own the fields that are written.
@@ -77,7 +77,7 @@ pub struct RegistryCall<'a> {
     pub field_manager: &'a str,
     /// Warnings for the client, besides the answer.
     pub warnings: Vec<String>,
-    /// Warnings and annotations of admission, also when the request is refused.
+    /// Warnings and annotations of admission; they are told also when the request is refused.
     pub remarks: &'a AdmissionRemarks,
 }
 
@@ -85,22 +85,22 @@ pub struct RegistryCall<'a> {
 #[derive(Debug)]
 pub struct RegistryObject {
     pub key: Key,
-    /// Hub form, with `metadata.resourceVersion` and without its owners.
+    /// The object in hub form, with `metadata.resourceVersion` and without its field managers.
     pub hub: Value,
     /// The field managers, and the fields that each owns.
     pub owners: Option<RawManagedFields>,
     pub revision: Revision,
-    /// About how many bytes the store holds of it.
+    /// Approximate bytes of the object in the store.
     pub size: usize,
-    /// The account's memory for the object, when it is large.
+    /// The object's share of the memory budget, when the object is large.
     pub share: MemoryShare,
     /// The object as caches keep it, if it came from the cache or was written.
     pub shown: Option<Arc<CachedObject>>,
 }
 
 impl Registry {
-    /// A registry whose cache is empty until [`Registry::cache`] is run. All registries that draw
-    /// on this capacity are bounded together.
+    /// Makes a registry whose cache is empty until [`Registry::cache`] is run. All registries with
+    /// the same `capacity` are bounded together.
     pub fn new(
         kind: &'static dyn ServedKind,
         store: Arc<dyn Storage>,
@@ -130,14 +130,15 @@ impl Registry {
         GroupResource { group: self.kind.group(), resource: self.kind.plural() }
     }
 
-    /// Key of an object. A name that fits no key is not found.
+    /// Returns the key of an object; a name that fits no key is not found.
     fn key(&self, namespace: &str, name: &str) -> Result<Key> {
         let namespace = if self.kind.is_namespaced() { namespace } else { NO_NAMESPACE };
         Key::new(self.kind.stored_group(), self.kind.plural(), namespace, name)
             .map_err(|_| ApiError::not_found(self.resource(), name))
     }
 
-    /// Keys of a namespace, or of all of them when it is empty.
+    /// Returns the prefix of the keys of a namespace, or of all namespaces when `namespace` is
+    /// empty.
     fn prefix(&self, namespace: &str) -> Result<KeyPrefix> {
         if namespace.is_empty() || !self.kind.is_namespaced() {
             return Ok(whole(self.kind));
@@ -215,7 +216,7 @@ impl Registry {
         }
     }
 
-    /// Refuses with every error, or passes the warnings on.
+    /// Fails with all errors of the validation, or passes its warnings on.
     fn accept(
         &self,
         call: &mut RegistryCall<'_>,
@@ -230,14 +231,14 @@ impl Registry {
         Ok(())
     }
 
-    /// An object as it is to be written.
+    /// Returns an object as it is to be written to the store.
     fn ready(&self, hub: &Value, owners: Option<&RawManagedFields>) -> Result<StorableObject> {
         let form = form(self.kind, hub, owners).map_err(ApiError::internal)?;
         let stored = form.stored().unwrap_or_else(|| Self::to_bytes(hub, owners));
         Ok(StorableObject { form, stored })
     }
 
-    /// The hub without its revision, as a store keeps it.
+    /// Returns the hub form without its revision, as a store keeps it.
     fn to_stored(hub: &Value) -> Value {
         let mut stored = hub.clone();
         drop(meta::take(&mut stored, "resourceVersion"));
@@ -250,8 +251,8 @@ impl Registry {
         json.into()
     }
 
-    /// The entry that the store holds under a key, and memory for what is made of it. A large entry
-    /// is dropped, and read again once there is room.
+    /// Returns the entry that the store holds under a key, and memory for what is made of it. A
+    /// large entry is dropped, and read again once there is room in the memory budget.
     async fn fetch(&self, key: &Key, name: &str) -> Result<Option<(StoreEntry, MemoryShare)>> {
         let get = async || self.store.get(key).await.map_err(|e| self.store_error(name, &e));
         let Some(entry) = get().await? else { return Ok(None) };
@@ -262,8 +263,8 @@ impl Registry {
         Ok(get().await?.map(|entry| (entry, share)))
     }
 
-    /// The object as the cache knows it, which may be older than what the store holds: good for a
-    /// write that the store compares, and for nothing else.
+    /// Returns the object as the cache knows it, which may be older than what the store holds: good
+    /// for a write that the store compares, and for nothing else. `None` for a large object.
     fn known(&self, key: &Key) -> Option<RegistryObject> {
         let cached = self.cache.known(key)?;
         let small = cached.whole && cached.json().len() <= load::SMALL;
@@ -282,7 +283,7 @@ impl Registry {
         })
     }
 
-    /// Is the object in the store still at this revision?
+    /// Tells whether the object in the store is still at `revision`.
     async fn is_at(&self, key: &Key, revision: Revision) -> storage::Result<bool> {
         Ok(self.store.get(key).await?.is_some_and(|entry| entry.revision == revision))
     }
@@ -305,8 +306,9 @@ impl Registry {
         Ok(RegistryObject { share, ..object })
     }
 
-    /// The store's error after a write, for the client. Where it is unknown whether the write
-    /// happened, the client is not told to try again: client-go would repeat even a create.
+    /// Turns the store's error after a write into one for the client. Where it is unknown whether
+    /// the write happened, the client is not told to try again: client-go would repeat even a
+    /// create.
     fn write_error(&self, name: &str, error: &storage::Error) -> ApiError {
         match error {
             storage::Error::Unavailable { .. } => {
@@ -320,13 +322,13 @@ impl Registry {
                     0,
                 )
             }
-            // The write may have happened in the store that is there no more.
+            // The write may have happened in the earlier store.
             storage::Error::Replaced { .. } => ApiError::unavailable(error.to_string(), 0),
             error => self.store_error(name, error),
         }
     }
 
-    /// The store's error, for the client.
+    /// Turns the store's error into one for the client.
     fn store_error(&self, name: &str, error: &storage::Error) -> ApiError {
         use storage::Error;
         match error {
@@ -364,7 +366,7 @@ struct StorableObject {
     stored: Bytes,
 }
 
-/// An object as caches keep it.
+/// Returns an object in the form in which caches keep it.
 fn form(
     kind: &dyn ServedKind,
     hub: &Value,
@@ -379,7 +381,7 @@ fn form(
     }
 }
 
-/// Values of the kind's selectable fields, in their order.
+/// Returns the values of the kind's selectable fields, in their order.
 fn selectable(kind: &dyn ServedKind, hub: &Value) -> Vec<String> {
     kind.selectable_fields().iter().map(|path| kind.field(hub, path)).collect()
 }
@@ -399,7 +401,7 @@ fn not_understood(kind: &dyn ServedKind, name: &str, error: DecodeError) -> ApiE
     }
 }
 
-/// Keys of all objects of a kind.
+/// Returns the prefix of the keys of all objects of a kind.
 fn whole(kind: &dyn ServedKind) -> KeyPrefix {
     KeyPrefix::resource(kind.stored_group(), kind.plural())
         .expect("groups and plurals of kinds are valid parts of a key")
@@ -415,7 +417,7 @@ impl RegistryObject {
         Self { key, hub, owners, revision, size: 0, share: MemoryShare::NONE, shown: None }
     }
 
-    /// The object and its owners in one tree, to be shown.
+    /// Returns the object with its `managedFields` as one tree of JSON values, to be shown.
     pub fn whole(&self) -> Value {
         let mut whole = self.hub.clone();
         if let Some(owners) = &self.owners {

@@ -18,8 +18,8 @@ pub struct RequestInfo {
     /// The decoded path.
     pub path: String,
     pub query: Query,
-    /// `/apis/<group>/<version>/<resource>…`, or `/api/<version>/<resource>…` of the core group;
-    /// absent for every other path.
+    /// The operation on a resource, for `/apis/<group>/<version>/<resource>…`, and
+    /// `/api/<version>/<resource>…` of the core group; absent for every other path.
     pub operation: Option<ResourceOperation>,
 }
 
@@ -37,7 +37,7 @@ impl RequestInfo {
         Self { method: method.clone(), path: percent_decode(uri.path()), query, operation }
     }
 
-    /// `get`, `list`, … of a resource; for other paths the method in lower case.
+    /// Returns `get`, `list`, … for a resource, and for other paths the method in lower case.
     pub fn verb(&self) -> String {
         match &self.operation {
             Some(operation) => operation.word().to_owned(),
@@ -45,15 +45,16 @@ impl RequestInfo {
         }
     }
 
-    /// Long-running requests have no deadline, and a seat in flight only until they begin.
+    /// Tells whether the request is a watch or reads a log. Such requests have no deadline, and a
+    /// seat in flight only until they begin.
     pub fn is_long_running(&self) -> bool {
         self.operation.as_ref().is_some_and(|operation| {
             matches!(operation.action, ResourceAction::Watch(_)) || operation.is_log()
         })
     }
 
-    /// Does the request change anything? Decides seats, the audit trail, and whether the request
-    /// goes on without its client.
+    /// Tells whether the request may change anything. This decides its seats, what the audit trail
+    /// records of it, and whether it goes on without its client.
     pub fn is_mutating(&self) -> bool {
         match &self.operation {
             Some(operation) => !operation.verb().is_some_and(Verb::is_read),
@@ -89,7 +90,7 @@ fn operation(
     let part = |at: usize| rest.get(at).cloned().unwrap_or_default();
     let mut name = part(1);
     let action = ResourceAction::read(method, headers, query, !name.is_empty(), under_watch);
-    // A selector for one name is that name, so that authorization sees it.
+    // A field selector for one name counts as that name, so that authorization sees it.
     if name.is_empty() && matches!(action.verb(), Some(Verb::List | Verb::Watch)) {
         name = selector::exact_name(query.text("fieldSelector")).unwrap_or_default();
     }
@@ -113,7 +114,7 @@ mod tests {
         RequestInfo::parse(&method.parse().unwrap(), &uri.parse().unwrap(), &HeaderMap::new())
     }
 
-    /// `verb namespace resource name subresource`, `-` for empty.
+    /// Returns `verb namespace resource name subresource`, with `-` for an empty one.
     fn summary(asked: &ResourceOperation) -> String {
         let ResourceOperation { namespace, resource, name, subresource, .. } = asked;
         let fields = [asked.word(), namespace, resource, name, subresource];
@@ -142,7 +143,7 @@ mod tests {
             ("GET", "/watch/namespaces/a/pilots", "watch a pilots - -"),
             ("GET", "/watch/pilots", "watch - pilots - -"),
             ("GET", "/watch/namespaces/a/pilots/x", "watch a pilots x -"),
-            // Under the prefix, too, a method keeps its verb.
+            // Under the prefix `watch`, too, a method keeps its verb.
             ("HEAD", "/watch/namespaces/a/pilots/x", "get a pilots x -"),
             ("POST", "/watch/namespaces/a/pilots", "create a pilots - -"),
             ("PUT", "/watch/namespaces/a/pilots/x", "update a pilots x -"),

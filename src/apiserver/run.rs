@@ -45,27 +45,27 @@ use crate::{
     runtime::{Runtime, Shutdown, process::ProcessMetrics, signals},
 };
 
-/// Connections get this long to finish after the last accept. Watches end at once, and so do most
+/// Most time for connections to finish after the last accept. Watches end at once, and so do most
 /// requests; the kubelet kills after 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
-/// Writes that outlive their connections get this long.
+/// Most time for writes that outlive their connections.
 const WRITES: Duration = Duration::from_secs(3);
-/// Pause between tries to reach etcd.
+/// Pause between tries to reach the store.
 const STORE_RETRY: Duration = Duration::from_secs(2);
 
-/// Pause between looks at a store that holds more than this process may load.
+/// Pause between surveys of a store that holds more than this process may load.
 const SURVEY_RETRY: Duration = Duration::from_secs(30);
 
-/// What the flags mean.
+/// The settings of the API server, as its flags give them.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub address: SocketAddr,
-    /// The install's own namespace: Secret, ConfigMap and Service are there.
+    /// The installation's own namespace, with its Secret, ConfigMap and Service.
     pub namespace: String,
-    /// In-cluster credentials when absent.
+    /// Path of a kubeconfig; in-cluster credentials count when absent.
     pub kubeconfig: Option<PathBuf>,
     pub store: StoreConfig,
-    /// Our own CA when absent.
+    /// Files of the serving certificate; the server has its own CA when absent.
     pub certificate: Option<CertificateFiles>,
     pub spoken: serve::SecureServingOptions,
     pub audit: audit::Config,
@@ -73,29 +73,29 @@ pub struct Config {
     pub limits: InflightLimits,
     pub deadlines: RequestTimeouts,
     pub goaway: GoawayChance,
-    /// How long a watch without `timeoutSeconds` lasts at least; must not be zero.
+    /// Least time that a watch without `timeoutSeconds` lasts; must not be zero.
     pub least_watch: Duration,
-    /// How long to serve on after shutdown was asked for.
+    /// Time to serve on after shutdown was asked for.
     pub shutdown_delay: Duration,
 }
 
-/// Which of the plugins that Kubernetes knows by name are asked.
+/// Which of the admission plugins that Kubernetes knows by name are enabled.
 #[derive(Clone, Copy, Debug)]
 pub struct EnabledAdmissionPlugins {
-    /// NamespaceLifecycle.
+    /// Whether NamespaceLifecycle is enabled.
     pub namespaces: bool,
-    /// MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
+    /// Which of MutatingAdmissionWebhook and ValidatingAdmissionWebhook are enabled.
     pub webhooks: EnabledWebhookTypes,
 }
 
 /// Where objects are kept.
 #[derive(Clone, Debug)]
 pub enum StoreConfig {
-    /// In a folder; one replica.
+    /// Objects are kept in a folder, for one replica.
     Embedded(PathBuf),
-    /// In etcd; any number of replicas.
+    /// Objects are kept in etcd, for any number of replicas.
     Etcd(etcd::Config),
-    /// In the Kubernetes API; any number of replicas.
+    /// Objects are kept in the Kubernetes API, for any number of replicas.
     Kubernetes(objects::Config),
 }
 
@@ -127,7 +127,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Did settings fail before anything was touched?
+    /// Tells whether the fault is in the settings or in files that they name.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -136,7 +136,7 @@ impl Error {
     }
 }
 
-/// Serves until SIGTERM, SIGINT or a failure, and ends in order.
+/// Runs the server until SIGTERM, SIGINT or a failure, and ends in order.
 pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result<(), Error> {
     let metrics = Arc::new(Metrics::new());
     metrics.know(scheme);
@@ -216,7 +216,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     outcome
 }
 
-/// Starts to accept. The receiver hears when the last connection ended.
+/// Starts to accept connections. The receiver hears when the last connection ended.
 fn listen(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -235,7 +235,7 @@ fn listen(
     drained
 }
 
-/// Keeps the certificate fresh until shutdown.
+/// Keeps the serving certificate fresh until shutdown.
 async fn follow_certificates(
     config: &Config,
     files: Option<(CertificateFiles, CertificateContents)>,
@@ -251,7 +251,7 @@ async fn follow_certificates(
     Ok(own.run(rt.readiness(), rt.shutdown()).await?)
 }
 
-/// Builds everything that a request needs. Waits for kube-apiserver and for the store.
+/// Builds the services that requests need. Waits for kube-apiserver and for the store.
 async fn install(
     config: &Config,
     scheme: &'static Scheme,
@@ -295,9 +295,9 @@ async fn install(
     Ok((installed, guard, store))
 }
 
-/// Waits until the stored objects fit into the memory of this process. Until then none of them is
-/// loaded, and each request except `/livez` gets 503, with the memory that is needed once it is
-/// known.
+/// Waits until the stored objects fit into the memory of this process. Until then no cache loads
+/// them, and every request except `/livez` fails; the answer names the memory that is needed, once
+/// that is known.
 async fn until_it_fits(store: &dyn Storage, chain: &FilterChain, rt: &Runtime) {
     let _waiting = rt.readiness().add("memory");
     let mut told = None;
@@ -324,7 +324,7 @@ async fn until_it_fits(store: &dyn Storage, chain: &FilterChain, rt: &Runtime) {
     chain.hold_up(None);
 }
 
-/// The plugins and webhooks that admit writes, in the order in which they are asked.
+/// Returns the plugins and webhooks that admit writes, in the order in which they are asked.
 fn admission(
     config: &Config,
     scheme: &'static Scheme,
@@ -349,8 +349,9 @@ fn admission(
     Arc::new(AdmissionChain::new(plugins).with_webhooks(webhooks))
 }
 
-/// Opens the store, and names the etcd that is to be compacted. An etcd, or a kube-apiserver, that
-/// does not answer is waited for; meanwhile the server is not ready and says why.
+/// Opens the store, and returns the etcd that is to be compacted, if it is one. An etcd, or a
+/// kube-apiserver, that does not answer is waited for; meanwhile the server is not ready and says
+/// why.
 async fn open(
     store: &StoreConfig,
     rt: &Runtime,

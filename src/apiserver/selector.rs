@@ -13,7 +13,7 @@ pub use label::{LabelSelector, ObjectLabels};
 use super::status::{ApiError, Result};
 use crate::api::kind::ServedKind;
 
-/// Most bytes of a selector of a request.
+/// Most bytes of one selector of a request.
 const LONGEST: usize = 8 * 1024;
 
 /// Fails for a selector that is too long to be kept and compared.
@@ -35,7 +35,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Parses both; either text may be empty.
+    /// Parses both selectors; either text may be empty.
     pub fn parse(kind: &dyn ServedKind, labels: &str, fields: &str) -> Result<Self> {
         Ok(Self {
             labels: LabelSelector::parse(labels).map_err(ApiError::bad_request)?,
@@ -47,13 +47,13 @@ impl Selector {
         self.labels.is_everything() && self.fields.0.is_empty()
     }
 
-    /// Bytes of memory that the selector keeps.
+    /// Returns the bytes of memory that the selector keeps.
     pub fn weight(&self) -> usize {
         let fields = self.fields.0.iter().map(|term| size_of::<FieldTerm>() + term.value.len());
         self.labels.weight() + fields.sum::<usize>()
     }
 
-    /// What it costs to compare the selector with so many objects, as bytes of work.
+    /// Returns the cost of comparing the selector with `objects` objects, in bytes of work.
     pub fn effort(&self, objects: usize) -> usize {
         /// Bytes of work of one comparison.
         const BYTES: usize = 16;
@@ -66,7 +66,7 @@ impl Selector {
     }
 }
 
-/// What selectors look at of an object.
+/// The parts of an object that selectors are compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectFacets {
     pub name: Box<str>,
@@ -96,7 +96,7 @@ impl ObjectFacets {
     }
 }
 
-/// Equalities between fields and values, all of which must hold.
+/// Terms of a field selector, all of which must hold: a field has a value, or has it not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(Vec<FieldTerm>);
 
@@ -111,12 +111,12 @@ struct FieldTerm {
 enum SelectableField {
     Name,
     Namespace,
-    /// The kind's selectable field of this place.
+    /// The field at this place of the kind's selectable fields.
     Own(usize),
 }
 
-/// The name that a field selector demands, in any kind's terms: what authorization looks at. None
-/// when it demands none, or one that no object can have.
+/// Returns the name that a field selector demands, whatever the kind: authorization looks at it.
+/// `None` when the selector demands no name, or one that no object can have.
 pub fn exact_name(text: &str) -> Option<String> {
     let mut terms = terms(text)?.into_iter();
     let found = terms.find(|(path, equal, _)| *path == "metadata.name" && *equal);
@@ -125,9 +125,9 @@ pub fn exact_name(text: &str) -> Option<String> {
     })
 }
 
-/// All that a field selector demands, in any kind's terms, as authorization is told of it. A text
-/// that cannot be read demands nothing here: the handler tells an authorized client what is wrong
-/// with it.
+/// Returns all that a field selector demands, whatever the kind, as authorization is told of it. A
+/// text that cannot be read demands nothing here: the handler tells an authorized client what is
+/// wrong with it.
 pub fn field_requirements(text: &str) -> Vec<FieldSelectorRequirement> {
     let terms = terms(text).unwrap_or_default().into_iter();
     let requirements = terms.map(|(path, equal, value)| FieldSelectorRequirement {
@@ -138,7 +138,7 @@ pub fn field_requirements(text: &str) -> Vec<FieldSelectorRequirement> {
     requirements.collect()
 }
 
-/// Path, whether it has to be equal, and the value.
+/// Splits a field selector into terms: path, whether it has to be equal, and the value.
 fn terms(text: &str) -> Option<Vec<(&str, bool, String)>> {
     check_length("fieldSelector", text).ok()?;
     let parts = split_unescaped(text).into_iter().filter(|part| !part.is_empty());
@@ -184,13 +184,14 @@ impl FieldSelector {
         Ok(Self(terms))
     }
 
-    /// The first name that is demanded.
+    /// Returns the first name that the selector demands.
     pub fn name(&self) -> Option<&str> {
         let demands = |term: &&FieldTerm| term.equal && term.field == SelectableField::Name;
         self.0.iter().find(demands).map(|term| term.value.as_str())
     }
 
-    /// Holds the selector to the name that was authorized. Fails when it demands another one.
+    /// Makes an empty selector demand `name`, which was authorized. Fails when the selector demands
+    /// another one, or none beside its other fields.
     pub fn require_name(&mut self, name: &str) -> Result<()> {
         if self.0.is_empty() {
             self.0.push(FieldTerm {

@@ -1,8 +1,8 @@
 //! The HTTPS listener: accepts, shakes hands, speaks HTTP/1.1 or HTTP/2, drains.
 //!
-//! Owns connections and their limits. Every request carries the `PeerAddress` of its connection in
-//! its extensions; which user that makes is decided anew for each request (invariant 8). Nothing is
-//! ever upgraded or redirected.
+//! Owns connections and their limits. Every request carries the [`Peer`](super::peer::Peer) of its
+//! connection in its extensions; which user that makes is decided anew for each request (invariant
+//! 8). No connection is ever upgraded.
 
 mod body;
 mod connection;
@@ -25,26 +25,28 @@ use self::{
 use super::{filters::FilterChain, metrics::Metrics};
 use crate::runtime::{Shutdown, TaskGroup};
 
-/// A client that does not finish its TLS handshake by then is cut.
+/// Most time for a client to finish its TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// `accept` fails like this when the process runs out of descriptors; trying at once would spin.
+/// Pause after a failed `accept`: it fails when the process runs out of descriptors, and trying
+/// again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that wait to be accepted, as far as `net.core.somaxconn` lets them; Go's servers
-/// take what that says. The kernel of a client that finds no room tries again after 1 s, 3 s, 7 s.
+/// Most connections that wait to be accepted, as far as `net.core.somaxconn` lets them; Go's
+/// servers take that number. The kernel of a client that finds no room tries again after 1 s, 3 s,
+/// 7 s.
 const BACKLOG: u32 = 4096;
 
-/// Opens the port.
+/// Opens the listener's port.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Connections of a process that just ended do not keep the port.
+    // Connections of a process that just ended do not keep the port from this one.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Accepts connections until `drain` is triggered, then waits for those that are open to finish
-/// what they are doing, for at most `grace`.
+/// Accepts connections until `drain` is triggered, then waits for at most `grace` until the open
+/// ones finish what they are doing.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,

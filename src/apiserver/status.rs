@@ -21,7 +21,7 @@ pub struct GroupResource<'a> {
 }
 
 impl<'a> GroupResource<'a> {
-    /// A resource of our own group.
+    /// Names a resource of our own group.
     pub fn ours(resource: &'a str) -> Self {
         Self { group: crate::api::GROUP, resource }
     }
@@ -151,24 +151,24 @@ impl ApiError {
         self
     }
 
-    /// Tells the client to come back after so many seconds.
+    /// Tells the client to come back after `seconds`.
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.0.details.get_or_insert_default().retry_after_seconds = seconds;
         self
     }
 
-    /// 400
+    /// Returns an error with code 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// 401. Says no more than that, on purpose.
+    /// Returns an error with code 401, which says no more than that, on purpose.
     pub fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 for a request about a resource; `name` may be empty.
+    /// Returns an error with code 403 for a request about a resource; `name` may be empty.
     pub fn forbidden(resource: GroupResource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
         let message = if name.is_empty() {
             format!("{resource} is forbidden: {why}")
@@ -179,13 +179,13 @@ impl ApiError {
             .with(StatusDetails::of(resource, name))
     }
 
-    /// 403 for a path that is no resource.
+    /// Returns an error with code 403 for a path that is no resource.
     pub fn forbidden_path(why: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}"))
             .with(StatusDetails::default())
     }
 
-    /// 403 for a create in a namespace that is going away.
+    /// Returns an error with code 403 for a create in a namespace that is being deleted.
     pub fn namespace_terminating(resource: GroupResource<'_>, name: &str, namespace: &str) -> Self {
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
@@ -197,58 +197,58 @@ impl ApiError {
         )
     }
 
-    /// 404 for an object.
+    /// Returns an error with code 404 for an object.
     pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!("{resource} {name:?} not found");
         Self::new(StatusCode::NOT_FOUND, "NotFound", message)
             .with(StatusDetails::of(resource, name))
     }
 
-    /// 404 for a path within a served version that names no resource.
+    /// Returns an error with code 404 for a path that names no resource that is served.
     pub fn no_such_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).with(StatusDetails::default())
     }
 
-    /// 405. `action` as Go says it: `create`, `deletecollection` …
+    /// Returns an error with code 405. `action` as Go says it: `create`, `deletecollection` …
     pub fn method_not_supported(resource: GroupResource<'_>, action: &str) -> Self {
         let message = format!("{action} is not supported on resources of kind \"{resource}\"");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
             .with(StatusDetails::of(resource, ""))
     }
 
-    /// 405 before it is known what the request is about.
+    /// Returns an error with code 405 for a path that is no resource.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
             .with(StatusDetails::default())
     }
 
-    /// 406
+    /// Returns an error with code 406.
     pub fn not_acceptable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// 415
+    /// Returns an error with code 415.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// 409: the name is taken.
+    /// Returns an error with code 409: the name is taken.
     pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!("{resource} {name:?} already exists");
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message)
             .with(StatusDetails::of(resource, name))
     }
 
-    /// 409: the name is taken by an object that is going away.
+    /// Returns an error with code 409: the name is taken by an object that is being deleted.
     pub fn exists_while_deleting(resource: GroupResource<'_>, name: &str) -> Self {
         let mut error = Self::already_exists(resource, name);
         error.0.message = format!("object is being deleted: {}", error.0.message);
         error
     }
 
-    /// 409: every generated name was taken.
+    /// Returns an error with code 409: each generated name that was tried is taken.
     pub fn generated_name_taken(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!(
             "{resource} {name:?} already exists, the server was not able to generate a unique name \
@@ -259,13 +259,14 @@ impl ApiError {
             .retry_after(1)
     }
 
-    /// 409
+    /// Returns an error with code 409: the object's state forbids the operation.
     pub fn conflict(resource: GroupResource<'_>, name: &str, why: impl std::fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
         Self::new(StatusCode::CONFLICT, "Conflict", message).with(StatusDetails::of(resource, name))
     }
 
-    /// 409: other managers (first of each pair) applied other values to these fields.
+    /// Returns an error with code 409: other field managers applied other values. Each cause is a
+    /// text that names the manager, and the field.
     pub fn apply_conflict(why: impl Into<String>, causes: &[(String, String)]) -> Self {
         let error = Self::new(StatusCode::CONFLICT, "Conflict", why);
         causes.iter().fold(error, |error, (text, field)| {
@@ -273,22 +274,22 @@ impl ApiError {
         })
     }
 
-    /// 409: the object changed since the client read it.
+    /// Returns an error with code 409: the object changed since the client read it.
     pub fn modified(resource: GroupResource<'_>, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version \
                    and try again";
         Self::conflict(resource, name, why)
     }
 
-    /// 410. `token` continues the list at the latest revision instead.
+    /// Returns an error with code 410. `token` continues the list at the latest revision instead.
     pub fn expired(message: impl Into<String>, token: Option<String>) -> Self {
         let mut error = Self::new(StatusCode::GONE, "Expired", message);
         error.0.metadata.continue_token = token;
         error
     }
 
-    /// The refusal of the admission webhook `hook`, in its words; 400 unless its code is an
-    /// error's.
+    /// Returns the refusal of the admission webhook `hook`, in its words; with code 400 unless the
+    /// webhook's code is an error's.
     pub fn denied(hook: &str, told: WebhookStatus) -> Self {
         let WebhookStatus { message, reason, details, code } = told;
         let (message, reason) = (message.unwrap_or_default(), reason.unwrap_or_default());
@@ -306,12 +307,12 @@ impl ApiError {
         error
     }
 
-    /// 413
+    /// Returns an error with code 413.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// 422 with every cause. `name` may be empty.
+    /// Returns an error with code 422 and the first causes. `name` may be empty.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
         let qualified = GroupResource { group, resource: kind };
         let message = format!("{qualified} {name:?} is invalid: {}", field::aggregate(errors));
@@ -328,7 +329,7 @@ impl ApiError {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(details)
     }
 
-    /// 422 for a patch that could be read and not be applied.
+    /// Returns an error with code 422 for a patch that could be read but not applied.
     pub fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
             .with(StatusDetails::default())
@@ -340,12 +341,12 @@ impl ApiError {
         self.cause("", why.to_string(), "")
     }
 
-    /// 429
+    /// Returns an error with code 429; the client may come back after `seconds`.
     pub fn too_many_requests(message: impl Into<String>, seconds: u32) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).retry_after(seconds)
     }
 
-    /// 500
+    /// Returns an error with code 500.
     pub fn internal(why: impl std::fmt::Display) -> Self {
         let why = why.to_string();
         Self::new(
@@ -356,25 +357,27 @@ impl ApiError {
         .cause("", why, "")
     }
 
-    /// 500 without a reason: what Go makes of an error that it does not know.
+    /// Returns an error with code 500 and no reason: what Go makes of an error that it does not
+    /// know.
     pub fn unclassified(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// 503
+    /// Returns an error with code 503; the client may come back after `seconds`.
     pub fn unavailable(message: impl Into<String>, seconds: u32) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
             .retry_after(seconds)
     }
 
-    /// 504
+    /// Returns an error with code 504; unless `seconds` is 0, the client may come back after them.
     pub fn timeout(message: impl std::fmt::Display, seconds: u32) -> Self {
         let error =
             Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}"));
         if seconds > 0 { error.retry_after(seconds) } else { error.with(StatusDetails::default()) }
     }
 
-    /// 504: this server has not reached the revision that the client has seen elsewhere.
+    /// Returns an error with code 504: this server has not reached the revision that the client has
+    /// seen elsewhere.
     pub fn revision_too_high(asked: u64, current: u64) -> Self {
         let why = format!("Too large resource version: {asked}, current: {current}");
         Self::timeout(why, 1).cause("ResourceVersionTooLarge", "Too large resource version", "")
@@ -392,19 +395,19 @@ impl ApiError {
         &self.0.message
     }
 
-    /// The message, and what it leaves out.
+    /// Returns the message and the causes, which the message may leave out.
     pub fn why(&self) -> String {
         let causes = self.0.details.iter().flat_map(|details| &details.causes);
         let parts = std::iter::once(&self.0.message).chain(causes.map(|cause| &cause.message));
         parts.map(String::as_str).collect::<Vec<_>>().join(": ")
     }
 
-    /// The Status object: the body of the response, or of a watch's ERROR event.
+    /// Returns the Status object: the body of the response, or of a watch's ERROR event.
     pub fn to_value(&self) -> Value {
         serde_json::to_value(&*self.0).expect("Status has string keys only")
     }
 
-    /// The Status object as text, its fields in upstream's order.
+    /// Returns the Status object as text, its fields in upstream's order.
     pub fn to_json(&self, pretty: bool) -> Vec<u8> {
         let encode = if pretty { serde_json::to_vec_pretty } else { serde_json::to_vec };
         let mut text = encode(&self.0).expect("Status has string keys only");
@@ -412,7 +415,7 @@ impl ApiError {
         text
     }
 
-    /// The response, with this body of this type.
+    /// Returns the response, with `body` of type `content_type`.
     pub fn response(&self, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
         let mut response = Response::new(body.into());
         *response.status_mut() = self.code();

@@ -2,7 +2,7 @@
 //!
 //! Owns the contract that every store keeps; `tests/it/storage/conformance` states it as cases.
 //! Knows no API object: encoding, defaults and validation are the registry's. Only the API server
-//! touches a store.
+//! and its tools touch a store.
 
 pub mod embedded;
 pub mod etcd;
@@ -16,8 +16,8 @@ use std::{fmt, pin::Pin};
 use bytes::Bytes;
 use futures::{Stream, future::BoxFuture, stream};
 
-/// Position in a store's history. Grows with every write of any key and is never reused.
-/// Revision 0 comes before everything.
+/// Position in a store's history. Grows with every write of any key and is never reused. Revision 0
+/// comes before every write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -27,8 +27,8 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Key of one object: `<group>/<resource>/<namespace>/<name>`. Built from checked parts only, so
-/// no name can reach into another resource's range.
+/// Key of one object: `<group>/<resource>/<namespace>/<name>`. [`Key::new`] checks the parts, so no
+/// name can reach into another resource's range.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
@@ -36,7 +36,8 @@ pub struct Key(String);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPrefix(String);
 
-/// A part of a key that is empty, `.`, `..`, or holds `/`, `%` or a control character.
+/// The error for a part of a key that is empty, `.`, `..`, or holds `/`, `%` or a control
+/// character.
 #[derive(Debug, thiserror::Error)]
 #[error("{part:?} cannot be part of a storage key")]
 pub struct InvalidKey {
@@ -62,7 +63,7 @@ impl Key {
         Ok(Self(format!("{group}/{resource}/{}/{}", checked(namespace)?, checked(name)?)))
     }
 
-    /// A key as a store returned it.
+    /// Takes a key as a store returned it, unchecked.
     pub(crate) fn from_stored(key: String) -> Self {
         Self(key)
     }
@@ -71,7 +72,7 @@ impl Key {
         &self.0
     }
 
-    /// Group and resource.
+    /// Returns group and resource.
     pub fn kind(&self) -> [&str; 2] {
         kind(&self.0)
     }
@@ -80,24 +81,24 @@ impl Key {
         self.0.split('/').nth(2).unwrap_or_default()
     }
 
-    /// `<resource>/<namespace>/<name>`, as people name an object to a tool.
+    /// Returns `<resource>/<namespace>/<name>`, as people name an object to a tool.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(self.as_str(), |(_, name)| name)
     }
 }
 
 impl KeyPrefix {
-    /// Every object of a group.
+    /// Returns the range of all objects of a group.
     pub fn group(group: &str) -> Result<Self, InvalidKey> {
         Ok(Self(format!("{}/", checked(group)?)))
     }
 
-    /// Every object of a resource.
+    /// Returns the range of all objects of a resource.
     pub fn resource(group: &str, resource: &str) -> Result<Self, InvalidKey> {
         Ok(Self(format!("{}/{}/", checked(group)?, checked(resource)?)))
     }
 
-    /// Every object of a resource in one namespace.
+    /// Returns the range of all objects of a resource in one namespace.
     pub fn namespace(group: &str, resource: &str, namespace: &str) -> Result<Self, InvalidKey> {
         Ok(Self(format!("{}/{}/{}/", checked(group)?, checked(resource)?, checked(namespace)?)))
     }
@@ -106,7 +107,7 @@ impl KeyPrefix {
         &self.0
     }
 
-    /// Group and resource; the resource is empty for all of a group.
+    /// Returns group and resource; the resource is empty in the range of a group.
     pub fn kind(&self) -> [&str; 2] {
         kind(&self.0)
     }
@@ -115,7 +116,8 @@ impl KeyPrefix {
         key.0.starts_with(&self.0)
     }
 
-    /// Bounds of the range: its keys are not before the first bound, and before the second.
+    /// Returns the bounds of the range: its keys are not before the first bound, and before the
+    /// second.
     pub(crate) fn bounds(&self) -> (Key, Key) {
         let path = self.0.strip_suffix('/').expect("every constructor ends it with a slash");
         // '0' comes after '/'.
@@ -136,39 +138,39 @@ pub struct StoreEntry {
     pub revision: Revision,
 }
 
-/// What to list.
+/// Which page of a prefix to list.
 #[derive(Clone, Debug, Default)]
 pub struct PageRequest {
-    /// State as of this revision; the latest when absent.
+    /// Revision whose state the page shows; the latest when absent.
     pub at: Option<Revision>,
-    /// Only keys greater than this one.
+    /// Key after which the page begins.
     pub after: Option<Key>,
-    /// At most this many entries; all when absent.
+    /// Most entries of the page; unlimited when absent.
     pub limit: Option<usize>,
-    /// No further entry when there are so many bytes already; at least one in any case.
+    /// Bytes of entries after which the page ends; it has at least one entry in any case.
     pub bytes: Option<usize>,
-    /// Count the entries that follow, which costs a look at every key.
+    /// Whether to count the entries that follow, which costs a look at every key.
     pub count: bool,
 }
 
-/// Part of a prefix as of one revision, ordered by key.
+/// One page of a prefix as of one revision, ordered by key.
 #[derive(Clone, Debug)]
 pub struct StorePage {
     pub entries: Vec<StoreEntry>,
     /// The revision that this page shows.
     pub revision: Revision,
-    /// More entries follow the last one.
+    /// Whether more entries follow the last one.
     pub more: bool,
-    /// How many entries follow, if `count` asked for it.
+    /// Number of entries that follow, if `count` asked for it.
     pub remaining: usize,
 }
 
-/// One change.
+/// One change in a range, or its progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreEvent {
     Put {
         entry: StoreEntry,
-        /// The key did not exist before.
+        /// Whether the key did not exist before.
         created: bool,
     },
     Delete {
@@ -176,7 +178,7 @@ pub enum StoreEvent {
         /// The revision of the deletion.
         revision: Revision,
     },
-    /// Nothing else happened in the range up to and including this revision.
+    /// No other change happened in the range up to and including this revision.
     Progress(Revision),
 }
 
@@ -189,15 +191,15 @@ impl StoreEvent {
     }
 }
 
-/// Events in revision order, none missing. Ends after an error. Reports progress when other keys
-/// were written, at the latest after [`Storage::request_progress`].
+/// Events of a watch in revision order, none missing. Ends after an error. Reports progress when
+/// other keys were written, at the latest after [`Storage::request_progress`].
 pub type WatchStream = Pin<Box<dyn Stream<Item = Result<StoreEvent, Error>> + Send>>;
 
-/// All of a range as of one revision, a page at a time.
+/// All of a range as of one revision, one page at a time.
 pub type ScanStream<'a> = Pin<Box<dyn Stream<Item = Result<StorePage>> + Send + 'a>>;
 
-/// Most objects of a page of a [`ScanStream`], and their bytes: a reader has them in memory beside
-/// what it makes of them.
+/// Most objects of a page of a [`ScanStream`]; [`SCANNED_BYTES`] bounds their bytes. A reader has
+/// them in memory beside what it makes of them.
 const SCANNED: usize = 500;
 const SCANNED_BYTES: usize = 4 << 20;
 
@@ -208,7 +210,7 @@ pub enum Error {
     NotFound(Key),
     #[error("key {0:?} already exists")]
     Exists(Key),
-    /// Another write came first. Its revision was read, never inferred.
+    /// Another write came first. `actual` was read from the store, never inferred.
     #[error("key {key:?} is at revision {actual}, not {expected}")]
     Conflict { key: Key, expected: Revision, actual: Revision },
     #[error("revision {asked} was compacted; the oldest is {oldest}")]
@@ -217,19 +219,20 @@ pub enum Error {
     FutureRevision { asked: Revision, latest: Revision },
     #[error("value of {size} bytes is too large for the store")]
     TooLarge { size: usize },
-    /// As the answer to a write: the outcome of the write is unknown.
+    /// The store did not answer. After a write, the outcome of the write is unknown.
     #[error("store is unavailable")]
     Unavailable { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("store is corrupt: {reason}")]
     Corrupt { reason: String },
-    /// The store that answers is not the one that was opened. Nothing that it says about an object
-    /// may be believed.
+    /// The store that answers is not the one that was opened. What it says about an object must not
+    /// be believed.
     #[error("the store was lost or replaced: {reason}")]
     Replaced { reason: String },
 }
 
 impl Error {
-    /// Fills in the size of a value, which a store that refuses the value does not say.
+    /// Sets the size of a value that was too large, which a store that refuses the value does not
+    /// say.
     fn of_value(self, size: usize) -> Self {
         match self {
             Self::TooLarge { .. } => Self::TooLarge { size },
@@ -240,23 +243,23 @@ impl Error {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Called, before any caller gets an answer, when the store was lost or replaced, with how that
-/// shows.
+/// A callback for a store that was lost or replaced. It gets how that shows, before any caller gets
+/// an answer.
 pub type ReplacementAlarm = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What a store says about itself, whether or not it is the one that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreStatus {
-    /// Absent when no store was ever made there.
+    /// The store's id; absent when no store was ever made there.
     pub id: Option<String>,
     pub revision: Revision,
-    /// Why the store that is there is not the one that was opened.
+    /// Why the store that is there is not the one that was opened; absent when it is.
     pub other: Option<String>,
-    /// The latest writes are missing, or may be.
+    /// How the store lost its latest writes, if it did or may have.
     pub lost: Option<WriteLoss>,
 }
 
-/// A store that lacks writes that it acknowledged.
+/// The loss of writes that a store had acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteLoss {
     /// How the loss shows.
@@ -265,7 +268,7 @@ pub struct WriteLoss {
     pub reached: Revision,
 }
 
-/// What a store takes on its disk.
+/// The bytes that a store takes on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreSize {
     /// Which store, as metrics name it.
@@ -278,16 +281,16 @@ pub struct StoreSize {
 /// Every success returns the revision that made it true. Object-safe, because a flag chooses
 /// the store.
 pub trait Storage: Send + Sync + 'static {
-    /// The latest value, linearizable.
+    /// Returns the latest value of a key, linearizable.
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>>;
-    /// A page of a prefix, consistent as of `page.revision`.
+    /// Returns a page of a prefix, consistent as of `page.revision`.
     fn list<'a>(
         &'a self,
         prefix: &'a KeyPrefix,
         request: PageRequest,
     ) -> BoxFuture<'a, Result<StorePage>>;
-    /// All of a prefix, as of this revision or the latest, by pages of some MiB, which may come in
-    /// any order. For callers that want everything and hold no more than a page at a time.
+    /// Returns all of a prefix, as of revision `at` or the latest, by pages of some MiB, which may
+    /// come in any order. For callers that want everything and hold no more than a page at a time.
     fn scan<'a>(&'a self, prefix: &'a KeyPrefix, at: Option<Revision>) -> ScanStream<'a> {
         let (limit, bytes) = (Some(SCANNED), Some(SCANNED_BYTES));
         let first = PageRequest { at, limit, bytes, ..PageRequest::default() };
@@ -300,19 +303,19 @@ pub trait Storage: Send + Sync + 'static {
             Ok(Some((page, more.then_some(next))))
         }))
     }
-    /// Fails with [`Error::Exists`].
+    /// Writes a new key. Fails with [`Error::Exists`].
     fn create<'a>(&'a self, key: &'a Key, value: Bytes) -> BoxFuture<'a, Result<Revision>>;
-    /// Fails with [`Error::Conflict`] or [`Error::NotFound`].
+    /// Replaces the value of a key. Fails with [`Error::Conflict`] or [`Error::NotFound`].
     fn update<'a>(
         &'a self,
         key: &'a Key,
         expected: Revision,
         value: Bytes,
     ) -> BoxFuture<'a, Result<Revision>>;
-    /// Fails with [`Error::Conflict`] or [`Error::NotFound`].
+    /// Removes a key. Fails with [`Error::Conflict`] or [`Error::NotFound`].
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>>;
-    /// Events after `from`. A compacted `from` fails with [`Error::Compacted`], here or as the
-    /// stream's first item.
+    /// Returns the events of a prefix after `from`. A compacted `from` fails with
+    /// [`Error::Compacted`], here or as the stream's first item.
     fn watch<'a>(
         &'a self,
         prefix: &'a KeyPrefix,
@@ -320,37 +323,39 @@ pub trait Storage: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<WatchStream>>;
     /// Forgets history up to `revision`; the latest values stay.
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>>;
-    /// The latest revision, linearizable. Doubles as the health check.
+    /// Returns the latest revision, linearizable. Doubles as the health check.
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision>>;
-    /// A reader waits for watches to reach `revision`. A store whose watches report progress by
-    /// themselves has nothing to do.
+    /// Asks watches for progress, because a reader waits for them to reach a revision. A store
+    /// whose watches report progress by themselves has nothing to do.
     fn request_progress(&self, _revision: Revision) {}
-    /// Identity of this store: made with the store, the same for its whole life, gone with it.
+    /// Returns the identity of this store: made with the store, the same for its whole life, gone
+    /// with it.
     fn id(&self) -> BoxFuture<'_, Result<String>>;
-    /// What the store says about itself now. A store that can be replaced under a running process
-    /// is asked each time.
+    /// Returns what the store says about itself now. A store that can be replaced under a running
+    /// process is asked each time.
     fn sight(&self) -> BoxFuture<'_, Result<StoreStatus>> {
         Box::pin(async {
             let (id, revision) = (self.id().await?, self.current_revision().await?);
             Ok(StoreStatus { id: Some(id), revision, other: None, lost: None })
         })
     }
-    /// Leaves every revision up to `past` behind and forgets the history, so that clients that know
+    /// Moves the store's revision beyond `past` and forgets the history, so that clients that know
     /// an older state have to list again. Returns the latest revision.
     fn advance(&self, past: Revision) -> BoxFuture<'_, Result<Revision>>;
-    /// What the store takes on its disk; absent when it cannot tell.
+    /// Returns the bytes that the store takes on its disk; `None` when it cannot tell.
     fn size(&self) -> BoxFuture<'_, Option<StoreSize>> {
         Box::pin(std::future::ready(None))
     }
-    /// Creations and deletions that this process had acknowledged.
+    /// Returns the number of creations and deletions that this process had acknowledged.
     fn births_and_deaths(&self) -> u64 {
         0
     }
-    /// Waits until the store can never work again in this process, and says why. Cancel-safe.
+    /// Waits until the store can never work again in this process, and returns the reason.
+    /// Cancel-safe.
     fn failed(&self) -> BoxFuture<'_, String> {
         Box::pin(std::future::pending())
     }
-    /// Sets the alarm for a store that was replaced. A store that only this process can change
-    /// never raises it.
+    /// Sets the alarm for a store that was lost or replaced. A store that only this process can
+    /// change never raises it.
     fn on_replaced(&self, _alarm: ReplacementAlarm) {}
 }

@@ -1,4 +1,4 @@
-//! What can be done with a store beside serving it: `navigator apiserver store …`.
+//! Tools that work on a store without serving it: `navigator apiserver store …`.
 //!
 //! Owns the form of an export: JSON lines, a head with the store's id and revision, one line for
 //! each object with the bytes as they are stored, and an end that counts them, so that an export
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::api::{GROUP, scheme::Scheme};
 
-/// Why a task was not done, or not to its end.
+/// Why a tool did not do its task, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to open the embedded store")]
@@ -66,7 +66,7 @@ pub enum Error {
     Readable(String),
 }
 
-/// What `identity` shows.
+/// What `navigator apiserver store identity` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreIdentity {
     pub id: String,
@@ -76,7 +76,7 @@ pub struct StoreIdentity {
     pub unreadable: Vec<(String, String)>,
 }
 
-/// What the store is, and what of it cannot be read.
+/// Returns what the store is, and which of its objects cannot be read.
 pub async fn identity(store: &StoreConfig, scheme: &Scheme) -> Result<StoreIdentity, Error> {
     let store = open(store).await?;
     let sight = store.sight().await?;
@@ -96,7 +96,7 @@ pub async fn identity(store: &StoreConfig, scheme: &Scheme) -> Result<StoreIdent
 
 /// Removes objects that cannot be read, for which every list that covers them fails; readable ones
 /// only with `even_readable`. Returns the lines that an export has of them. Nothing is removed
-/// unless all may be.
+/// unless each of them may be.
 pub async fn forget(
     store: &StoreConfig,
     scheme: &Scheme,
@@ -123,7 +123,7 @@ pub async fn forget(
     Ok(lines)
 }
 
-/// The key of an object as people name it.
+/// Returns the key of an object that people name by `<resource>/<namespace>/<name>`.
 fn key(name: &str) -> Result<Key, Error> {
     let invalid = || Error::Name(name.to_owned());
     let path = name.strip_prefix(GROUP).map_or(name, |rest| rest.trim_start_matches('/'));
@@ -146,8 +146,8 @@ async fn open(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
     })
 }
 
-/// Visits every object as of one revision, and returns that; in order, unless the store scans in
-/// none.
+/// Visits every object as of one revision, and returns that revision. Keys come in order, unless
+/// the store scans in none.
 async fn each(
     store: &dyn Storage,
     mut visit: impl FnMut(StoreEntry) -> Result<(), Error>,
@@ -162,7 +162,7 @@ async fn each(
     Ok(revision)
 }
 
-/// Why this binary cannot read an object.
+/// Returns why this binary cannot read an object; `None` if it can.
 fn unreadable(scheme: &Scheme, entry: &StoreEntry) -> Option<String> {
     let plural = entry.key.as_str().split('/').nth(1).unwrap_or_default();
     let Some(kind) = scheme.by_plural(plural) else {

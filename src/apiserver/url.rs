@@ -31,13 +31,13 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// The query of a request, decoded once. Of a key that is given more than once the first value
-/// counts, except where all of them do.
+/// The query of a request, decoded once. The first value counts of a key that is given more than
+/// once, except where all of them do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// `+` is a space.
+    /// Parses a query, in which `+` is a space.
     pub fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -51,28 +51,29 @@ impl Query {
         self.pairs().find_map(|(name, value)| (name == key).then_some(value))
     }
 
-    /// Empty when absent.
+    /// Returns the first value of a key; empty when absent.
     pub fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
 
-    /// False when absent; when given, only `false` and `0` are false, as Go's clients write them.
+    /// Returns whether a flag is set: false when absent; when given, only `false` and `0` are
+    /// false, as Go's clients write them.
     pub fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(boolean)
     }
 
-    /// Each value of a key.
+    /// Returns each value of a key.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs().filter_map(move |(name, value)| (name == key).then_some(value))
     }
 
-    /// In the order in which they were written.
+    /// Returns keys and values in the order in which they were written.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 }
 
-/// A flag in a query, as Go reads one: only `false` and `0` are false.
+/// Reads a flag in a query as Go does: only `false` and `0` are false.
 pub fn boolean(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "false" | "0")
 }

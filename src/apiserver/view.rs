@@ -13,7 +13,7 @@ use super::{
 };
 use crate::api::kind::{ServedKind, ServedVersion};
 
-/// What goes into `rows[].object`.
+/// What a Table holds as the `object` of each row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObjectPolicy {
     None,
@@ -22,7 +22,7 @@ pub enum IncludeObjectPolicy {
     Object,
 }
 
-/// How one client wants objects of one kind.
+/// The form in which one client wants objects of one kind.
 #[derive(Clone, Copy)]
 pub struct ObjectViewer {
     pub kind: &'static dyn ServedKind,
@@ -30,11 +30,11 @@ pub struct ObjectViewer {
     pub view: ObjectView,
     view_version: &'static str,
     include: IncludeObjectPolicy,
-    /// Seconds since the epoch, for ages.
+    /// Returns the current time, as seconds since the epoch, from which ages are computed.
     now: fn() -> i64,
 }
 
-/// `metadata` of a list.
+/// The fields of a list's `metadata`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta {
     pub resource_version: String,
@@ -79,7 +79,8 @@ impl ObjectViewer {
         Ok(Self { kind, version, view, view_version, include, now })
     }
 
-    /// One object: the answer to get, create, update, patch and delete.
+    /// Returns one object as the client wants it: the answer to get, create, update, patch and
+    /// delete.
     pub fn object(&self, hub: &Value) -> Result<Value> {
         match self.view {
             ObjectView::Object => Ok(self.kind.encode(self.version, hub)),
@@ -91,7 +92,7 @@ impl ObjectViewer {
         }
     }
 
-    /// A page of a list.
+    /// Returns a page of a list as the client wants it.
     pub fn list(&self, items: impl Iterator<Item = Value>, meta: &ListMeta) -> Result<Value> {
         let Some(mut list) = self.list_head(meta)? else {
             let rows = items.map(|hub| self.row(&hub)).collect();
@@ -104,7 +105,7 @@ impl ObjectViewer {
         Ok(list)
     }
 
-    /// A list with `item` in place of its items.
+    /// Returns a list with `item` in place of its items.
     pub fn list_around(&self, item: &str, meta: &ListMeta) -> Result<Value> {
         let Some(mut list) = self.list_head(meta)? else {
             return Ok(self.table(meta.to_value(), vec![json!(item)], true));
@@ -113,7 +114,7 @@ impl ObjectViewer {
         Ok(list)
     }
 
-    /// An object as it stands in a list.
+    /// Returns an object as it stands in a list.
     pub fn item(&self, hub: &Value) -> Value {
         match self.view {
             ObjectView::Object => self.kind.encode(self.version, hub),
@@ -124,7 +125,7 @@ impl ObjectViewer {
         }
     }
 
-    /// A list without its items; absent for a Table, which has none.
+    /// Returns a list without its items; `None` for a Table, which has rows instead.
     pub fn list_head(&self, meta: &ListMeta) -> Result<Option<Value>> {
         let head = |kind: &str, api_version: &str| {
             Ok(Some(json!({"kind": kind, "apiVersion": api_version, "metadata": meta.to_value()})))
@@ -142,8 +143,8 @@ impl ObjectViewer {
         }
     }
 
-    /// An object as JSON, shared by all who want it so; absent when it differs from one
-    /// reader to the next, as rows of Tables do.
+    /// Returns an object as JSON in an encoding that readers share; `None` where none is shared, as
+    /// for rows of Tables, which differ from one reader to the next.
     pub fn shared(&self, object: &CachedObject) -> Option<EncodedObject> {
         let newest = self.version == self.kind.versions()[0];
         match self.view {
@@ -157,12 +158,12 @@ impl ObjectViewer {
         }
     }
 
-    /// Does the cache always hold objects as this reader wants them?
+    /// Tells whether the cache always holds objects as this reader wants them.
     pub fn is_kept(&self) -> bool {
         self.view == ObjectView::Object && self.version == self.kind.versions()[0]
     }
 
-    /// An object's metadata alone, out of the form that readers share where there is one.
+    /// Returns an object's metadata alone, from the encoding that readers share where there is one.
     pub fn metadata(&self, object: &CachedObject) -> Value {
         match self.shared(object) {
             Some(encoded) => encoded.tree(),
@@ -170,12 +171,12 @@ impl ObjectViewer {
         }
     }
 
-    /// An object's metadata for one reader; no form of it is kept.
+    /// Returns an object's metadata for one reader; no encoding of it is kept.
     pub fn partial_of(&self, object: &CachedObject) -> Value {
         self.partial(&object.tree())
     }
 
-    /// The object of a watch event. Only the first Table of a stream names its columns.
+    /// Returns the object of a watch event. Only the first Table of a stream names its columns.
     pub fn event(&self, hub: &Value, first: bool) -> Value {
         match self.view {
             ObjectView::Object => self.kind.encode(self.version, hub),
@@ -186,8 +187,8 @@ impl ObjectViewer {
         }
     }
 
-    /// The object of a bookmark: nothing but a revision, and the mark of the end of the initial
-    /// state.
+    /// Returns the object of a bookmark: nothing but a revision, and the annotation that ends the
+    /// initial state.
     pub fn bookmark(&self, revision: &str, ends_initial_state: bool, first: bool) -> Value {
         let mut metadata = json!({"resourceVersion": revision, "creationTimestamp": null});
         if ends_initial_state {
@@ -219,10 +220,11 @@ impl ObjectViewer {
         if self.view_version == "v1beta1" { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
     }
 
-    /// Metadata as the version shows it: an older form may carry more in its annotations.
+    /// Returns an object's metadata as the version shows it: an older form may carry more in its
+    /// annotations.
     fn partial(&self, hub: &Value) -> Value {
         let mut encoded = match self.version {
-            // The whole object would be copied for nothing.
+            // Encoding the whole object would copy it for nothing.
             ServedVersion::V1beta1 | ServedVersion::V1 => {
                 self.kind.encode(self.version, &json!({"metadata": hub["metadata"]}))
             }

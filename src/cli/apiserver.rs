@@ -1,4 +1,4 @@
-//! `navigator apiserver`.
+//! The command line of `navigator apiserver`.
 
 mod admission;
 mod audit;
@@ -211,14 +211,14 @@ struct LimitArgs {
     goaway_chance: GoawayChance,
 }
 
-/// In seconds.
+/// Length of a year in seconds.
 const YEAR: u64 = 365 * 24 * 3600;
 
 fn goaway(text: &str) -> Result<GoawayChance, String> {
     GoawayChance::new(text.parse().map_err(|_| format!("{text:?} is no number"))?)
 }
 
-/// Whole or decimal seconds, with or without `s`.
+/// Parses whole or decimal seconds, with or without `s`.
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<f64>().ok();
     number

@@ -1,18 +1,18 @@
-//! Names under which the one binary can be called, as busybox does it.
+//! Names under which the one binary can be called, as with busybox.
 
 use std::{ffi::OsString, path::Path};
 
 use super::{PILOT, PLUGIN};
 
-/// The plugin's subcommand with which kubectl asks for completions.
+/// Name of the plugin's subcommand that kubectl calls for completions.
 pub(crate) const COMPLETE: &str = "__complete";
 
-/// Roles that a link to the binary may be named after, with `navigator-` before them.
+/// Roles that a link to the binary may be named after, with the prefix `navigator-`.
 const ROLES: [&str; 2] = ["apiserver", "controller"];
 
-/// The subcommands that a link of this file name stands for: `navigator-apiserver`,
+/// Returns the subcommands that a link of this file name stands for: `navigator-apiserver`,
 /// `navigator-pilot-NAME` and `pilot-NAME` of one of these databases, and the names by which
-/// kubectl calls a plugin and asks it what may follow.
+/// kubectl calls a plugin and its completion.
 fn stands_for(link: &str, databases: &[&'static str]) -> Option<Vec<&'static str>> {
     match link {
         "kubectl-navigator" => return Some(vec![PLUGIN]),

@@ -1,4 +1,4 @@
-//! `navigator controller`.
+//! The command line of `navigator controller`.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -19,7 +19,7 @@ use crate::{
     runtime::{Runtime, build, signals},
 };
 
-/// Limit for the tasks at the end; giving the lease back takes longest.
+/// How long the tasks may take to end; giving the lease back takes longest.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Turns clusters into objects of Kubernetes.
@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         }
     };
     let code = runtime.block_on(act(config, databases, kubeconfig.as_deref()));
-    // A name that is being resolved holds its thread; the process does not wait for it.
+    // A name lookup that is under way holds its thread; the process does not wait for it.
     runtime.shutdown_background();
     code
 }
@@ -158,7 +158,7 @@ async fn act(config: Config, databases: DatabaseList, kubeconfig: Option<&Path>)
     }
 }
 
-/// The settings of the command line, checked before a port is bound.
+/// Turns the arguments into settings, and checks them before a port is bound.
 fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
     let Args {
         pilot_image,

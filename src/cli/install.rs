@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Args, databases: DatabaseList) -> u8 {
         databases.iter().flat_map(|database| database.pilot.agents).collect();
     match install(dir, &agents) {
         Ok(installation) => {
-            // The files are installed all the same.
+            // The files are installed even if the termination log cannot be written.
             if let Err(error) = write_termination_log(termination_log, &installation) {
                 super::complain(&format!("failed to write {}: {error}", termination_log.display()));
             }
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args, databases: DatabaseList) -> u8 {
     }
 }
 
-/// Installs the files; returns which installation they make.
+/// Installs the binary and the agents. Returns the id of the installation.
 fn install(dir: &Path, agents: &[&AgentFile]) -> io::Result<String> {
     for agent in agents {
         put(dir, agent.name, 0o644, &mut io::Cursor::new(agent.bytes))?;
@@ -62,12 +62,13 @@ fn install(dir: &Path, agents: &[&AgentFile]) -> io::Result<String> {
     Ok(installation(&fs::metadata(dir.join("navigator"))?))
 }
 
-/// A page. A file lies in the page cache in pieces as large as the writes that brought it there,
-/// and a process that runs it has whole pieces mapped. So an idle pilot is smallest when its copy
-/// was written page by page; with writes of 256 KiB it is half as large again (docs/pilot.md).
+/// Size of a write, in bytes: one page. The page cache holds a file in pieces as large as the
+/// writes that brought it there, and a process that runs the file has whole pieces mapped. So an
+/// idle pilot is smallest when its copy was written page by page; with writes of 256 KiB it is half
+/// as large again (docs/pilot.md).
 const CHUNK: usize = 4 << 10;
 
-/// As [`io::copy`], in writes of at most [`CHUNK`] and never by the kernel's own copy.
+/// Copies like [`io::copy`], in writes of at most [`CHUNK`] and never by the kernel's own copy.
 fn copy_in_chunks(from: &mut dyn io::Read, to: &mut dyn Write) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -89,7 +90,7 @@ fn put(dir: &Path, name: &str, mode: u32, from: &mut dyn io::Read) -> io::Result
         file.sync_all()
     });
     written.and_then(|()| fs::rename(&temporary, dir.join(name))).inspect_err(|_| {
-        // The error that matters is the one being returned.
+        // The error that matters is the one that is returned.
         drop(fs::remove_file(&temporary));
     })
 }
@@ -117,7 +118,7 @@ mod tests {
         copy_in_chunks(&mut io::Cursor::new(&content), &mut written).unwrap();
         assert_eq!(written.0, content);
         assert_eq!(written.1, [CHUNK, CHUNK, CHUNK, 7]);
-        // The point of small writes: no piece of the page cache is larger than a page.
+        // Each write is at most a page, so no piece of the page cache is larger than that.
         const { assert!(CHUNK <= 4 << 10) };
     }
 

@@ -1,4 +1,4 @@
-//! `navigator local`: everything on this host, without Kubernetes.
+//! The command line of `navigator local`: databases on this host, without Kubernetes.
 
 mod apply;
 mod checks;
@@ -25,9 +25,9 @@ use crate::{
     local::{folder::StateFolder, homes::DatabaseHomes},
 };
 
-/// A local API that takes longer counts as not answering.
+/// Time after which a local API counts as not answering.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How often a command asks again while it waits for the API.
+/// Pause between requests of a command that waits for the API.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Runs databases on this host, without Kubernetes.
@@ -85,7 +85,7 @@ struct KubeconfigArgs {
     place: StateFolderArgs,
 }
 
-/// What ends a command: a line for the user, and the exit code.
+/// The failure that ends a command: a line for the user, and the exit code.
 #[derive(Debug)]
 struct CommandFailure {
     text: String,
@@ -93,7 +93,7 @@ struct CommandFailure {
 }
 
 impl CommandFailure {
-    /// Unusable arguments, files or distributions.
+    /// A failure because of unusable arguments, files or distributions.
     fn usage(text: impl Into<String>) -> Self {
         Self { text: text.into(), code: exit::USAGE }
     }
@@ -154,7 +154,7 @@ impl StateFolderArgs {
         let path = if let Some(dir) = &self.dir {
             absolute(dir.clone())?
         } else if nix::unistd::geteuid().is_root() {
-            // Databases run as users of their own, who may not go into root's home.
+            // Databases run as other users, who may not pass through root's home.
             PathBuf::from("/var/lib/navigator/local")
         } else if let Some(state) = set("XDG_STATE_HOME") {
             absolute(PathBuf::from(state).join("navigator/local"))?
@@ -176,7 +176,8 @@ impl StateFolderArgs {
     }
 }
 
-/// Every distribution that can be found.
+/// Returns where distributions are searched: in the installation, by the vendors' variables, and
+/// below NAVIGATOR_HOMES.
 #[expect(clippy::disallowed_methods, reason = "the variables' names depend on the databases")]
 fn homes(databases: DatabaseList, folder: &StateFolder) -> DatabaseHomes {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -188,14 +189,15 @@ fn homes(databases: DatabaseList, folder: &StateFolder) -> DatabaseHomes {
     DatabaseHomes::new(all, folder, told, set("NAVIGATOR_HOMES").map(PathBuf::from))
 }
 
-/// The daemon of a folder: it serves, or starts to, or was killed and is not gone yet.
+/// Returns the pid of a folder's daemon. It may serve, be starting, or have been killed and not be
+/// gone yet.
 fn running(folder: &StateFolder) -> Result<Option<i32>, CommandFailure> {
     folder
         .daemon()
         .map_err(|error| CommandFailure::new(format!("{}: {error}", folder.path().display())))
 }
 
-/// A client with the administrator's credentials.
+/// Makes a client with the administrator's credentials.
 async fn client(folder: &StateFolder) -> Result<Client, String> {
     let path = folder.kubeconfig();
     let file = Kubeconfig::read_from(&path).map_err(|error| chain(&error).to_string())?;
@@ -205,7 +207,7 @@ async fn client(folder: &StateFolder) -> Result<Client, String> {
     Client::try_from(config).map_err(|error| chain(&error).to_string())
 }
 
-/// Writes to standard output.
+/// Writes `text` to standard output.
 fn say(text: &str) -> Result<(), CommandFailure> {
     let mut out = std::io::stdout();
     out.write_all(text.as_bytes())
@@ -213,7 +215,7 @@ fn say(text: &str) -> Result<(), CommandFailure> {
         .map_err(|error| CommandFailure::new(format!("failed to write: {error}")))
 }
 
-/// The address that was given, or the usual one.
+/// Returns the given address, or the default one.
 fn address(given: Option<SocketAddr>) -> SocketAddr {
     given.unwrap_or(crate::local::api::ADDRESS)
 }

@@ -1,4 +1,4 @@
-//! Flags about log lines, the same for every long-running applet.
+//! Flags for log lines, shared by the long-running applets.
 
 use crate::runtime::log;
 
@@ -15,10 +15,10 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Installs the subscriber.
+    /// Sets up logging for the process.
     ///
     /// # Errors
-    /// When the filter cannot be understood; the text is for the user.
+    /// When the filter cannot be parsed; the text is for the user.
     pub(crate) fn init(&self) -> Result<(), String> {
         log::init(&self.log, self.log_format).map_err(|error| format!("--log: {error}"))
     }
@@ -27,10 +27,11 @@ impl Args {
         self.log_format.is_json()
     }
 
-    /// As [`Args::init`], for a process that must not wait for a slow reader of its log.
+    /// Sets up logging as [`Args::init`] does, for a process that must not wait for a slow reader
+    /// of its log.
     ///
     /// # Errors
-    /// As of [`Args::init`].
+    /// As for [`Args::init`].
     pub(crate) fn init_queued(&self) -> Result<(), String> {
         log::init_queued(&self.log, self.log_format).map_err(|error| format!("--log: {error}"))
     }

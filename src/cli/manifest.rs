@@ -1,4 +1,4 @@
-//! `navigator manifest`.
+//! The command line of `navigator manifest`.
 
 use std::io::Write;
 
@@ -78,7 +78,8 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     }
 }
 
-/// Refuses flags that would print an install that does not do what was asked, or does not start.
+/// Turns the flags of the store into its settings. Refuses flags that would print an install that
+/// does not do what was asked, or does not start.
 fn store(
     kind: InstallStoreBackend,
     servers: Vec<String>,
@@ -100,7 +101,7 @@ fn store(
     }
 }
 
-/// A name that Kubernetes gives to a namespace.
+/// Parses a name that a namespace can have.
 fn namespace(text: &str) -> Result<String, String> {
     match format::dns_label(text).first() {
         None => Ok(text.to_owned()),

@@ -1,4 +1,4 @@
-//! `navigator pilot`: PID 1 of a database container, or of any other.
+//! The command line of `navigator pilot`: PID 1 of a database container, or of any other.
 
 mod database;
 mod exec;
@@ -39,13 +39,13 @@ enum PilotCommand {
     Takeover(takeover::Args),
 }
 
-/// How long a slow reader of the log may hold up the pilot's end.
+/// How long a slow reader of the log may delay the pilot's end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// The pilot of a database, and its flags.
+/// The pilot of one database, and its flags.
 pub(crate) struct DatabasePilot(&'static DrivenDatabase, Box<database::Args>);
 
-/// What a command line asks for.
+/// The subcommand of `pilot` that a command line asks for.
 pub(crate) enum PilotInvocation {
     Database(DatabasePilot),
     Exec(exec::Args),
@@ -67,7 +67,7 @@ impl From<DatabasePilot> for PilotInvocation {
     }
 }
 
-/// Adds a subcommand for each database, with the same flags for all, before the others.
+/// Adds a subcommand for each database, with the same flags, before the other subcommands.
 pub(super) fn with(command: Command, databases: DatabaseList) -> Command {
     let one = |database: &crate::database::Database| {
         let name = database.pilot.names.word;
@@ -78,7 +78,8 @@ pub(super) fn with(command: Command, databases: DatabaseList) -> Command {
     command.subcommands(databases.iter().map(one))
 }
 
-/// The database whose pilot these arguments of `pilot` ask for.
+/// Returns the database pilot that these arguments of `pilot` ask for; `None` for the other
+/// subcommands.
 pub(super) fn database(
     pilot: &ArgMatches,
     databases: DatabaseList,
@@ -145,8 +146,8 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(role: PilotInvocation, databases: DatabaseList) -> u8 {
-    // Before anything else: the kernel gives PID 1 no default action, so a TERM that comes
-    // before signals are blocked is simply gone.
+    // Signals are blocked first: the kernel gives PID 1 no default action, so a SIGTERM that comes
+    // before that is lost.
     if let Err(error) = supervisor::block() {
         super::complain(&format!("failed to block signals: {error}"));
         return exit::FAILURE;
@@ -172,7 +173,8 @@ pub(crate) fn run(role: PilotInvocation, databases: DatabaseList) -> u8 {
     code
 }
 
-/// Says why the pilot cannot do its work, also where the kubelet looks for it.
+/// Writes why the pilot cannot do its work to standard error and to the termination log. Returns
+/// the exit code.
 fn fail(termination_log: &Path, text: &str, code: u8) -> u8 {
     super::complain(text);
     if let Err(error) = supervisor::write_termination_log(termination_log, text) {
@@ -181,7 +183,7 @@ fn fail(termination_log: &Path, text: &str, code: u8) -> u8 {
     code
 }
 
-/// The handoff of the program that this process ran before, where one took over.
+/// Receives the handoff from the program that this process ran before, if another program ran.
 #[expect(clippy::disallowed_methods, reason = "no flag: it must not be seen in help")]
 fn handed() -> Result<Option<ProgramHandoff>, crate::pilot::process::takeover::Error> {
     match std::env::var(VARIABLE) {
@@ -191,7 +193,7 @@ fn handed() -> Result<Option<ProgramHandoff>, crate::pilot::process::takeover::E
 }
 
 impl ProcessArgs {
-    /// What the pilot's process begins with.
+    /// Returns the start settings of the pilot's process.
     fn start(&self, handed: Option<ProgramHandoff>) -> std::io::Result<ProcessStart> {
         let path = handed.as_ref().map(|handed| handed.program.clone());
         let (arguments, environment) = (std::env::args_os(), std::env::vars_os());
@@ -200,7 +202,7 @@ impl ProcessArgs {
     }
 }
 
-/// One thread runs everything, so that every fork happens on the main thread.
+/// Builds the async runtime. It has one thread, so that every fork happens on the main thread.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,7 +1,8 @@
-//! `kubectl navigator`: `navigator plugin` under the name that kubectl looks for.
+//! The command line of `kubectl navigator`: `navigator plugin` under the name that kubectl looks
+//! for.
 //!
-//! Owns the words of its command line, which begin anew here: a user of kubectl knows nothing of
-//! `navigator` and its roles.
+//! Owns the plugin's command line, which is separate from that of `navigator`: a user of kubectl
+//! knows nothing of `navigator` and its roles.
 
 mod args;
 mod changes;
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     words: Vec<OsString>,
 }
 
-/// What follows `kubectl navigator`, as clap knows it.
+/// Returns the command line after `kubectl navigator`, as clap knows it.
 pub(super) fn command() -> clap::Command {
     PluginCli::command().bin_name("kubectl navigator").no_binary_name(true)
 }
@@ -62,7 +63,8 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     };
     match carry_out(plugin, databases) {
         Ok(code) => code,
-        // A reader that closes the pipe early, as `head` does, has what it wants.
+        // A reader that closes the pipe early, as `head` does, wants no more, so the write error is
+        // none.
         Err(Error::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::OK,
         Err(error) => {
             output::say(&format!("error: {}", error.shown()));
@@ -73,7 +75,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
 
 fn carry_out(plugin: PluginCli, databases: DatabaseList) -> Result<u8, Error> {
     let PluginCli { common, command } = plugin;
-    // Commands that need no API do without one.
+    // Commands that need no API are run before a client is made.
     let command = match command {
         PluginCommand::Install { what: InstallCommand::Generate(args) } => {
             return Ok(super::manifest::run(args, databases));
@@ -91,7 +93,7 @@ fn carry_out(plugin: PluginCli, databases: DatabaseList) -> Result<u8, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Error::Write)?;
     let ended = runtime.block_on(ask(&common, command, databases));
-    // A name that is being resolved holds its thread; the process does not wait for it.
+    // A name lookup that is under way holds its thread; the process does not wait for it.
     runtime.shutdown_background();
     match ended? {
         CommandOutcome::Code(code) => Ok(code),
@@ -99,10 +101,10 @@ fn carry_out(plugin: PluginCli, databases: DatabaseList) -> Result<u8, Error> {
     }
 }
 
-/// How a command goes on once the API was asked.
+/// What is left to do after the API was asked: exit, or become another program.
 enum CommandOutcome {
     Code(u8),
-    /// The process becomes another program.
+    /// The process becomes the program with these arguments.
     Become(Vec<OsString>),
 }
 

@@ -1,4 +1,4 @@
-//! `navigator version`.
+//! The command line of `navigator version`.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Any cluster of node pools in the terms that every database shares: [`desired`].
+//! Describes a cluster of node pools in the terms that every database shares: [`desired`].
 //!
 //! Owns what all clusters have; a database adds its own part through [`ManagedClusterKind`]. Pure.
 
@@ -27,29 +27,29 @@ use crate::{
     engine::revision,
 };
 
-/// What only one database knows of how its clusters are run.
+/// What differs between databases in how their clusters are run.
 pub trait ManagedClusterKind: ClusterKind {
     const DATABASE: &'static ManagedDatabase;
-    /// User and group when the spec names none.
+    /// User and group id of the database's processes when the spec names none.
     const DEFAULT_UID: i64;
 
-    /// The image of this version when the spec names none.
+    /// The image of this version of the database when the spec names none.
     fn image(version: &str) -> String;
-    /// Why this build runs no such version.
+    /// Why this build cannot run `version` of the database; `None` when it can.
     fn unsupported(version: &str) -> Option<String>;
-    /// The cluster's settings with a pool's over them.
+    /// The cluster's settings, overridden by those of a pool.
     fn merged(cluster: &Config, pool: &Config) -> Config;
-    /// The database's own part of the spec of a Pilot of the pool.
+    /// The part of a Pilot's spec that is this database's own, for Pilots of `pool`.
     fn part(cluster: &Cluster<Self>, pool: &NodePool<Self>) -> PilotParts;
-    /// Labels of the pool that only this database knows.
+    /// Labels of `pool` that only this database has.
     fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
         Vec::new()
     }
 }
 
 impl ManagedDatabase {
-    /// A database whose nodes are all equal, keep their data and elect no leader. A database that
-    /// differs overrides single fields.
+    /// The defaults of a database whose nodes are all equal, keep their data and elect no leader. A
+    /// database that differs overrides single fields.
     pub const fn new<K: ManagedClusterKind>(
         services: fn(&DesiredCluster) -> Vec<ClusterService>,
         reports: fn(&PilotStatus) -> NodeReport,
@@ -78,7 +78,7 @@ impl ManagedDatabase {
     }
 }
 
-/// Reads a cluster object.
+/// Reads a cluster object and describes it in the terms that every database shares.
 ///
 /// # Errors
 /// When the object is not of this kind; our API server stores no such object.
@@ -89,7 +89,7 @@ pub fn desired<K: ManagedClusterKind>(
     Ok(of(&Cluster::<K>::deserialize(json!(object))?, settings))
 }
 
-/// The cluster in shared terms.
+/// Describes a cluster in the terms that every database shares.
 pub fn of<K: ManagedClusterKind>(
     cluster: &Cluster<K>,
     settings: &ObjectSettings,
@@ -100,7 +100,7 @@ pub fn of<K: ManagedClusterKind>(
         pilot_image,
         paused,
         stopped,
-        // Part of the specs of Pilots.
+        // These fields go into the specs of Pilots.
         restarted_at: _,
         config: _,
         jvm: _,
@@ -160,7 +160,7 @@ fn pool_of<K: ManagedClusterKind>(
         config,
         jvm,
         pod_template,
-        // Part of the specs of Pilots.
+        // The database's own fields go into the specs of Pilots.
         own: _,
     } = pool;
     let spec = &cluster.spec;
@@ -210,14 +210,14 @@ fn pool_of<K: ManagedClusterKind>(
     desired
 }
 
-/// The pool's heap and options where it has any, else the cluster's.
+/// Returns the pool's heap and JVM options, each taken from the cluster where the pool has none.
 fn merged_jvm(cluster: Option<&Jvm>, pool: Option<&Jvm>) -> Option<Jvm> {
     let (Some(cluster), Some(pool)) = (cluster, pool) else { return pool.or(cluster).cloned() };
     let options = if pool.options.is_empty() { &cluster.options } else { &pool.options };
     Some(Jvm { heap: pool.heap.clone().or_else(|| cluster.heap.clone()), options: options.clone() })
 }
 
-/// The image that the pilot runs from.
+/// Returns the image that brings the pilot program into the pods.
 pub fn effective_pilot_image(given: Option<&ImageSpec>, settings: &ObjectSettings) -> Image {
     match given {
         Some(spec) if !is_upstream_pilot(&spec.repository) => Image::of(spec),
@@ -225,26 +225,27 @@ pub fn effective_pilot_image(given: Option<&ImageSpec>, settings: &ObjectSetting
     }
 }
 
-/// The user that the database runs as; never 0, which v1alpha1 could still ask for.
+/// Returns the user that the database runs as; never 0, which v1alpha1 could still ask for.
 pub fn run_as_user(given: Option<&SecurityContext>, default: i64) -> i64 {
     given.and_then(|context| context.run_as_user).filter(|uid| *uid > 0).unwrap_or(default)
 }
 
-/// Nodes that a pool asks for; 1 where its spec does not say.
+/// Returns the number of nodes that a pool asks for; 1 where its spec does not say.
 pub fn replicas(given: Option<i32>) -> u32 {
     given.map_or(1, |replicas| u32::try_from(replicas).unwrap_or_default())
 }
 
-/// Is this annotation `"true"`?
+/// Does the object have `annotation` with the value `"true"`?
 fn says(meta: &ObjectMeta, annotation: &str) -> bool {
     let annotations = meta.annotations.as_ref();
     annotations.and_then(|all| all.get(annotation)).is_some_and(|value| value == "true")
 }
 
-/// A StatefulSet runs only where its name leaves room for `-<hash>` in a label of 63 bytes.
+/// Longest name of a StatefulSet whose pods can run: `-<hash>` must fit behind it in a label of 63
+/// bytes.
 const SET_NAME_MAX: usize = 52;
 
-/// v1alpha1 accepts names that no StatefulSet or Service can have.
+/// Returns a stall cause for names that no StatefulSet or Service can have: v1alpha1 accepts them.
 pub fn names_that_do_not_fit<'a>(
     database: &ManagedDatabase,
     cluster: &str,

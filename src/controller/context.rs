@@ -1,4 +1,4 @@
-//! What every reconcile uses: client, caches, settings, the claim to lead.
+//! What every reconcile uses: the client, the caches, the settings, and the claim to leadership.
 
 use kube::{
     Api, Client,
@@ -18,15 +18,15 @@ use crate::{
     runtime::leader::{DeposedError, LeaderClaim, fenced},
 };
 
-/// Name under which we write; owner of our fields on the server.
+/// Field manager of the controller's writes; the server records it as the owner of our fields.
 pub(crate) const MANAGER: &str = crate::api::names::CONTROLLER;
 
-/// User agent of the controller in audit logs; the number of the reign is added to it.
+/// User agent of the controller in audit logs; the number of the leader's term is added to it.
 const AGENT: &str = concat!("navigator-controller/v", env!("CARGO_PKG_VERSION"));
 
 pub(crate) struct ControllerContext {
     pub(crate) client: Client,
-    /// Writes only while we lead; see [`writer`].
+    /// Client whose writes fail once this process no longer leads; see [`writer`].
     pub(crate) writer: Client,
     pub(crate) stores: ObjectCaches,
     pub(crate) heard: HeartbeatTracker,
@@ -36,8 +36,8 @@ pub(crate) struct ControllerContext {
     pub(crate) claim: watch::Receiver<LeaderClaim>,
 }
 
-/// The client of [`ControllerContext::write`]: a write fails when the claim ends, even if the
-/// server has not answered.
+/// Returns the client of [`ControllerContext::write`]: a write fails when the claim to leadership
+/// ends, even if the server has not answered.
 pub(crate) fn writer(client: &Client, claim: &watch::Receiver<LeaderClaim>) -> Client {
     fenced(client.clone(), claim.clone(), AGENT)
 }
@@ -53,19 +53,19 @@ pub(crate) enum Error {
     /// The object is not of its kind. Our own API server stores no such object.
     #[error("failed to understand {kind} {name:?}")]
     Unreadable { kind: &'static str, name: String, source: serde_json::Error },
-    /// Nothing is made in a namespace that is being deleted.
+    /// The namespace is being deleted, so no object can be created in it.
     #[error("namespace {0:?} is being deleted")]
     NamespaceTerminating(String),
     /// An object with a name that the cluster needs has another owner, or is of another store.
     #[error("{}", .0.message)]
     Foreign(super::desired::StallCause),
-    /// Another process may lead by now: nothing is written any more.
+    /// Another process may lead by now, so this one writes no more.
     #[error("this process does not lead any more")]
     NotLeading,
 }
 
 impl Error {
-    /// Sorts a failed request.
+    /// Turns the error of a failed request into the variant that describes it.
     pub(crate) fn request(verb: &'static str, kind: &str, name: &str, error: kube::Error) -> Self {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         match &error {
@@ -78,13 +78,13 @@ impl Error {
         }
     }
 
-    /// The request got no answer, or a 5xx code. The error says nothing about the object.
+    /// Did the request get no answer, or a 5xx code? Such an error says nothing about the object.
     pub(crate) fn is_outage(&self) -> bool {
         let Self::Request { source, .. } = self else { return false };
         !matches!(&**source, kube::Error::Api(status) if status.code < 500)
     }
 
-    /// Value of the metric's label.
+    /// Returns the value of the label `outcome` in the reconcile metrics.
     pub(crate) fn outcome(&self) -> &'static str {
         match self {
             Self::Conflict { .. } => "conflict",
@@ -96,8 +96,8 @@ impl Error {
     }
 }
 
-/// The server's message, when it refused a single object: because of a policy, a quota or a
-/// webhook. Any other error is returned as it is.
+/// Returns a stall cause with the server's message when the server refused a single object, for
+/// example because of a policy, a quota or a webhook. Returns any other error as it is.
 pub(crate) fn refused(error: Error) -> Result<StallCause, Error> {
     match &error {
         Error::Request { verb, kind, name, source } => match source.as_ref() {
@@ -112,7 +112,8 @@ pub(crate) fn refused(error: Error) -> Result<StallCause, Error> {
     }
 }
 
-/// kube-apiserver's and our own answer to a create in a namespace that is being deleted.
+/// Is this the answer of kube-apiserver, or of our API server, to a create in a namespace that is
+/// being deleted?
 fn terminating(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 403
@@ -121,8 +122,8 @@ fn terminating(status: &kube::core::Status) -> bool {
 }
 
 impl ControllerContext {
-    /// An [`Api`] for writing. Every write asks for it, so a process that may have been deposed
-    /// writes nothing.
+    /// Returns an [`Api`] for one write. Each write asks for its own, so a process that may have
+    /// been deposed writes nothing.
     ///
     /// # Errors
     /// [`Error::NotLeading`]

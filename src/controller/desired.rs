@@ -1,7 +1,7 @@
 //! What a cluster should be, in terms that every database shares.
 //!
-//! Owns the words of the plan: pools, members, images, hashes. Each database turns its own
-//! kind into a [`DesiredCluster`]; everything after that is the same code for all. Pure.
+//! Owns the types that the plan reads: pools, images, hashes. Each database turns its own kind into
+//! a [`DesiredCluster`]; everything after that is the same code for all databases. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,14 +26,14 @@ use crate::api::{
     },
 };
 
-/// Settings of the controller that end up in objects.
+/// Settings of the controller that go into the objects of clusters.
 #[derive(Clone, Debug)]
 pub struct ObjectSettings {
-    /// Image that holds the pilot, unless a cluster names one.
+    /// Image that holds the pilot, for clusters whose spec names no pilot image.
     pub pilot_image: String,
     /// Identity of our store, put on every object that we own.
     pub store_id: String,
-    /// Name clusters as owners of what is made for them, as releases before 0.3 did and expect.
+    /// Name clusters as owners of the objects made for them, as releases before 0.3 did and expect.
     pub owner_references: bool,
 }
 
@@ -48,13 +48,13 @@ pub struct DesiredCluster {
     /// The cluster is being deleted: nothing is created or changed any more.
     pub deleted: bool,
     pub force_delete: bool,
-    /// Deletion leaves everything that was made for the cluster.
+    /// Deletion of the cluster leaves the objects that were made for it.
     pub orphan: bool,
     pub finalizers: Vec<String>,
     pub paused: bool,
     pub stopped: bool,
     pub version: String,
-    /// What is run, resolved from spec and defaults.
+    /// Image of the database, from the spec or by default.
     pub image: Image,
     pub pilot_image: Image,
     pub run_as_user: i64,
@@ -67,7 +67,7 @@ pub struct DesiredCluster {
     pub status: ClusterStatus,
 }
 
-/// What the controller must know of a database.
+/// What the controller must know of a database: names, constants, and functions that differ.
 #[derive(Debug)]
 pub struct ManagedDatabase {
     pub names: &'static DatabaseNames,
@@ -76,22 +76,22 @@ pub struct ManagedDatabase {
     pub termination_grace: Duration,
     /// Name of the Role and RoleBinding of a cluster's pilots.
     pub pilot_role: fn(&str) -> String,
-    /// A cluster object in the terms that every database shares.
+    /// Describes a cluster object in the terms that every database shares.
     pub desired: fn(&DynamicObject, &ObjectSettings) -> Result<DesiredCluster, serde_json::Error>,
-    /// Services beside the one that each pool has.
+    /// Services of a cluster beside the one that each pool has.
     pub services: fn(&DesiredCluster) -> Vec<ClusterService>,
     /// Annotations of StatefulSets that only this database has.
     pub set_annotations: fn(&DesiredCluster) -> Vec<(&'static str, String)>,
-    /// Labels of one node's pod and Pilot beside those of its pool, by its ordinal and what its
-    /// pilot reports. A label without a value is taken off.
+    /// Labels of one node's pod and Pilot beside those of its pool, from the node's ordinal and its
+    /// pilot's report. A label without a value is taken off.
     pub node_labels: fn(u32, Option<&PilotStatus>) -> Vec<NodeLabel>,
-    /// Adapts the specs of Pilots to the nodes that there are.
+    /// Adapts the specs of Pilots to the nodes that exist.
     pub fit: fn(&mut DesiredCluster, &[ExistingPool]),
-    /// Hash of what in a Pilot's spec needs a restart of the node.
+    /// Hash of the part of a Pilot's spec whose change needs a restart of the node.
     pub config_hash: fn(&PilotSpec) -> String,
     /// May a node with this spec be elected to lead its peers?
     pub eligible: fn(&PilotSpec) -> bool,
-    /// Has a node with this spec a state that matters?
+    /// Does a node with this spec keep data that must not be lost?
     pub keeps_data: fn(&PilotSpec) -> bool,
     /// What a pilot reports of its node.
     pub reports: fn(&PilotStatus) -> NodeReport,
@@ -105,14 +105,14 @@ pub struct ManagedDatabase {
     pub id_is_uid: bool,
     /// Quorum of masters in the spec of a node, where the database has one.
     pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
-    /// Who can reach the data.
+    /// Status, reason and message of the condition Secured: who can reach the data.
     pub secured: fn(&DesiredCluster) -> SecuredCondition,
 }
 
 /// Status, reason and message of the condition Secured.
 pub type SecuredCondition = (&'static str, &'static str, &'static str);
 
-/// A label, and its value where the node is to have it.
+/// Key of a label, and its value; `None` where the node must not have the label.
 pub type NodeLabel = (&'static str, Option<&'static str>);
 
 /// What a pilot reports of its node, in the terms that every database shares.
@@ -120,9 +120,9 @@ pub type NodeLabel = (&'static str, Option<&'static str>);
 pub struct NodeReport {
     /// The node is the elected leader of its peers.
     pub elected: bool,
-    /// The report holds something that the database itself said.
+    /// The report holds something that the database itself answered.
     pub answered: bool,
-    /// Data come in or go out.
+    /// Data are streamed to or from this node.
     pub moves_data: bool,
     /// The node never was a member of the database cluster, whatever else the report holds. So it
     /// has no data that other nodes lack.
@@ -136,9 +136,9 @@ pub struct ClusterService {
     /// Names of the [`DatabaseNames::ports`] that the Service exposes.
     pub ports: &'static [&'static str],
     pub reach: ServiceExposure,
-    /// Labels of the Service and of its selector, beside the cluster's own.
+    /// Labels of the Service and of its selector, beside those of the cluster.
     pub marks: &'static [(&'static str, &'static str)],
-    /// A Service that is not wanted is removed.
+    /// The Service should exist; one that is not wanted is removed.
     pub wanted: bool,
 }
 
@@ -157,9 +157,9 @@ pub enum ServiceExposure {
 #[derive(Clone, Debug)]
 pub struct ExistingPool {
     pub pool: String,
-    /// Nodes that are there, or come back, and were not asked to leave.
+    /// Number of nodes that exist, or come back, and were not asked to leave.
     pub staying: u32,
-    /// May its nodes be elected to lead, by their specs?
+    /// The specs of its nodes allow that a node of the pool is elected to lead.
     pub eligible: bool,
 }
 
@@ -177,7 +177,7 @@ impl ManagedDatabase {
     }
 }
 
-/// An image and when it is pulled.
+/// A container image and its pull policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub reference: String,
@@ -201,7 +201,7 @@ impl Image {
     }
 }
 
-/// Nodes that are equal to each other.
+/// A node pool of the spec: nodes that are equal to each other.
 #[derive(Clone, Debug)]
 pub struct DesiredPool {
     pub name: String,
@@ -215,24 +215,24 @@ pub struct DesiredPool {
     pub overlays: Vec<PodTemplate>,
     /// Spec of every Pilot of the pool; `phase` is not part of it.
     pub pilot: PilotSpec,
-    /// Hash of what a person said that the pods are made of; see [`PodInputs::hash`].
+    /// Hash of the inputs from the spec that the pods are made of; see [`PodInputs::hash`].
     pub pod_hash: String,
     /// Hashes of pods whose inputs are equal and were spelled differently; see
     /// [`PodInputs::alike`].
     pub pods_alike: Vec<String>,
-    /// Its nodes may be elected to lead the others.
+    /// The nodes of the pool may be elected to lead the others.
     pub eligible: bool,
     /// Labels that only this database knows, for example a role.
     pub labels: Vec<(String, String)>,
 }
 
 impl DesiredPool {
-    /// Hash that a Pilot carries as `spec.configHash`.
+    /// Returns the hash that the pool's Pilots carry as `spec.configHash`.
     pub fn config_hash(&self) -> &str {
         self.pilot.config_hash.as_deref().unwrap_or_default()
     }
 
-    /// Was a pod with this hash made from the wanted inputs?
+    /// Was a pod with the hash `pod_hash` made from the wanted inputs?
     pub fn makes(&self, pod_hash: &str) -> bool {
         self.pod_hash == pod_hash || self.pods_alike.iter().any(|alike| alike == pod_hash)
     }
@@ -253,14 +253,15 @@ impl DesiredPool {
     }
 }
 
-/// How changes reach running nodes.
+/// How changes reach running nodes; from `spec.updateStrategy`.
 #[derive(Clone, Debug)]
 pub struct RolloutStrategy {
     /// Changes reach a node only when its pod is deleted by hand.
     pub on_delete: bool,
-    /// A newer pilot is brought into running pods.
+    /// A newer pilot program is brought into running pods.
     pub deliver_pilots: bool,
-    /// Pools and number of nodes at which a roll is held.
+    /// Pools that take part in a canary roll (empty for all pools), and the number of updated nodes
+    /// at which it is held.
     pub canary: Option<(BTreeSet<String>, u32)>,
     pub skip_predicates: BTreeSet<String>,
     pub progress_deadline: Duration,
@@ -283,12 +284,12 @@ impl RolloutStrategy {
         }
     }
 
-    /// Does a person override this predicate, which `*` does not include?
+    /// Does a person override this predicate by its name? The wildcard `*` does not count here.
     pub fn skips_by_name(&self, predicate: &str) -> bool {
         self.skip_predicates.contains(predicate)
     }
 
-    /// Does a person override this predicate?
+    /// Does a person override this predicate, by its name or by the wildcard `*`?
     pub fn skips(&self, predicate: &str) -> bool {
         self.skip_predicates.contains("*") || self.skip_predicates.contains(predicate)
     }
@@ -302,8 +303,9 @@ pub struct StallCause {
 }
 
 impl DesiredCluster {
-    /// Owner reference of Pilots, which are in the same store as their cluster. It does not block
-    /// the cluster's deletion: a pilot has to stop its database while its Pilot still exists.
+    /// Returns the owner reference for Pilots, which are in the same store as their cluster. The
+    /// reference does not block the cluster's deletion: a pilot has to stop its database while its
+    /// Pilot still exists.
     pub fn owner(&self) -> OwnerReference {
         OwnerReference {
             api_version: crate::api::v1beta1::API_VERSION.to_owned(),
@@ -315,7 +317,7 @@ impl DesiredCluster {
         }
     }
 
-    /// This cluster with the specs of its Pilots adapted to the existing nodes.
+    /// Returns this cluster with the specs of its Pilots adapted to the existing nodes.
     #[must_use]
     pub fn fitting(mut self, existing: &[ExistingPool]) -> Self {
         (self.database.fit)(&mut self, existing);
@@ -327,7 +329,8 @@ impl DesiredCluster {
     }
 }
 
-/// 16 hexadecimal digits over anything that serialises; object keys are sorted by `Value`.
+/// Returns 16 hexadecimal digits of SHA-256 over the JSON of `value`. `Value` sorts the keys of
+/// objects, so their order does not count.
 pub fn hash(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).expect("our own types have string keys only");
     let digest = Sha256::digest(value.to_string());
@@ -361,14 +364,16 @@ pub struct PodInputs<'a> {
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 
 impl PodInputs<'_> {
-    /// Hash that a new pod carries. Pull policy and the spelling of quantities do not count.
+    /// Returns the hash that a new pod carries. Pull policy and the spelling of quantities do not
+    /// count.
     pub fn hash(&self) -> String {
         let image = self.image.map(|image| pulled(image, None));
         let resources = self.resources.map(plain);
         hash(&PodInputs { image: image.as_ref(), resources: resources.as_ref(), ..self.clone() })
     }
 
-    /// Hashes of equal pods from releases in which pull policy and spelling still counted.
+    /// Returns the hashes that equal pods have from releases in which pull policy and spelling
+    /// still counted.
     pub fn alike(&self) -> Vec<String> {
         let resources = self.resources.map(plain);
         let mut hashes = Vec::new();
@@ -394,7 +399,7 @@ fn pulled(image: &ImageSpec, policy: Option<&str>) -> ImageSpec {
     ImageSpec { pull_policy: policy.map(str::to_owned), ..image.clone() }
 }
 
-/// The resources with each quantity in its plainest spelling.
+/// Returns the resources with each quantity in its plainest spelling.
 fn plain(resources: &ResourceRequirements) -> ResourceRequirements {
     let plain = |amounts: &Option<BTreeMap<String, Quantity>>| {
         let spelled = |(name, amount): (&String, &Quantity)| {
@@ -424,7 +429,7 @@ mod tests {
         serde_json::from_value(amounts).unwrap()
     }
 
-    /// A pool whose pods have this image and these resources.
+    /// Makes a pool whose pods have this image and these resources.
     fn made(image: &ImageSpec, resources: &ResourceRequirements) -> DesiredPool {
         let inputs = PodInputs {
             version: "5.0.6",

@@ -1,7 +1,7 @@
-//! Makes the objects of a cluster as `resources` builds them, and repairs what another client
+//! Creates the objects of a cluster as `resources` builds them, and repairs what another client
 //! changed in them.
 //!
-//! Invariants: an object that is as built is not written; an object of another owner is not
+//! Invariants: an object that is already as built is not written; an object of another owner is not
 //! touched.
 
 mod adopt;
@@ -29,8 +29,9 @@ use super::{
 };
 use crate::api::{names::annotation, quantity};
 
-/// Makes every object of the cluster as it should be, and every Pilot that a node needs. A refusal
-/// of one object does not hold the others up; the first refusal is returned.
+/// Makes every object of the cluster as it should be, and every Pilot that a node needs. The
+/// refusal of one object does not hold up the others; the first refusal is returned. A refused
+/// Pilot of a kept volume is an error instead: no pod may start before that Pilot exists.
 pub(crate) async fn ensure(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -107,7 +108,8 @@ async fn ensure_set(
         let finished = annotations.is_some_and(|all| all.contains_key(annotation::CONFIG_HASH));
         let mut version = known.metadata.resource_version.clone();
         if !finished {
-            // The set was created and never finished, so its maker may still own fields by update.
+            // The StatefulSet was created and never finished. Its create made us owner of fields by
+            // update.
             version = disown(ctx, desired, set, &known.metadata).await?.resource_version;
         }
         return change(ctx, desired, set, version).await;
@@ -127,9 +129,9 @@ async fn ensure_set(
     Ok(())
 }
 
-/// A StatefulSet as it is created: without replicas, and without the hash of a finished one. A
-/// create is used because an apply of a former leader that arrives late would reset the size of the
-/// set.
+/// Returns the StatefulSet as it is created: without replicas, and without the hash that marks a
+/// finished one. A create is used because an apply of a former leader that arrives late would reset
+/// the size of the StatefulSet.
 fn unborn(body: &Value) -> Value {
     let mut body = body.clone();
     body["spec"]["replicas"] = json!(0);
@@ -139,8 +141,9 @@ fn unborn(body: &Value) -> Value {
     body
 }
 
-/// Objects of an earlier cluster of this name are taken over and rewritten for this one. A
-/// StatefulSet is not: its pods run, and a person must say whose data they hold.
+/// Fails unless the object that was found is this cluster's, or an earlier cluster's of this name,
+/// which is taken over. StatefulSets are not taken over (see `ours`): their pods run, and a person
+/// must say whose data they hold.
 fn ours_or_former(
     desired: &DesiredCluster,
     object: &PreparedObject,
@@ -179,14 +182,14 @@ async fn unknown(
     Ok(Some(found))
 }
 
-/// Is the object what was built? Its hash says what it was made from; the comparison finds what
+/// Is the object as it was built? The hash says what it was made from; the comparison finds what
 /// another client changed since.
 fn current(prepared: &PreparedObject, found: &Value) -> bool {
     let hash = found["metadata"]["annotations"][annotation::CONFIG_HASH].as_str();
     hash == Some(prepared.hash()) && holds(found, &prepared.body)
 }
 
-/// Does `found` say everything that `wanted` says? The server adds defaults and rewrites
+/// Does `found` have everything that `wanted` has? The server adds defaults and rewrites
 /// quantities.
 fn holds(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
@@ -204,7 +207,7 @@ fn holds(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The server treats absent and empty values alike.
+/// Is the value empty? The server treats absent and empty values alike.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -238,7 +241,7 @@ async fn remove_services(ctx: &ControllerContext, desired: &DesiredCluster) -> R
     Ok(())
 }
 
-/// Gives pods the labels of single nodes, which a pod template cannot say.
+/// Gives pods the labels that differ from node to node, which a pod template cannot express.
 async fn label_nodes(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
     let objects = ctx.stores.objects(desired);
     for pod in &objects.pods {
@@ -270,7 +273,7 @@ async fn label_nodes(ctx: &ControllerContext, desired: &DesiredCluster) -> Resul
     Ok(())
 }
 
-/// The ordinal of a pod of this StatefulSet.
+/// Returns the ordinal of a pod of the StatefulSet `set`.
 fn ordinal(set: &str, pod: &str) -> Option<u32> {
     pod.strip_prefix(set)?.strip_prefix('-')?.parse().ok()
 }

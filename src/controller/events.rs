@@ -1,4 +1,4 @@
-//! Events for people, one per change of state (docs/conditions.md).
+//! Kubernetes Events about clusters, one per change of state (docs/conditions.md).
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -23,7 +23,7 @@ impl ClusterEventPublisher {
         Self(events::EventPublisher::new(client, crate::api::names::CONTROLLER, instance))
     }
 
-    /// Publishes an event about a cluster. A lost event is no reason to stop working.
+    /// Publishes an event about a cluster. A lost event does not fail the reconcile.
     pub(crate) async fn publish(&self, desired: &DesiredCluster, notice: &EventNotice) {
         let regarding = ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
@@ -41,7 +41,7 @@ impl ClusterEventPublisher {
     }
 }
 
-/// A step was carried out.
+/// Returns the event for a step that was carried out.
 pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
     match step {
         PlannedStep::Raise { pool, to } => {
@@ -99,7 +99,7 @@ fn nodes(count: u32) -> String {
     format!("{count} {}", if count == 1 { "node" } else { "nodes" })
 }
 
-/// Conditions whose loss is worth an event, with the events of their loss and their return.
+/// Conditions whose loss is worth an event: type, event of the loss, event of the return.
 const TURNS: [(&str, &str, &str); 2] =
     [("Available", "AvailabilityLost", "Available"), ("Ready", "ReadyLost", "Ready")];
 
@@ -130,7 +130,7 @@ fn turns(before: &ClusterStatus, after: &ClusterStatus) -> Vec<EventNotice> {
     TURNS.into_iter().filter_map(turn).collect()
 }
 
-/// What changed in a status.
+/// Returns the events for what changed between two statuses of a cluster.
 pub(crate) fn of_status(
     before: &ClusterStatus,
     after: &ClusterStatus,
@@ -201,8 +201,7 @@ mod tests {
         testing::sample::{desired, observed},
     };
 
-    /// Events of a cluster of three nodes that is as it should be and then goes through these
-    /// changes.
+    /// Returns the events of a cluster of three healthy nodes that goes through `changes`.
     fn told(changes: &[fn(&mut DesiredCluster, &mut ObservedCluster)]) -> Vec<String> {
         let (mut desired, now) = (desired(&[("a", 3)], "new"), Timestamp::UNIX_EPOCH);
         let mut look = |change: fn(&mut DesiredCluster, &mut ObservedCluster)| {

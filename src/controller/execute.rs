@@ -1,4 +1,4 @@
-//! Carries one step out.
+//! Carries out one step of the plan.
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -21,7 +21,7 @@ use crate::api::{
     v1beta1::{PilotIntent, PilotSpec},
 };
 
-/// Carries one step out. `observed` must be fresh from the server.
+/// Carries out one step. `observed` must be fresh from the server.
 pub(crate) async fn execute(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -105,7 +105,7 @@ fn member<'a>(observed: &'a ObservedCluster, name: &str) -> Option<(&'a Observed
     })
 }
 
-/// Gives a node the part of the newest spec that `part` takes.
+/// Writes to a Pilot what `part` takes of the newest spec.
 async fn give_spec(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -123,8 +123,8 @@ async fn give_spec(
     Ok(())
 }
 
-/// Gives a node the newest spec and the order to stop in one write, so that the database starts
-/// with the newest spec even if this controller ends.
+/// Writes the newest spec and the order to stop to a Pilot in one request, so that the database
+/// starts with the newest spec even if this controller ends.
 async fn restart_in_place(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -142,7 +142,8 @@ async fn restart_in_place(
 }
 
 /// Adds a container that installs the wanted pilot to a running pod. The server merges lists of
-/// containers by name, so existing containers stay. The uid makes sure that it is this very pod.
+/// containers by name, so existing containers stay. The uid in the patch keeps it from a newer pod
+/// of this name.
 async fn deliver(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -162,7 +163,8 @@ async fn deliver(
     Ok(())
 }
 
-/// Sets the replicas of a pool, Pilots of new nodes first: a pilot waits for its Pilot.
+/// Sets the replicas of a pool. The Pilots of new nodes are made first, because a pilot waits for
+/// its Pilot.
 async fn resize(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -197,7 +199,7 @@ async fn resize(
     Ok(())
 }
 
-/// Writes the intent of a node and, beside it, that the intent is ours.
+/// Writes the intended phase of a node, with an annotation that the controller wrote it.
 async fn set_phase(
     ctx: &ControllerContext,
     desired: &DesiredCluster,

@@ -1,8 +1,8 @@
-//! Metrics of clusters: what each cluster's status says, read from the caches at each scrape.
+//! Metrics of clusters, read from the status of each cluster in the caches at each scrape.
 //!
 //! Only the leader exports them, so that each cluster is counted once. Users choose the names of
-//! clusters, and Prometheus keeps a series for each name. So their number is bounded, and clusters
-//! that are not Ready come first.
+//! clusters, and Prometheus keeps a series for each name. So the number of clusters with series is
+//! bounded, and clusters that are not Ready come first.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ use super::{
 };
 use crate::api::{printer, v1beta1::ClusterStatus};
 
-/// Most clusters that have series of their own: with ten series each at most, well below what
-/// Prometheus notices.
+/// Limit of clusters that have series of their own: with ten series each at most, they are well
+/// below what Prometheus notices.
 const CLUSTERS: usize = 500;
 
 /// Conditions that have a series for each cluster.
@@ -27,7 +27,7 @@ const CONDITIONS: [&str; 4] = ["Ready", "Available", "Stalled", "PilotsCurrent"]
 
 const CLUSTER: [&str; 3] = ["kind", "namespace", "name"];
 
-/// Adds these metrics to those of the process.
+/// Registers the metrics of clusters beside those of the process.
 pub(super) fn register(registry: &Registry, source: SnapshotSource) {
     registry.register(collector(source)).expect("the registry holds no metric of these names");
 }
@@ -205,7 +205,7 @@ mod tests {
         }]})
     }
 
-    /// What is scraped, without comments.
+    /// Returns what a scrape gives for `seen`, without comments.
     fn scraped(seen: &FleetSnapshot) -> Vec<String> {
         let registry = Registry::new();
         let seen = seen.clone();

@@ -1,7 +1,7 @@
-//! When each pilot was heard, by our own clock.
+//! When each pilot last reported, by our own clock.
 //!
-//! A report counts from the moment at which this controller saw it change. So a pilot whose clock
-//! is wrong is neither silent nor fresh because of that. Decides nothing.
+//! A report counts from the moment at which this controller saw it change. So a wrong clock of a
+//! pilot makes the pilot neither silent nor fresh. Decides nothing.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::DefaultHasher},
@@ -14,27 +14,27 @@ use tokio::time::Instant;
 
 use crate::api::v1beta1::Pilot;
 
-/// Reason of the condition Ready that we write on a Pilot whose pilot is not heard.
+/// Reason of the condition Ready that we write on a Pilot whose pilot does not report.
 pub(crate) const SILENT: &str = "PilotSilent";
 
-/// Reason of that condition where the silence is explained: the token is of a deleted
-/// ServiceAccount.
+/// Reason of the condition Ready that we write on a Pilot whose pilot cannot report, because its
+/// token is of a deleted ServiceAccount.
 pub(crate) const TURNED_AWAY: &str = "PilotTurnedAway";
 
-/// Did the controller write this reason, and not the pilot?
+/// Did the controller, rather than the pilot, write this reason?
 pub(crate) fn says_unheard(reason: &str) -> bool {
     [SILENT, TURNED_AWAY].contains(&reason)
 }
 
-/// Shared by the watch of Pilots, which notes reports, and the readers.
+/// Records when pilots reported. The watch of Pilots writes it; reconciles and the page read it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeartbeatTracker(Arc<Mutex<HeartbeatState>>);
 
 #[derive(Debug, Default)]
 struct HeartbeatState {
-    /// Last reports by uid of the Pilot.
+    /// Last report of each pilot, by the uid of its Pilot.
     pilots: HashMap<String, LastReport>,
-    /// When the API last failed to answer: no pilot could be heard until then.
+    /// When the API last failed to answer; no pilot could report until then.
     api_away: Option<Instant>,
 }
 
@@ -42,31 +42,31 @@ struct HeartbeatState {
 struct LastReport {
     report: u64,
     ready: bool,
-    /// When the report was seen to change last, or was seen first.
+    /// When this controller saw the report change last, or saw it first.
     at: Instant,
     /// The report changed while this controller watched. Otherwise its age is unknown.
     moved: bool,
-    /// When the node was seen to become ready, or was seen first.
+    /// When this controller saw the node become ready, or saw the node first.
     returned: Option<Instant>,
 }
 
-/// A pilot that has not reported for so long may be gone; it reports every 30 s.
+/// Age at which a report no longer counts; a pilot reports every 30 s.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// What is known of one pilot at a moment; by default that it has just been observed for the first
-/// time.
+/// How old the report of one pilot is at a moment. The default is that of a pilot seen just now for
+/// the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeartbeatAge {
-    /// How long ago the pilot reported last.
+    /// Time since the pilot's last report.
     pub(crate) ago: Duration,
     /// The pilot reported while this controller watched.
     pub(crate) heard: bool,
-    /// How long ago the node was seen to become ready, or was seen first.
+    /// Time since this controller saw the node become ready, or saw the node first.
     pub(crate) returned: Duration,
 }
 
 impl HeartbeatAge {
-    /// A pilot that reports all the time, of a node that became ready long ago.
+    /// A pilot that reports on time, of a node that became ready long ago.
     #[cfg(test)]
     pub(crate) const STEADY: Self =
         Self { ago: Duration::ZERO, heard: true, returned: Duration::MAX };
@@ -75,14 +75,14 @@ impl HeartbeatAge {
         self.heard && !self.is_over()
     }
 
-    /// The pilot's last report is so old that it counts for nothing.
+    /// Is the pilot's last report too old to count?
     pub(crate) fn is_over(&self) -> bool {
         self.ago >= FRESH
     }
 }
 
 impl HeartbeatTracker {
-    /// Notes a Pilot that the watch delivered.
+    /// Records the report in a Pilot that the watch delivered.
     pub(crate) fn note(&self, pilot: &Pilot, now: Instant) {
         let ready = pilot.status.conditions.iter().find(|found| found.type_ == "Ready");
         // The controller wrote this condition itself, so it is no report.
@@ -111,13 +111,13 @@ impl HeartbeatTracker {
         last.ready = ready;
     }
 
-    /// Notes that the API does not answer. Silence counts from the last such moment at the
+    /// Records that the API does not answer. A pilot's silence counts from this moment at the
     /// earliest, so that pilots have time to notice that the API is back.
     pub(crate) fn api_is_away(&self, now: Instant) {
         self.state().api_away = Some(now);
     }
 
-    /// What is known of a pilot, by uid of its Pilot.
+    /// Returns the age of a pilot's report, by the uid of its Pilot.
     pub(crate) fn of(&self, pilot: &str, now: Instant) -> HeartbeatAge {
         let state = self.state();
         let hearing = |last: &LastReport| HeartbeatAge {
@@ -139,7 +139,8 @@ impl HeartbeatTracker {
         }
     }
 
-    /// How long this pilot could have been heard and was not.
+    /// Returns for how long the pilot has not reported, counted from the API's last failure at the
+    /// earliest.
     pub(crate) fn silence(&self, pilot: &Pilot, now: Instant) -> Duration {
         let ago = self.of(pilot.metadata.uid.as_deref().unwrap_or_default(), now).ago;
         let api_away = self.state().api_away;
@@ -198,8 +199,8 @@ mod tests {
         assert_eq!(silence(&beating(7200)), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
         assert_eq!(silence(&beating(7200)), MINUTE);
-        // The new heartbeat is an hour in the past, but it changed. What the controller writes is
-        // no report.
+        // The new heartbeat is an hour in the past, but the report changed, so it counts. A
+        // condition that the controller writes is no report.
         assert_eq!(silence(&beating(3600)), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
         assert_eq!(silence(&saying(3600, "Unknown", "PilotSilent")), MINUTE);

@@ -1,4 +1,4 @@
-//! What the controller counts.
+//! The controller's own metrics.
 
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry, core::Collector,
@@ -6,15 +6,16 @@ use prometheus::{
 
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    /// `navigator_controller_reconcile_seconds{kind,outcome}`
+    /// `navigator_controller_reconcile_seconds{kind,outcome}`: duration of reconciles.
     pub(crate) reconcile_seconds: HistogramVec,
-    /// `navigator_controller_steps_total{kind,operation}`
+    /// `navigator_controller_steps_total{kind,operation}`: steps carried out.
     pub(crate) steps: IntCounterVec,
-    /// `navigator_controller_leader`
+    /// `navigator_controller_leader`: 1 while this process leads.
     pub(crate) leader: IntGauge,
-    /// `navigator_controller_leader_transitions`
+    /// `navigator_controller_leader_transitions`: changes of leader before this process took the
+    /// lease.
     pub(crate) transitions: IntGauge,
-    /// `navigator_controller_queue_depth`
+    /// `navigator_controller_queue_depth`: clusters that are due and wait for a worker.
     pub(crate) queue_depth: IntGauge,
 }
 

@@ -1,12 +1,12 @@
-//! Says in a namespace that is being deleted that our pods in it are gone.
+//! Tells a namespace that is being deleted, by a condition, that our pods in it are gone.
 //!
 //! Kubernetes removes a namespace's pods first, and everything else when they are gone. It looks
 //! again after half of their longest grace period, or five seconds after the Namespace changed
 //! (`pkg/controller/namespace`). A database may take minutes to stop, so its grace period is long,
 //! although it usually needs seconds: without our condition the namespace would wait minutes for
-//! nothing. So once our last pod there is gone, a condition of the Namespace says so.
+//! nothing. So once our last pod there is gone, the controller writes a condition to the Namespace.
 //!
-//! Owns that condition. Deletes nothing and shortens nothing: a database has all the time to stop.
+//! Owns that condition. Deletes nothing and shortens no grace period.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -34,15 +34,16 @@ use crate::{error::chain, runtime::Shutdown};
 
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Type of the Namespace's condition.
+/// Type of the condition that is written to Namespaces.
 const DATABASES_STOPPED: &str = "NavigatorDatabasesStopped";
 
-/// Namespaces in which pods of ours were seen to end.
+/// Namespaces in which a pod of ours was seen terminating.
 #[derive(Default)]
 struct TerminatingNamespaces(BTreeSet<String>);
 
 impl TerminatingNamespaces {
-    /// Namespaces whose last pod of ours has gone since it was seen to end.
+    /// Returns the namespaces in which our pods were seen terminating and are gone now, and forgets
+    /// them.
     fn emptied(&mut self, pods: &[Arc<Pod>]) -> Vec<String> {
         let mut inhabited = HashSet::new();
         for pod in pods {
@@ -58,13 +59,14 @@ impl TerminatingNamespaces {
         names
     }
 
-    /// The namespace's condition is to be written once more.
+    /// Puts a namespace back whose condition could not be written, so that the write is tried
+    /// again.
     fn again(&mut self, namespace: String) {
         self.0.insert(namespace);
     }
 }
 
-/// Checks the pods every second until shutdown.
+/// Looks every second, until shutdown, for namespaces whose last pod of ours is gone.
 pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) {
     let mut ending = TerminatingNamespaces::default();
     loop {
@@ -85,7 +87,7 @@ pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) 
     }
 }
 
-/// Writes the condition, if the namespace is being deleted.
+/// Writes the condition to the namespace `name`, if it is being deleted.
 pub(super) async fn report_emptied(ctx: &ControllerContext, name: &str) -> Result<(), Error> {
     let api: Api<Namespace> = Api::all(ctx.writer.clone());
     let failed = |verb| move |error| Error::request(verb, "Namespace", name, error);

@@ -1,4 +1,4 @@
-//! What there is of a cluster, as facts that the plan can reason about.
+//! The facts about a cluster's objects that the plan decides by.
 //!
 //! Owns the reading of StatefulSets, Pods, Pilots and claims. [`ClusterObjects`] are gathered from
 //! the caches, or fresh from the server before a step; turning them into [`ObservedCluster`] is
@@ -30,10 +30,10 @@ use crate::api::{
     v1beta1::{Health, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus},
 };
 
-/// Says on a Pilot that `spec.phase` was written by us, not by a person.
+/// Annotation on a Pilot: the controller wrote `spec.phase`, not a person.
 pub(crate) const PHASE_OWNER: &str = "navigator.jetstack.io/phase-owner";
 
-/// The objects of one cluster.
+/// The objects of one cluster, as the caches or the server have them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterObjects {
     pub(crate) sets: Vec<Arc<StatefulSet>>,
@@ -44,7 +44,7 @@ pub(crate) struct ClusterObjects {
     pub(crate) account: Option<ObjectMeta>,
 }
 
-/// Everything that the plan and the status need to know.
+/// The facts about a cluster that the plan and the status are made from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservedCluster {
     /// Wanted pools in the order of the spec, then pools that are no longer wanted.
@@ -62,7 +62,7 @@ pub(crate) struct ObservedPool {
     pub(crate) name: String,
     pub(crate) set_name: String,
     pub(crate) set: Option<ObservedStatefulSet>,
-    /// By ordinal. Every ordinal that has a pod, a Pilot or a claim.
+    /// Nodes by ordinal; every ordinal that has a pod, a Pilot or a claim.
     pub(crate) members: BTreeMap<u32, Member>,
 }
 
@@ -88,29 +88,29 @@ pub(crate) struct PodFacts {
     pub(crate) resource_version: String,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
-    /// The data are in the pod, and are deleted with it.
+    /// The data volume is part of the pod, and is deleted with it.
     pub(crate) holds_data: bool,
     /// The database container was started at least once.
     pub(crate) started: bool,
-    /// Annotation config-hash: what the pod is made of.
+    /// The pod's annotation config-hash: the hash of what it is made of.
     pub(crate) hash: String,
     /// Annotation config-hash of the StatefulSet's template, if the pod was made from that
     /// template.
     pub(crate) template: Option<String>,
     /// Containers that brought pilots into the pod; the first is the init container.
     pub(crate) installers: Vec<InstallerContainer>,
-    /// Why the pod does not get ready without help.
+    /// Why the pod does not become ready without help.
     pub(crate) trouble: Option<PodFailure>,
-    /// The pod's token may be of an earlier ServiceAccount, until then.
+    /// Time until which the pod's token may be of an earlier ServiceAccount; `None` if it is not.
     pub(crate) token_renewed_by: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodFailure {
-    /// Reason for the cluster's conditions.
+    /// Reason that the cluster's conditions give.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// The trouble has lasted longer than a slow registry or a new machine would take.
+    /// The failure has lasted longer than a slow registry or a new machine would take.
     pub(crate) lasts: bool,
 }
 
@@ -119,68 +119,68 @@ pub(crate) struct PilotFacts {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
     pub(crate) spec: PilotSpec,
-    /// `spec.phase` was written by us.
+    /// The controller wrote `spec.phase`, not a person.
     pub(crate) phase_ours: bool,
-    /// Owned by this cluster; false for one that can be adopted.
+    /// The Pilot is owned by this cluster; false for one that can be adopted.
     pub(crate) owned: bool,
     /// The node is the elected leader of its peers, where a database has one.
     pub(crate) elected: bool,
-    /// The peers of the node may elect it.
+    /// The other nodes may elect this node to lead.
     pub(crate) eligible: bool,
-    /// The node has a state that matters.
+    /// The node keeps data that must not be lost.
     pub(crate) keeps_data: bool,
     pub(crate) ready: bool,
-    /// When the pilot was heard, which no object says; see [`ObservedCluster::hear`].
+    /// Age of the pilot's report, which no object says; see [`ObservedCluster::hear`].
     pub(crate) hearing: HeartbeatAge,
     /// The node is, or was, a member of the database cluster.
     pub(crate) identity: bool,
-    /// The pod whose pilot reported last.
+    /// Uid of the pod whose pilot reported last.
     pub(crate) instance: Option<String>,
-    /// The database answered its pilot at least once, so it may have joined the others.
+    /// The database answered its pilot at least once, so it may have joined the other nodes.
     pub(crate) answered: bool,
     /// The pilot says that no process of the database runs.
     pub(crate) idle: bool,
-    /// The host passed the pilot's checks, which include whose data lie on the volume.
+    /// The host passed the pilot's checks, which include whose data are on the volume.
     pub(crate) checked: bool,
-    /// Uid of the claim that was there before the Pilot, empty for none; `None` where it was not
-    /// noted.
+    /// Uid of the claim that existed before the Pilot, empty if there was none; `None` where the
+    /// Pilot does not say.
     pub(crate) earlier_claim: Option<String>,
     pub(crate) decommissioned: bool,
     pub(crate) stopped: bool,
     pub(crate) irreversible: bool,
-    /// The node moves data because it joins or leaves, which takes as long as it takes.
+    /// The node moves data because it joins or leaves, so no deadline applies to it.
     pub(crate) at_work: bool,
     /// Progress or refusal of a decommission, in a sentence.
     pub(crate) progress: Option<String>,
     pub(crate) running_hash: Option<String>,
-    /// The database cannot be run with the spec of its Pilot.
+    /// The pilot reports that the database cannot be run with the spec of the Pilot.
     pub(crate) failed: bool,
     /// The pilot's verdict on the newest spec; `None` until it has judged that spec.
     pub(crate) validated: Option<Result<(), String>>,
     pub(crate) version: Option<String>,
-    /// Which installation of its program the pilot runs.
+    /// Id of the installation of the pilot's program that runs.
     pub(crate) program: Option<String>,
     /// Reason and message of the condition ProgramCurrent while another program is installed.
     pub(crate) successor: Option<(String, String)>,
     pub(crate) health: Option<Health>,
-    /// Why its database takes no writes, or soon will not: the volume is full.
+    /// Why the node's database takes no writes, or soon will not: the volume is full.
     pub(crate) full: Option<String>,
     pub(crate) cluster_id: Option<String>,
     /// Whether the node has rows of ranges that other nodes own now; `None` where the database does
     /// not tell.
     pub(crate) cleanup: Option<CleanupFacts>,
-    /// Predicate and message of what speaks against stopping this node.
+    /// Predicate and message of each reason against stopping this node.
     pub(crate) blockers: Vec<(String, String)>,
-    /// What the Ready condition says while it is not True.
+    /// Message of the Ready condition while that is not True.
     pub(crate) not_ready: Option<String>,
-    /// The controller wrote the Ready condition: the pilot has not been heard for long.
+    /// The controller wrote the Ready condition, because the pilot had not reported for long.
     pub(crate) marked_unheard: bool,
 }
 
-/// What a pilot says of rows of ranges that other nodes own now.
+/// What a pilot reports about rows of ranges that other nodes own now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CleanupFacts {
-    /// There are such rows, or the pilot does not know.
+    /// The node has such rows, or the pilot does not know.
     pub(crate) due: bool,
     pub(crate) message: String,
 }
@@ -197,7 +197,7 @@ pub(crate) struct ClaimFacts {
 }
 
 impl ObservedCluster {
-    /// The facts on which the specs of Pilots depend.
+    /// Returns the facts on which the specs of Pilots depend.
     pub(crate) fn existing(&self) -> Vec<ExistingPool> {
         let one = |pool: &ObservedPool| ExistingPool {
             pool: pool.name.clone(),
@@ -207,7 +207,7 @@ impl ObservedCluster {
         self.pools.iter().map(one).collect()
     }
 
-    /// Adds what was heard of each pilot, by the uid of its Pilot.
+    /// Adds the age of each pilot's report; `heard` returns it by the uid of the Pilot.
     pub(crate) fn hear(&mut self, heard: impl Fn(&str) -> HeartbeatAge) {
         for member in self.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
             if let Some(pilot) = &mut member.pilot {
@@ -217,7 +217,7 @@ impl ObservedCluster {
         }
     }
 
-    /// The cluster as it would be with so many replicas in this pool.
+    /// Returns the cluster as it would be with `to` replicas in `pool`.
     pub(crate) fn resized(&self, pool: &str, to: u32) -> Self {
         let mut resized = self.clone();
         for set in resized.pools.iter_mut().filter(|found| found.name == pool) {
@@ -230,7 +230,7 @@ impl ObservedCluster {
 }
 
 impl Member {
-    /// Does the node serve, as the kubelet and its own pilot see it?
+    /// Does the node serve, according to both the kubelet and its own pilot?
     pub(crate) fn serving(&self) -> bool {
         self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating)
             && self.pilot.as_ref().is_some_and(|pilot| pilot.ready)
@@ -240,12 +240,12 @@ impl Member {
         self.pilot.as_ref().and_then(|pilot| pilot.spec.phase.clone()).unwrap_or_default()
     }
 
-    /// Is this the node's intent, and did the controller write it?
+    /// Is `intent` the node's intended phase, and did the controller write it?
     pub(crate) fn intends(&self, intent: &PilotIntent) -> bool {
         self.intent() == *intent && self.pilot.as_ref().is_some_and(|pilot| pilot.phase_ours)
     }
 
-    /// A phase that a person wrote, and that we therefore leave alone.
+    /// Returns the phase that a person wrote, which the controller therefore leaves alone.
     pub(crate) fn held(&self) -> Option<PilotIntent> {
         let pilot = self.pilot.as_ref()?;
         let intent = self.intent();
@@ -256,33 +256,33 @@ impl Member {
         (acts && !pilot.phase_ours).then_some(intent)
     }
 
-    /// Is the pilot not heard, although the kubelet hears it and finds the database ready?
+    /// Does the controller get no report from the pilot, although the kubelet finds the pod ready?
     pub(crate) fn unheard(&self) -> bool {
         let ready = self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating);
         let silent = |pilot: &PilotFacts| pilot.hearing.is_over() || pilot.marked_unheard;
         ready && self.pilot.as_ref().is_some_and(silent)
     }
 
-    /// When the pod has a valid token again, at the latest. `None` unless the API turns the pilot
-    /// away because its ServiceAccount was deleted and made again.
+    /// Returns when the pod has a valid token again, at the latest. `None` unless the API rejects
+    /// the pilot because its ServiceAccount was deleted and made again.
     pub(crate) fn turned_away(&self) -> Option<Timestamp> {
         let pod = self.pod.as_ref().filter(|pod| pod.started && !pod.terminating)?;
         let unheard = self.pilot.as_ref().is_some_and(|pilot| pilot.marked_unheard);
         pod.token_renewed_by.filter(|_| unheard)
     }
 
-    /// Does the pilot of this very pod report that its database cannot be run?
+    /// Does the pilot of the current pod report that its database cannot be run?
     pub(crate) fn fails(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
         pilot.failed && !pilot.hearing.is_over() && pilot.instance.as_ref() == Some(&pod.uid)
     }
 
-    /// Does the pilot report now that data come in or go out?
+    /// Does a current report of the pilot say that data are streamed to or from the node?
     pub(crate) fn at_work(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.at_work && !pilot.hearing.is_over())
     }
 
-    /// Would the data of this node go with its pod?
+    /// Would the data of this node be deleted with its pod?
     pub(crate) fn dies_with_pod(&self) -> bool {
         // Without a Pilot there is no report that the pod holds no data.
         let has = self.pilot.as_ref().is_none_or(|pilot| pilot.identity && !pilot.decommissioned);
@@ -299,19 +299,19 @@ impl Member {
         self.pilot.as_ref().is_some_and(|pilot| pilot.decommissioned)
     }
 
-    /// The node is, or was, a member of the database cluster.
+    /// Is the node a member of the database cluster, or was it one?
     pub(crate) fn has_identity(&self) -> bool {
         self.pilot.as_ref().is_some_and(|pilot| pilot.identity)
     }
 
-    /// The database never ran here, so nothing can be lost with the node.
+    /// Did the database never run on this node? Then nothing can be lost with the node.
     pub(crate) fn never_ran(&self) -> bool {
         let started = self.pod.as_ref().is_some_and(|pod| pod.started || pod.ready);
         !started && !self.has_identity() && self.is_first_life()
     }
 
-    /// The node holds data of the database cluster, or may: its volume is older than its Pilot, and
-    /// no pilot has reported yet what the volume holds.
+    /// Does the node hold data of the database cluster, or may it? It may where its volume is older
+    /// than its Pilot, and no pilot has reported yet what the volume holds.
     pub(crate) fn may_be_member(&self) -> bool {
         let unread = self.pilot.as_ref().is_some_and(|pilot| !pilot.checked);
         self.has_identity() || (unread && !self.is_first_life())
@@ -328,11 +328,11 @@ impl Member {
         self.pilot.as_ref().is_none_or(noted)
     }
 
-    /// The database never answered its pilot, and does not run now. So it never joined the other
-    /// nodes, and nothing can be lost with the node.
+    /// Did the database never answer its pilot, and is it not running now? Then it never joined the
+    /// other nodes, and nothing can be lost with the node.
     ///
-    /// Only the pilot of this very pod can tell, and only while it is heard. If the volume is older
-    /// than the Pilot, the pilot must also have read whose data the volume holds.
+    /// Only the pilot of the current pod can tell, and only while it reports. If the volume is
+    /// older than the Pilot, the pilot must also have read whose data the volume holds.
     pub(crate) fn never_served(&self) -> bool {
         let (Some(pod), Some(pilot)) = (&self.pod, &self.pilot) else { return false };
         let speaks = pilot.instance.as_ref() == Some(&pod.uid) && pilot.hearing.is_fresh();
@@ -343,7 +343,7 @@ impl Member {
 }
 
 impl ObservedPool {
-    /// Nodes that are there, or come back, and were not asked to leave.
+    /// Returns the number of nodes that exist, or come back, and were not asked to leave.
     fn staying(&self) -> u32 {
         let nodes = self.replicas().max(self.returning());
         let leaves = |member: &&Member| member.intends(&PilotIntent::Decommissioned);
@@ -360,16 +360,16 @@ impl ObservedPool {
         self.set.as_ref().map_or(0, |set| set.replicas)
     }
 
-    /// Replicas that the StatefulSet needs, at least, to have a pod for every node that joined the
-    /// database cluster and did not leave it. With fewer, data would be shut out.
+    /// Returns the replicas that the StatefulSet needs, at least, to have a pod for every node that
+    /// joined the database cluster and did not leave it. With fewer, data would be unavailable.
     pub(crate) fn returning(&self) -> u32 {
         self.one_past_last(|member| member.may_be_member() && !member.decommissioned())
     }
 
-    /// Replicas with which a StatefulSet is made. Pods that a deleted StatefulSet left as orphans
-    /// are kept. Volumes of an earlier cluster of this name hold the members of the database
-    /// cluster: all of them start, because a quorum may need them. Those that the spec does not
-    /// want move their data away and leave like any other node.
+    /// Returns the replicas with which a StatefulSet is made. Pods that a deleted StatefulSet left
+    /// as orphans are kept. Volumes of an earlier cluster of this name hold the members of the
+    /// database cluster: all of them start, because a quorum may need them. Those that the spec
+    /// does not want move their data away and leave like any other node.
     pub(crate) fn initial(&self) -> u32 {
         let orphan = |member: &Member| member.pod.as_ref().is_some_and(|pod| !pod.terminating);
         let kept = |member: &Member| {
@@ -384,13 +384,14 @@ impl ObservedPool {
         last.map_or(0, |(ordinal, _)| ordinal + 1)
     }
 
-    /// Ordinals that the StatefulSet runs, with the members that have an object already.
+    /// Returns the ordinals that the StatefulSet runs, with the members that have an object
+    /// already.
     pub(crate) fn running(&self) -> impl Iterator<Item = (u32, Option<&Member>)> {
         (0..self.replicas()).map(|ordinal| (ordinal, self.members.get(&ordinal)))
     }
 }
 
-/// Turns objects into facts.
+/// Turns the objects of a cluster into facts.
 pub(crate) fn observe(
     desired: &DesiredCluster,
     objects: &ClusterObjects,
@@ -465,7 +466,7 @@ fn excuse(member: &mut Member) {
     }
 }
 
-/// The member of this name, `<set>-<ordinal>`; added when this is the first object seen of it.
+/// Returns the member with the name `<set>-<ordinal>`; adds it for the first object of that name.
 fn member<'a>(pools: &'a mut [ObservedPool], name: Option<&str>) -> Option<&'a mut Member> {
     let (set, ordinal) = name?.rsplit_once('-')?;
     let ordinal: u32 = ordinal.parse().ok()?;
@@ -478,8 +479,9 @@ pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Uid of the cluster that an object was made for: from its annotation, else from its controller
-/// reference. Pilots have such a reference, and so has every object that a release before 0.3 made.
+/// Returns the uid of the cluster that an object was made for: from its annotation, else from its
+/// controller reference. Pilots have such a reference, and so has every object that a release
+/// before 0.3 made.
 pub(crate) fn made_for(meta: &ObjectMeta) -> Option<&str> {
     let marked = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_UID));
     let owner = || controller(meta).map(|owner| owner.uid.as_str());
@@ -503,7 +505,8 @@ pub(crate) fn former(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
         && has(desired.database.names.cluster_label, desired.name.as_str())
 }
 
-/// Owner references of an object without clusters: no cluster owns an object in Kubernetes.
+/// Returns the owner references of an object without those to clusters, which own no object in
+/// Kubernetes.
 pub(crate) fn owners_but_ours(meta: &ObjectMeta) -> Vec<&OwnerReference> {
     meta.owner_references.iter().flatten().filter(|owner| !is_cluster(owner)).collect()
 }
@@ -513,7 +516,7 @@ pub(crate) fn is_cluster(owner: &OwnerReference) -> bool {
     owner.api_version.split('/').next() == Some(crate::api::GROUP)
 }
 
-/// Why an object with a name that the cluster needs cannot be used, and what a person can do.
+/// Says why an object with a name that the cluster needs cannot be used, and what a person can do.
 pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -> StallCause {
     let name = meta.name.as_deref().unwrap_or_default();
     let cluster = desired.database.names.kind;
@@ -558,7 +561,7 @@ pub(crate) fn foreign(kind: &str, meta: &ObjectMeta, desired: &DesiredCluster) -
     }
 }
 
-/// What a person can do about an object with a name that the cluster needs.
+/// Says what a person can do about an object with a name that the cluster needs.
 fn ways(kind: &str, name: &str, desired: &DesiredCluster) -> String {
     let kind = kind.to_lowercase();
     let (namespace, uid, key) = (&desired.namespace, &desired.uid, annotation::CLUSTER_UID);
@@ -569,7 +572,7 @@ fn ways(kind: &str, name: &str, desired: &DesiredCluster) -> String {
     )
 }
 
-/// Does an object of ours carry the mark of another store than the one we talk to?
+/// Returns a stall cause if the object is marked with the identity of another store than ours.
 pub(crate) fn other_store(meta: &ObjectMeta, store_id: &str) -> Option<StallCause> {
     let marked = meta.annotations.as_ref()?.get(annotation::STORE_ID)?;
     (marked != store_id).then(|| StallCause {
@@ -615,8 +618,8 @@ fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
     }
 }
 
-/// Hash in the template that a pod was made from, if the StatefulSet has no newer template. A new
-/// pod would then be made from the same template.
+/// Returns the config hash in the template that a pod was made from, if the StatefulSet has no
+/// newer template. A new pod would then be made from the same template.
 fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
     let (name, _) = pod.metadata.name.as_deref()?.rsplit_once('-')?;
     let set = sets.iter().find(|set| set.metadata.name.as_deref() == Some(name))?;
@@ -631,14 +634,15 @@ fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
 }
 
 /// Is the data volume a part of the pod? The volumes of the pod decide, not the cluster's spec:
-/// persistence that is added later does not reach a pod that is there.
+/// persistence that is added later does not reach an existing pod.
 fn holds_data(pod: &Pod, desired: &DesiredCluster) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     let data = volumes.into_iter().flatten().find(|v| v.name == desired.database.names.data_volume);
     data.is_some_and(|volume| volume.empty_dir.is_some() || volume.ephemeral.is_some())
 }
 
-/// Reasons of waiting containers that do not pass by themselves, and the reason for conditions.
+/// Reasons of waiting containers that do not pass by themselves, each with the reason for
+/// conditions.
 const WAITING: &[(&str, &str)] = &[
     ("ErrImagePull", "ImagePullFailed"),
     ("ImagePullBackOff", "ImagePullFailed"),
@@ -685,11 +689,12 @@ fn trouble(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> Option<PodFai
     })
 }
 
-/// Registries and autoscalers take their time. A pod that has waited for them for less than this is
-/// reported, and does not make its cluster Stalled.
+/// How long a pod may wait for registries and autoscalers before its cluster is Stalled. A younger
+/// wait is only reported.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Trouble without a start time counts as lasting, because its age would never be known.
+/// Has the failure lasted long? One without a start time counts as lasting, because its age would
+/// never be known.
 fn lasts(since: Option<Timestamp>, now: Timestamp) -> bool {
     since.is_none_or(|since| age(since, now) >= PATIENCE)
 }
@@ -768,9 +773,9 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
     }
 }
 
-/// Has the database ever answered its pilot? These fields come from the database, and the pilot
-/// keeps them over restarts of both. A node that never was a member has no data, so its answers do
-/// not count.
+/// Has the database ever answered its pilot? The fields that tell come from the database, and the
+/// pilot keeps them over restarts of both. A node that never was a member has no data, so its
+/// answers do not count.
 fn answered(status: &PilotStatus, reports: NodeReport) -> bool {
     if reports.outsider && status.identity.is_none() {
         return false;

@@ -1,12 +1,12 @@
-//! Takes clusters out of the owner references of objects in Kubernetes.
+//! Removes clusters from the owner references of objects in Kubernetes.
 //!
 //! Kubernetes' garbage collector deletes objects whose owner is absent, and asks our API whether
-//! the owner is there. A 404 for another reason, for example while the API is being taken away,
+//! the owner is there. A 404 for another reason, for example while the API is being uninstalled,
 //! would make it delete running databases. Releases before 0.3 named clusters as owners. This
-//! module takes those references away; the annotation with the cluster's uid stays. Pods are not
+//! module removes those references; the annotation with the cluster's uid stays. Pods are not
 //! touched.
 //!
-//! Reports StatefulSets that run without a cluster, too. They are never changed.
+//! Also reports StatefulSets that run without a cluster. They are never changed.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ use crate::{
 
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// Checks everything of ours every ten seconds until shutdown.
+/// Checks our objects for references to clusters every ten seconds until shutdown.
 pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) {
     let mut alone = OrphanReports::default();
     loop {
@@ -56,8 +56,8 @@ pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) 
     }
 }
 
-/// Takes clusters away from the owners of all objects in Kubernetes; the annotation with the
-/// cluster's uid takes their place. Waits until the cluster has its finalizer: without either,
+/// Removes clusters from the owner references of objects in Kubernetes; the annotation with the
+/// cluster's uid takes their place. Waits until a cluster has its finalizer: without either,
 /// deleting the cluster would leave its objects behind.
 pub(crate) async fn give_up(ctx: &ControllerContext) -> Result<(), Error> {
     if ctx.settings.owner_references {
@@ -72,7 +72,7 @@ pub(crate) async fn give_up(ctx: &ControllerContext) -> Result<(), Error> {
         }
         match rewrite(ctx, &resource, &meta).await {
             Err(Error::NotLeading) => return Err(Error::NotLeading),
-            // The cached object is old, or gone: the next look sees that.
+            // The cached object is old, or gone: the next check sees that.
             Ok(()) | Err(Error::Conflict { .. }) => {}
             Err(error) => {
                 first.get_or_insert(error);
@@ -104,7 +104,7 @@ async fn rewrite(
     Ok(())
 }
 
-/// A StatefulSet that was made for a cluster that is not there.
+/// A StatefulSet whose cluster does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OrphanStatefulSet {
     pub(crate) namespace: String,
@@ -114,7 +114,7 @@ pub(crate) struct OrphanStatefulSet {
     pub(crate) uid: String,
 }
 
-/// StatefulSets without their cluster, as the caches know them.
+/// Returns the StatefulSets whose cluster is not in the caches.
 pub(crate) fn without_cluster(ctx: &ControllerContext) -> BTreeSet<OrphanStatefulSet> {
     let mut found = BTreeSet::new();
     for set in ctx.stores.sets.state() {
@@ -133,7 +133,7 @@ pub(crate) fn without_cluster(ctx: &ControllerContext) -> BTreeSet<OrphanStatefu
     found
 }
 
-/// The cluster that an object was made for, if it is there.
+/// Returns the cluster that an object was made for, if it is in the caches.
 fn cluster(ctx: &ControllerContext, meta: &ObjectMeta) -> Option<Arc<DynamicObject>> {
     let (key, uid) = (ctx.stores.key_of(meta)?, made_for(meta)?);
     let database = ctx.stores.databases().find(|known| known.names.kind == key.kind)?;
@@ -145,8 +145,8 @@ fn has_finalizer(cluster: &DynamicObject) -> bool {
     cluster.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER_TEARDOWN)
 }
 
-/// StatefulSets without a cluster that were reported. Each is reported once, after two looks have
-/// seen it, so that a cache that is behind another one reports nothing.
+/// StatefulSets without a cluster, and those that were reported. Each is reported once, after two
+/// checks in a row have seen it, so that a cache that is behind another one reports nothing.
 #[derive(Default)]
 struct OrphanReports {
     seen: BTreeSet<OrphanStatefulSet>,
@@ -154,7 +154,7 @@ struct OrphanReports {
 }
 
 impl OrphanReports {
-    /// The StatefulSets to report now.
+    /// Returns the StatefulSets to report now, from those that this check found.
     fn found(&mut self, now: BTreeSet<OrphanStatefulSet>) -> Vec<OrphanStatefulSet> {
         let lasting: BTreeSet<_> = now.intersection(&self.seen).cloned().collect();
         let fresh = lasting.difference(&self.told).cloned().collect();

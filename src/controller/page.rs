@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use super::seen::{FleetSnapshot, SnapshotSource};
 use crate::runtime::admin::PeerAddress;
 
-/// Who may read the page.
+/// Which clients may read the status page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageAccess {
     /// Clients that connect from this machine or from within the pod. In Kubernetes, these are
@@ -56,10 +56,10 @@ impl FromStr for PageAccess {
 
 const PAGE: &str = include_str!("page/page.html");
 
-/// Requests within this time share one answer, so that many clients cost little.
+/// How long one answer is reused, so that many clients cost little.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// `/` and `/status.json`.
+/// Serves `/` and `/status.json`.
 pub fn router(source: SnapshotSource, readers: PageAccess) -> Router {
     let answers = Arc::new(ResponseCache { source, last: Mutex::new(None) });
     Router::new()
@@ -69,7 +69,7 @@ pub fn router(source: SnapshotSource, readers: PageAccess) -> Router {
         .layer(middleware::from_fn_with_state(readers, admit))
 }
 
-/// What `/status.json` says of all that was seen.
+/// Returns the body of `/status.json`.
 pub fn json_of(seen: &FleetSnapshot) -> Vec<u8> {
     serde_json::to_vec(&status::status(seen)).expect("keys are texts, and nothing of it can fail")
 }
@@ -101,7 +101,7 @@ fn html() -> Response {
     (headers, PAGE).into_response()
 }
 
-/// Headers that keep browsers from doing more with an answer than showing it.
+/// Returns headers that keep browsers from doing more with an answer than showing it.
 fn guarded() -> HeaderMap {
     static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         HeaderValue::from_str(&policy()).expect("hashes in base64 are visible ASCII")
@@ -118,8 +118,8 @@ fn guarded() -> HeaderMap {
     ])
 }
 
-/// Content security policy: only the page's own script and style, by their hashes, and requests to
-/// this server.
+/// Returns the content security policy: only the page's own script and style, by their hashes, and
+/// requests to this server.
 fn policy() -> String {
     let hash = |tag: &str| {
         let (from, to) = (format!("<{tag}>"), format!("</{tag}>"));
@@ -152,8 +152,8 @@ async fn admit(State(readers): State<PageAccess>, request: Request, next: Next) 
     }
 }
 
-/// Does the request come from this machine, and name it as host? Any other name may be an
-/// attacker's that resolves to this machine.
+/// Does the request come from this machine, and does its Host header name this machine? Any other
+/// name may belong to an attacker who makes it resolve to this machine.
 fn is_local(request: &Request) -> bool {
     let peer = request.extensions().get::<PeerAddress>();
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
@@ -201,7 +201,7 @@ mod tests {
                 (Some("::ffff:127.0.0.1"), "127.0.0.1", 200),
                 (Some("10.0.0.7"), "localhost:8080", 403),
                 (Some("127.0.0.1"), "10.0.0.7:8080", 403),
-                // A name of the attacker's that resolves to us.
+                // A name that belongs to an attacker and resolves to this machine.
                 (Some("127.0.0.1"), "rebound.example:8080", 403),
                 (Some("127.0.0.1"), "localhost.example", 403),
                 (Some("127.0.0.1"), "", 403),

@@ -1,4 +1,4 @@
-//! Pilots whose pilot does not report: silent ones are marked, abandoned ones collected.
+//! Finds Pilots whose pilot does not report: marks silent ones, deletes abandoned ones.
 //!
 //! Beside the pilot, this is the only writer of a Pilot's status: it marks a pilot as silent.
 
@@ -34,7 +34,7 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// Three heartbeats.
+/// Silence after which a Pilot is marked: three heartbeats.
 const SILENT_AFTER: Duration = Duration::from_secs(90);
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
@@ -80,7 +80,8 @@ pub(super) async fn check_all(ctx: &ControllerContext, gc_after: Duration) {
     }
 }
 
-/// Was the node asked to stop or to leave, and is its pod gone, so that no pilot reports?
+/// Does the node rest by request: asked to stop or to leave, its pod gone, so that no pilot
+/// reports?
 fn rests(ctx: &ControllerContext, pilot: &Pilot) -> bool {
     let away = matches!(pilot.spec.phase, Some(PilotIntent::Stopped | PilotIntent::Decommissioned));
     let in_pod = pilot.status.instance.as_ref().is_some_and(|at| at.runtime == "Kubernetes");
@@ -101,11 +102,11 @@ fn place(pilot: &Pilot) -> (&str, &str) {
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Why a pilot is not heard.
+/// Why a pilot does not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SilenceCause {
     Unexplained,
-    /// The token is of an earlier ServiceAccount; kubelet has renewed it by this time.
+    /// The token is of an earlier ServiceAccount; the kubelet has renewed it by this time.
     DeadToken(Timestamp),
 }
 
@@ -127,7 +128,7 @@ impl SilenceCause {
         }
     }
 
-    /// Text that follows the time of the last report in messages.
+    /// Returns the text that follows the time of the last report in messages.
     fn explanation(self) -> String {
         match self {
             Self::Unexplained => String::new(),
@@ -139,14 +140,15 @@ impl SilenceCause {
     }
 }
 
-/// Did the pilot once report, and does its Pilot not say yet that it is silent for this reason?
+/// Did the pilot once report, and is its Pilot not yet marked as silent for this reason?
 fn unmarked(pilot: &Pilot, reason: &str) -> bool {
     let ready = condition(&pilot.status.conditions, "Ready");
     let marked = ready.is_some_and(|c| c.status == "Unknown" && c.reason == reason);
     pilot.status.last_heartbeat_time.is_some() && !marked
 }
 
-/// The status of a Pilot whose pilot is silent: its last report, with another Ready and phase.
+/// Returns the status of a Pilot whose pilot is silent: the last report, with another Ready and
+/// phase.
 fn silenced(pilot: &Pilot, silence: SilenceCause, now: Timestamp) -> serde_json::Value {
     let mut conditions = pilot.status.conditions.clone();
     let last = pilot.status.last_heartbeat_time.as_ref().map(|time| time.0.to_string());
@@ -178,7 +180,7 @@ async fn mark(ctx: &ControllerContext, pilot: &Pilot) -> Result<(), Error> {
     mark_as(ctx, pilot, silence, now).await
 }
 
-/// Has the pod been there for so long that its pilot should have reported?
+/// Is the pod old enough that its pilot should have reported?
 fn has_old_pod(ctx: &ControllerContext, pilot: &Pilot, now: Timestamp) -> bool {
     let made = pod(ctx, pilot).and_then(|pod| pod.metadata.creation_timestamp.clone());
     made.is_some_and(|made| {
@@ -230,7 +232,7 @@ fn abandoned(ctx: &ControllerContext, pilot: &Pilot) -> bool {
     !cluster.is_some_and(|cluster| wants(ctx, database, &cluster, pilot))
 }
 
-/// The database whose clusters are of this kind.
+/// Returns the database whose clusters are of this kind.
 fn of_kind(ctx: &ControllerContext, kind: &str) -> Option<&'static ManagedDatabase> {
     ctx.stores.databases().find(|database| database.names.kind == kind)
 }
@@ -253,7 +255,8 @@ async fn is_abandoned(ctx: &ControllerContext, pilot: &Pilot) -> Result<bool, Er
     Ok(!found.is_some_and(|cluster| wants(ctx, database, &cluster, pilot)))
 }
 
-/// Does the cluster want a node of this name, or its data? A cluster that cannot be read may.
+/// Does the cluster want a node of the Pilot's name, or its data? A cluster that cannot be read
+/// counts as wanting it.
 fn wants(
     ctx: &ControllerContext,
     database: &ManagedDatabase,

@@ -1,8 +1,8 @@
-//! Decides what is done next for a cluster: at most one step.
+//! Decides the next step for a cluster: at most one.
 //!
-//! Owns the order of things: first what is broken, then what was begun, and only while every
-//! node serves something new: cleanup, roll, growth, shrinking, newer pilots. Reads nothing but
-//! [`ObservedCluster`] and [`DesiredCluster`]; writes nothing.
+//! Owns the order of steps: first repair what is broken, then finish what was begun, and only while
+//! every node serves begin something new: cleanup, roll, growth, shrinking, newer pilots. Reads
+//! nothing but [`ObservedCluster`] and [`DesiredCluster`]; writes nothing.
 //!
 //! Invariants, held by the random walks in the tests:
 //! - a node is stopped, decommissioned or added only while every other node serves;
@@ -29,7 +29,7 @@ pub(crate) use drain::{DrainHold, drain_hold, nodes};
 pub(crate) use renewal::{turned_away, waits_for_renewal};
 pub(crate) use roll::{outdated, without_restart};
 
-/// What is being done to a cluster; `status.operation.type`.
+/// The kind of change that is under way in a cluster; `status.operation.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperationType {
     Bootstrap,
@@ -67,7 +67,7 @@ impl OperationType {
         }
     }
 
-    /// Reason of the Ready condition while the operation lasts.
+    /// Returns the reason of the Ready condition while the operation lasts.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Bootstrap | Self::Start => "BootstrapInProgress",
@@ -81,14 +81,14 @@ impl OperationType {
     }
 }
 
-/// One change of a cluster. Each is safe to repeat.
+/// One change of a cluster. Each step is safe to repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlannedStep {
     /// Raise the replicas of a pool; Pilots of the new nodes are made first.
     Raise { pool: String, to: u32 },
     /// Give a broken node the newest spec and a new pod.
     Replace { pilot: String, pod: String },
-    /// Give a node the newest spec and nothing else: a running one validates it, one that could
+    /// Give a node the newest spec and nothing else. A running node validates it; one that could
     /// not start tries again.
     Configure { pilot: String },
     /// Give a serving node the newest spec and a new pod.
@@ -96,15 +96,16 @@ pub(crate) enum PlannedStep {
     /// Give a serving node the newest spec and let its pilot stop and restart the database. For a
     /// node whose data would be deleted with its pod.
     RestartInPlace { pilot: String },
-    /// Ask a pilot to move its data away and leave.
+    /// Ask a pilot to move its node's data away and leave the database cluster.
     Decommission { pilot: String },
-    /// Take a decommission back.
+    /// Take back the request for a decommission.
     Keep { pilot: String },
-    /// Lower the replicas of a pool by one: its last node left, or never served.
+    /// Lower the replicas of a pool by one: its last node left the database cluster, or never
+    /// served.
     Remove { pool: String, pilot: String, to: u32 },
     /// Delete the claim of a node that left.
     DeleteClaim { pilot: String, claim: String, uid: String },
-    /// Delete the Pilot of a node that is gone.
+    /// Delete the Pilot of a node that no longer exists.
     DeletePilot { pilot: String, uid: String },
     /// Delete the objects of a pool that is no longer wanted and has no node left.
     DeletePool { pool: String, set: String },
@@ -119,7 +120,7 @@ pub(crate) enum PlannedStep {
 }
 
 impl PlannedStep {
-    /// Name of the step in `status.operation.steps`.
+    /// Returns the name of the step in `status.operation.steps`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Raise { .. } | Self::Start { .. } | Self::Keep { .. } => "StartPilot",
@@ -157,23 +158,24 @@ impl PlannedStep {
     }
 }
 
-/// A rule that holds a step up.
+/// A rule that holds up a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepBlocker {
     pub(crate) predicate: Cow<'static, str>,
-    /// `step/pilot`
+    /// The step and its pilot, as `step/pilot`.
     pub(crate) step: String,
     pub(crate) message: String,
     pub(crate) hint: String,
 }
 
-/// What was decided.
+/// What was decided for a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// What is under way; `None` when the cluster is as desired, or nothing may be done.
+    /// The operation that is under way; `None` when the cluster is as desired, or nothing may be
+    /// done.
     pub(crate) operation: Option<OperationType>,
     pub(crate) step: Option<PlannedStep>,
-    /// Step and pilot that is waited for, when there is nothing to do but wait.
+    /// The step and the pilot that the plan waits for, when there is nothing to do but wait.
     pub(crate) waiting: Option<AwaitedStep>,
     pub(crate) blocked: Vec<StepBlocker>,
 }
@@ -186,8 +188,8 @@ pub(crate) struct AwaitedStep {
 }
 
 impl AwaitedStep {
-    /// Is the step still to begin? Only a wait for `RecreatePod` comes before its step; any other
-    /// step is waited for to end.
+    /// Does the wait come before its step begins? That is so for `RecreatePod`; any other step has
+    /// begun, and the wait is for its end.
     pub(crate) fn is_ahead_of_its_step(&self) -> bool {
         self.step == "RecreatePod"
     }
@@ -217,7 +219,7 @@ impl Plan {
     }
 }
 
-/// Returns what to do next. The caller does it, and asks again.
+/// Returns what to do next for the cluster. The caller does it, and asks again.
 pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan {
     if desired.deleted || desired.paused || desired.stalled.is_some() || observed.stalled.is_some()
     {
@@ -247,7 +249,7 @@ fn stop(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     if let Some(member) = leaving {
         return Plan::wait(OperationType::Stop, "DrainPilot", &member.name, progress(member));
     }
-    // A phase that a person wrote is left alone: it stops the database too, or is theirs to take
+    // A phase that a person wrote is left alone: it stops the database too, or that person takes it
     // back.
     let ask: Vec<String> = running()
         .filter(|member| member.pilot.is_some() && !member.decommissioned())
@@ -340,7 +342,7 @@ fn replace(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan>
     None
 }
 
-/// Goes on with a decommission that was begun, or takes it back.
+/// Continues a decommission that was begun, or takes it back.
 fn decommission(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     for pool in &observed.pools {
         let replicas = pool.replicas();
@@ -355,7 +357,7 @@ fn decommission(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<
             };
             if !member.intends(&PilotIntent::Decommissioned) {
                 // The node left by itself, or it has no data to move away and no database that
-                // could.
+                // could move data.
                 let empty =
                     member.held().is_none() && (member.never_ran() || given_up(member, observed));
                 if last && replicas > wanted && (member.decommissioned() || empty) {
@@ -395,7 +397,7 @@ fn given_up(member: &Member, observed: &ObservedCluster) -> bool {
     founded && member.never_served()
 }
 
-/// Removes what is left of nodes that are gone.
+/// Removes the claims, Pilots and StatefulSets of nodes and pools that no longer exist.
 fn clean_up(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     for pool in &observed.pools {
         let wanted = desired.pool(&pool.name);
@@ -409,7 +411,7 @@ fn clean_up(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan
                 continue;
             }
             let pilot_name = member.name.clone();
-            // The retention rule is gone with a pool that left the spec, so its claims are kept.
+            // A pool that left the spec took its retention rule with it, so its claims are kept.
             let delete = wanted.is_some_and(DesiredPool::delete_claim_when_scaled);
             let step = match &member.claim {
                 Some(claim) if delete && pilot.decommissioned && !claim.terminating => {
@@ -430,7 +432,7 @@ fn clean_up(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan
     None
 }
 
-/// Waits until every node serves: nothing new is begun before.
+/// Waits until every node serves: no new change is begun before.
 fn settle(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let operation = under_way(desired);
     for pool in &observed.pools {
@@ -479,7 +481,7 @@ fn settle(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> 
     renewal::renew(desired, observed, operation)
 }
 
-/// Why a broken node does not get the newest spec.
+/// Returns the rule that keeps a broken node from getting the newest spec.
 fn kept(desired: &DesiredCluster, member: &Member, wanted: &DesiredPool) -> Option<StepBlocker> {
     let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
     let trouble = member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some());
@@ -488,7 +490,7 @@ fn kept(desired: &DesiredCluster, member: &Member, wanted: &DesiredPool) -> Opti
         .then(|| roll::lost_with_pod(desired, member))?
 }
 
-/// Every node serves: begins the next change, if one is wanted.
+/// Begins the next change, if one is wanted. Called only while every node serves.
 fn change(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let rolled = roll::roll(desired, observed);
     if let Some(plan) = &rolled
@@ -509,7 +511,8 @@ fn change(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> 
     }
 }
 
-/// Why no node joins or leaves yet: nodes of several versions would stream to each other.
+/// Returns the block that keeps a node from joining or leaving: nodes of several versions would
+/// stream to each other.
 fn mixed(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -579,9 +582,9 @@ fn shrink(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> 
     })
 }
 
-/// What other nodes must clean up before a node leaves. They get ranges back from it, and may still
-/// hold rows of those ranges from before they gave them away. Rows that were deleted since would
-/// come back.
+/// Holds a node's decommission until the other nodes have cleaned up. They get ranges back from the
+/// node that leaves, and may still hold rows of those ranges from before they gave them away. Rows
+/// that were deleted since would come back.
 fn owed(desired: &DesiredCluster, observed: &ObservedCluster, leaving: &Member) -> Option<Plan> {
     if desired.strategy.skips(roll::CLEANUP_PENDING) {
         return None;
@@ -608,7 +611,7 @@ fn owed(desired: &DesiredCluster, observed: &ObservedCluster, leaving: &Member) 
             }],
         );
     }
-    // A node that has just joined may have taken ranges of a node that has not looked since.
+    // A node that has just joined may have taken ranges of a node that has not checked since.
     let mut speak = others().filter(|(_, pilot)| pilot.cleanup.is_some());
     let unsaid = speak.find(|(_, pilot)| {
         heard.iter().any(|(_, joined)| joined.hearing.returned <= pilot.hearing.ago)
@@ -618,7 +621,7 @@ fn owed(desired: &DesiredCluster, observed: &ObservedCluster, leaving: &Member) 
     Plan::wait(OperationType::ScaleDown, "DrainPilot", &leaving.name, message)
 }
 
-/// Pools that are wanted, in the order of the spec, with what is wanted of them.
+/// Returns the wanted pools in the order of the spec, as observed and as desired.
 fn wanted<'a>(
     desired: &'a DesiredCluster,
     observed: &'a ObservedCluster,
@@ -626,8 +629,8 @@ fn wanted<'a>(
     observed.pools.iter().filter_map(|pool| Some((pool, desired.pool(&pool.name)?)))
 }
 
-/// The operation under which nodes are waited for: one that was begun goes on until every node
-/// serves. `None` when nothing was begun: then nodes are away for reasons of their own.
+/// Returns the operation that was begun; it goes on until every node serves. `None` when nothing
+/// was begun: nodes that do not serve then have reasons of their own.
 fn under_way(desired: &DesiredCluster) -> Option<OperationType> {
     let initialized = super::observe::condition(&desired.status.conditions, "Initialized")
         .is_some_and(|condition| condition.status == "True");
@@ -643,7 +646,7 @@ fn progress(member: &Member) -> String {
     said.unwrap_or_else(|| format!("{} is moving its data away", member.name))
 }
 
-/// Why a node does not serve, in one sentence.
+/// Says why a node does not serve, in one sentence.
 fn unready(member: &Member) -> String {
     let name = &member.name;
     let Some(pod) = &member.pod else { return format!("waiting for pod {name}") };
@@ -653,7 +656,8 @@ fn unready(member: &Member) -> String {
     if let Some(trouble) = &pod.trouble {
         return trouble.message.clone();
     }
-    // Until the pilot of a new pod has reported, the Pilot still bears the mark of an earlier pod.
+    // Until the pilot of a new pod has reported, the Pilot is still marked as silent for an earlier
+    // pod.
     let earlier = |pilot: &PilotFacts| {
         pilot.marked_unheard && pilot.instance.as_ref().is_some_and(|uid| *uid != pod.uid)
     };

@@ -1,4 +1,4 @@
-//! Which clusters are due to be reconciled, and when.
+//! The queue of clusters that are due to be reconciled, and when.
 //!
 //! Owns coalescing (a cluster is in the queue once), exclusion (one reconcile at a time per
 //! cluster) and the backoff of each. Knows nothing of what a reconcile does.
@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// A cluster.
+/// Identifies a cluster by kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClusterKey {
     pub(crate) kind: &'static str,
@@ -24,12 +24,12 @@ pub(crate) struct ClusterKey {
 }
 
 impl QueueState {
-    /// How long this cluster waits after one more failure.
+    /// Returns how long this cluster waits after one more failure.
     fn pause(&mut self, key: &ClusterKey, first: Duration) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         let pause = first.saturating_mul(1 << (*failures).min(10)).min(BACKOFF_MAX);
         *failures += 1;
-        // So that clusters that failed together do not come back together.
+        // The random part keeps clusters that failed together from coming back together.
         pause.mul_f64(1.0 + rand::random::<f64>() / 5.0)
     }
 }
@@ -40,13 +40,14 @@ impl fmt::Display for ClusterKey {
     }
 }
 
-/// First pause after a failed reconcile, and after one that met a conflict; doubled with each
-/// further one of either, up to the maximum, and up to a fifth longer at random.
+/// First pause after a failed reconcile (`BACKOFF_FIRST`), and after a conflict (`CONFLICT_FIRST`).
+/// Each further failure or conflict in a row doubles the pause, up to `BACKOFF_MAX`, and up to a
+/// fifth is added at random.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const CONFLICT_FIRST: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// Up to so many conflicts in a row may come from a cache that lags; then events wait for the pause
-/// too.
+/// Conflicts in a row up to which a lagging cache is a likely cause. After more, events wait for
+/// the pause too.
 const PATIENT: u32 = 3;
 
 #[derive(Clone, Debug, Default)]
@@ -66,7 +67,7 @@ struct QueueState {
     failures: BTreeMap<ClusterKey, u32>,
 }
 
-/// What a reconcile came to.
+/// The outcome of a reconcile, which decides when the cluster is due again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReconcileOutcome {
     /// Nothing more to do until something changes.
@@ -75,15 +76,15 @@ pub(crate) enum ReconcileOutcome {
     Again(Duration),
     /// Reconcile again, later with each failure.
     Failed,
-    /// Another client was faster, or the caches lag: reconcile again, later each time that this
-    /// goes on.
+    /// Another client was faster, or the caches lag: reconcile again, later with each conflict in a
+    /// row.
     Conflict,
     /// The cluster is gone.
     Gone,
 }
 
 impl WorkQueue {
-    /// The cluster is due now.
+    /// Makes the cluster due now.
     pub(crate) fn add(&self, key: ClusterKey) {
         self.add_at(key, Instant::now());
     }
@@ -128,7 +129,7 @@ impl WorkQueue {
         }
     }
 
-    /// Gives a cluster back, and says when it is due again.
+    /// Gives a cluster back to the queue, and decides from `outcome` when it is due again.
     pub(crate) fn done(&self, key: ClusterKey, outcome: ReconcileOutcome) {
         let now = Instant::now();
         self.with(|state| {
@@ -162,18 +163,18 @@ impl WorkQueue {
         self.0.changed.notify_waiters();
     }
 
-    /// How many reconciles in a row failed.
+    /// Returns how many reconciles of the cluster in a row failed or met a conflict.
     pub(crate) fn failures(&self, key: &ClusterKey) -> u32 {
         self.with(|state| state.failures.get(key).copied().unwrap_or_default())
     }
 
-    /// Clusters that are due now and not being reconciled.
+    /// Returns the number of clusters that are due now and not being reconciled.
     pub(crate) fn depth(&self) -> usize {
         let now = Instant::now();
         self.with(|state| state.due.values().filter(|at| **at <= now).count())
     }
 
-    /// The reconcile that lasts longest, and since when.
+    /// Returns the cluster whose reconcile has lasted longest, and when that began.
     pub(crate) fn longest(&self) -> Option<(ClusterKey, Instant)> {
         self.with(|state| {
             let (key, since) = state.running.iter().min_by_key(|(_, since)| **since)?;

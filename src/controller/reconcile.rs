@@ -32,14 +32,16 @@ use super::{
     status::status,
 };
 
-/// Pauses before a cluster is reconciled without an event: watches do not report that time passed.
+/// Pause before a cluster whose plan waits is reconciled without an event: watches do not report
+/// that time passed. The pauses below are those after a step, after a status write, and while an
+/// object of another owner is in the way.
 const WHILE_WAITING: Duration = Duration::from_secs(15);
 const AFTER_A_STEP: Duration = Duration::from_secs(5);
 const AFTER_STATUS: Duration = Duration::from_millis(200);
 const WHILE_FOREIGN: Duration = Duration::from_secs(30);
 
-/// Reconciles one cluster and says when to do it again, with the value of the metric's label.
-/// `failures`: how many times in a row it failed before.
+/// Reconciles one cluster. Returns when to do it again, and the value of the metric's label.
+/// `failures` is how many times in a row it failed before.
 pub(crate) async fn reconcile(
     ctx: &ControllerContext,
     database: &'static ManagedDatabase,
@@ -58,7 +60,7 @@ pub(crate) async fn reconcile(
     }
 }
 
-/// The steps, a line each.
+/// Runs the steps of one reconcile, a line each.
 async fn steps(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
@@ -87,7 +89,7 @@ async fn steps(
     Ok(next(&plan, &observed, desired))
 }
 
-/// The cluster object in shared terms.
+/// Describes the cluster object in the terms that every database shares.
 fn read(
     ctx: &ControllerContext,
     database: &'static ManagedDatabase,
@@ -111,7 +113,7 @@ async fn ensure(
     }
     match ensure::ensure(ctx, desired, observed).await {
         Ok(refused) => observed.refused = refused,
-        // The status shows this like a conflict that the caches know.
+        // The status shows the object of another owner as if the caches had found it.
         Err(Error::Foreign(stalled)) => observed.stalled = Some(stalled),
         Err(error) => return Err(error),
     }
@@ -138,7 +140,7 @@ async fn execute(ctx: &ControllerContext, confirmed: Option<ConfirmedStep>) -> R
     Ok(())
 }
 
-/// When to reconcile again.
+/// Decides when to reconcile again.
 fn next(plan: &Plan, observed: &ObservedCluster, desired: &DesiredCluster) -> ReconcileOutcome {
     let reports_are_due =
         || drain_hold(desired, observed, plan).is_some_and(|hold| hold.ends_by_reports());

@@ -1,8 +1,8 @@
-//! What a cluster needs of Kubernetes, one kind a file: pure.
+//! Builds the Kubernetes objects that a cluster needs, one kind a file: pure.
 //!
 //! Owns names, labels, annotations and shapes (a public contract, `docs/api`). Which objects are
-//! wanted follows from [`DesiredCluster`] alone; how many nodes a pool has at the moment, and what
-//! of a StatefulSet cannot be changed, is taken from [`ObservedCluster`].
+//! wanted follows from [`DesiredCluster`] alone; the current size of a pool, and the fields of a
+//! StatefulSet that cannot be changed, are taken from [`ObservedCluster`].
 
 mod budget;
 mod claim;
@@ -31,13 +31,14 @@ pub(crate) use pilot::{pilot_body, pilot_resource, spec_patch};
 pub(crate) use pod::ephemeral_installer;
 pub(crate) use stateful_set::stateful_set;
 
-/// An object that we want.
+/// An object that the cluster needs.
 #[derive(Clone, Debug)]
 pub(crate) enum DesiredObject {
-    /// The plan sets the size of a StatefulSet, and some of its fields cannot be changed. So it is
-    /// compared with the observed set, and written over that version alone.
+    /// A StatefulSet. The plan sets its size, and some of its fields cannot be changed. So it is
+    /// compared with the observed StatefulSet, and written over that version alone.
     StatefulSet(PreparedObject),
-    /// Any other object is compared with the caches, and overwritten whenever it differs.
+    /// An object of any other kind. It is compared with the caches, and overwritten whenever it
+    /// differs.
     Other(PreparedObject),
 }
 
@@ -71,7 +72,8 @@ impl DesiredObject {
 }
 
 impl PreparedObject {
-    /// `hash` says what the body was made from. It goes into the annotation config-hash.
+    /// Makes a prepared object. `hash` says what the body was made from; it goes into the
+    /// annotation config-hash.
     fn new<K>(mut body: Value, hash: &str) -> Self
     where
         K: kube::Resource<DynamicType = ()>,
@@ -86,7 +88,8 @@ impl PreparedObject {
     }
 }
 
-/// All objects but Pilots and the budget, in the order in which they are made.
+/// Returns the objects that a cluster needs, without Pilots and the budget, in the order in which
+/// they are made.
 pub(crate) fn resources(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -106,12 +109,12 @@ pub(crate) fn resources(
     resources
 }
 
-/// The plan alone changes the size of a StatefulSet that is there.
+/// Returns the replicas of a pool's StatefulSet: only the plan changes the size of an existing one.
 fn replicas(found: &ObservedPool) -> u32 {
     found.set.as_ref().map_or_else(|| found.initial(), |set| set.replicas)
 }
 
-/// Metadata with the marks of cluster and store, which every object bears.
+/// Builds the metadata of an object, with the cluster's uid and the store's identity.
 fn metadata(
     desired: &DesiredCluster,
     settings: &ObjectSettings,
@@ -131,7 +134,7 @@ fn metadata(
     }
 }
 
-/// Labels of everything that belongs to a cluster.
+/// Returns the labels of everything that belongs to a cluster.
 pub(crate) fn cluster_labels(desired: &DesiredCluster) -> Labels {
     let database = desired.database;
     let own = [
@@ -153,7 +156,7 @@ pub(crate) fn pool_labels(desired: &DesiredCluster, pool: &DesiredPool) -> Label
     labels
 }
 
-/// Selectors use the cluster and pool labels only.
+/// Builds a selector from the cluster and pool labels only.
 fn selector(desired: &DesiredCluster, pool: Option<&DesiredPool>) -> Labels {
     let database = desired.database;
     let mut selector =

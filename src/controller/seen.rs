@@ -1,4 +1,5 @@
-//! What the caches hold, for readers that only show it: the status page and the cluster metrics.
+//! A snapshot of the caches, for readers that only show it: the status page and the cluster
+//! metrics.
 //!
 //! Sends no request, and decides nothing.
 
@@ -19,34 +20,34 @@ use crate::api::v1beta1::{ClusterStatus, Pilot};
 #[derive(Clone, Debug)]
 pub struct FleetSnapshot {
     pub now: Timestamp,
-    /// Whether this controller leads, or waits for the lease.
+    /// This controller leads; false while it waits for the lease.
     pub leads: bool,
-    /// Readiness checks that are missing while the caches are not filled.
+    /// Names of the readiness checks that have not passed yet, while the caches are not filled.
     pub waiting_for: Vec<String>,
     pub clusters: Vec<CachedCluster>,
     pub pilots: Vec<CachedPilot>,
 }
 
-/// A cluster of some kind.
+/// A cluster object of any database's kind.
 #[derive(Clone, Debug)]
 pub struct CachedCluster {
     pub kind: String,
     pub object: Arc<DynamicObject>,
 }
 
-/// A Pilot, and how long ago it was heard by our own clock.
+/// A Pilot, and how long ago its pilot last reported, by our own clock.
 #[derive(Clone, Debug)]
 pub struct CachedPilot {
     pub pilot: Arc<Pilot>,
     pub heard: Duration,
 }
 
-/// Makes a [`FleetSnapshot`]. Called for a request to the status page or for metrics; must not
-/// wait.
+/// A function that makes a [`FleetSnapshot`] for a request to the status page or for metrics. It
+/// must not wait.
 pub type SnapshotSource = Arc<dyn Fn() -> FleetSnapshot + Send + Sync>;
 
 impl FleetSnapshot {
-    /// The snapshot before the caches are filled.
+    /// Returns the snapshot for the time before the caches are filled.
     pub fn nothing(waiting_for: Vec<String>) -> Self {
         let now = Timestamp::now();
         Self { now, leads: false, waiting_for, clusters: Vec::new(), pilots: Vec::new() }
@@ -80,32 +81,31 @@ impl CachedCluster {
         self.object.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Kind, namespace and name.
+    /// Returns the kind, namespace and name of the cluster.
     pub(super) fn key(&self) -> [&str; 3] {
         [&self.kind, self.namespace(), self.name()]
     }
 
-    /// The status of the cluster; empty where there is none, or none that we understand.
+    /// Returns the status of the cluster; empty where there is none, or one that cannot be parsed.
     pub(super) fn status(&self) -> ClusterStatus {
         let status = self.object.data.get("status").cloned();
         status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default()
     }
 
-    /// Is this switch of the spec on?
+    /// Is the field `switch` of the cluster's spec true?
     pub(super) fn is_asked(&self, switch: &str) -> bool {
         self.object.data.pointer(&format!("/spec/{switch}")) == Some(&true.into())
     }
 }
 
 impl CachedPilot {
-    /// Has the leader marked the Pilot as silent? Only the leader knows when no pilot could be
-    /// heard.
+    /// Has the leader marked the Pilot as silent? Only the leader knows when no pilot could report.
     pub(super) fn is_silent(&self) -> bool {
         let ready = condition(&self.pilot.status.conditions, "Ready");
         ready.is_some_and(|ready| ready.status == "Unknown" && says_unheard(&ready.reason))
     }
 
-    /// Kind, namespace and name of the cluster that it belongs to.
+    /// Returns kind, namespace and name of the cluster that the Pilot belongs to.
     pub(super) fn key(&self) -> Option<[&str; 3]> {
         let namespace = self.pilot.metadata.namespace.as_deref().unwrap_or_default();
         let owner = self.pilot.spec.cluster_ref.as_ref()?;

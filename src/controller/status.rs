@@ -1,4 +1,4 @@
-//! What a cluster's status says, computed from what was observed and planned: pure.
+//! Computes a cluster's status from what was observed and planned: pure.
 //!
 //! Owns phase, health, counts and conditions; `operation` has its own file. Invariant: the same
 //! facts give the same status, so nothing is written while nothing changes; a heartbeat moves no
@@ -29,7 +29,7 @@ use crate::api::{
 pub(crate) use conditions::PILOT_FAILURES;
 pub(crate) use operation::seconds;
 
-/// How many nodes there are, and in what state.
+/// Numbers of nodes, by state.
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeCounts {
     wanted: u32,
@@ -38,26 +38,26 @@ struct NodeCounts {
     current: u32,
 }
 
-/// Everything that conditions are made of.
+/// The inputs of the conditions.
 struct ConditionInputs<'a> {
     desired: &'a DesiredCluster,
     plan: &'a Plan,
     counts: NodeCounts,
     pilots: PilotRollout,
     health: Option<Health>,
-    /// The first node that serves and has no room left, with what its pilot says.
+    /// Name of the first serving node whose volume is full, with its pilot's message.
     full: Option<String>,
     stalled: Option<StallCause>,
-    /// No node is known to serve, and the pilots of some that may are not heard.
+    /// No node is known to serve, and some nodes that may serve have pilots that do not report.
     unheard: bool,
-    /// The nodes whose pilots the API turns away, and until when.
+    /// Which nodes' pilots the API rejects, and until when.
     turned_away: Option<String>,
     /// What speaks against the eviction of a node.
     hold: Option<DrainHold>,
     now: Timestamp,
 }
 
-/// The status to write; equal to the last one when nothing changed.
+/// Computes the status to write; equal to the last one when nothing changed.
 pub(crate) fn status(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -122,7 +122,8 @@ pub(crate) fn status(
     }
 }
 
-/// The status of a cluster that is being deleted: its last status, and what the deletion waits for.
+/// Computes the status of a cluster that is being deleted: its last status, and what the deletion
+/// waits for.
 pub(crate) fn deleting(desired: &DesiredCluster, waits_for: &str, now: Timestamp) -> ClusterStatus {
     let mut conditions = desired.status.conditions.clone();
     conditions
@@ -212,7 +213,8 @@ fn versions(observed: &ObservedCluster) -> Vec<VersionCount> {
     versions
 }
 
-/// Numbers by value, anything else by text: `4.1.10` is above `4.1.9`.
+/// Compares versions part by part, numbers by value and anything else by text: `4.1.10` is above
+/// `4.1.9`.
 fn by_version(a: &str, b: &str) -> Ordering {
     let parts = |version: &str| {
         version
@@ -231,8 +233,9 @@ fn cluster_id(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<St
     members.find_map(|member| member.pilot.as_ref()?.cluster_id.clone())
 }
 
-/// The worst health that serving nodes report; Yellow at best while a wanted node does not serve or
-/// has no room left. Unknown while pilots alone are silent.
+/// Returns the worst health that serving nodes report. Green becomes Yellow while a wanted node
+/// does not serve or a volume is full. When no node serves, the health is Red, or `None` where it
+/// is only that pilots do not report.
 fn health(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -258,7 +261,7 @@ fn health(
     })
 }
 
-/// The first node that serves and whose volume is full, with what its pilot says.
+/// Names the first node that serves and whose volume is full, with its pilot's message.
 fn full(observed: &ObservedCluster) -> Option<String> {
     let mut members = observed.pools.iter().flat_map(existing).filter(|member| member.serving());
     members.find_map(|member| {
@@ -272,8 +275,8 @@ fn initialized(desired: &DesiredCluster) -> bool {
         .is_some_and(|condition| condition.status == "True")
 }
 
-/// A pod that does not get ready without help, or a configuration that a pilot rejects. A
-/// database that crashes is not among them: it may recover, and its step has a deadline.
+/// Returns the first pod that does not become ready without help, or configuration that a pilot
+/// rejects. A database that crashes does not count: it may recover, and its step has a deadline.
 fn trouble(observed: &ObservedCluster) -> Option<StallCause> {
     let members = || observed.pools.iter().flat_map(existing);
     let mut troubles = members().filter_map(|member| member.pod.as_ref()?.trouble.clone());
@@ -288,7 +291,7 @@ fn trouble(observed: &ObservedCluster) -> Option<StallCause> {
     })
 }
 
-/// A summary for people.
+/// Returns the phase, a summary of the status in one word.
 fn phase(facts: &ConditionInputs<'_>) -> &'static str {
     let ConditionInputs { desired, plan, counts, stalled, .. } = facts;
     if desired.deleted {

@@ -1,5 +1,5 @@
-//! Caches of everything that the controller reads, filled by watches, and what in them makes a
-//! cluster due.
+//! Caches of the objects that the controller watches, and the rules by which a change in them makes
+//! a cluster due.
 //!
 //! Invariant: a heartbeat or a renewed lease makes no cluster due. A Pilot makes its cluster due
 //! when its [`fingerprint`] changes.
@@ -57,7 +57,7 @@ pub(crate) struct ObjectCaches {
     pub(crate) sets: Store<StatefulSet>,
     pub(crate) pods: Store<Pod>,
     pub(crate) claims: Store<PersistentVolumeClaim>,
-    /// Objects that are only compared with what they should be.
+    /// Objects of other kinds, which the controller only compares with what they should be.
     others: Vec<(ApiResource, Store<DynamicObject>)>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct ManagedObject {
     pub(crate) meta: ObjectMeta,
 }
 
-/// What every watch needs.
+/// What each watch is started with.
 #[derive(Clone)]
 struct WatchFactory {
     databases: Arc<[&'static ManagedDatabase]>,
@@ -79,7 +79,7 @@ struct WatchFactory {
 }
 
 impl ObjectCaches {
-    /// Begins to watch. Readiness waits for every cache to be filled once.
+    /// Starts the watches. Readiness waits until each cache was filled once.
     pub(crate) fn start(
         databases: &[&'static ManagedDatabase],
         runtime: &Runtime,
@@ -114,8 +114,8 @@ impl ObjectCaches {
         }
     }
 
-    /// Waits until every cache holds what the server held. Call it once: of two that wait for
-    /// one store, kube's initialisation wakes only the last.
+    /// Waits until the caches hold what the server held. Call it once: when two tasks wait for one
+    /// store, kube's initialisation wakes only the last.
     pub(crate) async fn filled(&self) {
         let Self { clusters, pilots, leases, sets, pods, claims, others } = self;
         // An error means that the watch ended, which ends the process.
@@ -137,7 +137,7 @@ impl ObjectCaches {
         self.clusters.iter().map(|(database, _)| *database)
     }
 
-    /// Clusters of every database.
+    /// Returns the clusters of every database.
     pub(crate) fn all_clusters(
         &self,
     ) -> impl Iterator<Item = (&'static ManagedDatabase, Arc<DynamicObject>)> {
@@ -148,7 +148,7 @@ impl ObjectCaches {
         self.clusters.iter().flat_map(of)
     }
 
-    /// A cluster, as the caches know it.
+    /// Returns a cluster from the caches.
     pub(crate) fn cluster(
         &self,
         database: &ManagedDatabase,
@@ -160,7 +160,7 @@ impl ObjectCaches {
         store.get(&ObjectRef::new_with(name, known.resource()).within(namespace))
     }
 
-    /// Objects of a cluster, as the caches know them.
+    /// Returns the objects of a cluster from the caches.
     pub(crate) fn objects(&self, desired: &DesiredCluster) -> ClusterObjects {
         let ours = |meta: &ObjectMeta| belongs(meta, desired);
         ClusterObjects {
@@ -172,7 +172,7 @@ impl ObjectCaches {
         }
     }
 
-    /// The ServiceAccount of the pods of a cluster.
+    /// Returns the metadata of the ServiceAccount of a cluster's pods.
     pub(crate) fn account(
         &self,
         database: &ManagedDatabase,
@@ -184,7 +184,7 @@ impl ObjectCaches {
         Some(found.metadata.clone())
     }
 
-    /// The pilot that leads the others of a cluster, as its LeaderLease names it.
+    /// Returns the pilot that holds the cluster's LeaderLease.
     pub(crate) fn leader(&self, desired: &DesiredCluster) -> Option<String> {
         let name = (desired.database.names.leader_lease)(&desired.name);
         let lease = self.leases.get(&ObjectRef::new(&name).within(&desired.namespace))?;
@@ -193,7 +193,8 @@ impl ObjectCaches {
         lease.spec.holder_identity.clone().filter(|holder| ours && !holder.is_empty())
     }
 
-    /// Every object of Kubernetes' kinds that was made for a cluster, but pods and claims.
+    /// Returns the StatefulSets and the objects of the other kinds in the caches: what was made for
+    /// clusters, without pods and claims.
     pub(crate) fn kept(&self) -> Vec<ManagedObject> {
         let sets = self.sets.state().into_iter().map(|set| ManagedObject {
             resource: ApiResource::erase::<StatefulSet>(&()),
@@ -209,13 +210,13 @@ impl ObjectCaches {
         sets.chain(others).collect()
     }
 
-    /// The cluster that an object names by its label.
+    /// Returns the cluster that an object names by its label.
     pub(crate) fn key_of(&self, meta: &ObjectMeta) -> Option<ClusterKey> {
         let databases: Vec<_> = self.databases().collect();
         of_meta(&databases, meta)
     }
 
-    /// Objects of a kind that name the cluster by its label.
+    /// Returns the objects of the kind `resource` that name the cluster by their label.
     pub(crate) fn others(
         &self,
         resource: &ApiResource,
@@ -227,7 +228,7 @@ impl ObjectCaches {
         })
     }
 
-    /// An object of ours of one of the other kinds.
+    /// Returns an object of one of the other kinds, by kind and name.
     pub(crate) fn other(
         &self,
         resource: &ApiResource,
@@ -241,7 +242,7 @@ impl ObjectCaches {
 
 #[cfg(test)]
 impl ObjectCaches {
-    /// Caches that hold those of these objects that the watches would deliver.
+    /// Makes caches that hold those of `objects` that the watches would deliver.
     pub(crate) fn holding(databases: &[&'static ManagedDatabase], objects: &[Value]) -> Self {
         fn filled<K>(objects: &[Value], mut writer: Writer<K>, kind: &str, all: bool) -> Store<K>
         where
@@ -288,14 +289,14 @@ impl ObjectCaches {
     }
 }
 
-/// Does an object belong to the cluster by its label?
+/// Does an object's label say that it belongs to the cluster?
 fn belongs(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
     let labels = meta.labels.as_ref();
     meta.namespace.as_deref() == Some(desired.namespace.as_str())
         && labels.and_then(|l| l.get(desired.database.names.cluster_label)) == Some(&desired.name)
 }
 
-/// The cluster of an object, by its label.
+/// Returns the cluster of an object, by its label.
 fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<ClusterKey> {
     let labels = meta.labels.as_ref()?;
     databases
@@ -310,7 +311,8 @@ fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(
     of_meta(databases, object.metadata())
 }
 
-/// The label of a Pilot can be taken off, and then its cluster must hear of it.
+/// Returns the cluster of a Pilot, by its label or its spec. If the label is taken off, the cluster
+/// must still become due.
 fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<ClusterKey> {
     of_meta(databases, &pilot.metadata).or_else(|| {
         let cluster = pilot.spec.cluster_ref.as_ref()?;
@@ -319,7 +321,7 @@ fn of_pilot(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> Option<Clu
     })
 }
 
-/// Pilots make their lease without labels; its owner is the cluster.
+/// Returns the cluster of a LeaderLease, by its owner: pilots make their lease without labels.
 fn of_lease(databases: &[&'static ManagedDatabase], lease: &LeaderLease) -> Option<ClusterKey> {
     let owners = lease.metadata.owner_references.as_ref()?;
     databases.iter().find_map(|database| {
@@ -328,7 +330,7 @@ fn of_lease(databases: &[&'static ManagedDatabase], lease: &LeaderLease) -> Opti
     })
 }
 
-/// A renewal makes no cluster due.
+/// Returns the fingerprint of a LeaderLease: a renewal makes no cluster due.
 fn lease_print(lease: &LeaderLease) -> u64 {
     digest((&lease.metadata.uid, &lease.spec.holder_identity))
 }
@@ -347,7 +349,8 @@ fn version<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(object: &K) -> u64 {
     digest(&object.metadata().resource_version)
 }
 
-/// The status is left out, so our own writes of it make no cluster due.
+/// Returns the fingerprint of a cluster, without the status, so that our own writes of it make no
+/// cluster due.
 fn cluster_print(cluster: &DynamicObject) -> u64 {
     let meta = &cluster.metadata;
     digest((
@@ -359,7 +362,7 @@ fn cluster_print(cluster: &DynamicObject) -> u64 {
     ))
 }
 
-/// Hash of everything in a Pilot that can change a plan: all but heartbeats and gauges.
+/// Returns a hash of what can change a plan in a Pilot: all but heartbeats, storage and gauges.
 pub(crate) fn fingerprint(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> u64 {
     let meta = &pilot.metadata;
     let mut status = serde_json::to_value(&pilot.status).unwrap_or_default();
@@ -414,7 +417,7 @@ impl WatchFactory {
         store
     }
 
-    /// Clusters of one database.
+    /// Starts the watch of one database's clusters.
     fn clusters(
         &self,
         database: &'static ManagedDatabase,
@@ -434,7 +437,8 @@ impl WatchFactory {
         store
     }
 
-    /// Every change of a Pilot is noted in `heard`, also where it makes no cluster due.
+    /// Starts the watch of Pilots. Each change is recorded in `heard`, also where it makes no
+    /// cluster due.
     fn pilots(&self, config: watcher::Config, heard: &HeartbeatTracker) -> Store<Pilot> {
         let api = match &self.namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
@@ -496,7 +500,8 @@ impl WatchFactory {
     }
 }
 
-/// Keeps one cache, and makes clusters due when something that counts has changed.
+/// Runs the watch that fills one cache, and makes clusters due when an object's fingerprint
+/// changes.
 #[expect(clippy::too_many_arguments, reason = "the loop of one watch, called once")]
 async fn pump<K>(
     task: &'static str,
@@ -513,7 +518,7 @@ async fn pump<K>(
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Eq + Hash + Clone,
 {
-    // Dropped when the cache was filled once.
+    // Dropped once the cache is filled.
     let mut ready = Some(ready);
     // Fingerprints by uid; the entry of a deleted object is removed.
     let mut prints: HashMap<String, u64> = HashMap::new();
@@ -560,8 +565,8 @@ async fn pump<K>(
             watcher::Event::InitDone => {
                 last_error.clear();
                 ready.take();
-                // An object that vanished while the watch was down shows as a missing object of its
-                // cluster.
+                // An object that was deleted while the watch was down is seen by the reconcile of
+                // its cluster, as a missing object.
                 for key in writer.as_reader().state().iter().filter_map(|object| key(object)) {
                     queue.add(key);
                 }
@@ -570,5 +575,5 @@ async fn pump<K>(
     }
 }
 
-/// Pause between the tries of what is asked again and again at start.
+/// Pause between attempts of requests that are repeated until they succeed at start.
 pub(crate) const RETRY: Duration = Duration::from_secs(2);

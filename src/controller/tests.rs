@@ -1,5 +1,5 @@
-//! Whole reconciles against a scripted API: what is written, what never is, and that the next
-//! reconcile repairs one that ended anywhere.
+//! Tests of whole reconciles against a scripted API: what is written, what never is, and that the
+//! next reconcile repairs one that was cut off anywhere.
 
 mod api;
 mod deletion;
@@ -27,7 +27,7 @@ use crate::{
     runtime::leader::LeaderClaim,
 };
 
-/// All objects of a cluster but Pilots, pods and claims.
+/// Objects of a cluster without its Pilots, pods and claims.
 const OBJECTS: [(&str, &str); 8] = [
     ("poddisruptionbudgets", "ex-shop"),
     ("rolebindings", ""),
@@ -95,7 +95,8 @@ fn check_objects(harness: &Harness) {
         assert!(called.is_empty() || name == called, "{plural}/{name}");
         let object = &server.objects[&(plural.clone(), name.clone())];
         assert_eq!(object["metadata"]["annotations"][annotation::STORE_ID], harness::STORE);
-        // A Pilot is in one store with its cluster, and owned by it; objects in Kubernetes are not.
+        // A Pilot is in one store with its cluster, which owns it; objects in Kubernetes have no
+        // such owner.
         let uid = "exampleclusters/shop#1";
         assert_eq!(object["metadata"]["annotations"][annotation::CLUSTER_UID], uid);
         let owner = if plural == "pilots" { json!(uid) } else { Value::Null };
@@ -139,7 +140,7 @@ async fn the_status_names_the_pilot_that_leads_and_only_by_the_clusters_own_leas
     assert_eq!(leader(), Value::Null, "it was given up");
 }
 
-/// A cluster's life: two nodes, three, one, none.
+/// The life of a cluster: it has two nodes, three, one, and is deleted.
 const LIFE: [fn(&Harness); 4] = [
     |_| {},
     |harness| harness.scale(3),
@@ -290,7 +291,7 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
                 assert_eq!(harness.object(&theirs.0, &theirs.1), before);
                 assert_eq!(harness.api.server().of("pilots").count(), 0);
 
-                // The object goes, and the cluster comes up by itself.
+                // Once the object is deleted, the cluster comes up by itself.
                 harness.api.server().delete(&theirs);
                 harness.settle().await;
                 assert_eq!(harness.condition("Ready")["status"], "True", "{theirs:?}");
@@ -302,7 +303,7 @@ async fn an_object_of_somebody_else_is_never_adopted_nor_changed() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_made_in_a_namespace_that_is_being_deleted() {
     let harness = Harness::new(2);
-    // Seen and with its finalizer, but with no object yet.
+    // The cluster has its first status and its finalizer, but no object yet.
     harness.reconcile().await;
     harness.reconcile().await;
     let objects = harness.api.server().objects.len();
@@ -359,7 +360,8 @@ async fn a_process_that_does_not_lead_writes_nothing() {
             Some((ReconcileOutcome::Failed, "fenced")),
             "{claim:?}"
         );
-        // The claim writes nothing either where there would be much to do, or at the deletion.
+        // A controller whose claim to lead has ended writes nothing, at the deletion or where much
+        // is to be done.
         harness.reconcile().await;
         harness.reconcile().await;
         let writes = harness.writes();
@@ -681,7 +683,7 @@ async fn a_restart_replaces_pods_and_not_while_the_configuration_is_bad() {
     assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
-/// What one check of all Pilots writes, by a leader that has heard none of them for so long.
+/// Returns what one check of all Pilots writes after `silence` seconds in which none reported.
 async fn writes_after(harness: &Harness, ctx: &ControllerContext, silence: u64) -> Vec<String> {
     let before = harness.writes();
     tokio::time::advance(Duration::from_secs(silence)).await;
@@ -695,7 +697,7 @@ async fn only_pilots_that_could_have_been_heard_are_marked_silent() {
     harness.settle().await;
     let ctx = harness.leading();
     assert_eq!(writes_after(&harness, &ctx, 89).await, [""; 0]);
-    // The API was away all that time, and is back.
+    // The API failed all that time, and answers again.
     ctx.heard.api_is_away(Instant::now());
     assert_eq!(writes_after(&harness, &ctx, 60).await, [""; 0]);
     assert_eq!(writes_after(&harness, &ctx, 31).await, ["PATCH pilots/ex-shop-a-0/status"]);
@@ -732,7 +734,7 @@ async fn pods_of_a_deleted_account_are_told_and_made_anew_one_by_one_on_a_person
         harness.reconcile().await;
         assert_eq!(harness.pods().len(), 2, "{:#?}", harness.condition("Ready"));
         assert_eq!(old(), left);
-        // No other pod is deleted before the new pod's pilot was heard.
+        // No other pod is deleted before the new pod's pilot has reported.
         let deletes = harness.api.server().deletes.len();
         harness.reconcile().await;
         assert_eq!(harness.api.server().deletes.len(), deletes);

@@ -1,23 +1,23 @@
-//! Until when the token of a pod may be of a ServiceAccount that is no more.
+//! Until when a pod may have a token of a ServiceAccount that was deleted.
 //!
 //! A token is bound to the uid of its ServiceAccount. After the account is deleted and made again,
-//! every request with the old token is answered 401 until kubelet puts a new one into the pod,
-//! which it does by the clock alone. Owns how such a token is recognised and until when it stays;
-//! decides nothing.
+//! every request with the old token is answered 401 until the kubelet puts a new one into the pod,
+//! which it does by the clock alone. Owns how a pod with such a token is recognised and until when
+//! it keeps the token; decides nothing.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::{SignedDuration, Timestamp},
 };
 
-/// kubelet renews a token of 3607 s at 80 % of that, and writes it into the pod with its next look
-/// at the volume, a minute or two later. No token is issued while its account is away, so an old
-/// token stays in a pod for this long at most after the new account was made.
+/// Longest time that an old token stays in a pod after the new account was made. The kubelet renews
+/// a token of 3607 s at 80 % of that, and writes it into the pod when it next syncs the volume, a
+/// minute or two later. No token is issued while the account does not exist.
 const RENEWAL: SignedDuration = SignedDuration::from_mins(50);
 
-/// When a pod that is older than its ServiceAccount has a token of that account, at the latest.
-/// `None` for a younger pod, and once that time is over. One server made both, and its clock orders
-/// them; our own clock decides only when the time is over.
+/// Returns until when a pod that is older than its ServiceAccount may have a token of the earlier
+/// account. `None` for a younger pod, and once that time is over. One server made both, and its
+/// clock orders them; our own clock decides only when the time is over.
 pub(super) fn renewed_by(
     pod: &ObjectMeta,
     account: Option<&ObjectMeta>,

@@ -1,7 +1,7 @@
 //! Writes objects of a cluster: apply, patch and delete.
 //!
-//! Invariant: a write that depends on what was read carries its resource version, so a stale
-//! cache ends in a conflict, never in a change undone.
+//! Invariant: a write that depends on what was read carries the resource version that was read. So
+//! a stale cache leads to a conflict, and undoes no change of another client.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
@@ -15,7 +15,7 @@ use super::{
     resources::{PreparedObject, pilot_resource},
 };
 
-/// Server-side apply. `version` makes it a compare-and-swap.
+/// Writes the object by server-side apply. `version` makes it a compare-and-swap.
 pub(crate) async fn change(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -35,8 +35,8 @@ pub(crate) async fn change(
     Ok(())
 }
 
-/// Makes an object that is not there. The object has no hash yet: [`change`] finishes it. A create
-/// that the server carries out late meets the object, and changes nothing.
+/// Creates an object that does not exist. It has no config hash yet: [`change`] finishes it. A
+/// create that the server carries out late finds the object there, and changes nothing.
 pub(crate) async fn create(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -73,7 +73,7 @@ pub(crate) async fn disown(
     Ok(patched.metadata)
 }
 
-/// Merge patch of our own fields, as a compare-and-swap.
+/// Changes a Pilot by a merge patch of our own fields, as a compare-and-swap on `version`.
 pub(crate) async fn patch_pilot(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -106,13 +106,13 @@ pub(crate) async fn delete(
     }
 }
 
-/// Preconditions for this very object, as it was read.
+/// Returns preconditions for the object `meta` at the version that was read.
 pub(crate) fn exactly(meta: &ObjectMeta) -> Preconditions {
     let ObjectMeta { uid, resource_version, .. } = meta;
     Preconditions { uid: uid.clone(), resource_version: resource_version.clone() }
 }
 
-/// Preconditions for the object of a step, at the version at which the step was decided.
+/// Returns preconditions for the object of a step, at the version at which the step was decided.
 pub(crate) fn decided(uid: &str, version: Option<&String>) -> Preconditions {
     Preconditions { uid: Some(uid.to_owned()), resource_version: version.cloned() }
 }

@@ -1,4 +1,4 @@
-//! Everything that is built from a sample cluster, as it is in `tests/golden/controller`.
+//! Tests that everything that is built from a sample cluster is as in `tests/golden/controller`.
 
 use std::{fs, path::Path};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// A cluster with every field that ends up in objects.
+/// A sample cluster with every field that ends up in objects.
 const SHOP: &str = r#"
 apiVersion: navigator.jetstack.io/v1beta1
 kind: CassandraCluster
@@ -47,7 +47,7 @@ spec:
   - {name: scratch, persistence: {enabled: false}}
 "#;
 
-/// Pools with the three kinds of roles.
+/// A sample cluster whose pools have the three kinds of roles.
 const LOGS: &str = r#"
 apiVersion: navigator.jetstack.io/v1beta1
 kind: ElasticsearchCluster
@@ -202,7 +202,7 @@ fn replicas_do_not_count_in_the_hash_of_a_stateful_set() {
     assert_ne!(one.body, two.body);
 }
 
-/// Grace period of the first pool's pods, and what their pilot is told of it.
+/// Returns the grace period of the first pool's pods, and the one that their pilot is told.
 fn grace(desired: &DesiredCluster) -> (Value, Value) {
     let template = pod::template(desired, &desired.pools[0], true);
     let containers = template["spec"]["containers"].as_array().unwrap();

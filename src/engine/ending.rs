@@ -3,10 +3,10 @@
 /// Why a process ended, for `status.lastTermination`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitExplanation {
-    /// One word for machines.
+    /// The reason in one word, for machines.
     pub reason: &'static str,
     /// What happened and what to do, for people.
     pub message: &'static str,
-    /// The node has left its database cluster for good; starting it again fails likewise.
+    /// The node has left its database cluster for good; another start fails in the same way.
     pub left: bool,
 }

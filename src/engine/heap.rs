@@ -5,7 +5,8 @@ use crate::api::{quantity, v1beta1::Jvm};
 
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
-/// Measured: one database ends in OutOfMemoryError at 48 MiB, another starts with 96.
+/// Smallest heap that is accepted, in bytes. Measured: one database ends in OutOfMemoryError at 48
+/// MiB, another starts with 96 MiB.
 const SMALLEST: u64 = 128 * MIB;
 
 /// Why no heap can be chosen.
@@ -19,7 +20,7 @@ pub enum HeapError {
     TooSmall(u64),
 }
 
-/// Heap in bytes. `rule` is asked when the user wrote none; without a memory limit the heap is 1
+/// Chooses the heap in bytes: what the user wrote, else what `rule` makes of `memory_limit`, else 1
 /// GiB.
 pub fn choose(
     jvm: Option<&Jvm>,

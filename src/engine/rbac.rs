@@ -26,8 +26,8 @@ fn named(mut rule: PolicyRule, name: &str) -> PolicyRule {
 const READ: &[&str] = &["get", "list", "watch"];
 const OWN: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
 
-/// Role of the pilots of one cluster, whose LeaderLease is `lease`. Our API server lets a pilot
-/// write the status of its own Pilot only.
+/// Returns the rules of the Role of one cluster's pilots; `lease` is the name of its LeaderLease.
+/// Our API server lets a pilot write the status of its own Pilot only.
 pub fn pilot_rules(lease: &str) -> Vec<PolicyRule> {
     vec![
         rule("", &["pods"], &["get"]),
@@ -41,7 +41,8 @@ pub fn pilot_rules(lease: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// ClusterRole of the controller, for clusters of these plurals.
+/// Returns the rules of the controller's ClusterRole; `clusters` holds the plurals of the kinds of
+/// clusters.
 pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
     let mut clusters = clusters.to_vec();
     clusters.sort_unstable();
@@ -56,7 +57,8 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         below("status", &["update", "patch"]),
         rule(GROUP, &["pilots"], OWN),
         rule(GROUP, &["pilots/status"], &["update", "patch"]),
-        // The controller reads the leader's name; it holds the writes to grant them to the pilots.
+        // The controller only reads the leader's name. It holds the write verbs to be allowed to
+        // grant them to the pilots.
         rule(GROUP, &["leaderleases"], &["get", "list", "watch", "create", "update"]),
         rule("", &["services", "serviceaccounts"], OWN),
         // `patch` is for labels of single nodes.
@@ -75,9 +77,9 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
     ]
 }
 
-/// Role of the controller in the namespace of the install: the record of the store's identity, and
-/// the one lease by which controllers take turns. Leases elsewhere belong to machines and to other
-/// controllers.
+/// Returns the rules of the controller's Role in the namespace of the install: it reads the record
+/// of the store's identity, and writes the one lease by which the controller's replicas elect their
+/// leader. Leases elsewhere belong to machines and to other controllers.
 pub fn controller_install_rules() -> Vec<PolicyRule> {
     let leases = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
     vec![

@@ -5,10 +5,11 @@ use sha2::{Digest, Sha256};
 
 use crate::api::v1beta1::PilotSpec;
 
-/// Hash of everything in a Pilot's spec that needs a restart to take effect. The controller
-/// writes it to `spec.configHash`; the pilot shows the one that its process was started with.
+/// Hash of everything in a Pilot's spec that needs a restart to take effect. The controller writes
+/// it to `spec.configHash`; the pilot reports the hash that its process was started with.
 ///
-/// `own` is what of the database's own part counts, in a form that the database chooses and keeps.
+/// `own` holds what counts of the database's own part of the spec, in a form that the database
+/// chooses and keeps.
 ///
 /// The hash is stored with every Pilot: a change of how it is made restarts every database at the
 /// next upgrade. So a new field is left out while it is unset (`skip_serializing_if`), a database
@@ -26,7 +27,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
         pilot_settings: _,
         config,
         jvm,
-        // Each database chooses what of its part counts.
+        // Each database passes in `own` what counts of its part.
         parts: _,
     } = spec;
     let mut all = vec![json!(version), json!(restarted_at), json!(config), json!(jvm)];

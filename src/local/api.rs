@@ -1,9 +1,9 @@
 //! The Kubernetes API of one host: our own kinds, and those of Kubernetes that the controller, the
-//! pilots and a person with kubectl need, out of one embedded store.
+//! pilots and a person with kubectl need, in one embedded store.
 //!
-//! Owns what a kube-apiserver would be asked for: certificates and identities, authorization,
-//! namespaces, logs. Requests, storage, watches and patches are the API server's own machinery.
-//! Runs nothing: the node and the controller watch the objects and carry them out.
+//! Owns what is kube-apiserver's in a Kubernetes install: certificates and identities,
+//! authorization, namespaces, logs. Requests, storage, watches and patches are the API server's own
+//! machinery. Runs nothing: the node and the controller watch the objects and carry them out.
 
 mod access;
 mod bootstrap;
@@ -55,18 +55,21 @@ use crate::{
     runtime::{Runtime, Shutdown},
 };
 
-/// Where the API listens unless told otherwise.
+/// Default address of the API.
 pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8089);
 
-/// How long open connections get to finish at shutdown: most clients are on this host.
+/// How long open connections get to finish at shutdown. It is short, because most clients are on
+/// this host.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What the API server is started with.
+/// Settings of the API server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Holds the store, the keys and the logs. The caller sees to it that a folder has one daemon.
+    /// Folder of the store, the keys and the logs. The caller makes sure that a folder has one
+    /// daemon.
     pub dir: PathBuf,
-    /// Port 0 takes any port at the first start, and that same port at each later start.
+    /// Address to listen on. Port 0 takes any port at the first start, and that same port at each
+    /// later start.
     pub address: SocketAddr,
 }
 
@@ -105,24 +108,25 @@ impl ApiServer {
         self.address
     }
 
-    /// A client that may do everything.
+    /// Returns a client with the rights of the administrator.
     pub fn admin_client(&self) -> Client {
         self.admin.clone()
     }
 
-    /// The controller's client.
+    /// Returns the client of the controller.
     pub fn controller_client(&self) -> Client {
         self.controller.clone()
     }
 
-    /// A kubeconfig with the credentials of one identity. A pod's is good for as long as the pod
-    /// exists, any other for as long as the folder is kept.
+    /// Writes a kubeconfig with the credentials of `who`. That of a pod is valid for as long as the
+    /// pod exists, any other for as long as the folder is kept.
     pub fn kubeconfig(&self, who: &ClientIdentity) -> String {
         self.issuer.kubeconfig(who)
     }
 }
 
-/// Returns when the API is served and the first namespaces exist. Nothing runs on after an error.
+/// Starts the API server. Returns when the API is served and the first namespaces exist. Nothing
+/// keeps running after an error.
 ///
 /// # Errors
 /// See [`Error`].
@@ -200,7 +204,8 @@ pub async fn start(
     Ok(ApiServer { address, issuer, admin, controller })
 }
 
-/// Opens the port first. Before that only the folder is made, which remembers the port.
+/// Opens the port first. Before that, only the folder is made, which holds the port of the last
+/// start.
 async fn listen(config: &Config) -> Result<(TcpListener, SocketAddr), Error> {
     let folder = |source| Error::Folder { path: config.dir.clone(), source };
     pki::make_own(&config.dir).map_err(folder)?;

@@ -1,4 +1,4 @@
-//! The one process behind a local installation: API server, controller and node.
+//! The one process of a local installation: API server, controller and node.
 //!
 //! Invariant: databases outlive the daemon, however it ends, unless it was asked to stop them
 //! ([`StateFolder::stop_mark`]).
@@ -30,23 +30,23 @@ use crate::{
     runtime::{Runtime, Shutdown},
 };
 
-/// Limit for the controller's end, and again for that of all other tasks.
+/// How long the controller may take to end, and again all other tasks together.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Settings of the daemon.
 pub struct Config {
     pub folder: StateFolder,
-    /// Where the API is served; port 0 takes the port of the last start.
+    /// Address at which the API is served; port 0 takes the port of the last start.
     pub address: SocketAddr,
     pub databases: DatabaseList,
     pub homes: DatabaseHomes,
-    /// This program.
+    /// Path of this program.
     pub program: PathBuf,
     /// Name of this machine.
     pub machine: String,
-    /// Variables that every process gets.
+    /// Environment variables that every process gets.
     pub environment: Vec<(OsString, OsString)>,
-    /// Where the Java of the search path is installed.
+    /// Installation folder of the Java on the search path.
     pub java: Option<PathBuf>,
 }
 
@@ -65,7 +65,7 @@ pub enum Error {
     Ended,
 }
 
-/// Runs until `asked`, or until a part of it cannot go on.
+/// Runs the daemon until `asked` triggers, or until a part of it fails.
 ///
 /// # Errors
 /// See [`Error`].
@@ -139,7 +139,7 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     ended
 }
 
-/// The identity of a pod's pilot at the API.
+/// Returns the identity that a pod's pilot has at the API.
 fn identity(pod: &Pod) -> ClientIdentity {
     let meta = &pod.metadata;
     let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
@@ -151,7 +151,7 @@ fn identity(pod: &Pod) -> ClientIdentity {
     }
 }
 
-/// A free address for the status page and metrics: the port after the API's, or any other.
+/// Returns a free address for the status page and metrics: the port after the API's, or any other.
 fn beside(api: SocketAddr) -> io::Result<SocketAddr> {
     let at = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.local_addr();
     api.port().checked_add(1).map_or_else(|| at(0), |next| at(next).or_else(|_| at(0)))

@@ -1,4 +1,4 @@
-//! The folder that holds all of one local installation: what lies where, and who may read it.
+//! The folder that holds a local installation: the paths in it, and who may read them.
 
 use std::{
     fs::{self, File, Permissions},
@@ -12,14 +12,14 @@ use nix::{
     libc,
 };
 
-/// Mode of files that only their owner may read.
+/// File mode that lets only the owner read and write.
 const OWN: u32 = 0o600;
 
-/// The folder, and the names of what is in it.
+/// The folder of an installation; its methods return the paths in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateFolder(PathBuf);
 
-/// Held by the one daemon of a folder for as long as it lives.
+/// The lock that a folder's one daemon holds for as long as it lives.
 #[derive(Debug)]
 pub struct DaemonLock {
     file: File,
@@ -42,8 +42,8 @@ impl StateFolder {
         &self.0
     }
 
-    /// Makes the folder. Where the daemon is root, databases run as users of their own: they may
-    /// pass through the folder and not list it.
+    /// Makes the folder. Where the daemon is root, databases run as other users: they may pass
+    /// through the folder and not list it.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -62,7 +62,7 @@ impl StateFolder {
         self.0.join("kubeconfig")
     }
 
-    /// Where the status page is.
+    /// File with the address of the status page.
     pub fn page(&self) -> PathBuf {
         self.0.join("page")
     }
@@ -71,22 +71,22 @@ impl StateFolder {
         self.0.join("daemon.log")
     }
 
-    /// Distributions of databases that `--home` named, a line each.
+    /// File with the distributions of databases that `--home` named, a line each.
     pub fn named_homes(&self) -> PathBuf {
         self.0.join("homes.txt")
     }
 
-    /// Distributions that were fetched.
+    /// Folder of the distributions that were fetched.
     pub fn homes(&self) -> PathBuf {
         self.0.join("homes")
     }
 
-    /// While it is there, the daemon that ends stops the databases, too.
+    /// Marker file: while it exists, a daemon that ends also stops the databases.
     pub fn stop_mark(&self) -> PathBuf {
         self.0.join("stop")
     }
 
-    /// Which pod has which address.
+    /// File with the address of each pod.
     pub fn addresses(&self) -> PathBuf {
         self.0.join("addresses.json")
     }
@@ -107,13 +107,14 @@ impl StateFolder {
         self.0.join("logs").join(namespace).join(pod)
     }
 
-    /// The log of a container, or with `previous` the one from before its last restart.
+    /// Returns the path of a container's log; with `previous`, of the log from before its last
+    /// restart.
     pub fn log(&self, namespace: &str, pod: &str, container: &str, previous: bool) -> PathBuf {
         let ending = if previous { "previous.log" } else { "log" };
         self.logs(namespace, pod).join(format!("{container}.{ending}"))
     }
 
-    /// Every log of every container.
+    /// Lists the log files of all containers.
     pub fn all_logs(&self) -> Vec<PathBuf> {
         let below = |path: PathBuf| {
             let all = fs::read_dir(path).into_iter().flatten().flatten();
@@ -144,11 +145,11 @@ impl StateFolder {
         Ok(held)
     }
 
-    /// The process that holds the lock. Asking does not take the lock: a daemon that starts
-    /// meanwhile gets it.
+    /// Returns the id of the process that holds the lock. Asking does not take the lock: a daemon
+    /// that starts meanwhile gets it.
     ///
     /// # Errors
-    /// When the lock cannot be looked at.
+    /// When the lock cannot be read.
     pub fn daemon(&self) -> io::Result<Option<i32>> {
         let mut file = match File::open(self.0.join("lock")) {
             Ok(file) => file,
@@ -166,8 +167,9 @@ impl StateFolder {
     }
 }
 
-/// A lock of an open file description, fcntl(2): unlike one of a process it ends with this one file
-/// and not with any other of the same name, and unlike one of flock(2) it can be looked at.
+/// Describes a lock of an open file description, fcntl(2). Unlike a lock of a process it ends with
+/// this one file and not with any other of the same name, and unlike one of flock(2) its holder can
+/// be read.
 fn whole_file(type_: libc::c_int) -> libc::flock {
     libc::flock {
         l_type: lock_type(type_),
@@ -184,7 +186,7 @@ fn lock_type(type_: libc::c_int) -> libc::c_short {
     type_ as libc::c_short
 }
 
-/// Writes a file that only this user reads; it appears whole or not at all.
+/// Writes a file that only this user may read. A crash leaves the old file or the whole new one.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -198,7 +200,7 @@ pub fn write_own(path: &Path, text: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// The content of a file; `None` where there is none.
+/// Returns the content of a file; `None` where there is none.
 ///
 /// # Errors
 /// When it is there and cannot be read.

@@ -1,5 +1,5 @@
-//! Distributions of databases on this host: which there are, of which version, and which one a
-//! pod's image stands for. Nothing is pulled: an error names what is missing and what to do.
+//! Distributions of databases on this host: which exist, of which version, and which one a pod's
+//! image stands for. Nothing is downloaded here: an error names what is missing and what to do.
 
 use std::{
     fs, io,
@@ -11,7 +11,7 @@ use crate::{
     pilot::database::DrivenDatabase,
 };
 
-/// A distribution.
+/// An installed distribution of a database.
 #[derive(Clone, Debug)]
 pub struct DatabaseHome {
     pub database: &'static DrivenDatabase,
@@ -19,27 +19,27 @@ pub struct DatabaseHome {
     pub path: PathBuf,
 }
 
-/// Why there is no such distribution: one line that also says what to do.
+/// Why a distribution was not found: one line that also says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HomeError(pub String);
 
-/// Where distributions are looked for. Each question looks again: a user may have named or fetched
-/// a new one meanwhile.
+/// The places where distributions are searched. Each search reads them again: a user may have named
+/// or fetched a new one meanwhile.
 #[derive(Clone, Debug)]
 pub struct DatabaseHomes {
     databases: Vec<&'static DrivenDatabase>,
     /// The file of the distributions that `--home` named, a line each.
     named: PathBuf,
-    /// Distributions that the vendors' variables name.
+    /// Distributions that the vendors' environment variables name.
     told: Vec<(&'static str, PathBuf)>,
-    /// Folders of distributions.
+    /// Folders that contain distributions.
     places: Vec<PathBuf>,
 }
 
 impl DatabaseHomes {
-    /// `told` are values of [`DrivenDatabase::home_variable`] by the database's name, `place` is
-    /// a folder of distributions beside the installation's own.
+    /// Makes the list of places. `told` are values of [`DrivenDatabase::home_variable`] by the
+    /// database's name, `place` is a folder of distributions beside the installation's own.
     pub fn new(
         databases: Vec<&'static DrivenDatabase>,
         folder: &StateFolder,
@@ -50,10 +50,10 @@ impl DatabaseHomes {
         Self { databases, named: folder.named_homes(), told, places }
     }
 
-    /// The distribution in this folder, by a word of the command line: `NAME=DIR`.
+    /// Returns the distribution that `NAME=DIR` on the command line names.
     ///
     /// # Errors
-    /// When it names no database of ours, or there is none of it.
+    /// When `word` names no database of ours, or the folder has no distribution of it.
     pub fn parse(&self, word: &str) -> Result<DatabaseHome, HomeError> {
         let names = || self.databases.iter().map(|database| database.names.word);
         let Some((name, path)) = word.split_once('=') else {
@@ -74,7 +74,7 @@ impl DatabaseHomes {
         })
     }
 
-    /// Remembers distributions beside those that were named before.
+    /// Adds distributions to the list of those that `--home` named.
     ///
     /// # Errors
     /// When the list cannot be read or written.
@@ -92,7 +92,7 @@ impl DatabaseHomes {
         if changed { write_own(&self.named, text.as_bytes()) } else { Ok(()) }
     }
 
-    /// Every distribution of a database, those that `--home` named first.
+    /// Finds the distributions of a database, those that `--home` named first.
     pub fn all(&self, database: &'static DrivenDatabase) -> Vec<DatabaseHome> {
         let named = fs::read_to_string(&self.named).unwrap_or_default();
         let named: Vec<PathBuf> = named
@@ -114,7 +114,7 @@ impl DatabaseHomes {
         all.filter_map(|path| home(database, &path)).collect()
     }
 
-    /// The distribution of this version.
+    /// Returns the distribution of `version`.
     ///
     /// # Errors
     /// When there is none: the message says which there are, and what to do.
@@ -152,7 +152,7 @@ fn join(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The tag of an image, which says the version. `None` where it has none.
+/// Returns the tag of an image, which names the version. `None` where it has none.
 pub fn tag(image: &str) -> Option<&str> {
     let name = image.split('@').next()?;
     let (_, tag) = name.rsplit_once(':')?;

@@ -1,4 +1,4 @@
-//! How the files that programs write into stay bounded, and where such a file begins.
+//! Bounds the log files that programs write into, and finds where such a file begins.
 //!
 //! The beginning of a file that grew too long is given back as a hole. A database cannot be told to
 //! open another file, a copy and a cut would lose the lines written between them, and a reader goes
@@ -22,11 +22,11 @@ use tracing::warn;
 use super::folder::StateFolder;
 use crate::runtime::Shutdown;
 
-/// What the kubelet keeps of a container: 5 files of 10 MiB.
+/// Size to which logs are kept, as the kubelet's 5 files of 10 MiB.
 pub const LIMIT: LogRetention = LogRetention { kept: 50 << 20, more: 10 << 20 };
-/// The kubelet looks as often.
+/// Interval at which the files are checked, as the kubelet's.
 const EVERY: Duration = Duration::from_secs(10);
-/// Holes are made of whole blocks, whatever the file system's are.
+/// Block size of holes: a multiple of the block size of common file systems.
 const BLOCK: u64 = 64 << 10;
 
 /// How much of a file is kept, in bytes.
@@ -37,7 +37,7 @@ pub struct LogRetention {
     pub more: u64,
 }
 
-/// Looks after every file of an installation until shutdown.
+/// Trims the log files of an installation every ten seconds until shutdown.
 pub(super) async fn keep(folder: StateFolder, shutdown: Shutdown) {
     loop {
         for path in folder.all_logs() {
@@ -54,10 +54,11 @@ pub(super) async fn keep(folder: StateFolder, shutdown: Shutdown) {
     }
 }
 
-/// Gives back the beginning of a file that is too long. The writer must append (`O_APPEND`).
+/// Gives back the space of the beginning of a log file that is too long. The writer must append
+/// (`O_APPEND`).
 ///
 /// # Errors
-/// When it cannot be opened or cut.
+/// When the file cannot be opened or cut.
 pub fn trim(path: &Path, limit: LogRetention) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     let size = file.metadata()?.len();
@@ -74,10 +75,10 @@ pub fn trim(path: &Path, limit: LogRetention) -> io::Result<()> {
     }
 }
 
-/// Where the first whole line of a file is.
+/// Returns the offset of the first whole line of a file whose beginning may be a hole.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the file cannot be read.
 pub fn begin(path: &Path) -> io::Result<u64> {
     let mut file = File::open(path)?;
     let Some(first) = data(&file, 0)? else { return Ok(0) };
@@ -89,11 +90,11 @@ pub fn begin(path: &Path) -> io::Result<u64> {
     Ok(first + u64::try_from(cut).map_err(io::Error::other)?)
 }
 
-/// Skips a hole, for a reader that is further behind the writer than what is kept. `None` at the
-/// end.
+/// Returns the offset of the next data at or after `from`, past a hole: for a reader that is
+/// further behind the writer than what is kept. `None` at the end.
 ///
 /// # Errors
-/// When the file system does not say.
+/// When the file system does not tell.
 pub fn data(file: impl AsFd, from: u64) -> io::Result<Option<u64>> {
     match lseek(file, i64::try_from(from).map_err(io::Error::other)?, Whence::SeekData) {
         Ok(at) => Ok(u64::try_from(at).ok()),
@@ -153,7 +154,7 @@ mod tests {
         let first = usize::try_from(begin(&path).unwrap()).unwrap();
         assert!(read.len() - first >= 4 * 65_536 - 100, "begins at {first} of {}", read.len());
         assert!(read[first..].starts_with("line ") && read[..first].ends_with('\n'));
-        // A reader at an offset that was given back goes on with what is left.
+        // A reader at an offset that was given back continues with the lines that are left.
         let mut late = File::open(&path).unwrap();
         let at = data(&late, 10).unwrap().unwrap();
         late.seek(SeekFrom::Start(at)).unwrap();

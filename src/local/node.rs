@@ -1,9 +1,9 @@
-//! What a kubelet, the StatefulSet controller and the garbage collector are to Kubernetes: carries
-//! out what the objects say, on this host and by processes.
+//! The node of a local installation. It does the work of a kubelet, the StatefulSet controller and
+//! the garbage collector, on this host and with processes.
 //!
-//! Owns pods, claims and what is left over. Talks to the API through a client only, and knows a
-//! database by what its pilot says of it. Leaves every process running when it ends, unless it is
-//! told to stop them.
+//! Owns pods, claims and garbage collection. Talks to the API through a client only, and knows a
+//! database by its pilot's reports only. Leaves processes running when it ends, unless it is told
+//! to stop them.
 
 mod addresses;
 mod claims;
@@ -45,36 +45,36 @@ use crate::{
     runtime::{Runtime, Shutdown, TaskGroup, deadline::bounded, events::EventPublisher},
 };
 
-/// The node's field manager.
+/// Field manager of the node's writes.
 const MANAGER: &str = "navigator-local";
-/// A request that takes longer has failed.
+/// Timeout of one request to the API.
 const REQUEST: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Makes the kubeconfig of a pod's own identity.
+/// A function that makes the kubeconfig with a pod's own identity.
 pub type KubeconfigProvider = Arc<dyn Fn(&Pod) -> Result<String, String> + Send + Sync>;
 
 /// Settings of the node.
 pub struct Config {
     pub folder: StateFolder,
-    /// This program; pods get copies of it.
+    /// Path of this program; pods get copies of it.
     pub program: PathBuf,
     pub databases: Vec<&'static DrivenDatabase>,
     pub homes: DatabaseHomes,
     /// Name of the machine.
     pub machine: String,
-    /// Variables that every process gets.
+    /// Environment variables that every process gets.
     pub environment: Vec<(OsString, OsString)>,
-    /// Where the Java of the search path is installed.
+    /// Installation folder of the Java on the search path.
     pub java: Option<PathBuf>,
     pub credentials: KubeconfigProvider,
 }
 
-/// What all parts of the node work with.
+/// What the parts of the node share.
 struct NodeContext {
     folder: StateFolder,
     program: PathBuf,
-    /// Which build of the program this is.
+    /// Id of this build of the program.
     installation: String,
     databases: Vec<&'static DrivenDatabase>,
     homes: DatabaseHomes,
@@ -86,23 +86,23 @@ struct NodeContext {
     client: Client,
     events: EventPublisher,
     root: bool,
-    /// Once triggered, processes are stopped; the next daemon starts them again.
+    /// Triggers when processes are to be stopped; the next daemon starts them again.
     stopping: Shutdown,
-    /// Once triggered, processes are left alone.
+    /// Triggers when the node ends and leaves processes running.
     shutdown: Shutdown,
 }
 
-/// A node that runs.
+/// A running node.
 pub struct NodeAgent {
     stopping: Shutdown,
     workers: TaskGroup,
 }
 
 impl NodeAgent {
-    /// Begins to carry out what the API says.
+    /// Starts the node, which carries out what the objects in the API say.
     ///
     /// # Errors
-    /// When what was written down of an earlier run cannot be read.
+    /// When the records of an earlier run cannot be read.
     pub fn start(config: Config, client: Client, rt: &Runtime) -> io::Result<Self> {
         let Config { folder, program, databases, homes, machine, environment, java, credentials } =
             config;
@@ -171,7 +171,7 @@ impl NodeAgent {
         Ok(Self { stopping, workers })
     }
 
-    /// Stops every pod's process and waits for their ends.
+    /// Stops every pod's process and waits until they have ended.
     pub async fn stop(&self) {
         self.stopping.trigger();
         self.workers.join().await;
@@ -199,8 +199,8 @@ async fn collect(client: Client, rt: Runtime) {
     }
 }
 
-/// A write to an object that is gone (404), or was changed or replaced meanwhile (409), is dropped:
-/// the watch brings what is there now.
+/// Drops the error of a write to an object that is gone (404), or was changed or replaced meanwhile
+/// (409): the watch brings the present object.
 fn gone(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),

@@ -1,10 +1,10 @@
-//! Keeps the store when Navigator is taken away: kube-apiserver refuses to delete the claim of the
-//! embedded store, or the definition of the kind that holds objects in Kubernetes, and the
-//! namespace around them, until a person says that the store shall go too.
+//! Protects the store when Navigator is uninstalled. kube-apiserver refuses to delete the embedded
+//! store's claim, or the definition of the kind that holds objects in Kubernetes, and the namespace
+//! around them, until a person sets an annotation on them.
 //!
 //! Without the store the databases would run on, but Navigator would not know them any more.
-//! kube-apiserver alone decides, from the request, so the store is kept while none of our processes
-//! runs.
+//! kube-apiserver decides from the request and needs none of our processes, so the store is
+//! protected while none of them runs.
 
 use serde_json::{Value, json};
 
@@ -18,15 +18,16 @@ use crate::{
 const KEEPER: &str = "navigator-store-keeper";
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 
-/// What holds the store.
+/// The object that holds the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ProtectedStore {
     Claim,
     Definition,
 }
 
-/// The policy and its binding. They come after what they keep: `kubectl delete -f` goes through the
-/// manifest in the order of `kubectl apply`, and must be refused before the policy is gone.
+/// Builds the policy and its binding. They come after the objects that they protect: `kubectl
+/// delete -f` goes through the manifest in the order of `kubectl apply`, and must be refused before
+/// the policy is deleted.
 pub(super) fn objects(namespace: &str, kept: ProtectedStore) -> [Value; 2] {
     let (claim, says_yes) = (names::APISERVER, annotation::DELETE_STORE);
     let definition = stored_object::definition_name();
@@ -36,7 +37,7 @@ pub(super) fn objects(namespace: &str, kept: ProtectedStore) -> [Value; 2] {
              && {object}.metadata.annotations['{says_yes}'] == 'true')"
         )
     };
-    // Once its namespace goes, a claim cannot stay.
+    // A claim cannot be kept once its namespace is being deleted.
     let own = allowed("oldObject");
     let goes = format!(
         "(namespaceObject != null && has(namespaceObject.metadata.deletionTimestamp)) || {own}"
@@ -79,8 +80,8 @@ pub(super) fn objects(namespace: &str, kept: ProtectedStore) -> [Value; 2] {
         object(ADMISSION, "ValidatingAdmissionPolicy", KEEPER, None, STORE_COMPONENT),
         json!({"spec": {
             "failurePolicy": "Fail",
-            // Includes Kubernetes' defaults: all of it counts as one field, and a field manager
-            // that applies it without them would meet a conflict.
+            // Includes Kubernetes' defaults: the whole value counts as one field, and a field
+            // manager that applies it without them would meet a conflict.
             "matchConstraints": {
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {},

@@ -14,40 +14,41 @@ use crate::{
 #[derive(Debug)]
 pub struct DrivenDatabase {
     pub names: &'static DatabaseNames,
-    /// Variable by which the vendor's image says where the database is installed, and the place
-    /// where it is when the variable is not set.
+    /// Environment variable by which the vendor's image says where the database is installed. While
+    /// it is unset, the place is `home`.
     pub home_variable: &'static str,
     pub home: &'static str,
-    /// Reason of the conditions while the process runs.
+    /// Reason of the condition Started while the process runs, and of Ready while it serves.
     pub started: &'static str,
-    /// The database decides by the clocks of its machines which of two writes is the newer one.
+    /// Does the database decide by the clocks of its machines which of two writes is newer?
     pub orders_by_time: bool,
     /// TCP ports that the database listens on at the node's address.
     pub ports: &'static [u16],
-    /// The node belongs to a database cluster that exists elsewhere: it never founds.
+    /// Does the node belong to a database cluster that exists elsewhere, so that it founds none?
     pub joins_elsewhere: fn(&Pilot) -> bool,
     /// Do files of the database lie in this data directory?
     pub has_data: fn(&Path) -> bool,
     /// The condition about the programs that run before the database, where there are any.
     pub preparation: Option<PreparationCondition>,
-    /// Conditions of this database alone, which its driver may tell in
+    /// Types of the conditions that only this database has. Its driver reports them in
     /// [`NodeObservation::conditions`](crate::pilot::driver::NodeObservation).
     pub conditions: &'static [&'static str],
-    /// Gauges that its driver may tell in
+    /// Gauges that its driver may report in
     /// [`NodeObservation::gauges`](crate::pilot::driver::NodeObservation).
     pub gauges: &'static [DatabaseGauge],
     /// Files that `navigator install` puts beside the program, for the driver to use.
     pub agents: &'static [AgentFile],
-    /// Which version lies in this folder; `None` where it is no installation of this database.
+    /// Tells which version is installed in a folder; `None` where the folder holds no installation
+    /// of this database.
     pub installed: fn(&Path) -> Option<String>,
-    /// Where the Java of a database on the JVM is.
+    /// Where the launcher of a database on the JVM finds Java.
     pub java: Option<JavaLocation>,
     /// Makes the driver from its configuration folder, its data directory and the volume that holds
     /// it.
     pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>,
 }
 
-/// A figure of the database; `navigator_` stands before its name on the wire.
+/// A gauge that only one database has. Clients see its name with the prefix `navigator_`.
 #[derive(Debug)]
 pub struct DatabaseGauge {
     pub name: &'static str,
@@ -57,13 +58,14 @@ pub struct DatabaseGauge {
 /// Where the vendor's launcher looks for Java, before the search path.
 #[derive(Debug)]
 pub struct JavaLocation {
-    /// Variables that name an installation of Java, the first that is set counts.
+    /// Environment variables that may name an installation of Java; the first one that is set
+    /// counts.
     pub variables: &'static [&'static str],
     /// Where the Java that comes with the database lies, below the database's own folder.
     pub bundled: Option<&'static str>,
 }
 
-/// A file that comes with the program.
+/// A file that is compiled into this program, and that `navigator install` puts beside it.
 pub struct AgentFile {
     pub name: &'static str,
     pub bytes: &'static [u8],
@@ -75,7 +77,7 @@ impl std::fmt::Debug for AgentFile {
     }
 }
 
-/// The condition that tells how [`Driver::prepare`] went, and its reasons.
+/// The condition that tells how the programs of [`Driver::prepare`] ended, and its reasons.
 #[derive(Debug)]
 pub struct PreparationCondition {
     pub condition: &'static str,
@@ -101,7 +103,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
 
-/// For tests of what is the same for all databases.
+/// A made-up database, for tests of what is the same for all databases.
 #[cfg(test)]
 pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     names: &NAMES,

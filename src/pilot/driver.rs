@@ -20,19 +20,19 @@ use crate::{
     runtime::leader::LeaderClaim,
 };
 
-/// What a database cannot do without; 0 asks for nothing.
+/// Kernel limits that a database cannot do without; 0 asks for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelNeeds {
     pub open_files: u64,
     pub processes: u64,
-    /// `vm.max_map_count`
+    /// Memory mappings of one process: `vm.max_map_count`.
     pub mappings: u64,
     /// The database locks all of its memory.
     pub locks_memory: bool,
 }
 
-/// Permission to change what belongs to the whole database cluster. It may end at any moment:
-/// ask ahead of every change.
+/// The leading node's permission to change what belongs to the whole database cluster. It may end
+/// at any moment: ask [`Self::holds`] ahead of every change.
 #[derive(Clone, Debug)]
 pub struct LeaderPermit(watch::Receiver<LeaderClaim>);
 
@@ -78,7 +78,8 @@ pub struct DatabaseNode {
     pub ring: Option<Ring>,
 }
 
-/// The ring of a cluster, as its LeaderLease records it.
+/// The ring of a cluster: the database cluster that one founding began, as the LeaderLease records
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ring {
     pub id: String,
@@ -94,7 +95,8 @@ pub struct ProcessSpec {
     /// Added to the pilot's own environment.
     pub env: BTreeMap<String, String>,
     pub working_directory: Option<PathBuf>,
-    /// Hash of all that a restart is needed for; shown as `status.configHash`.
+    /// Hash of all settings that need a restart to take effect; shown as `status.configHash` where
+    /// the Pilot's spec has none.
     pub config_hash: String,
 }
 
@@ -131,11 +133,12 @@ pub struct FailedCheck {
     pub message: String,
 }
 
-/// Reason of a node that joined without the data of the others: a member that does not serve.
+/// Reason of the Ready condition of a node that joined without the data of the other nodes: a
+/// member that does not serve.
 pub const JOINED_EMPTY: &str = "JoinedEmpty";
 
-/// Reason of a node whose join is over without success: only a new process may begin a join anew,
-/// and the pilot starts one.
+/// Reason of the Ready condition of a node whose join failed: only a new process may begin a join
+/// anew, and the pilot starts one.
 pub const JOIN_FAILED: &str = "JoinFailed";
 
 /// A database's answer to the question how it is.
@@ -145,7 +148,7 @@ pub struct NodeObservation {
     pub alive: bool,
     /// The node joined and serves clients: readiness.
     pub serving: bool,
-    /// `None` where all nodes are alike, and as long as the role is not known.
+    /// The node's role; `None` where all nodes are alike, and as long as the role is not known.
     pub role: Option<ReplicationRole>,
     /// How far a node is that does not serve, as the reason of the Ready condition: `Starting`,
     /// `Joining`, `Leaving`.
@@ -170,10 +173,10 @@ pub struct NodeObservation {
     pub endpoints: Vec<Endpoint>,
     /// Gauges for `/metrics`, name without prefix → value.
     pub gauges: BTreeMap<&'static str, f64>,
-    /// What only this database reports.
+    /// The database's own part of the report.
     pub detail: PilotParts,
-    /// What of all this the pilot could not write to the volume, or read there again: a trouble of
-    /// the pilot, which says nothing about the database.
+    /// Why the pilot could not write a part of the observation to the volume, or read it back: a
+    /// trouble of the pilot, which says nothing about the database.
     pub unsaved: Option<String>,
 }
 
@@ -198,8 +201,8 @@ pub enum DecommissionState {
     Done,
 }
 
-/// How the process is asked to end, and what it ends with then. Its process group is killed two
-/// seconds before the grace period is over, whatever this says.
+/// How a database's process is asked to end, and which exit codes then mean success. Its process
+/// group is killed two seconds before the grace period is over, whatever the plan says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopPlan {
     /// How long [`Driver::flush`] may take before the first signal is sent anyway; zero where there
@@ -207,15 +210,16 @@ pub struct StopPlan {
     pub flush: Duration,
     /// The first signal that asks the process to end. The last one has all the time that is left.
     pub signal: i32,
-    /// Stronger signals, each sent when the signal before it had this long.
+    /// Stronger signals. Each is sent when the signal before it had the duration beside it, or less
+    /// where the grace period is short.
     pub then: &'static [(Duration, i32)],
-    /// Exit codes of a process that did as asked, beside 0; 128 plus a signal's number counts as
-    /// one.
+    /// Exit codes beside 0 of a process that ended as asked. The code of a process that a signal
+    /// ended is 128 plus the signal's number.
     pub success: &'static [u8],
 }
 
 impl StopPlan {
-    /// TERM, and 0 is success.
+    /// The plan without a flush: TERM, after which only exit code 0 is success.
     pub const DEFAULT: Self =
         Self { flush: Duration::ZERO, signal: libc::SIGTERM, then: &[], success: &[] };
 }
@@ -224,8 +228,8 @@ impl StopPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DumpSignal {
     pub signal: i32,
-    /// Children of this name are asked, too: the process may be a launcher. Helpers of another
-    /// name might die of the signal.
+    /// Child processes of this name get the signal, too: the process may be a launcher. Helpers of
+    /// another name might die of the signal.
     pub children: &'static str,
 }
 
@@ -241,7 +245,7 @@ pub enum ReplicationRole {
 impl ReplicationRole {
     pub const ALL: [Self; 2] = [Self::Primary, Self::Replica];
 
-    /// For people, and as the label of a metric.
+    /// Returns the role's name for people and for the label of a metric.
     pub fn name(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -313,22 +317,24 @@ impl Error {
 pub trait Driver: Send + Sync + 'static {
     /// Reads what an earlier pilot left on the volume. Called once and first.
     fn recall(&self) {}
-    /// What the kernel's limits must allow the node.
+    /// Returns the kernel limits that the node needs.
     fn needs(&self, _node: &DatabaseNode) -> KernelNeeds {
         KernelNeeds::default()
     }
-    /// Checks beyond those that every database needs. Empty means the database may start.
+    /// Runs the checks of this database alone, and returns those that failed. With none the
+    /// database may start.
     fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>>;
-    /// Programs to run to their end, in order, after [`Driver::configure`] and before the
-    /// database: installing and removing plugins. One that fails keeps the database stopped.
-    /// No such program runs while this is called.
+    /// Returns the programs to run to their end, in order, after [`Driver::configure`] and before
+    /// the database: installing and removing plugins. One that fails keeps the database stopped. No
+    /// such program runs while this is called.
     fn prepare<'a>(
         &'a self,
         _node: &'a DatabaseNode,
     ) -> BoxFuture<'a, Result<Vec<PreparationProgram>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
-    /// Called when the program of this index has ended, before the next one is started.
+    /// Takes the outcome of the program at `index` in the list of [`Driver::prepare`], before the
+    /// next program is started.
     fn prepared(
         &self,
         _node: &DatabaseNode,
@@ -348,18 +354,18 @@ pub trait Driver: Send + Sync + 'static {
     /// Brings a running database up to date with what needs no restart: the addresses of its
     /// peers. Called when the node's own Pilot or a peer changed.
     fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>>;
-    /// Asks the database how it is, without starting a process. What of the answer cannot be
-    /// written to the volume is told in [`NodeObservation::unsaved`], and the answer stands.
+    /// Asks the database how it is, without starting a process. A failure to write a part of the
+    /// answer to the volume is told in [`NodeObservation::unsaved`], and the answer stands.
     /// Questions that the database left open are told in [`NodeObservation::not_heard`]; where the
     /// rest means nothing without them, the call fails with [`Error::NotHeard`]. Then the last
     /// report stands, and the node shall not be stopped.
     fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>>;
-    /// A second opinion about a database that did not say how it is: does it answer in another way?
-    /// The pilot waits two seconds for this.
+    /// Does a database that did not say how it is answer in another way? The pilot waits two
+    /// seconds for this second opinion.
     fn lives(&self) -> BoxFuture<'_, bool> {
         Box::pin(async { false })
     }
-    /// Begins or continues to move all data away; says how far that is.
+    /// Begins or continues to move all data of the node away; returns how far the move is.
     fn decommission<'a>(
         &'a self,
         node: &'a DatabaseNode,
@@ -386,9 +392,10 @@ pub trait Driver: Send + Sync + 'static {
         false
     }
     /// Does what is to be done once for the whole database cluster. Called on the node whose pilot
-    /// leads: when it has begun to lead, and every few seconds from then on. Another may take over
-    /// at any await, or overlap for the time of one request: ask `lead` ahead of every change, and
-    /// decide by what is there, so that it does not matter what an earlier leader had done.
+    /// leads: when it has begun to lead, and every few seconds from then on. Another leader may
+    /// take over at any await, or overlap for the time of one request: ask `lead` ahead of every
+    /// change, and decide by what is there, so that it does not matter what an earlier leader had
+    /// done.
     fn lead_duties<'a>(
         &'a self,
         _node: &'a DatabaseNode,
@@ -411,13 +418,14 @@ pub trait Driver: Send + Sync + 'static {
     fn stop_plan(&self) -> StopPlan {
         StopPlan::DEFAULT
     }
-    /// `None`: no signal makes the process print that, and an unexpected signal may end it.
+    /// Returns how a process that does not answer is asked to print what it is doing. `None`: no
+    /// signal makes it print that, and an unexpected signal may end it.
     fn dump(&self) -> Option<DumpSignal> {
         None
     }
-    /// What it means that the process ended by itself, going by its exit code (128 plus the
-    /// signal's number where a signal ended it) and the last lines of its log. `None`: nothing
-    /// that the database is known for. Pure: whether an ending that says `left` is believed, and
-    /// remembered, is the caller's to decide.
+    /// Explains why the process ended by itself, going by its exit code (128 plus the signal's
+    /// number where a signal ended it) and the last lines of its log. `None`: no end that the
+    /// database is known for. Pure: the caller decides whether to believe and remember an
+    /// explanation that says `left`.
     fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation>;
 }

@@ -3,7 +3,8 @@
 //! Owns the rule that a missing answer is not an empty one. [`QueryAnswer`] has no default and
 //! turns into no other value by itself: code that needs the answer fails without it
 //! ([`QueryAnswer::or_fail`]), or the report tells what was not heard ([`QueryAnswer::or_note`]),
-//! and then every earlier blocker stays.
+//! and then every earlier blocker stays. Without a word are left out only figures that decide
+//! nothing ([`QueryAnswer::figure`]).
 
 /// An answer that was understood, or why there is none.
 #[must_use = "what was not heard is not nothing"]
@@ -23,7 +24,7 @@ pub struct UnansweredQuery {
 }
 
 impl UnansweredQuery {
-    /// `question` as people would ask it, without its query: `/_cluster/health`.
+    /// Makes an open question of `question`, less its query string: `/_cluster/health`.
     pub fn new(question: &str, why: impl Into<String>) -> Self {
         let question = question.split('?').next().unwrap_or_default().to_owned();
         Self { question, why: why.into() }
@@ -42,7 +43,7 @@ impl<T> QueryAnswer<T> {
         self.and_then(|said| QueryAnswer::Said(then(said)))
     }
 
-    /// For a check of the answer, which may find that the database was not heard after all.
+    /// Passes the answer to `then`, which may find that the database was not heard after all.
     pub fn and_then<U>(self, then: impl FnOnce(T) -> QueryAnswer<U>) -> QueryAnswer<U> {
         match self {
             Self::Said(said) => then(said),
@@ -50,7 +51,7 @@ impl<T> QueryAnswer<T> {
         }
     }
 
-    /// For a caller that cannot go on without the answer.
+    /// Returns the answer, or the open question as the error of a caller that cannot go on without.
     pub fn or_fail(self) -> Result<T, UnansweredQuery> {
         match self {
             Self::Said(said) => Ok(said),
@@ -58,7 +59,7 @@ impl<T> QueryAnswer<T> {
         }
     }
 
-    /// For a report, which then tells of the open question.
+    /// Returns the answer; an open question is added to `open`, for the report to tell.
     pub fn or_note(self, open: &mut Vec<UnansweredQuery>) -> Option<T> {
         match self {
             Self::Said(said) => Some(said),
@@ -69,7 +70,8 @@ impl<T> QueryAnswer<T> {
         }
     }
 
-    /// For a figure that people read and that decides nothing: it is left out.
+    /// Returns a figure that people read and that decides nothing; without an answer it is left
+    /// out.
     pub fn figure(self) -> Option<T> {
         match self {
             Self::Said(said) => Some(said),

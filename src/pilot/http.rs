@@ -17,7 +17,8 @@ use serde_json::Value;
 use super::heard::{QueryAnswer, UnansweredQuery};
 use crate::error::chain;
 
-/// Largest answer that is read: shard tables of big clusters come to a few MiB.
+/// Longest body of an answer that is read, in bytes: shard tables of big clusters come to a few
+/// MiB.
 const LARGEST_ANSWER: usize = 32 << 20;
 
 /// Why a question got no answer.
@@ -37,7 +38,7 @@ pub struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// What this answer says to `question`; see [`HttpClient::hear`].
+    /// Reads the answer to `question` as a `T`; see [`HttpClient::hear`].
     pub fn heard<T: DeserializeOwned>(self, question: &str) -> QueryAnswer<T> {
         let not = |why: String| QueryAnswer::Not(UnansweredQuery::new(question, why));
         let Self { status, body } = self;
@@ -56,7 +57,7 @@ impl HttpAnswer {
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     inner: Legacy<HttpConnector, Full<Bytes>>,
-    /// `http://127.0.0.1:8778`
+    /// Scheme, host and port of the server: `http://127.0.0.1:8778`.
     base: String,
     authorization: Option<HeaderValue>,
 }
@@ -86,8 +87,8 @@ impl HttpClient {
             .unwrap_or(Err(Error::TimedOut(timeout)))
     }
 
-    /// Sends a GET. An answer that is no success, or that lacks a field which `T` cannot do
-    /// without, counts as not heard.
+    /// Sends a GET and reads the answer as a `T`. An answer that is no success, or that lacks a
+    /// field which `T` cannot do without, counts as not heard.
     pub async fn hear<T: DeserializeOwned>(&self, path: &str, timeout: Duration) -> QueryAnswer<T> {
         match self.send(Method::GET, path, None, timeout).await {
             Ok(answer) => answer.heard(path),

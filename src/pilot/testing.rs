@@ -54,8 +54,8 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// Every request with every failure, and with the last failure also all requests from that one
-    /// on.
+    /// Lists the faults to test: each request with each failure, and with the last failure also all
+    /// requests from that request on.
     pub(crate) fn all(requests: &BTreeSet<String>, failures: &[Failure]) -> Vec<Self> {
         let ways = failures.iter().map(|failure| (*failure, false));
         let ways: Vec<_> = ways.chain(failures.last().map(|failure| (*failure, true))).collect();
@@ -70,7 +70,7 @@ impl Fault {
     }
 }
 
-/// Requests as they came, and the one that fails.
+/// Requests as they came, and the fault among them.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     fault: Mutex<Option<Fault>>,
@@ -84,12 +84,12 @@ impl Script {
         self.asked.lock().unwrap().clear();
     }
 
-    /// Requests since the last [`Script::set`], each once.
+    /// Returns the requests since the last [`Script::set`], each once.
     pub(crate) fn asked(&self) -> BTreeSet<String> {
         self.asked.lock().unwrap().iter().cloned().collect()
     }
 
-    /// Notes a request; how it fails, if it does.
+    /// Notes a request, and returns how it fails, if it does.
     pub(crate) fn ask(&self, request: &str) -> Option<Failure> {
         self.asked.lock().unwrap().push(request.to_owned());
         let mut fault = self.fault.lock().unwrap();

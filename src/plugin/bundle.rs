@@ -1,7 +1,7 @@
-//! `report`: what a helper from afar needs, in one archive without secrets.
+//! `report`: gathers what a remote helper needs, in one archive without secrets.
 //!
-//! Secrets and ConfigMaps of others are never read. What is read passes [`redact`] before it is
-//! written. A part that cannot be read is named in `errors.txt`, and the rest is worth having.
+//! Secrets and ConfigMaps are not read. What is read passes [`redact`] before it is written. A part
+//! that cannot be read is named in `errors.txt`; the archive has the rest.
 
 pub mod archive;
 pub mod redact;
@@ -25,23 +25,24 @@ use crate::{
     runtime::build,
 };
 
-/// What goes into a report.
+/// Selects what goes into a report.
 #[derive(Clone, Debug)]
 pub struct ReportSettings {
-    /// One cluster; all of the namespace when absent.
+    /// The cluster to report on; all clusters of the namespace when absent.
     pub cluster: Option<ClusterName>,
-    /// Namespace of Navigator itself.
+    /// Namespace of Navigator's install.
     pub install: String,
-    /// Last lines of each log.
+    /// Number of lines from the end of each log.
     pub tail: i64,
-    /// Bytes of all files before they are packed; logs are left out beyond it.
+    /// Limit of the size of all files before they are packed, in bytes; logs beyond it are left
+    /// out.
     pub most: usize,
 }
 
-/// Most bytes of one log.
+/// Limit of the size of one log, in bytes.
 const LOG_BYTES: i64 = 2 << 20;
 
-/// An archive and what could not be put into it.
+/// A report: the archive, and what could not be put into it.
 pub struct ReportBundle {
     pub archive: TarArchive,
     pub problems: Vec<String>,
@@ -74,11 +75,11 @@ const OF_CLUSTERS: &[ReportedResource] = &[
     collection("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
 ];
 
-/// Objects that belong to the install.
+/// Collections of which the report keeps Navigator's own objects in the namespace of the install.
 const OF_INSTALL: &[ReportedResource] =
     &[collection("apps", "v1", "Deployment", "deployments"), collection("", "v1", "Pod", "pods")];
 
-/// The label by which the manifest marks Navigator's own objects.
+/// Path of the label by which the manifest marks Navigator's own objects.
 const LABEL: &str = "/metadata/labels/app.kubernetes.io~1name";
 const OURS: &str = "navigator";
 
@@ -151,7 +152,7 @@ impl ReportBuilder<'_> {
         self.put("versions.yaml", &json!({"plugin": plugin, "kubernetes": kubernetes}));
     }
 
-    /// Adds the cluster, its Pilots and its screen. Returns the names of its pods.
+    /// Adds a cluster, its Pilots and its status screen. Returns the names of its pods.
     async fn cluster(&mut self, found: &ClusterObject) -> Vec<String> {
         let place = format!("clusters/{}-{}", found.kind.singular(), found.name());
         self.put(&format!("{place}/cluster.yaml"), &found.object);
@@ -251,8 +252,8 @@ impl ReportBuilder<'_> {
         }
     }
 
-    /// Adds the log of a pod's first container, and the one before its restart, where there was
-    /// one.
+    /// Adds the log of a pod's first container, and the log from before its last restart, where
+    /// there is one.
     async fn log(&mut self, namespace: &str, pod: &str, folder: &str) {
         let pods: Api<Pod> = Api::namespaced(self.session.client.clone(), namespace);
         let container = match pods.get(pod).await {
@@ -304,13 +305,14 @@ impl ReportBuilder<'_> {
     }
 }
 
-/// Does an object belong to one of these clusters, or to one of these nodes?
+/// Does `object` belong to one of the clusters `found`, or to one of the nodes `pods`?
 fn belongs(object: &Value, found: &[ClusterObject], pods: &[String]) -> bool {
     let uids: Vec<&str> = found.iter().map(|one| text(&one.object, "/metadata/uid")).collect();
     is_made_for(object, &uids) || is_of_node(object, pods)
 }
 
-/// Does the object name such a cluster in its annotation, or (a Pilot or lease) as its owner?
+/// Does the object name a cluster with one of these uids, in its annotation or (a Pilot or lease)
+/// as its owner?
 fn is_made_for(object: &Value, uids: &[&str]) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let owners = owners.into_iter().flatten().map(|owner| text(owner, "/uid"));
@@ -318,7 +320,7 @@ fn is_made_for(object: &Value, uids: &[&str]) -> bool {
     owners.chain(mark).any(|uid| !uid.is_empty() && uids.contains(&uid))
 }
 
-/// Is the object a pod, a Pilot or a claim of one of these nodes?
+/// Is the object a pod, a Pilot or a claim of one of the nodes `pods`?
 fn is_of_node(object: &Value, pods: &[String]) -> bool {
     let name = text(object, "/metadata/name");
     pods.iter().any(|pod| {
@@ -326,14 +328,14 @@ fn is_of_node(object: &Value, pods: &[String]) -> bool {
     })
 }
 
-/// Folder and file name of a report, without `.tar.gz`.
+/// Returns the folder and file name of a report, without `.tar.gz`.
 pub fn default_name(session: &PluginSession, cluster: Option<&ClusterName>) -> String {
     let what = cluster.map_or(session.namespace.as_str(), |wanted| wanted.name.as_str());
     let time = session.now.strftime("%Y%m%dT%H%M%SZ");
     format!("navigator-report-{what}-{time}")
 }
 
-/// Namespace of Navigator, unless the user names another one.
+/// Default namespace of Navigator's install.
 pub const INSTALL: &str = names::NAMESPACE;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The few things that users change: a field or two of a cluster's spec, or of one Pilot's.
+//! The changes that users can make: of a field or two of a cluster's spec, or of one Pilot's.
 //!
-//! No object is read and written back: each change is a patch of the one field that is meant, and a
-//! node pool is given by its name and its index at once.
+//! No object is read and written back: each change is a patch of the one field that is meant. A
+//! node pool is addressed by its index, and the patch tests its name.
 
 use http::Request;
 use kube::{Resource, api::DynamicObject, client::Body};
@@ -18,23 +18,23 @@ use crate::api::{
     v1beta1::{Pilot, PilotIntent},
 };
 
-/// The plugin's field manager.
+/// Field manager of the plugin's writes.
 const MANAGER: &str = "kubectl-navigator";
 
-/// What a change did.
+/// The result of a change.
 #[derive(Clone, Debug)]
 pub struct ChangeResult {
-    /// `examplecluster.navigator.jetstack.io/demo`.
+    /// Resource and name of the object, as `examplecluster.navigator.jetstack.io/demo`.
     pub reference: String,
-    /// The object as it is now, or would be.
+    /// The object after the change, or as a dry run would leave it.
     pub object: Value,
-    /// What the server warned of.
+    /// Warnings of the server.
     pub warnings: Vec<String>,
-    /// False when the object was like that before.
+    /// False when the object was already as the change would make it.
     pub changed: bool,
 }
 
-/// A change in the form in which it is sent.
+/// A change in the patch format in which it is sent.
 enum PatchBody {
     Merge(Value),
     Json(Value),
@@ -43,12 +43,12 @@ enum PatchBody {
 /// A change of a cluster's spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterChange {
-    /// One ordered restart of all nodes.
+    /// Restarts all nodes once, one after the other.
     Restart,
     Paused(bool),
     Stopped(bool),
     Version(String),
-    /// The number of nodes in this pool.
+    /// Sets the number of nodes in a pool.
     Replicas {
         pool: String,
         replicas: u32,
@@ -56,7 +56,7 @@ pub enum ClusterChange {
 }
 
 impl PluginSession {
-    /// Changes a cluster, or lets the server say what the change would do.
+    /// Changes a cluster, or lets the server check the change in a dry run.
     pub async fn change(
         &self,
         found: &ClusterObject,
@@ -79,7 +79,7 @@ impl PluginSession {
         Ok(ChangeResult { reference: found.reference(), object, warnings, changed })
     }
 
-    /// Writes the intent for one node into its Pilot.
+    /// Writes the intended phase of one node into its Pilot.
     pub async fn tell(
         &self,
         pilot: &Pilot,
@@ -95,10 +95,10 @@ impl PluginSession {
         Ok(ChangeResult { reference, object, warnings, changed })
     }
 
-    /// Asks these nodes, one after the other, to remove rows that are other nodes' now (cleanup).
+    /// Asks these nodes, one after the other, to remove rows that other nodes own now (cleanup).
     ///
     /// The nodes are asked in the order in which they clean up. So a node that goes first has its
-    /// request before another node looks whose turn it is.
+    /// request before another node checks whose turn it is.
     pub async fn ask_for_cleanup(
         &self,
         pilots: &[&Pilot],
@@ -120,7 +120,7 @@ impl PluginSession {
         Ok(all)
     }
 
-    /// The node that the user named, and its cluster.
+    /// Finds the node that the user named, and its cluster.
     pub async fn member(
         &self,
         wanted: &ClusterName,
@@ -172,7 +172,8 @@ fn merge(spec: &Value) -> PatchBody {
     PatchBody::Merge(json!({ "spec": spec }))
 }
 
-/// A JSON patch finds a pool by its index only, so it tests the name before it changes the pool.
+/// Builds the patch of a pool's size. A JSON patch finds a pool by its index only, so it tests the
+/// name before it changes the pool.
 fn scale(found: &ClusterObject, pool: &str, replicas: u32) -> Result<PatchBody, Error> {
     let pools = found.pools();
     let Some(at) = pools.iter().position(|(name, _)| *name == pool) else {
@@ -196,7 +197,7 @@ fn differs(before: &Value, after: &Value) -> bool {
         || text(before, "/metadata/resourceVersion") != text(after, "/metadata/resourceVersion")
 }
 
-/// The text of a Warning header: `299 - "text"`.
+/// Returns the text in a Warning header, `299 - "text"`.
 fn warning(header: &str) -> Option<String> {
     let quoted = header.split_once('"')?.1;
     let text = quoted.strip_suffix('"').unwrap_or(quoted);

@@ -1,4 +1,4 @@
-//! `install check`: is Navigator there, does it answer, and may the user use it?
+//! `install check`: checks whether Navigator is installed, answers, and may be used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,11 +33,11 @@ use crate::{
     runtime::build,
 };
 
-/// Deployments of an install, and what they are.
+/// Names of an install's Deployments, and their titles in messages.
 const COMPONENTS: &[(&str, &str)] =
     &[(names::APISERVER, "API server"), (names::CONTROLLER, "controller")];
 
-/// Group of APIServices, by which kube-apiserver knows other API servers.
+/// API group of APIServices, by which kube-apiserver knows other API servers.
 const REGISTRATION: &str = "apiregistration.k8s.io";
 
 fn image(deployment: &Deployment) -> Option<String> {
@@ -45,15 +45,15 @@ fn image(deployment: &Deployment) -> Option<String> {
     pod.containers.first()?.image.clone()
 }
 
-/// How a check ended.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckOutcome {
     Good,
-    /// The check passed, and something is worth a look.
+    /// The check passed with a remark.
     Odd,
     /// The check failed.
     Bad,
-    /// The result is unknown, because the user has no right to look.
+    /// The result is unknown, because the user has no right to read what the check needs.
     Unknown,
 }
 
@@ -77,7 +77,7 @@ impl CheckOutcome {
     }
 }
 
-/// One line of the answer.
+/// The result of one check, one line of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
     pub name: String,
@@ -94,14 +94,14 @@ fn checked(
     CheckResult { name: name.into(), outcome, message: message.into() }
 }
 
-/// What a request that failed means for a check.
+/// Returns the result of a check whose request failed.
 fn failed(name: &str, error: &kube::Error) -> CheckResult {
     let forbidden = matches!(error, kube::Error::Api(status) if status.code == 403);
     let outcome = if forbidden { CheckOutcome::Unknown } else { CheckOutcome::Bad };
     checked(name, outcome, said(error))
 }
 
-/// Did no check fail?
+/// Returns whether no check failed.
 pub fn is_good(all: &[CheckResult]) -> bool {
     all.iter().all(|one| one.outcome != CheckOutcome::Bad)
 }
@@ -126,8 +126,8 @@ pub fn json(all: &[CheckResult]) -> Value {
 }
 
 impl PluginSession {
-    /// Looks at an install in this namespace. Later checks are left out where an earlier one says
-    /// that they cannot pass.
+    /// Checks the install in the namespace `install`. Later checks are left out where an earlier
+    /// one says that they cannot pass.
     pub async fn check(&self, install: &str) -> Vec<CheckResult> {
         let mut all = Vec::new();
         match self.client.apiserver_version().await {
@@ -159,7 +159,7 @@ impl PluginSession {
         all
     }
 
-    /// Does this API server serve our kinds by itself, without an aggregation layer?
+    /// Does the API server serve our kinds itself, without an aggregation layer?
     async fn serves_itself(&self) -> bool {
         let groups = self.client.list_api_groups().await;
         let has =
@@ -229,8 +229,8 @@ impl PluginSession {
         }
     }
 
-    /// The images that run in this namespace, by component; none where the user has no right to
-    /// look.
+    /// Returns the images that run in the namespace `install`, by component; none where the user
+    /// may not read them.
     pub async fn images(&self, install: &str) -> BTreeMap<String, String> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), install);
         let mut images = BTreeMap::new();
@@ -261,7 +261,7 @@ impl PluginSession {
         }
     }
 
-    /// What the user may do in the namespace.
+    /// Checks what the user may do in the namespace.
     async fn own_rights(&self) -> Vec<CheckResult> {
         let plurals: Vec<&str> = self.scheme.clusters().map(ServedKind::plural).collect();
         let mut all = Vec::new();
@@ -322,8 +322,8 @@ impl PluginSession {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    /// Does the controller have the rights that the manifest gives it? One question for each verb
-    /// of each rule.
+    /// Checks that the controller has the rights that the manifest gives it, with one question for
+    /// each verb of each rule.
     async fn controller_rights(&self, install: &str) -> CheckResult {
         const NAME: &str = "rights of the controller";
         let plurals: Vec<&str> = self.scheme.clusters().map(ServedKind::plural).collect();
@@ -363,7 +363,8 @@ impl PluginSession {
         checked(NAME, CheckOutcome::Bad, message)
     }
 
-    /// kube-apiserver calls no webhook for a group that another server serves.
+    /// Checks that no webhook is configured for our kinds in vain: kube-apiserver calls no webhook
+    /// for a group that another server serves.
     async fn webhooks(&self) -> CheckResult {
         const NAME: &str = "webhooks";
         let mut ours = Vec::new();
@@ -431,7 +432,8 @@ impl PluginSession {
     }
 }
 
-/// Asks for each verb of a rule on its first resource; the rule grants its other ones alike.
+/// Returns questions for each verb of a rule on its first resource; the rule grants its other
+/// resources alike.
 fn questions(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
     let group = rule.api_groups.iter().flatten().next().cloned();
     let resource = rule.resources.iter().flatten().next().cloned().unwrap_or_default();
@@ -452,7 +454,7 @@ fn questions(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
     rule.verbs.iter().map(ask).collect()
 }
 
-/// The remark about an image of another version than this plugin.
+/// Returns a remark if an image is of another version than this plugin.
 fn skew(image: &str) -> Option<String> {
     let tag = image.split('@').next()?.rsplit_once(':')?.1;
     let version = tag.strip_prefix('v').filter(|_| !tag.contains('/'))?;

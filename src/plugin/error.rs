@@ -1,4 +1,4 @@
-//! What may go wrong between a question and its answer, in words for the user.
+//! The errors of the plugin's commands, in words for the user.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use crate::error::{chain, exit};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line cannot be understood.
+    /// The command line cannot be parsed.
     #[error("{0}")]
     Usage(String),
     #[error("there is no cluster {name:?} in namespace {namespace:?}")]
@@ -47,7 +47,7 @@ impl From<kube::Error> for Error {
 }
 
 impl Error {
-    /// The exit code of the process.
+    /// Returns the exit code of the process.
     pub fn exit(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::UnknownKind { .. } => exit::USAGE,
@@ -56,10 +56,10 @@ impl Error {
         }
     }
 
-    /// The error as it is shown, with its causes.
+    /// Returns the error as it is shown, with its causes.
     pub fn shown(&self) -> String {
         match self {
-            // This error's own text has its causes.
+            // The text of this error has its causes already.
             Self::Server(_) => self.to_string(),
             error => chain(error).to_string(),
         }
@@ -70,7 +70,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// What a server said, as kubectl words it.
+/// Returns a server's error message, as kubectl words it.
 pub fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.reason.is_empty() => {

@@ -1,5 +1,5 @@
-//! Which object a user means: clusters by name, with or without a kind; nodes by their whole name
-//! or its end.
+//! Finds the object that a user means: clusters by name, with or without a kind; nodes by their
+//! whole name or its end.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::api::{
     v1beta1::{self, ClusterStatus, Pilot},
 };
 
-/// What one command works with: the API's client, the known databases, a namespace and the time.
+/// The inputs of one command: the API's client, the known databases, a namespace and the time.
 #[derive(Clone)]
 pub struct PluginSession {
     pub client: Client,
@@ -29,7 +29,7 @@ pub struct PluginSession {
     pub now: Timestamp,
 }
 
-/// A cluster that was found.
+/// A cluster that was found, and its kind.
 #[derive(Clone)]
 pub struct ClusterObject {
     pub kind: &'static dyn ServedKind,
@@ -46,7 +46,7 @@ impl ClusterObject {
         printer::text(&self.object, "/metadata/namespace")
     }
 
-    /// `examplecluster.navigator.jetstack.io/demo`.
+    /// Returns resource and name of the cluster, as `examplecluster.navigator.jetstack.io/demo`.
     pub fn reference(&self) -> String {
         format!("{}.{GROUP}/{}", self.kind.singular(), self.name())
     }
@@ -56,7 +56,7 @@ impl ClusterObject {
         serde_json::from_value(status).unwrap_or_default()
     }
 
-    /// The status of the condition Ready, of the spec as it is now.
+    /// Is the condition Ready True, and is it about the newest spec?
     pub fn is_ready(&self) -> bool {
         let status = self.status();
         let current = self.object.pointer("/metadata/generation").and_then(Value::as_i64);
@@ -65,7 +65,7 @@ impl ClusterObject {
             && (current.is_none() || status.observed_generation == current)
     }
 
-    /// Names of its node pools, and how many nodes are wanted of each.
+    /// Returns the names of the cluster's node pools, and how many nodes are wanted of each.
     pub fn pools(&self) -> Vec<(&str, i64)> {
         let replicas = |pool: &Value| pool.get("replicas").and_then(Value::as_i64).unwrap_or(1);
         let pools = printer::pools(&self.object).iter();
@@ -73,7 +73,7 @@ impl ClusterObject {
     }
 }
 
-/// A cluster as it was typed: `demo`, or `KIND/demo`.
+/// A cluster's name as it was typed: `demo`, or `KIND/demo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterName {
     pub kind: Option<String>,
@@ -97,7 +97,7 @@ impl std::str::FromStr for ClusterName {
 }
 
 impl PluginSession {
-    /// The database whose clusters are of this kind.
+    /// Returns the database whose clusters are of this kind.
     pub fn database(&self, kind: &dyn ServedKind) -> Option<&'static ShownDatabase> {
         self.databases.iter().copied().find(|database| database.names.kind == kind.kind())
     }
@@ -120,7 +120,8 @@ impl PluginSession {
         }
     }
 
-    /// Kinds that a word names, as kubectl understands it: singular, plural or short name.
+    /// Returns the kinds that `word` names, as kubectl understands it: singular, plural or short
+    /// name.
     fn kinds(&self, word: Option<&str>) -> Result<Vec<&'static dyn ServedKind>, Error> {
         let all: Vec<_> = self.scheme.clusters().collect();
         let Some(word) = word else { return Ok(all) };
@@ -138,7 +139,7 @@ impl PluginSession {
         }
     }
 
-    /// The one cluster that the user named.
+    /// Finds the one cluster that the user named.
     pub async fn cluster(&self, wanted: &ClusterName) -> Result<ClusterObject, Error> {
         let kinds = self.kinds(wanted.kind.as_deref())?;
         let (mut found, mut failed, mut absent) = (Vec::new(), None, false);
@@ -171,7 +172,7 @@ impl PluginSession {
         }
     }
 
-    /// Every cluster of a namespace, or of all; by namespace and name.
+    /// Lists the clusters of one namespace, or of all namespaces, by namespace and name.
     pub async fn all(&self, namespace: Option<&str>) -> Result<Vec<ClusterObject>, Error> {
         let mut found = Vec::new();
         for kind in self.scheme.clusters() {
@@ -193,7 +194,7 @@ impl PluginSession {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The Pilots of a cluster, in the order of its pools and of their numbers.
+    /// Returns the Pilots of a cluster, in the order of its pools and of their numbers.
     pub async fn pilots(&self, found: &ClusterObject) -> Result<Vec<Pilot>, Error> {
         let fields = format!(
             "spec.clusterRef.kind={},spec.clusterRef.name={}",
@@ -219,7 +220,7 @@ pub fn name_of(pilot: &Pilot) -> &str {
     pilot.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The one node that the user named: by its whole name, or by the end of it behind a dash.
+/// Returns the one node that the user named: by its whole name, or by the end of it after a dash.
 pub fn node<'a>(cluster: &str, pilots: &'a [Pilot], wanted: &str) -> Result<&'a Pilot, Error> {
     if let Some(pilot) = pilots.iter().find(|pilot| name_of(pilot) == wanted) {
         return Ok(pilot);
@@ -243,7 +244,7 @@ pub fn node<'a>(cluster: &str, pilots: &'a [Pilot], wanted: &str) -> Result<&'a 
     }
 }
 
-/// What is missing, according to a 404.
+/// What a 404 says is missing.
 enum NotFoundReason {
     Object,
     /// The API group: no server serves it.

@@ -1,4 +1,4 @@
-//! `logs`: what the nodes of a cluster log, all nodes at once where none is named.
+//! `logs`: reads the logs of a cluster's nodes, of all nodes at once where none is named.
 
 pub mod pretty;
 
@@ -12,40 +12,41 @@ use tokio::{sync::mpsc, time::sleep};
 use super::find::{ClusterObject, PluginSession, name_of};
 use crate::{api::v1beta1::Pilot, error::chain};
 
-/// Lines that wait to be printed: a burst of a second from a few nodes.
+/// Capacity of the queue of lines to print: a second's burst from a few nodes.
 const QUEUE: usize = 1000;
-/// Pause before a log that ended is followed again, as after a restart of its pod.
+/// Pause before a log that ended, as at a restart of its pod, is followed again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// What is read of a log.
+/// Selects what is read of a log.
 #[derive(Clone, Debug, Default)]
 pub struct LogOptions {
     pub follow: bool,
-    /// The last lines only, so many.
+    /// Number of lines from the end; the whole log when absent.
     pub tail: Option<i64>,
-    /// The log of the process before the one that runs.
+    /// Read the log of the container that ran before the present one.
     pub previous: bool,
     pub since: Option<Duration>,
 }
 
-/// What comes of reading logs.
+/// A line of a log, or a failure to read a log.
 #[derive(Debug)]
 pub enum LogOutput {
-    /// A line of this node's log, without its end.
+    /// A line of this node's log, without its line end.
     Line { node: String, line: String },
     /// A node's log cannot be read, or cannot be read any more.
     Trouble { node: String, why: String },
 }
 
-/// A node's name without the words before the pool: they are the same in front of every line.
+/// Returns a node's name without the words before the pool, which are the same for all nodes.
 pub fn short_name<'a>(cluster: &str, node: &'a str) -> &'a str {
     let middle = format!("-{cluster}-");
     node.split_once(&middle).map_or(node, |(_, rest)| rest)
 }
 
 impl PluginSession {
-    /// A receiver of what these nodes log, and a future that reads their logs side by side. The
-    /// future ends when all logs have ended; with `follow`, when the receiver is dropped.
+    /// Returns a receiver of the lines that these nodes log, and a future that reads their logs in
+    /// parallel. The future ends when all logs have ended; with `follow`, when the receiver is
+    /// dropped.
     pub fn logs(
         &self,
         found: &ClusterObject,
@@ -97,7 +98,7 @@ impl LogReader {
                 Err(why) => Some(why),
             };
             if let Some(why) = why {
-                // Failures to find a pod that restarts are told once.
+                // Repeated failures to find a pod that restarts are reported once.
                 if !std::mem::replace(&mut told, true) {
                     let trouble = LogOutput::Trouble { node: self.node.clone(), why };
                     drop(self.sender.send(trouble).await);

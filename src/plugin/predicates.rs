@@ -1,4 +1,4 @@
-//! The closed list of predicates, and which of them hold in a cluster now.
+//! The closed list of predicates, and those of them that hold in a cluster now.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::api::{
     v1beta1::{Pilot, PilotIntent, PilotPhase},
 };
 
-/// Rules that are the same for all databases.
+/// Predicates that all databases have.
 pub const SHARED: &[Predicate] = &[
     Predicate {
         name: "PeersReady",
@@ -67,7 +67,7 @@ pub const SHARED: &[Predicate] = &[
 const OUTLIVES: &str = "DataOutlivesPod";
 const RENEWAL: &str = "TokenRenewal";
 
-/// Seconds without a report after which a pilot counts as silent.
+/// Age of the last report, in seconds, after which a pilot counts as silent.
 const SILENT_AFTER: i64 = 60;
 
 /// How a cluster's `spec.updateStrategy.skipPredicates` can skip a predicate.
@@ -83,7 +83,7 @@ pub enum SkipPolicy {
 impl SkipPolicy {
     pub fn of(name: &str) -> Self {
         match name {
-            // Each is a user's own word in a spec, or to skip it would change nothing.
+            // A user set each of these in a spec, or skipping it would change nothing.
             "CanaryHeld" | "PhaseHeld" | "RestartHelps" | "VersionSettled" => Self::Never,
             OUTLIVES | RENEWAL => Self::ByName,
             name if SKIPPABLE_PREDICATES.contains(&name) => Self::Yes,
@@ -101,8 +101,8 @@ impl SkipPolicy {
     }
 }
 
-/// The whole list: those of every database with the kind of its clusters, then those of all
-/// databases.
+/// Returns the whole list of predicates: those of each database with the kind of its clusters, then
+/// those that all databases have.
 pub fn all<'a>(databases: &[&'a ShownDatabase]) -> Vec<(Option<&'a str>, Predicate)> {
     let own = databases.iter().flat_map(|database| {
         database.predicates.iter().map(|predicate| (Some(database.names.kind), *predicate))
@@ -110,20 +110,20 @@ pub fn all<'a>(databases: &[&'a ShownDatabase]) -> Vec<(Option<&'a str>, Predica
     own.chain(SHARED.iter().map(|predicate| (None, *predicate))).collect()
 }
 
-/// A predicate that holds.
+/// A predicate that holds in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldingPredicate {
     pub name: String,
-    /// The node that may not stop.
+    /// The node that may not stop; absent where the predicate names none.
     pub node: Option<String>,
     pub since: Option<Time>,
     pub message: String,
-    /// The cluster's spec says that steps do not wait for it.
+    /// The cluster's spec says that steps do not wait for this predicate.
     pub skipped: bool,
 }
 
-/// What speaks against stopping a node of this cluster now, as its pilots judge it and as its
-/// controller last said.
+/// Returns what speaks against stopping a node of this cluster now, from its pilots' reports and
+/// from the controller's last status.
 pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<HoldingPredicate> {
     let skips: BTreeSet<&str> = found
         .object
@@ -153,7 +153,8 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         let intent = pilot.spec.phase.clone().unwrap_or_default();
         let on_volume = keeps_data_on_volume(found, pilot);
         for blocker in &pilot.status.blockers {
-            // The pilot knows which nodes have copies, and not where its own data lie.
+            // The pilot knows which nodes have copies, but not whether its own data are on a
+            // volume.
             if blocker.predicate == OUTLIVES && on_volume {
                 continue;
             }
@@ -180,7 +181,7 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         }
         let by_hand = match intent {
             PilotIntent::Stopped => !stopped,
-            // The controller tells nodes to leave.
+            // The controller itself writes these phases.
             PilotIntent::Running | PilotIntent::Decommissioned => false,
             PilotIntent::Fenced | PilotIntent::Other(_) => true,
         };
@@ -196,7 +197,7 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         let known = all.iter().any(|one| {
             one.name == block.predicate && (node.is_none() || one.node.as_deref() == node)
         });
-        // The controller repeats some rules that are in the list already, as of a held phase.
+        // The controller repeats some rules that are in the list already, for example a held phase.
         if !known {
             let message = block.message.unwrap_or_default();
             all.push(held(&block.predicate, node, block.since, message));
@@ -205,7 +206,7 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
     all
 }
 
-/// Is the node of a pool whose data lie on volumes, and outlive its pod? `false` for a pool that
+/// Is the node's pool one whose data are on volumes, and outlive its pods? `false` for a pool that
 /// left the spec.
 fn keeps_data_on_volume(found: &ClusterObject, pilot: &Pilot) -> bool {
     let pools = found.object.pointer("/spec/nodePools").and_then(Value::as_array);
@@ -217,12 +218,12 @@ fn keeps_data_on_volume(found: &ClusterObject, pilot: &Pilot) -> bool {
     })
 }
 
-/// Seconds since this time.
+/// Returns the seconds since `time`.
 pub(super) fn ago(time: &Time, now: Timestamp) -> i64 {
     now.as_second() - time.0.as_second()
 }
 
-/// The list as a table.
+/// Draws the list of predicates as a table.
 pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
     let mut table =
         TextTable::new(&[("PREDICATE", 0), ("OF", 0), ("SKIP", 1), ("A STEP WAITS WHILE", 0)]);
@@ -251,8 +252,8 @@ pub fn list_json(databases: &[&ShownDatabase]) -> Value {
     json!({"predicates": all(databases).into_iter().map(one).collect::<Vec<_>>()})
 }
 
-/// Predicates that hold, as a table, or one sentence where none does; and whether a machine may be
-/// drained.
+/// Draws the predicates that hold as a table, or one sentence where none does; and whether a
+/// machine may be drained.
 pub fn held_table(
     found: &ClusterObject,
     held: &[HoldingPredicate],
@@ -276,7 +277,7 @@ pub fn held_table(
     screen.finish()
 }
 
-/// The controller's last word on evictions.
+/// Returns the condition Drainable: the controller's last word on evictions.
 fn drainable(found: &ClusterObject) -> Option<Condition> {
     let conditions = found.status().conditions;
     conditions.into_iter().find(|condition| condition.type_ == "Drainable")

@@ -1,4 +1,4 @@
-//! `status`: one screen that says how a cluster is, what is being done to it, and what that waits
+//! `status`: one screen that shows a cluster's state, the change under way, and what that waits
 //! for.
 
 mod events;
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::api::v1beta1::Pilot;
 
-/// What is read of one cluster.
+/// The objects that were read for the screen of one cluster.
 #[derive(Clone)]
 pub struct ClusterSnapshot {
     pub found: ClusterObject,
@@ -27,7 +27,7 @@ pub struct ClusterSnapshot {
 }
 
 impl PluginSession {
-    /// Reads all that the screen of one cluster shows.
+    /// Reads the objects that the screen of one cluster shows.
     pub async fn picture(&self, wanted: &ClusterName) -> Result<ClusterSnapshot, Error> {
         let found = self.cluster(wanted).await?;
         let pilots = self.pilots(&found).await?;
@@ -35,8 +35,8 @@ impl PluginSession {
         Ok(ClusterSnapshot { database: self.database(found.kind), found, pilots, events })
     }
 
-    /// Events about a cluster and its nodes. None where the person may not read
-    /// events: the screen is worth having without them.
+    /// Reads the events about a cluster and its nodes. None where the user may not read events: the
+    /// screen is of use without them.
     async fn events(&self, found: &ClusterObject, pilots: &[Pilot]) -> Result<Vec<Event>, Error> {
         let nodes: Vec<&str> = pilots.iter().map(name_of).collect();
         let all = match events::read(&self.client, found.namespace()).await {
@@ -56,7 +56,7 @@ impl ClusterSnapshot {
         self.found.is_ready()
     }
 
-    /// The screen. `wide` shows more of everything.
+    /// Draws the screen. `wide` shows more of everything.
     pub fn screen(
         &self,
         now: k8s_openapi::jiff::Timestamp,
@@ -66,13 +66,13 @@ impl ClusterSnapshot {
         screen::draw(self, now, wide, style)
     }
 
-    /// The objects that were read, as JSON for programs.
+    /// Returns the objects that were read, as JSON for programs.
     pub fn json(&self) -> Value {
         json!({"cluster": self.found.object, "pilots": self.pilots, "events": self.events})
     }
 }
 
-/// Several clusters, a row each, as `kubectl get` shows one kind of them.
+/// Draws several clusters, a row each, as `kubectl get` shows one kind of them.
 pub fn list(
     found: &[ClusterObject],
     now: k8s_openapi::jiff::Timestamp,
@@ -83,7 +83,7 @@ pub fn list(
     screen::list(found, now, namespaces, wide, style)
 }
 
-/// Several clusters as JSON for programs.
+/// Returns several clusters as JSON for programs.
 pub fn list_json(found: &[ClusterObject]) -> Value {
     let items: Vec<&Value> = found.iter().map(|found| &found.object).collect();
     json!({"apiVersion": "v1", "kind": "List", "items": items})

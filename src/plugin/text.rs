@@ -1,24 +1,24 @@
-//! Lines, tables and colours of answers for people.
+//! Lines, tables and colours of answers.
 //!
-//! Everything that is shown comes from objects that others wrote: what would move a terminal's
-//! cursor or colour it is taken out here, once.
+//! What is shown comes from objects that other programs wrote. Characters that would move a
+//! terminal's cursor or change its colour are removed here, once.
 
-/// What the output of an answer can show.
+/// What the output device can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputStyle {
     pub colour: bool,
-    /// Characters of a line; lines are not broken when absent.
+    /// Characters in a line; lines are not broken when absent.
     pub width: Option<usize>,
 }
 
-/// What a text tells, shown as its colour.
+/// The meaning of a text, shown as its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     #[default]
     Plain,
     Title,
     Good,
-    /// Not as it should be, or not yet.
+    /// Something that is not as it should be, or not yet.
     Care,
     Bad,
     Faint,
@@ -54,7 +54,7 @@ impl<T: Into<String>> From<T> for StyledText {
     }
 }
 
-/// Rows below a head. A table that is too wide for its line loses columns by their rank, the
+/// A table with a head. A table that is too wide for its line loses columns by their rank, the
 /// highest first; columns of rank 0 stay.
 #[derive(Clone, Debug, Default)]
 pub struct TextTable {
@@ -62,7 +62,7 @@ pub struct TextTable {
     rows: Vec<Vec<StyledText>>,
 }
 
-/// Spaces between two columns, as kubectl has them.
+/// Number of spaces between two columns, as in kubectl's tables.
 const GAP: usize = 3;
 /// Least width of the last column; other columns are left out before it gets narrower.
 const LAST: usize = 36;
@@ -72,7 +72,7 @@ impl TextTable {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// `row` has one cell for each column.
+    /// Adds a row, which has one cell for each column.
     pub fn push(&mut self, row: Vec<StyledText>) {
         self.rows.push(row);
     }
@@ -81,7 +81,7 @@ impl TextTable {
         self.rows.is_empty()
     }
 
-    /// Leaves out those of the named columns in which every cell is empty.
+    /// Removes those of the named columns in which every cell is empty.
     #[must_use]
     pub fn without_empty(mut self, names: &[&str]) -> Self {
         let empty = |at: usize| self.rows.iter().all(|row| row[at].text.is_empty());
@@ -99,7 +99,7 @@ fn retained<T>(list: Vec<T>, kept: impl Fn(usize) -> bool) -> Vec<T> {
     list.into_iter().enumerate().filter(|(at, _)| kept(*at)).map(|(_, item)| item).collect()
 }
 
-/// An answer that is being put together.
+/// An answer that is being written.
 #[derive(Debug)]
 pub struct Screen {
     style: OutputStyle,
@@ -119,7 +119,7 @@ impl Screen {
         self.text.push('\n');
     }
 
-    /// One line of several parts.
+    /// Adds one line of several parts.
     pub fn line(&mut self, parts: &[StyledText]) {
         for part in parts {
             self.put(&clean(&part.text), part.tone);
@@ -127,7 +127,7 @@ impl Screen {
         self.text.push('\n');
     }
 
-    /// A text on lines of its own, indented.
+    /// Adds a text on lines of its own, indented.
     pub fn paragraph(&mut self, indent: usize, text: &str, tone: Tone) {
         let text = clean(text.trim_end());
         let room =
@@ -214,21 +214,21 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// A text without the control characters that a terminal would obey.
+/// Replaces the control characters of a text that a terminal would obey by spaces.
 pub fn clean(text: &str) -> String {
     let breaks =
         |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect()
 }
 
-/// Lines of at most `room` characters, broken at spaces where there are any.
+/// Splits a text into lines of at most `room` characters, at spaces where there are any.
 fn wrapped(text: &str, room: usize) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
     while length(rest) > room {
         let end = rest.char_indices().nth(room).map_or(rest.len(), |(at, _)| at);
         let space = rest[..end].rfind(' ').filter(|at| *at > 0);
-        // A space right behind the line is as good a place to break.
+        // A space right after the line is as good a place to break.
         let at = if rest[end..].starts_with(' ') { end } else { space.unwrap_or(end) };
         lines.push(rest[..at].trim_end());
         rest = rest[at..].trim_start();
@@ -237,7 +237,7 @@ fn wrapped(text: &str, room: usize) -> Vec<&str> {
     lines
 }
 
-/// `1.2 GiB`
+/// Writes a size in bytes as `1.2 GiB`.
 pub fn bytes(bytes: i64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut whole, mut rest, mut unit) = (bytes.max(0), 0, 0);
@@ -273,7 +273,7 @@ mod tests {
         screen.table(0, &table);
         let text = screen.finish();
         assert!(text.contains("a [2Jb  c d e"), "{text:?}");
-        // The head's colours are ours.
+        // The colours of the table's head are our own, so they are removed before the check.
         let text =
             text.replace("\u{1b}[2mA", "").replace("\u{1b}[2mB", "").replace("\u{1b}[0m", "");
         assert!(

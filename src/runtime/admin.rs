@@ -38,7 +38,7 @@ struct AdminState {
     metrics: Registry,
 }
 
-/// Routes that answer from memory only.
+/// Returns the admin routes, which answer from memory only.
 pub fn router(stuck: StuckCheck, readiness: Readiness, metrics: Registry) -> Router {
     Router::new()
         .route("/livez", get(live))
@@ -52,14 +52,14 @@ pub fn router(stuck: StuckCheck, readiness: Readiness, metrics: Registry) -> Rou
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress(pub IpAddr);
 
-/// Connections at a time: those of the kubelet, Prometheus and a few people.
+/// Most connections at a time: those of the kubelet, Prometheus and a few people.
 const CALLERS: usize = 32;
 /// How long a connection may last, from the accept to the end of the answer.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of a request's head that are read; no probe sends one as long.
+/// Most bytes of a request's head that are read; no probe sends as many.
 const REQUEST: usize = 16 * 1024;
 
-/// Serves the admin routes until shutdown.
+/// Serves `router` on `listener` until shutdown.
 pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).keep_alive(false).max_buf_size(REQUEST);
@@ -126,7 +126,7 @@ async fn scrape(State(admin): State<AdminState>) -> impl IntoResponse {
     (content_type, text(&admin.metrics))
 }
 
-/// Every metric in the text exposition format 0.0.4.
+/// Renders the metrics of a registry in the text exposition format 0.0.4.
 pub fn text(metrics: &Registry) -> Vec<u8> {
     let mut body = Vec::new();
     TextEncoder::new()

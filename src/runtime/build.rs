@@ -10,7 +10,7 @@ pub(crate) fn register(registry: &Registry) {
     registry.register(collector()).expect("a new registry holds no metric of this name");
 }
 
-/// `navigator_build_info{version}`, which is always 1.
+/// Makes the metric `navigator_build_info{version}`, which is always 1.
 pub(crate) fn collector() -> Box<dyn Collector> {
     let info = IntGaugeVec::new(
         Opts::new("navigator_build_info", "Version of this binary; the value is always 1."),

@@ -12,7 +12,7 @@ pub struct MetricDescription {
     pub help: String,
 }
 
-/// The metrics of these collectors, in their order.
+/// Describes the metrics of `collectors`, in their order.
 pub fn described(collectors: &[Box<dyn Collector>]) -> Vec<MetricDescription> {
     collectors.iter().flat_map(|collector| of(collector.as_ref())).collect()
 }

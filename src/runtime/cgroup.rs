@@ -9,15 +9,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// v1 writes "no limit" as the largest page-aligned number.
+/// From this number of bytes on, a limit counts as none: cgroup v1 writes "no limit" as the largest
+/// page-aligned number.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Memory limit of this process in bytes; `None` when there is none.
+/// Returns the memory limit of this process in bytes; `None` when there is none.
 pub fn memory_limit() -> Option<u64> {
     MemoryCgroups::of(Path::new("/sys/fs/cgroup"), &own()).limit()
 }
 
-/// Processes of this cgroup that the kernel killed for want of memory, so far.
+/// Counts the processes of this cgroup that the kernel has killed so far for want of memory.
 pub fn oom_kills() -> u64 {
     MemoryCgroups::of(Path::new("/sys/fs/cgroup"), &own()).oom_kills()
 }
@@ -33,7 +34,7 @@ struct MemoryCgroups {
 }
 
 impl MemoryCgroups {
-    /// `own` is the text of `/proc/self/cgroup`.
+    /// Finds the folders below `root`; `own` is the text of `/proc/self/cgroup`.
     fn of(root: &Path, own: &str) -> Self {
         let path = |is: fn(&str) -> bool| {
             let mut lines = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
@@ -49,7 +50,8 @@ impl MemoryCgroups {
         Self { v2: above(root.to_owned(), v2), v1: above(root.join("memory"), v1) }
     }
 
-    /// The smallest limit of the own folder and those above it: the kernel enforces each of them.
+    /// Returns the smallest limit of the own folder and those above it: the kernel enforces each of
+    /// them.
     fn limit(&self) -> Option<u64> {
         let least = |folders: &[PathBuf], file: &str| {
             let limits = folders.iter().filter_map(|folder| {

@@ -12,7 +12,7 @@ use kube::{Client, client::Body};
 use tokio::time::timeout;
 use tower::BoxError;
 
-/// A client that sends requests by `client` and fails those that take longer than `limit`.
+/// Returns a client that sends requests by `client` and fails those that take longer than `limit`.
 pub fn bounded(client: Client, limit: Duration) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request| {

@@ -25,15 +25,15 @@ use tracing::debug;
 use super::Shutdown;
 use crate::error::chain;
 
-/// The API server refuses longer notes.
+/// Most characters of a note: the API server refuses longer ones.
 const NOTE_MAX: usize = 1024;
 /// Notices that may wait for one slow answer: a change of state brings a handful at most, so there
 /// is room for several changes.
 const QUEUE: usize = 64;
-/// A note is an event of its own again this long after its last use: as long as kube's recorder
+/// How long after its last use a note is an event of its own again: as long as kube's recorder
 /// remembers an event.
 const REPEATS: Duration = Duration::from_secs(6 * 60);
-/// An API server that takes longer over an event counts as away.
+/// How long the API server may take over an event; then the event counts as dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an event is to tell people.
@@ -84,7 +84,7 @@ impl EventPublisher {
         recorder.clone()
     }
 
-    /// Publishes a notice about an object. A notice that is lost is no reason to stop working.
+    /// Publishes a notice about an object. False: it was lost, which is no reason to stop working.
     pub async fn publish(&self, regarding: &ObjectReference, notice: &EventNotice) -> bool {
         let note: String = notice.note.chars().take(NOTE_MAX).collect();
         let recorder = self.recorder(&note);
@@ -111,8 +111,8 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// The queue, and the task that publishes its notices until shutdown, and then those left in
-    /// it.
+    /// Makes the queue, and the task that publishes its notices until shutdown, and then those left
+    /// in it.
     pub fn new(
         events: EventPublisher,
         dropped: IntCounter,

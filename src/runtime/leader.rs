@@ -34,11 +34,11 @@ use crate::error::chain;
 pub trait LeaseStore: Send + Sync {
     type Object: Send;
 
-    /// For the log.
+    /// Name of the lease, for the log.
     fn name(&self) -> &str;
     fn read(&self) -> impl Future<Output = kube::Result<Option<Self::Object>>> + Send;
     fn record(object: &Self::Object) -> LeaseRecord;
-    /// The resource version: every write changes it.
+    /// Returns the object's resource version, which every write changes.
     fn version(object: &Self::Object) -> String;
     /// Puts `record` into the object that was read, or fails with 409 when the stored object has
     /// changed since. All other fields stay as they were read.
@@ -49,7 +49,7 @@ pub trait LeaseStore: Send + Sync {
     ) -> impl Future<Output = kube::Result<()>> + Send;
 }
 
-/// How a lease is fought for.
+/// Identity and times of a candidate for a lease.
 #[derive(Clone, Debug)]
 pub struct ElectionConfig {
     /// Who we are; unique among the candidates at any one time.
@@ -74,7 +74,7 @@ impl ElectionConfig {
     }
 }
 
-/// What this process may do.
+/// Whether this process may act as the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaderClaim {
     /// Another candidate leads, or none yet.
@@ -91,7 +91,7 @@ impl LeaderClaim {
         matches!(self, Self::Held { until, .. } if Instant::now() < until)
     }
 
-    /// For a process without other candidates: held for good.
+    /// Returns the claim of a process without other candidates: held for a century.
     pub fn unshared() -> Self {
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
         Self::Held { until: Instant::now() + century, transition: 0 }
@@ -196,7 +196,8 @@ impl<S: LeaseStore> LeaderElector<S> {
         pause.min(self.config.lease_duration)
     }
 
-    /// Renews until that fails for the whole renew deadline.
+    /// Renews the lease, until no renewal succeeded within the renew deadline, or the lease was
+    /// another candidate's in between.
     async fn lead(&mut self, mut reign: LeaderTerm, claim: &watch::Sender<LeaderClaim>) {
         loop {
             let until = reign.since + self.config.renew_deadline;
@@ -231,7 +232,7 @@ impl<S: LeaseStore> LeaderElector<S> {
         }
     }
 
-    /// One look at the lease, and one write if it is ours or free.
+    /// Reads the lease, and writes it if it is ours, free or expired.
     async fn attempt(&mut self) -> kube::Result<LeaseAttempt> {
         let since = Instant::now();
         let read = self.store.read().await?;
@@ -269,7 +270,7 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// Up to a fifth more, so that candidates do not ask in step.
+/// Returns `pause` plus up to a fifth more, so that candidates do not ask in step.
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(1.0 + rand::random::<f64>() / 5.0)
 }

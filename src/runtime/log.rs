@@ -38,7 +38,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// Is it JSON, here and now?
+    /// Are log lines JSON in this format, going by what standard error is now?
     pub fn is_json(self) -> bool {
         match self {
             Self::Auto => !stderr().is_terminal(),
@@ -107,7 +107,7 @@ pub fn flush(limit: Duration) {
     }
 }
 
-/// Counts the lines that were dropped.
+/// Returns the counter of log lines that were dropped.
 pub fn dropped() -> IntCounter {
     queue::dropped().clone()
 }

@@ -15,7 +15,7 @@ use prometheus::{
 /// The process's figures, read on each scrape. A figure that cannot be read stays 0.
 pub(crate) struct ProcessMetrics {
     descriptions: Vec<Desc>,
-    /// Clock ticks of a second, and bytes of a page.
+    /// Clock ticks of a second; `page` is the bytes of a page of memory.
     ticks: f64,
     page: f64,
 }

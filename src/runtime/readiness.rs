@@ -22,13 +22,13 @@ impl Readiness {
         Self::default()
     }
 
-    /// Readiness waits for the returned handle to be dropped.
+    /// Adds something to wait for: readiness is held back until the returned handle is dropped.
     pub fn add(&self, name: &'static str) -> ReadinessHandle {
         *self.lock().entry(name).or_default() += 1;
         ReadinessHandle { name, readiness: self.clone() }
     }
 
-    /// Names of what is still waited for; empty means ready.
+    /// Returns the names of what is still waited for; empty means ready.
     pub fn waiting_for(&self) -> Vec<&'static str> {
         self.lock().keys().copied().collect()
     }

@@ -2,7 +2,7 @@
 
 use tokio_util::sync::CancellationToken;
 
-/// Cheap to clone; all clones are one.
+/// The token by which loops hear that they are to end. Cheap to clone; all clones are one token.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown(CancellationToken);
 
@@ -11,7 +11,7 @@ impl Shutdown {
         Self::default()
     }
 
-    /// Asks everything to end. Asking twice is harmless.
+    /// Asks all loops that hold this token to end. Asking twice is harmless.
     pub fn trigger(&self) {
         self.0.cancel();
     }
@@ -25,7 +25,8 @@ impl Shutdown {
         self.0.cancelled().await;
     }
 
-    /// A token of its own that ends with this one; ending it does not end this one.
+    /// Returns a new token that is triggered with this one; triggering the new one does not trigger
+    /// this one.
     #[must_use]
     pub fn child(&self) -> Self {
         Self(self.0.child_token())

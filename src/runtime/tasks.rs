@@ -1,4 +1,4 @@
-//! Named tasks that the process joins at its end. The early end of a vital one begins shutdown.
+//! Named tasks that the process joins at its end. The early end of a vital task begins shutdown.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl TaskGroup {
         Self { tracker, shutdown, panics: Arc::default(), fragile: true }
     }
 
-    /// For a role that handles a panic itself: the other tasks go on meanwhile, and
+    /// Makes a group for a role that handles a panic itself: the other tasks go on meanwhile, and
     /// [`TaskGroup::panics`] tells of it.
     pub fn enduring(shutdown: Shutdown) -> Self {
         Self { fragile: false, ..Self::new(shutdown) }
@@ -78,7 +78,7 @@ impl TaskGroup {
         *self.panics.borrow() > 0
     }
 
-    /// How many tasks have panicked.
+    /// Returns a channel with the number of tasks that have panicked.
     pub fn panics(&self) -> watch::Receiver<u32> {
         self.panics.subscribe()
     }

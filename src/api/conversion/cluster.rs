@@ -1,4 +1,4 @@
-//! A cluster of any database between the hub and v1alpha1.
+//! Conversion of a cluster of any database between the hub and v1alpha1.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ pub struct PoolSurplus {
     pod_template: PodTemplate,
 }
 
-/// The object as v1alpha1 shows it, and what v1alpha1 cannot say.
+/// Converts a hub cluster to v1alpha1; returns it with the surplus that v1alpha1 cannot say.
 pub fn project<K: ClusterKind>(
     hub: v1beta1::Cluster<K>,
 ) -> (v1alpha1::Cluster<K>, ClusterSurplus<K>) {
@@ -131,7 +131,8 @@ pub fn project<K: ClusterKind>(
     (older, surplus)
 }
 
-/// The hub object of an older one and what belongs beside it. Edits of the older form win.
+/// Converts a v1alpha1 cluster and its surplus to the hub. Edits of the v1alpha1 object win over
+/// the surplus.
 pub fn lift<K: ClusterKind>(
     older: v1alpha1::Cluster<K>,
     surplus: ClusterSurplus<K>,

@@ -1,5 +1,5 @@
-//! Pilot between the hub and v1alpha1. The parts that are one database's own go through its
-//! [`ErasedPilotPart`].
+//! Conversion of a Pilot between the hub and v1alpha1. The parts that are one database's own go
+//! through its [`ErasedPilotPart`].
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub struct PilotSurplus {
     parts: BTreeMap<String, Value>,
 }
 
-/// The object as v1alpha1 shows it, and what v1alpha1 cannot say.
+/// Converts a hub Pilot to v1alpha1; returns it with the surplus that v1alpha1 cannot say.
 ///
 /// # Errors
 /// When a part is not of its type.
@@ -105,7 +105,8 @@ pub fn project(
     Ok((older, surplus))
 }
 
-/// The hub object of an older one and what belongs beside it. Edits of the older form win.
+/// Converts a v1alpha1 Pilot and its surplus to the hub. Edits of the v1alpha1 object win over the
+/// surplus.
 ///
 /// # Errors
 /// When a part is not of its type.

@@ -1,5 +1,5 @@
-//! The surplus in its annotation: shown to readers of the older form, taken back when an object
-//! is created through it, never stored.
+//! The surplus annotation, which holds what v1alpha1 cannot say of an object: shown to readers of
+//! v1alpha1, read when an object is created through v1alpha1, never stored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Serialize, de::DeserializeOwned};
@@ -14,7 +14,7 @@ use crate::api::{
     v1beta1::is_default,
 };
 
-/// Shows a surplus, unless there is none.
+/// Writes the surplus into its annotation, or removes the annotation when the surplus is empty.
 pub(in crate::api) fn show<S: Serialize + Default + PartialEq>(
     metadata: &mut ObjectMeta,
     surplus: &S,
@@ -29,8 +29,8 @@ pub(in crate::api) fn show<S: Serialize + Default + PartialEq>(
     annotations.insert(annotation::SURPLUS.to_owned(), value.to_string());
 }
 
-/// Reads the surplus that a new object carries, as strictly as a body of v1beta1.
-/// `schema` is the surplus's own.
+/// Reads the surplus that a new object carries, as strictly as a body of v1beta1. `schema` is the
+/// schema of the surplus, not of the object.
 pub(in crate::api) fn read<S>(metadata: &ObjectMeta, schema: &Schema) -> Result<S, FieldError>
 where
     S: Default + DeserializeOwned,

@@ -1,57 +1,60 @@
-//! What a parsed body costs: an estimate of its memory, and how deep it is.
+//! Estimates what a parsed body costs in memory, and measures how deep it is.
 //!
-//! Owns the limits. The figures are those of `serde_json`'s tree on a 64-bit machine, where a
-//! small map takes eighty times its text; they are estimates from above.
+//! Owns the limits. The figures are those of `serde_json`'s tree on a 64-bit machine, where a small
+//! map takes eighty times its text; they are estimates from above.
 
 use serde_json::Value;
 
 use super::Error;
 
-/// Most bytes that a parsed body may take. While a request is handled, up to three such trees
-/// stand beside each other.
+/// Most bytes of memory that a parsed body may take. While a request is handled, up to three trees
+/// of this size are in memory at once.
 pub const MAX_TREE: usize = 8 * 1024 * 1024;
 
-/// Deepest nesting. `serde_json` reads 127 levels, and what we store has to be readable again
-/// inside a list inside a watch event.
+/// Deepest nesting of a body. `serde_json` reads 127 levels, and a stored object must be readable
+/// again inside a list inside a watch event.
 pub const MAX_DEPTH: usize = 100;
 
 /// Deepest nesting of an object's `managedFields`: a set is one level deeper than its object, and
 /// stands in an entry of a list.
 pub const MAX_OWNERS_DEPTH: usize = MAX_DEPTH + 4;
 
-/// Most bytes of the names that lead to a field. Findings and errors repeat them for each field.
+/// Longest path of a field, in bytes. Findings and errors repeat the path for each field.
 pub const MAX_PATH: usize = 4096;
 
-/// Most places of a YAML body where a value may begin. Its reader keeps all of them in memory
-/// before we see the first one.
+/// Most places of a YAML body where a value may begin. The YAML reader keeps all of them in memory
+/// before it hands out the first one.
 const MAX_YAML_MARKS: usize = 64 * 1024;
 
-/// Most brackets of a YAML body that are open at a time, those in its texts included.
+/// Most brackets of a YAML body that are open at a time; brackets inside texts are counted too.
 const MAX_YAML_BRACKETS: usize = 10 * MAX_DEPTH;
 
-/// The first node of a B-tree, and what each further entry adds.
+/// Bytes of memory that a map's first entry costs (a whole B-tree node), and that each further
+/// entry adds.
 const MAP: usize = 640;
 pub(super) const ENTRY: usize = 110;
-/// The first items of a list, and what each further one adds while the list grows.
+/// Bytes of memory that a list's first item costs, and that each further item adds while the list
+/// grows.
 const LIST: usize = 128;
 const ITEM: usize = 64;
 
-/// What an allocation of so many bytes takes.
+/// Returns the memory that an allocation of `bytes` bytes takes, in bytes.
 pub(super) fn heap(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 16).max(32) }
 }
 
-/// An entry of a map that has so many others, without its value.
+/// Returns the memory that the entry `key` adds to a map of `others` entries, without its value.
 pub(super) fn entry(others: usize, key: &str) -> usize {
     heap(key.len()) + if others == 0 { MAP } else { ENTRY }
 }
 
-/// An item of a list that has so many others, without what it holds.
+/// Returns the memory that one more item adds to a list of `others` items, without what the item
+/// holds.
 pub(super) fn item(others: usize) -> usize {
     if others == 0 { LIST } else { ITEM }
 }
 
-/// Bytes that a value takes beside its own place.
+/// Returns the bytes of heap memory that a value takes, without the `Value` itself.
 pub fn of(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -67,7 +70,7 @@ pub fn of(value: &Value) -> usize {
     }
 }
 
-/// Levels of lists and maps.
+/// Returns how many levels of lists and maps are nested in a value.
 pub fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
@@ -76,7 +79,7 @@ pub fn depth(value: &Value) -> usize {
     }
 }
 
-/// Levels of lists and maps in a text of valid JSON.
+/// Returns how many levels of lists and maps are nested in a text of valid JSON.
 pub(super) fn depth_of_text(json: &str) -> usize {
     let (mut depth, mut deepest, mut quoted) = (0_usize, 0, false);
     let mut bytes = json.bytes();
@@ -95,7 +98,7 @@ pub(super) fn depth_of_text(json: &str) -> usize {
     deepest
 }
 
-/// Holds a value that a patch made to the limits of a body.
+/// Checks a value that a patch produced against the limits of a request body.
 pub fn check(value: &Value) -> Result<(), Error> {
     if depth(value) > MAX_DEPTH {
         return Err(Error::Malformed(too_deep()));
@@ -117,15 +120,15 @@ fn longest_path(value: &Value) -> usize {
     longest.unwrap_or_default()
 }
 
-/// What an index adds to a path, about.
+/// Estimated bytes that a list index adds to a path.
 pub(super) const INDEX: usize = 8;
 
-/// What a key adds to a path.
+/// Returns the bytes that a key adds to a path.
 pub(super) fn step(key: &str) -> usize {
     key.len() + 1
 }
 
-/// Most bytes that a JSON body will take, estimated without parsing it.
+/// Estimates from above the memory that a JSON body will take, in bytes, without parsing it.
 pub fn foresee(json: &[u8]) -> usize {
     let mut weight = 0;
     let mut quoted = false;
@@ -150,7 +153,8 @@ pub fn foresee(json: &[u8]) -> usize {
     weight.min(MAX_TREE)
 }
 
-/// Most bytes that a YAML body will take: aliases may turn a small body into a large tree.
+/// Estimates from above the memory that a YAML body will take, in bytes: aliases may turn a small
+/// body into a large tree.
 pub fn foresee_yaml(yaml: &[u8]) -> usize {
     if yaml.contains(&b'*') { MAX_TREE } else { (yaml.len() * MAP / 4).min(MAX_TREE) }
 }
@@ -165,7 +169,8 @@ pub(super) fn check_yaml(yaml: &[u8]) -> Result<(), Error> {
         );
         return Err(Error::TooLarge(text));
     }
-    // The YAML reader looks at all open brackets for each further one.
+    // The YAML reader searches all open brackets for each further one, so many open brackets take
+    // quadratic time.
     let mut open = 0_usize;
     for byte in yaml {
         match byte {

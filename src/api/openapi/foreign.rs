@@ -1,7 +1,7 @@
-//! OpenAPI of kinds that are not ours, as far as kubectl looks: that a PATCH takes
-//! `fieldValidation` and `dryRun`, which makes it leave validation to the server.
+//! OpenAPI of Kubernetes' own kinds, as far as kubectl reads it: PATCH takes `fieldValidation` and
+//! `dryRun`, which makes kubectl leave validation to the server.
 //!
-//! Their schemas are Kubernetes' own; here each is an object that may hold anything.
+//! The schemas of these kinds are Kubernetes' own; here each is an object that may hold anything.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,8 @@ use crate::api::{
     scheme::Scheme,
 };
 
-/// The document served at `/openapi/v3/api/v1` or `/openapi/v3/apis/<group>/<version>`.
+/// Returns the OpenAPI version 3 document served at `/openapi/v3/api/v1` or
+/// `/openapi/v3/apis/<group>/<version>`.
 pub fn v3(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -35,7 +36,7 @@ pub fn v3(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
     })
 }
 
-/// The group as the names of its definitions have it.
+/// Returns the group's part in the names of its definitions.
 fn word(group: &str) -> &str {
     match group.split('.').next().unwrap_or_default() {
         "" => "core",
@@ -52,7 +53,7 @@ fn path(kind: &dyn ServedKind, version: ServedVersion) -> String {
 fn item(kind: &dyn ServedKind, gvk: &Value, schema: &str) -> Value {
     let reference = json!({"schema": {"$ref": format!("{COMPONENTS}{schema}")}});
     let answer = json!({"200": {"description": "OK", "content": {"application/json": reference}}});
-    // Without strategic merge patches kubectl uses what it knows of the types by itself.
+    // Where no strategic merge patch is offered, kubectl uses the types that are compiled into it.
     let content: Map<String, Value> =
         paths::PATCH_TYPES.iter().map(|type_| ((*type_).to_owned(), reference.clone())).collect();
     let mut named = vec![paths::NAME];

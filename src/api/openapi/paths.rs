@@ -1,5 +1,5 @@
-//! The paths that we serve, their verbs and parameters, in the form that both OpenAPI versions
-//! are written from.
+//! The paths that the API server serves, their verbs and parameters, in the form that both OpenAPI
+//! versions are written from.
 
 use super::{META, definition};
 use crate::api::{
@@ -8,20 +8,20 @@ use crate::api::{
     scheme::Scheme,
 };
 
-/// A path and what can be done to it.
+/// A path and the operations on it.
 pub(super) struct PathItem {
     pub(super) path: String,
     pub(super) parameters: Vec<ApiParameter>,
     pub(super) operations: Vec<ApiOperation>,
 }
 
-/// A verb on a path.
+/// An operation: an HTTP method on a path.
 pub(super) struct ApiOperation {
     pub(super) method: &'static str,
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) description: String,
-    /// Kubernetes' word for the verb, and the kind; absent on discovery.
+    /// Kubernetes' word for the verb, the kind, and the version; absent on discovery.
     pub(super) acts_on: Option<(&'static str, &'static str, ServedVersion)>,
     pub(super) parameters: Vec<ApiParameter>,
     pub(super) body: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct ApiOperation {
     pub(super) consumes: &'static [&'static str],
     pub(super) produces: &'static [&'static str],
     pub(super) codes: &'static [(&'static str, &'static str)],
-    /// Definition of the answer's body.
+    /// Name of the definition of the answer's body.
     pub(super) answer: String,
 }
 
@@ -44,7 +44,8 @@ pub(super) struct ApiParameter {
 const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
 const LIST_TYPES: &[&str] =
     &["application/json", "application/yaml", "application/json;stream=watch"];
-/// Strategic merge patches are for Kubernetes' own kinds.
+/// Content types of patches. Strategic merge patches are missing: they are for Kubernetes' own
+/// kinds.
 pub(super) const PATCH_TYPES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -135,7 +136,7 @@ pub(super) const NAME: ApiParameter = ApiParameter {
     description: "name of the object",
 };
 
-/// Every path of `version`, and its discovery.
+/// Returns the paths of `version`, its discovery included.
 pub(super) fn routes(scheme: &Scheme, version: ServedVersion) -> Vec<PathItem> {
     let mut routes = vec![discovery(version)];
     for kind in scheme.served(GROUP, version) {
@@ -262,7 +263,7 @@ impl OperationBuilder<'_> {
         format!("{verb}NavigatorJetstackIo{version}{scope}{}{suffix}", self.kind.kind())
     }
 
-    /// An operation that answers with an object.
+    /// Returns an operation that answers with an object.
     fn operation(
         &self,
         method: &'static str,
@@ -286,7 +287,7 @@ impl OperationBuilder<'_> {
         }
     }
 
-    /// Get, put and patch of an object or of its status.
+    /// Returns get, put and patch of an object, or of its status.
     fn object_operations(&self, suffix: &str) -> Vec<ApiOperation> {
         let part = if suffix.is_empty() { "" } else { "status of " };
         let id = |verb: &str| self.id(verb, "Namespaced", suffix);

@@ -1,14 +1,14 @@
-//! An OpenAPI document of version 3 as protobuf, for clients that read that faster than JSON.
+//! An OpenAPI document of version 3 as protobuf, for clients that read protobuf faster than JSON.
 //!
 //! Owns the messages of gnostic's `openapiv3/OpenAPIv3.proto`, as tables: which field of the
 //! document has which number. Only what our documents say is in the tables; a test reads every
-//! document back. A default that is no scalar has no place there, upstream's neither.
+//! document back. A default that is no scalar has no place in these messages, upstream's neither.
 
 use serde_json::{Map, Value};
 
 use crate::api::wire::{bytes, double, varint};
 
-/// What stands in a field.
+/// The type of a message's field.
 #[derive(Clone, Copy)]
 enum FieldType {
     Text,
@@ -16,19 +16,19 @@ enum FieldType {
     Flag,
     Integer,
     Number,
-    /// Anything, as YAML in a message of its own. JSON is YAML.
+    /// Any value, written as YAML in a message of its own. JSON is YAML.
     Any,
     Anys,
     Message(&'static MessageDescriptor),
     Messages(&'static MessageDescriptor),
-    /// The message, or a reference to one.
+    /// The message, or a reference to a message of that type.
     Or(&'static MessageDescriptor),
     Ors(&'static MessageDescriptor),
-    /// The schema of all items.
+    /// The schema of a list's items.
     Items,
-    /// A schema, or whether there may be more.
+    /// A schema of further properties, or a boolean that says whether there may be any.
     Additional,
-    /// A scalar.
+    /// A default value that is a scalar.
     Default,
 }
 
@@ -37,16 +37,16 @@ use FieldType::{
     Ors, Text, Texts,
 };
 
-/// A message: its fields by the document's names.
+/// A protobuf message: its fields by the names that the document uses.
 struct MessageDescriptor {
     fields: &'static [(&'static str, u32, FieldType)],
-    /// Number and form of the fields whose names are free, as in a map.
+    /// Number and type of the field that holds entries with free names, as in a map.
     named: Option<(u32, FieldType)>,
     /// Number of the field for extensions, whose names begin with `x-`.
     extensions: u32,
 }
 
-/// A map, whose names are free.
+/// Describes a map, whose entries have free names.
 const fn map(form: FieldType) -> MessageDescriptor {
     MessageDescriptor { fields: &[], named: Some((1, form)), extensions: 0 }
 }
@@ -166,7 +166,7 @@ static SCHEMA: MessageDescriptor = fields(
     36,
 );
 
-/// The document as a `Document` message.
+/// Encodes an OpenAPI document as a `Document` message.
 pub fn v3(document: &Value) -> Vec<u8> {
     message(&DOCUMENT, document)
 }
@@ -196,12 +196,12 @@ fn message(form: &MessageDescriptor, value: &Value) -> Vec<u8> {
         };
         parts.push((number, part));
     }
-    // In the order of numbers, as every writer of protobuf does.
+    // Fields are written in the order of their numbers, as other writers of protobuf do.
     parts.sort_by_key(|(number, _)| *number);
     parts.into_iter().flat_map(|(_, part)| part).collect()
 }
 
-/// A name and its value, as each map repeats them.
+/// Encodes a name and its value, as one entry of a map.
 fn entry(name: &str, form: FieldType, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     bytes(&mut out, 1, name.as_bytes());

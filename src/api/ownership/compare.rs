@@ -1,4 +1,4 @@
-//! What differs between two objects, path by path.
+//! Compares two objects path by path.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
-/// Paths that differ between two objects. A path is in one set only, unless a list has its item
-/// several times.
+/// Paths that differ between two objects. Each path is in only one of the sets, unless a list has
+/// its item several times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectComparison {
     pub removed: PathSet,
@@ -28,7 +28,7 @@ impl ObjectComparison {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// The comparison without these paths and all below them.
+    /// Returns the comparison without `paths` and the paths below them.
     #[must_use]
     pub fn without(self, paths: &PathSet) -> Self {
         if paths.is_empty() {
@@ -42,7 +42,7 @@ impl ObjectComparison {
     }
 }
 
-/// How the second object differs from the first.
+/// Returns how `new` differs from `old`.
 pub fn compare(
     schema: &Schema,
     old: &Value,
@@ -236,7 +236,7 @@ fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Field names of both objects, in order.
+/// Returns the field names of both objects, sorted, each once.
 pub(super) fn names<'a>(
     left: Option<&'a serde_json::Map<String, Value>>,
     right: Option<&'a serde_json::Map<String, Value>>,

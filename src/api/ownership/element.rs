@@ -15,16 +15,16 @@ pub enum PathElement {
     Field(Box<str>),
     /// The item of a list map in which these fields have these values; sorted by name.
     Key(Box<[(Box<str>, Value)]>),
-    /// The item of a set.
+    /// The item of a set, by its value.
     Value(Box<Value>),
-    /// The item of any other list.
+    /// The item of any other list, by its index.
     Index(i64),
 }
 
 /// The steps from the root of an object to a value.
 pub type ElementPath = Vec<PathElement>;
 
-/// A path as people read it: `.spec.nodePools[name="a"].replicas`.
+/// Returns a path as users read it: `.spec.nodePools[name="a"].replicas`.
 pub fn path_text(path: &[PathElement]) -> String {
     path.iter().map(PathElement::to_string).collect()
 }
@@ -39,7 +39,8 @@ impl PathElement {
         Self::Key(fields.into())
     }
 
-    /// A key of FieldsV1. `None` when it is of a kind that a later server may know.
+    /// Parses a key of FieldsV1. `None` when the key's prefix is unknown: a newer server may know
+    /// it.
     pub fn parse(key: &str) -> Result<Option<Self>, String> {
         let Some((kind, rest)) = key.split_at_checked(2) else {
             return Err("key must be 2 characters long:".to_owned());
@@ -61,7 +62,7 @@ impl PathElement {
         }))
     }
 
-    /// The key of FieldsV1.
+    /// Returns the step as a key of FieldsV1.
     pub fn to_key(&self) -> String {
         match self {
             Self::Field(name) => format!("f:{name}"),
@@ -93,7 +94,7 @@ impl PathElement {
     }
 }
 
-/// JSON as Go writes it: characters of markup are escaped in texts.
+/// Returns JSON as Go writes it: `<`, `>`, `&` and the line separators are escaped.
 fn escaped(value: &Value) -> String {
     let json = value.to_string();
     if !json.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {

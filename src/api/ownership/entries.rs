@@ -16,7 +16,7 @@ const METADATA: &str = "metadata";
 const MANAGED: &str = "managedFields";
 const REVISION: &str = "resourceVersion";
 
-/// The text of a list of entries.
+/// The JSON text of `metadata.managedFields`: a list of entries.
 #[derive(Clone, Debug)]
 pub struct RawManagedFields(Box<RawValue>);
 
@@ -26,7 +26,7 @@ impl PartialEq for RawManagedFields {
     }
 }
 
-/// One entry, as far as this server knows it.
+/// One entry of `managedFields`, with the fields that this server knows.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "struct Entry")]
 pub(super) struct ManagedEntry<'a> {
@@ -41,7 +41,7 @@ pub(super) struct ManagedEntry<'a> {
 }
 
 impl RawManagedFields {
-    /// The entries of a body; `None` for `null`.
+    /// Keeps the text of a body's `managedFields`; `None` for `null`.
     pub fn from_json(raw: &RawValue) -> Option<Self> {
         (raw.get() != "null").then(|| Self(raw.to_owned()))
     }
@@ -51,15 +51,15 @@ impl RawManagedFields {
         Self(raw.expect("entries have string keys and no failing fields"))
     }
 
-    /// Takes the entries out of a tree.
+    /// Removes `managedFields` from a tree of JSON values and returns it.
     pub fn take(object: &mut Value) -> Option<Self> {
         let metadata = object.get_mut(METADATA)?.as_object_mut()?;
         let entries = metadata.remove(MANAGED).filter(|entries| !entries.is_null())?;
         Some(Self::from_written(&entries))
     }
 
-    /// Puts the entries into a tree, for code that changes or shows the object as one. Entries that
-    /// nest too deep, which older releases took, are left out.
+    /// Writes `managedFields` into a tree of JSON values, for code that changes or shows the object
+    /// as one. Entries that nest too deep, which older releases accepted, are left out.
     pub fn put_into(&self, object: &mut Value) {
         if let Some(metadata) = object.get_mut(METADATA).and_then(Value::as_object_mut)
             && let Ok(tree) = serde_json::from_str(self.text())
@@ -72,17 +72,17 @@ impl RawManagedFields {
         self.0.get()
     }
 
-    /// The entries, if this is a list of them.
+    /// Parses the text as a list of entries.
     pub(super) fn read(&self) -> Result<Vec<ManagedEntry<'_>>, serde_json::Error> {
         serde_json::from_str(self.text())
     }
 
-    /// Why this is no list of entries.
+    /// Returns an error when the text is not a list of entries.
     pub fn check(&self) -> Result<(), String> {
         self.read().map(drop).map_err(|error| error.to_string())
     }
 
-    /// Does the client ask for a fresh start? An empty list does, and a list of one empty entry.
+    /// Does the client ask to reset ownership? An empty list does, and a list of one empty entry.
     pub fn is_reset(&self) -> bool {
         let tree = serde_json::from_str::<Vec<Map<String, Value>>>;
         let short = self.text().bytes().filter(|byte| !byte.is_ascii_whitespace()).take(5);
@@ -90,7 +90,7 @@ impl RawManagedFields {
         short.len() < 5 && tree(self.text()).is_ok_and(|list| list.iter().all(Map::is_empty))
     }
 
-    /// Are both equal but for the times?
+    /// Are both lists of entries equal, times aside?
     pub fn same_but_times(&self, other: &Self) -> bool {
         let (Ok(own), Ok(others)) = (self.read(), other.read()) else { return false };
         own.len() == others.len() && own.iter().zip(&others).all(|(own, other)| own.same(other))
@@ -110,13 +110,13 @@ impl ManagedEntry<'_> {
     }
 }
 
-/// An object and its entries, out of one text.
+/// Parses an object, and keeps the text of its `managedFields` apart.
 pub fn split(json: &[u8]) -> Result<(Value, Option<RawManagedFields>), serde_json::Error> {
     let SplitObject { object, entries } = serde_json::from_slice(json)?;
     Ok((object, entries))
 }
 
-/// An object and its entries as one tree, out of one text.
+/// Parses an object, with its `managedFields` as part of the tree.
 pub fn whole(json: &[u8]) -> Result<Value, serde_json::Error> {
     let (mut object, entries) = split(json)?;
     if let Some(entries) = entries {
@@ -125,14 +125,14 @@ pub fn whole(json: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(object)
 }
 
-/// Writes one text of an object and its entries. Equal objects give equal texts: names are in
+/// Writes an object and its entries as one JSON text. Equal objects give equal texts: names are in
 /// order.
 pub fn join(json: &mut Vec<u8>, object: &Value, entries: Option<&RawManagedFields>) {
     write(json, object, entries, RevisionMode::Kept);
 }
 
-/// Writes the text without the object's revision, and returns the place for it; none without
-/// metadata.
+/// Writes an object and its entries without `resourceVersion`, and returns the gap where it
+/// belongs; no gap for an object without metadata.
 pub fn join_but_revision(
     object: &Value,
     entries: Option<&RawManagedFields>,
@@ -142,18 +142,18 @@ pub fn join_but_revision(
     (json, gap)
 }
 
-/// The place of `metadata.resourceVersion` in a text without it.
+/// The position of `metadata.resourceVersion` in a text without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionGap {
     pub at: usize,
-    /// No field stands before it.
+    /// True when no field stands before the gap.
     first: bool,
-    /// No field stands behind it.
+    /// True when no field stands behind the gap.
     last: bool,
 }
 
 impl RevisionGap {
-    /// The text that fills the gap.
+    /// Returns the text that fills the gap with `revision`.
     pub fn filling(self, revision: u64) -> String {
         let before = if self.first { "" } else { "," };
         let behind = if self.first && !self.last { "," } else { "" };
@@ -198,7 +198,7 @@ impl<'de> Deserialize<'de> for SplitObject {
     }
 }
 
-/// Metadata and the entries that were in it.
+/// Parses metadata, and keeps the text of its `managedFields` apart.
 fn metadata(raw: &RawValue) -> Result<(Value, Option<RawManagedFields>), serde_json::Error> {
     struct MetadataVisitor;
 
@@ -229,7 +229,7 @@ fn metadata(raw: &RawValue) -> Result<(Value, Option<RawManagedFields>), serde_j
     deserializer.deserialize_map(MetadataVisitor)
 }
 
-/// What is written of `metadata.resourceVersion`.
+/// Whether `metadata.resourceVersion` is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RevisionMode {
     Kept,

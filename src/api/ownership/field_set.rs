@@ -1,4 +1,4 @@
-//! The fields that an object has: what its writer comes to own.
+//! The set of fields that an object has, which its writer comes to own.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,14 @@ use super::{
 };
 use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
-/// Every leaf of an object, every item of its sets and list maps, and every entry of its maps.
+/// Returns the leaves of an object, the items of its sets and list maps, and the entries of its
+/// maps.
 pub fn field_set(schema: &Schema, value: &Value) -> Result<PathSet, SchemaMismatches> {
     Ok(FieldSetWalker { schema }.value(Some(schema.root()), value)?.below)
 }
 
-/// What a value adds at its own path.
+/// The part of a field set that one value yields: whether its own path is a member, and the members
+/// below it.
 struct ValueFields {
     member: bool,
     below: PathSet,

@@ -1,4 +1,4 @@
-//! FieldsV1: sets of paths in JSON, both ways, with no tree between.
+//! FieldsV1: reads and writes sets of paths as JSON, without a tree of JSON values between.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::{
     set::{PathNode, PathSet},
 };
 
-/// Key in FieldsV1 that makes the path itself a member.
+/// Key in FieldsV1 that marks the enclosing path itself as a member.
 const ITSELF: &str = ".";
 
 struct EmptyFields;
@@ -24,7 +24,7 @@ impl Serialize for EmptyFields {
     }
 }
 
-/// What stands under the key of a step.
+/// Serializes what stands under a step's key in FieldsV1.
 struct NodeFields<'a>(&'a PathNode);
 
 impl Serialize for NodeFields<'_> {
@@ -51,7 +51,7 @@ impl Serialize for PathSet {
     }
 }
 
-/// What is below a key, and whether the key itself is a member.
+/// The parsed value of a FieldsV1 key: the set below it, and whether the key itself is a member.
 struct ParsedFields {
     set: PathSet,
     member: bool,
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for ParsedFields {
     }
 }
 
-/// Keys that only a later server knows are left out.
+/// Reading a set leaves out keys that only a newer server knows.
 impl<'de> Deserialize<'de> for PathSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(ParsedFields::deserialize(deserializer)?.set)

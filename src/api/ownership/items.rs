@@ -1,11 +1,11 @@
-//! Which step leads to an item of a list that is merged item by item.
+//! Finds the path step of an item of a list that is merged item by item.
 
 use serde_json::Value;
 
 use super::element::PathElement;
 use crate::api::schema::compiled::{ListSchema, Schema};
 
-/// The step to an item: by its keys, or by its value where the list has none.
+/// Returns the step to an item: by its keys, or by its value where the list has none.
 pub(super) fn element_of(
     schema: &Schema,
     list: &ListSchema,

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: the entries, both ways, and how many there may be.
+//! `metadata.managedFields`: reads and writes its entries, and limits how many there are.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,17 @@ use super::{
     updater::{FieldManager, FieldManagers, ManagerOperation, VersionedSet},
 };
 
-/// Most managers that write without applying; older ones are merged, one for each version.
+/// Most managers of an object that update (rather than apply); older ones are merged, one for each
+/// version.
 pub const MAX_UPDATERS: usize = 10;
 
-/// Manager that owns the fields of those that were merged.
+/// Name of the manager that owns the fields of merged managers.
 const ANCIENT: &str = "ancient-changes";
 
-/// The one form of sets that there is.
+/// Value of `fieldsType`; Kubernetes has no other.
 const FIELDS: &str = "FieldsV1";
 
-/// An entry, its names in order.
+/// An entry as it is serialized, its fields in the order of their names.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WrittenEntry<'a> {
@@ -37,16 +38,16 @@ struct WrittenEntry<'a> {
     time: Option<String>,
 }
 
-/// Owners of an object's fields, and when each of them last changed.
+/// Managers of an object's fields, and when the set of each last changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManagedFields {
     pub managers: FieldManagers,
-    /// Seconds since 1970.
+    /// Times of the managers' last changes, in seconds since 1970.
     pub times: BTreeMap<FieldManager, i64>,
 }
 
 impl ManagedFields {
-    /// Reads the entries of an object; refuses those that no server wrote.
+    /// Parses the entries of an object; refuses entries that no server would have written.
     pub fn read(entries: &RawManagedFields) -> Result<Self, String> {
         let mut managed = Self::default();
         let read = entries.read().map_err(|error| error.to_string())?;
@@ -83,7 +84,7 @@ impl ManagedFields {
         Ok(managed)
     }
 
-    /// The entries as they are stored and shown. None when no manager owns anything.
+    /// Returns the entries as they are stored and shown; `None` when no manager owns a field.
     pub fn write(&self) -> Option<RawManagedFields> {
         let time = |manager: &FieldManager| self.times.get(manager).copied();
         let mut sorted: Vec<(&FieldManager, &VersionedSet)> = self.managers.iter().collect();

@@ -1,4 +1,4 @@
-//! An object with another one written into it: nothing goes away, the second one's values win.
+//! Merges an applied object into a live one: nothing is removed, and the applied values win.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
-/// The object with what is applied written into it. In a list that both have, items of the applied
+/// Returns `live` with `applied` merged into it. In a list that both have, items of the applied
 /// list keep its order.
 pub fn merge(schema: &Schema, live: &Value, applied: &Value) -> Result<Value, SchemaMismatches> {
     let merged = MergingWalker { schema }.pair(Some(schema.root()), Some(live), Some(applied))?;
@@ -91,7 +91,7 @@ impl<'a> MergingWalker<'a> {
         for name in names(live, applied) {
             let (old, new) = (live.and_then(|o| o.get(name)), applied.and_then(|n| n.get(name)));
             let value = match (old, new, map.of_field(name)) {
-                // Nothing to merge: no walk below it.
+                // The live value has nothing to be merged with, so it is copied without a walk.
                 (Some(old), None, Some(_)) => Ok(Some(old.clone())),
                 (old, new, type_) => self.pair(type_, old, new),
             };
@@ -119,7 +119,7 @@ impl<'a> MergingWalker<'a> {
             Ok::<(), SchemaMismatches>(())
         };
 
-        // Items of the applied list that are in the live one, in the order of the applied one.
+        // Items that are in both lists, in the order of the applied list.
         let mut shared = new.elements.iter().filter(|element| old.by_element.contains_key(element));
         let mut next_shared = shared.next();
         let mut done: Vec<bool> = vec![false; new.elements.len()];
@@ -135,7 +135,7 @@ impl<'a> MergingWalker<'a> {
                 }
                 let due = next_shared.is_none_or(|next| next == live);
                 if new.by_element.contains_key(live) && !due {
-                    // The item comes with its place in the applied list.
+                    // The item is added later, at its place in the applied list.
                     l += 1;
                     continue;
                 }
@@ -168,8 +168,8 @@ impl<'a> MergingWalker<'a> {
 struct ListItems<'a> {
     elements: Vec<PathElement>,
     values: Vec<&'a Value>,
-    /// Index of the first item with an element, and that item; no item where several have the
-    /// element.
+    /// Index of the first item with an element, and that item; `None` for the item where several
+    /// have the element.
     by_element: BTreeMap<PathElement, (usize, Option<&'a Value>)>,
 }
 
@@ -206,7 +206,8 @@ impl<'a> ListItems<'a> {
         Ok(read)
     }
 
-    /// The item with this element; `null` where several have it, and nothing is merged with it.
+    /// Returns the item with `element`; `null` where several items have it, so that nothing is
+    /// merged with it.
     fn item(&self, element: &PathElement) -> Option<&'a Value> {
         self.by_element.get(element).map(|(_, item)| item.unwrap_or(&Value::Null))
     }

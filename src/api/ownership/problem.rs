@@ -1,4 +1,4 @@
-//! What keeps a value from being read by its schema: where, and why.
+//! Errors for values that do not fit their schema: path and reason.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct SchemaMismatch {
     pub text: String,
 }
 
-/// One problem at least.
+/// One or more places where a value does not fit its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaMismatches(pub Vec<SchemaMismatch>);
 
@@ -19,7 +19,7 @@ impl SchemaMismatches {
         Self(vec![SchemaMismatch { path: String::new(), text: text.into() }])
     }
 
-    /// Puts `element` before the path of each problem, for the level above.
+    /// Prefixes the path of each problem with `element`, for the caller one level above.
     pub(super) fn below(mut self, element: &PathElement) -> Self {
         for problem in &mut self.0 {
             problem.path.insert_str(0, &element.to_string());
@@ -28,12 +28,12 @@ impl SchemaMismatches {
     }
 }
 
-/// Collects problems, so that all of them are told at once.
+/// Collects problems, so that they are reported together.
 #[derive(Debug, Default)]
 pub(super) struct MismatchCollector(Vec<SchemaMismatch>);
 
 impl MismatchCollector {
-    /// The value, when there was no problem.
+    /// Returns the value, or records the problems and returns `None`.
     pub(super) fn take<T>(&mut self, result: Result<T, SchemaMismatches>) -> Option<T> {
         result.map_err(|problems| self.0.extend(problems.0)).ok()
     }

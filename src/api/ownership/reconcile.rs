@@ -1,10 +1,10 @@
-//! Sets that were written under another schema: the owner of a part of a value that is atomic now
-//! owns the whole value.
+//! Adapts sets that were written under another schema: the owner of a part of a value that is
+//! atomic now owns the whole value.
 
 use super::{element::PathElement, problem::SchemaMismatches, set::PathSet, validate::NO_FORM};
 use crate::api::schema::compiled::{Schema, SchemaForm, TypeRef};
 
-/// The set under this schema; `None` when the schema makes no difference.
+/// Returns `set` as `schema` has it; `None` when it stays as it is.
 pub fn reconcile(schema: &Schema, set: &PathSet) -> Result<Option<PathSet>, SchemaMismatches> {
     Ok(match below(schema, Some(schema.root()), set, false)? {
         ReconciledSet::Below(set) => Some(set),
@@ -20,7 +20,8 @@ enum ReconciledSet {
     Below(PathSet),
 }
 
-/// `leaf` says that the step itself is a member and nothing is below it.
+/// Reconciles what is below a step. `leaf` says that the step itself is a member and has nothing
+/// below it.
 fn below(
     schema: &Schema,
     type_: Option<TypeRef>,

@@ -1,4 +1,4 @@
-//! An object without some of its fields and items, or with these alone.
+//! Removes fields and items from an object, or keeps them alone.
 
 use serde_json::{Map as Object, Value};
 
@@ -9,17 +9,17 @@ use super::{
 };
 use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
-/// The object without these paths. A value that loses everything becomes `null`.
+/// Returns the object without `paths`. A value that loses all of its content becomes `null`.
 pub fn remove(schema: &Schema, value: &Value, paths: &PathSet) -> Value {
     RemovingWalker { schema, keep: false }.value(Some(schema.root()), value, paths)
 }
 
-/// The object with these paths alone.
+/// Returns the object with `paths` alone.
 pub fn extract(schema: &Schema, value: &Value, paths: &PathSet) -> Value {
     RemovingWalker { schema, keep: true }.value(Some(schema.root()), value, paths)
 }
 
-/// The paths, and the keys of each item that a path of the object leads through: without the keys
+/// Returns `paths` with the keys of each list item that one of them leads through: without the keys
 /// no client could apply what was extracted. `present` are the paths of the object.
 pub fn with_keys(paths: &PathSet, present: &PathSet) -> PathSet {
     let mut keys = PathSet::default();
@@ -38,7 +38,7 @@ pub fn with_keys(paths: &PathSet, present: &PathSet) -> PathSet {
 
 struct RemovingWalker<'a> {
     schema: &'a Schema,
-    /// Are the paths those that stay?
+    /// True when the paths stay and the rest goes, false when the paths go.
     keep: bool,
 }
 
@@ -64,7 +64,7 @@ impl RemovingWalker<'_> {
         }
     }
 
-    /// What becomes of a value to which a step leads; `None` when it goes.
+    /// Returns what is left of the value that a step leads to; `None` when it goes.
     fn inner(
         &self,
         element: &PathElement,

@@ -1,7 +1,7 @@
 //! Sets of paths, as a tree: each step says whether it is a member itself and what is below it.
 //!
-//! Owns the operations of sets; `fields` has their JSON. No step stands in a set that is neither
-//! a member nor leads to one, and steps are in their order: equal sets are equal trees.
+//! Owns the operations of sets; `fields` has their JSON. Every step is a member or leads to one,
+//! and steps are sorted: equal sets are equal trees.
 
 use std::{cmp::Ordering, fmt};
 
@@ -22,7 +22,7 @@ pub(super) struct PathNode {
 }
 
 impl PathSet {
-    /// The set of these paths, without the paths that lead to them.
+    /// Returns the set of `paths`, without the paths that lead to them.
     pub fn new<'a>(paths: impl IntoIterator<Item = &'a [PathElement]>) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -31,7 +31,7 @@ impl PathSet {
         set
     }
 
-    /// The set of paths of fields: `metadata.name`.
+    /// Returns the set of dotted paths of fields, such as `metadata.name`.
     pub fn of_fields(paths: &[&str]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -58,7 +58,7 @@ impl PathSet {
         }
     }
 
-    /// Adds a step with what is below it.
+    /// Adds a step and the set below it.
     pub(super) fn add(&mut self, element: PathElement, member: bool, below: Self) {
         if !member && below.is_empty() {
             return;
@@ -87,7 +87,7 @@ impl PathSet {
         self.steps.is_empty()
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.steps.iter().map(|step| usize::from(step.member) + step.below.len()).sum()
     }
@@ -99,22 +99,22 @@ impl PathSet {
         })
     }
 
-    /// Is this step a member?
+    /// Is the step `element` a member?
     pub(super) fn has(&self, element: &PathElement) -> bool {
         self.step(element).is_some_and(|step| step.member)
     }
 
-    /// What is below a step.
+    /// Returns the set below a step; `None` when it is empty.
     pub fn below(&self, element: &PathElement) -> Option<&Self> {
         self.step(element).map(|step| &step.below).filter(|below| !below.is_empty())
     }
 
-    /// The steps: element, whether it is a member, what is below it.
+    /// Iterates over the steps: element, whether it is a member, the set below it.
     pub(super) fn steps(&self) -> impl Iterator<Item = (&PathElement, bool, &Self)> {
         self.steps.iter().map(|step| (&step.element, step.member, &step.below))
     }
 
-    /// All members; those of a step before those below it.
+    /// Returns all members; a step comes before the members below it.
     pub fn paths(&self) -> Vec<ElementPath> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
@@ -137,7 +137,7 @@ impl PathSet {
         }
     }
 
-    /// Paths that are in either set.
+    /// Returns the paths that are in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         if self.is_empty() {
@@ -156,7 +156,7 @@ impl PathSet {
         })
     }
 
-    /// Paths that are in both sets.
+    /// Returns the paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.join(other, |left, right| {
@@ -170,7 +170,8 @@ impl PathSet {
         })
     }
 
-    /// Paths of this set that `other` lacks. A path that is taken away leaves the paths below it.
+    /// Returns the paths of this set that `other` lacks. A path of `other` does not remove the
+    /// paths below it.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         self.join(other, |left, right| {
@@ -184,8 +185,8 @@ impl PathSet {
         })
     }
 
-    /// Paths of this set that `other` lacks. A path that is taken away takes all paths below it
-    /// along.
+    /// Returns the paths of this set that `other` lacks. A path of `other` removes the paths below
+    /// it, too.
     #[must_use]
     pub fn recursive_difference(&self, other: &Self) -> Self {
         self.join(other, |left, right| {
@@ -202,7 +203,7 @@ impl PathSet {
         })
     }
 
-    /// Members that have no other member below them.
+    /// Returns the members that have no other member below them.
     #[must_use]
     pub fn leaves(&self) -> Self {
         let leaf = |step: &PathNode| PathNode {
@@ -213,7 +214,7 @@ impl PathSet {
         Self { steps: self.steps.iter().map(leaf).collect() }
     }
 
-    /// The set with each field of a struct that leads to a member: the owner of `a.b` owns the
+    /// Returns the set with each struct field that leads to a member: the owner of `a.b` owns the
     /// named field `a`, too. Entries of a map are not added.
     #[must_use]
     pub fn with_named(&self, schema: &Schema, type_: Option<TypeRef>) -> Self {
@@ -237,8 +238,7 @@ impl PathSet {
         Self { steps: self.steps.iter().map(named).collect() }
     }
 
-    /// Walks the steps of both sets in order. The new set holds what `made` makes of them, but no
-    /// empty steps.
+    /// Walks the steps of both sets in order, and collects the non-empty steps that `made` returns.
     fn join(
         &self,
         other: &Self,

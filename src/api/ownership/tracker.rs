@@ -1,5 +1,5 @@
-//! What the server makes of [`OwnershipUpdater`] for each write: which manager writes, when, and
-//! which fields have no owner.
+//! Applies [`OwnershipUpdater`] to the server's writes: which manager writes, when, and which
+//! fields have no owner.
 //!
 //! Owns the managers that the server invents (`before-first-apply`), the fields that no manager
 //! owns, and the way from kubectl's client-side apply to server-side apply.
@@ -21,16 +21,16 @@ use super::{
     validate::{DuplicatePolicy, validate},
 };
 
-/// Manager that owns the fields of an object from before owners were tracked.
+/// Name of the manager that owns the fields of an object from before owners were tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The manager of `kubectl apply --server-side`.
+/// Name of the manager that `kubectl apply --server-side` uses.
 const KUBECTL: &str = "kubectl";
 
-/// Where `kubectl apply` keeps what it applied.
+/// Annotation in which `kubectl apply` keeps what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Most bytes of all annotations together.
+/// Most bytes of all annotations of an object together.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
 /// Fields that the server writes, which no manager owns.
@@ -51,16 +51,16 @@ static STRIPPED: LazyLock<PathSet> = LazyLock::new(|| {
     ])
 });
 
-/// One write: of which version, through which subresource (empty for the object itself), when.
+/// The facts of one write: its version, its subresource (empty for the object itself), its time.
 pub struct OwnershipTracker<'a, V> {
     pub versions: &'a V,
     pub version: &'a str,
     pub subresource: &'a str,
-    /// Seconds since 1970.
+    /// Time of the write, in seconds since 1970.
     pub now: i64,
 }
 
-/// What became of an apply.
+/// The result of an apply.
 #[derive(Debug)]
 pub struct AppliedObject {
     /// The object, without managedFields.
@@ -69,8 +69,8 @@ pub struct AppliedObject {
 }
 
 impl<V: VersionConverter> OwnershipTracker<'_, V> {
-    /// The owners after `manager` wrote `new` over `live`, which is `null` for a new object. An
-    /// object without tracked owners stays without them.
+    /// Returns the owners after `manager` wrote `new` over `live`, which is `null` for a new
+    /// object. An object without tracked owners stays without them.
     pub fn update(
         &self,
         live: &Value,
@@ -93,7 +93,8 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
     ) -> Result<ManagedFields, Error<V::Error>> {
         let name = if name.is_empty() { "unknown" } else { name };
         let manager = self.manager(name, ManagerOperation::Update);
-        // What this write changes is taken from all managers, this manager's earlier set included.
+        // `current` counts as another manager than `manager`, so that what this write changes is
+        // taken from the manager's earlier set, too.
         let current = FieldManager { version: String::new(), ..manager.clone() };
         let ManagedFields { managers, mut times } = managed;
         let updater = OwnershipUpdater::new(self.versions);
@@ -121,8 +122,8 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
         Ok(managed)
     }
 
-    /// Does the write only set new values of fields that this manager alone owns? Then no set
-    /// changes. Most writes are of this sort: they report.
+    /// Does the write only set new values of fields that `own` alone owns? Then no set changes.
+    /// Most writes are of this sort: they report status.
     fn is_own(
         &self,
         changes: &ObjectComparison,
@@ -142,7 +143,7 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
                 .map_or(modified.is_empty(), |owned| modified.difference(&owned.set).is_empty())
     }
 
-    /// The object with what `manager` applies, and the owners after that. `live` has neither
+    /// Applies `config` for `manager`; returns the object and its owners. `live` has neither
     /// managedFields nor fields that no version shows.
     pub fn apply(
         &self,
@@ -208,8 +209,8 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
         FieldManager::new(name.to_owned(), operation, self.version, self.subresource.to_owned())
     }
 
-    /// Conflicts with what kubectl itself applied from the client's side are none, as long as the
-    /// fields have not changed since.
+    /// Drops conflicts with what kubectl itself applied from the client's side, as long as these
+    /// fields have not changed since. Fails with the conflicts that remain.
     fn not_applied_before(
         &self,
         live: &Value,
@@ -221,7 +222,7 @@ impl<V: VersionConverter> OwnershipTracker<'_, V> {
         if left.is_empty() { Ok(()) } else { Err(left) }
     }
 
-    /// Fields in kubectl's annotation that the object still has unchanged.
+    /// Returns the fields in kubectl's annotation that the object still has unchanged.
     fn last_applied(&self, live: &Value) -> Option<PathSet> {
         let schema = self.versions.schema(self.version)?;
         let text = live["metadata"]["annotations"][LAST_APPLIED].as_str()?;
@@ -260,7 +261,8 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
 }
 
 impl FieldManager {
-    /// The manager as conflicts name it: `"kubectl" with subresource "status" using v1`.
+    /// Returns the manager as conflict messages name it: `"kubectl" with subresource "status" using
+    /// v1`.
     pub fn text(&self) -> String {
         let Self { name, operation, version, subresource } = self;
         let part = match subresource.as_str() {
@@ -276,7 +278,7 @@ impl FieldManager {
 }
 
 impl FieldConflict {
-    /// What a client is told of all conflicts together.
+    /// Returns the message for a client about all conflicts of its apply.
     pub fn message(conflicts: &[Self]) -> String {
         if let [only] = conflicts {
             let (manager, path) = (only.manager.text(), path_text(&only.path));
@@ -300,7 +302,7 @@ mod tests {
     use super::*;
     use crate::api::schema::compiled::Schema;
 
-    /// One version without a schema.
+    /// A kind with one version, which has no schema.
     struct Free(Schema);
 
     impl VersionConverter for Free {
@@ -350,7 +352,7 @@ mod tests {
         assert_eq!(times, [10, 30]);
     }
 
-    /// kube-apiserver answers like this (`make test-parity`).
+    /// kube-apiserver behaves like this test expects (`make test-parity`).
     #[test]
     fn who_applies_what_is_there_already_owns_it_without_a_time() {
         let free = free();

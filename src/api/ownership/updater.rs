@@ -1,4 +1,4 @@
-//! What an update or an apply does to the owners of fields, and apply to the object.
+//! What an update or an apply does to the owners of fields, and what an apply does to the object.
 //!
 //! Owns conflicts, the transfer of fields and pruning. Each owner's set is in the version in which
 //! it was written; objects are converted to that version to compare.
@@ -27,12 +27,12 @@ pub enum ManagerOperation {
     Update,
 }
 
-/// An owner of fields. A manager that applies is the same in every version.
+/// An owner of fields. A manager that applies is one owner in all versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldManager {
     pub name: String,
     pub operation: ManagerOperation,
-    /// Empty for a manager that applies.
+    /// API version in which the manager writes; empty for a manager that applies.
     pub version: String,
     pub subresource: String,
 }
@@ -53,21 +53,22 @@ pub struct FieldConflict {
     pub path: ElementPath,
 }
 
-/// The versions of a kind.
+/// Gives the schemas of a kind's versions, and converts between versions.
 pub trait VersionConverter {
     type Error;
 
-    /// `None` when the version is served no more: what was owned in it is forgotten.
+    /// Returns the schema of a version; `None` when the version is served no more: what was owned
+    /// in it is forgotten.
     fn schema(&self, version: &str) -> Option<&Schema>;
-    /// The object as another version shows it. Both versions are served.
+    /// Returns the object as version `to` shows it. Both versions are served.
     fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, Self::Error>;
-    /// Fields that writes of this kind cannot change, and therefore never own.
+    /// Returns the fields that a write of this kind cannot change, and therefore never owns.
     fn reset(&self, version: &str) -> Option<&PathSet>;
 }
 
 #[derive(Debug)]
 pub enum Error<E> {
-    /// 409, with at least one conflict.
+    /// Status 409, with at least one conflict.
     Conflicts(Vec<FieldConflict>),
     /// An object does not fit its schema.
     Mismatch(SchemaMismatches),
@@ -100,7 +101,8 @@ struct VersionedObject<'a> {
     value: Cow<'a, Value>,
 }
 
-/// Follows updates and applies. Objects that it takes are in the version that is named with them.
+/// Computes owners of updates and applies. Objects that its functions take are in the version that
+/// is named with them.
 pub struct OwnershipUpdater<'a, V> {
     versions: &'a V,
 }
@@ -110,7 +112,7 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         Self { versions }
     }
 
-    /// What a client changed that wrote `new` over `live`.
+    /// Returns what a client changed that wrote `new` over `live`.
     pub fn compare(
         &self,
         live: &Value,
@@ -121,7 +123,7 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         self.changes(&object(live), &object(new))
     }
 
-    /// The owners after a client wrote `new` over `live`, with these changes.
+    /// Returns the owners after `manager` wrote `new` over `live`, with these changes.
     pub fn update(
         &self,
         (live, new): (&Value, &Value),
@@ -145,7 +147,8 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         Ok(managers)
     }
 
-    /// The object and its owners after a manager applied `config`. No object when nothing changed.
+    /// Returns the object and its owners after `manager` applied `config`. No object when nothing
+    /// changed.
     pub fn apply(
         &self,
         live: &Value,
@@ -170,7 +173,7 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         Ok((changed.then(|| new.value.into_owned()), managers))
     }
 
-    /// Takes from all other managers what the new object changes or removes.
+    /// Takes the fields that the new object changes or removes from all other managers' sets.
     fn transfer(
         &self,
         (live, new): (&VersionedObject<'_>, &VersionedObject<'_>),
@@ -216,7 +219,7 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         Ok((kept, own))
     }
 
-    /// What differs, except for fields that a write of this kind cannot change.
+    /// Compares two objects, leaving out fields that a write of this kind cannot change.
     fn changes(
         &self,
         live: &VersionedObject<'_>,
@@ -237,7 +240,8 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         }
     }
 
-    /// Removes what the manager applied last time and does not apply now, unless others own it.
+    /// Removes what the manager applied last time and does not apply now, unless other managers own
+    /// it.
     fn prune<'v>(
         &self,
         merged: VersionedObject<'v>,
@@ -259,7 +263,7 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         Ok(VersionedObject { version, value: Cow::Owned(pruned.value.into_owned()) })
     }
 
-    /// Puts back what others own, and what the manager applies in another shape now.
+    /// Restores what other managers own, and what the manager now applies in another shape.
     fn with_owned<'o>(
         &self,
         merged: &VersionedObject<'o>,
@@ -292,7 +296,7 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         Ok(pruned)
     }
 
-    /// Puts back fields that the manager did not apply last time: those without an owner, and those
+    /// Restores fields that the manager did not apply last time: those without an owner, and those
     /// of managers that only update.
     fn with_unowned<'o>(
         &self,
@@ -310,8 +314,8 @@ impl<'a, V: VersionConverter> OwnershipUpdater<'a, V> {
         Ok(VersionedObject { version, value: Cow::Owned(remove(schema, &merged.value, &gone)) })
     }
 
-    /// Managers with their sets as this server's schemas have them, without versions that are
-    /// served no more.
+    /// Returns managers with their sets reconciled with the current schemas, without versions that
+    /// are served no more.
     fn reconciled(
         &self,
         live: &VersionedObject<'_>,

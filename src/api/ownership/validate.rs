@@ -1,4 +1,4 @@
-//! Does a value fit its schema, as far as merging needs it to?
+//! Checks that a value fits its schema, as far as merging needs it to.
 //!
 //! The texts are upstream's. Values themselves are judged by `api::validation`.
 
@@ -16,14 +16,14 @@ use crate::api::schema::compiled::{
     ListSchema, MapSchema, ScalarType, Schema, SchemaForm, TypeRef,
 };
 
-/// May sets and list maps hold an item twice? What is stored already may; what is applied may not.
+/// Whether sets and list maps may hold an item twice: stored objects may, applied ones may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DuplicatePolicy {
     Allowed,
     Refused,
 }
 
-/// Compares a whole object with its schema.
+/// Checks a whole object against its schema.
 pub fn validate(
     schema: &Schema,
     value: &Value,
@@ -34,7 +34,7 @@ pub fn validate(
 
 pub(super) const NO_FORM: &str = "schema error: invalid atom: inlined";
 
-/// Why a value is no scalar of this type; `null` and absent are.
+/// Returns why `value` is not a scalar of this type; `null` and an absent value always pass.
 pub(super) fn scalar_problem(scalar: ScalarType, value: Option<&Value>) -> Option<String> {
     let value = value?;
     let expected = match (scalar, value) {
@@ -48,7 +48,7 @@ pub(super) fn scalar_problem(scalar: ScalarType, value: Option<&Value>) -> Optio
         (ScalarType::Any, _) => "any scalar",
     };
     let got = match (scalar, value) {
-        // Upstream tells the type here, by Go's name.
+        // Upstream names Go's type here.
         (ScalarType::Numeric, Value::String(_)) => "string".to_owned(),
         (ScalarType::Numeric, Value::Bool(_)) => "bool".to_owned(),
         (ScalarType::Numeric, Value::Array(_)) => "[]interface {}".to_owned(),

@@ -1,10 +1,10 @@
-//! JSON values as Go's code orders and equates them: `1` and `1.0` are one.
+//! Orders and compares JSON values as Go's code does: `1` and `1.0` are equal.
 
 use std::cmp::Ordering;
 
 use serde_json::{Number, Value};
 
-/// A total order over values of any types: numbers, texts, booleans, lists, objects, null.
+/// Compares values of any types in a total order: numbers, texts, booleans, lists, objects, null.
 pub fn order(left: &Value, right: &Value) -> Ordering {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => order_numbers(left, right),
@@ -24,7 +24,7 @@ pub fn order(left: &Value, right: &Value) -> Ordering {
     }
 }
 
-/// Are both the same to a client?
+/// Are both values the same to a client?
 pub fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Array(left), Value::Array(right)) => {
@@ -39,7 +39,7 @@ pub fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// A value as it is shown in paths.
+/// Returns a value as paths show it.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{text:?}"),
@@ -74,7 +74,7 @@ fn order_numbers(left: &Number, right: &Number) -> Ordering {
 }
 
 fn float(number: &Number) -> f64 {
-    // Without negative zero, which is equal to zero.
+    // Turns negative zero into zero, which is equal to it.
     number.as_f64().unwrap_or_default() + 0.0
 }
 

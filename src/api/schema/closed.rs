@@ -1,4 +1,4 @@
-//! Closed lists of values, defaults that the server writes, and how much fits.
+//! Closed lists of values, defaults that the server writes, and size limits of fields.
 //!
 //! Owns what both the schema and validation say about a field, so that they say the same.
 
@@ -31,7 +31,7 @@ pub const OPERATION_TYPES: &[&str] = &[
 pub const OPERATION_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed"];
 pub const STEP_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed", "Skipped"];
 pub const RUNTIMES: &[&str] = &["Kubernetes", "Process"];
-/// What `skipPredicates` may hold: names of predicates, and `*`.
+/// Accepted values of `skipPredicates`: names of predicates, and `*`.
 pub const SKIPPABLE_PREDICATES: &[&str] = &[
     "*",
     "HealthNotRed",
@@ -56,24 +56,24 @@ pub const SKIPPABLE_PREDICATES: &[&str] = &[
     "PreflightPassed",
 ];
 
-/// What the schemas of some types say beyond the types themselves, by type and field.
+/// Schema facts that the Rust types cannot express, as rows by type and field.
 #[derive(Debug)]
 pub struct SchemaMarkers {
-    /// Description of a field; that of the type itself where the field is empty.
+    /// Rows of type, field and description; an empty field stands for the type itself.
     pub descriptions: &'static [(&'static str, &'static str, &'static str)],
-    /// Closed list of the values of a field. Enums of the types themselves (`Health`, `PilotIntent`
-    /// …) are not repeated here.
+    /// Rows of type, field and the closed list of the field's values. Enums of the types themselves
+    /// (`Health`, `PilotIntent` …) are not repeated here.
     pub enums: &'static [(&'static str, &'static str, &'static [&'static str])],
-    /// Most entries of the list or map.
+    /// Rows of type, field and the most entries of that list or map.
     pub max_items: &'static [(&'static str, &'static str, usize)],
-    /// Most bytes of the text, or of each text of the list.
+    /// Rows of type, field and the most bytes of that text, or of each text of that list.
     pub max_bytes: &'static [(&'static str, &'static str, usize)],
-    /// The value that the server writes when the field is absent, as JSON.
+    /// Rows of type, field and the JSON value that the server writes when the field is absent.
     pub defaults: &'static [(&'static str, &'static str, &'static str)],
 }
 
-/// Rows of the types that belong to no database. `Cluster`, `ClusterSpec` and `NodePool` stand
-/// for those of every database.
+/// Rows of the types that belong to no database. `Cluster`, `ClusterSpec` and `NodePool` stand for
+/// the types of these names of every database.
 pub static SHARED: SchemaMarkers = SchemaMarkers {
     descriptions: &[],
     enums: &[
@@ -112,16 +112,16 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
     ],
 };
 
-/// Types whose rows hold for every type whose name ends like theirs.
+/// Names of types whose rows apply to every type whose name ends like them.
 const OF_EVERY_CLUSTER: [&str; 2] = ["ClusterSpec", "NodePool"];
 
 impl SchemaMarkers {
-    /// Are these the rows of the types that belong to no database?
+    /// Are these the rows of [`SHARED`]?
     pub fn is_shared(&self) -> bool {
         std::ptr::eq(self, &raw const SHARED)
     }
 
-    /// Writes these rows into the schema of `type_name`.
+    /// Writes the rows of `type_name` into its schema.
     pub(super) fn add_to(&self, type_name: &str, definition: &mut Value) {
         let Self { descriptions, enums, max_items, max_bytes: _, defaults } = self;
         let is_type = |row: &str| {
@@ -130,7 +130,7 @@ impl SchemaMarkers {
         for (_, field, text) in descriptions.iter().filter(|row| is_type(row.0)) {
             match *field {
                 "" => definition["description"] = (*text).into(),
-                // Older versions of a type have fewer fields.
+                // An older version's form of a type may lack the field.
                 field => {
                     let properties = definition.get_mut("properties");
                     if let Some(schema) = properties.and_then(|all| all.get_mut(field)) {

@@ -12,20 +12,20 @@ use super::compiled::{
     TypeOrigin, TypeRef, UnknownFieldPolicy, ValueFormat,
 };
 
-/// Types whose schema does not say what they are.
+/// Kubernetes' types whose schema does not describe their form.
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const RAW: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
-/// Names of our own types begin like this.
+/// Prefix of the definition names of Navigator's types.
 const OURS: &str = "com.jetstack.";
 
-/// Most bytes of a text by type and field, which OpenAPI cannot say.
+/// Returns the most bytes of a text by type and field, which OpenAPI cannot say.
 pub(super) type MaxBytes<'a> = &'a dyn Fn(&str, &str) -> Option<usize>;
 
 impl Schema {
-    /// A root schema of ours with its `definitions`.
+    /// Compiles a root schema of Navigator's with its `definitions`.
     pub fn from_openapi(root: &Value) -> Self {
         let mut compile = SchemaCompiler::new(root["definitions"].as_object(), &|_, _| None);
         let within = EnclosingSchema { origin: TypeOrigin::Ours, type_name: "", free: false };
@@ -33,7 +33,8 @@ impl Schema {
         Self::new(compile.atoms, root)
     }
 
-    /// Compiles definitions; the schemas share the types that they have in common.
+    /// Compiles definitions; returns one schema for each of `roots`. The schemas share the types
+    /// that they have in common.
     pub(super) fn from_definitions<'n>(
         definitions: &Object<String, Value>,
         roots: impl IntoIterator<Item = (&'n str, String)>,
@@ -51,9 +52,9 @@ struct SchemaCompiler<'a> {
     definitions: Option<&'a Object<String, Value>>,
     max_bytes: MaxBytes<'a>,
     atoms: Vec<SchemaAtom>,
-    /// Types by the names of their definitions.
+    /// Compiled types by the names of their definitions.
     places: HashMap<String, TypeRef>,
-    /// Scalars without a name; most fields are one of a few.
+    /// Compiled scalars without a name, which are shared: most fields have one of a few types.
     scalars: Vec<TypeRef>,
 }
 
@@ -61,9 +62,9 @@ struct SchemaCompiler<'a> {
 #[derive(Clone, Copy)]
 struct EnclosingSchema<'n> {
     origin: TypeOrigin,
-    /// The type of ours that the schema defines, if it does.
+    /// Name of the Navigator type that the schema defines; empty if it defines none.
     type_name: &'n str,
-    /// Unknown fields are kept from this schema on.
+    /// True when unknown fields are kept from this schema on.
     free: bool,
 }
 
@@ -73,7 +74,7 @@ impl<'a> SchemaCompiler<'a> {
         Self { definitions, max_bytes, atoms: Schema::free().into(), places, scalars }
     }
 
-    /// The type of a schema or of a reference to one.
+    /// Returns the compiled type of a schema, or of the definition that it refers to.
     fn type_of(&mut self, schema: &Value, within: EnclosingSchema<'_>) -> TypeRef {
         let all_of = schema["allOf"].as_array().and_then(|all| match &all[..] {
             [only] => only["$ref"].as_str(),
@@ -100,7 +101,8 @@ impl<'a> SchemaCompiler<'a> {
         if let Some(place) = self.places.get(name) {
             return *place;
         }
-        // The place of a type is known before its content: types may hold themselves.
+        // The index of a type is reserved before its content is compiled: types may contain
+        // themselves.
         let place = self.add(SchemaAtom::default());
         self.places.insert(name.to_owned(), place);
         let definition = self.definitions.and_then(|all| all.get(name)).unwrap_or(&Value::Null);

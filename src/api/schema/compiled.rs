@@ -1,8 +1,8 @@
-//! A compiled schema: all that decoding, pruning, validation and merging need to know of values.
+//! A compiled schema, as decoding, pruning, validation and merging need it.
 //!
 //! Owns the forms that a value may have (a scalar, a list, an object), which of these are written
-//! as a whole, and the facts beside the forms. Types lie in one row and refer to each other by
-//! index: kinds of a version share them, and a type may hold itself.
+//! as a whole, and the facts beside the forms. Types lie in one list and refer to each other by
+//! index: kinds of a version share them, and a type may contain itself.
 //!
 //! A value may be of several forms at once (`int-or-string`, free content); the value decides.
 
@@ -10,11 +10,11 @@ use std::{cmp::Ordering, sync::Arc};
 
 use serde_json::Value;
 
-/// Index of an atom of a schema.
+/// Index of a [`SchemaAtom`] in its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeRef(pub usize);
 
-/// What a scalar may be.
+/// The JSON types that a scalar may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalarType {
     Numeric,
@@ -23,8 +23,8 @@ pub enum ScalarType {
     Any,
 }
 
-/// The forms that a value may have when it is merged, and the facts beside them. With no form,
-/// every value is wrong.
+/// A type: the forms that its values may have when they are merged, and the facts beside them.
+/// Without any form, every value is wrong.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchemaAtom {
     pub scalar: Option<ScalarType>,
@@ -36,45 +36,47 @@ pub struct SchemaAtom {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListSchema {
     pub items: Option<TypeRef>,
-    /// The list is written as a whole. Else it is a list map, when it has keys, or a set.
+    /// True when the list is written as a whole. Otherwise it is a list map if it has keys, or a
+    /// set.
     pub atomic: bool,
     pub keys: Box<[Box<str>]>,
 }
 
-/// A struct, a map, or both.
+/// An object type: a struct, a map, or both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MapSchema {
     pub fields: FieldSchemas,
-    /// The type of entries that are no named fields; without it there may be none.
+    /// The type of entries that are not named fields; `None` where there may be none.
     pub values: Option<TypeRef>,
-    /// The map is written as a whole.
+    /// True when the map is written as a whole.
     pub atomic: bool,
 }
 
-/// Fields by name, sorted by the length of the name first: most names are told apart by that alone.
+/// Fields by name. They are sorted by the length of the name first: length alone tells most names
+/// apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSchemas(Box<[(Box<str>, FieldSchema)]>);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldSchema {
     pub type_: TypeRef,
-    /// The value that an absent key field of a list item counts as.
+    /// The value that stands for the field where it is a key of a list item and absent.
     pub default: Option<Value>,
-    /// Most bytes of the text, or of each text of the list.
+    /// Most bytes of a text field, or of each text of a list field.
     pub max_bytes: Option<usize>,
 }
 
-/// What a schema says beside the forms.
+/// Facts about a type beside its forms, for validation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchemaFacts {
-    /// The one type of JSON that values have to be of.
+    /// The JSON type that values must have; `None` where several are allowed.
     pub word: Option<JsonType>,
     pub format: ValueFormat,
     pub unnamed: UnknownFieldPolicy,
     pub origin: TypeOrigin,
-    /// Fields that have to be there.
+    /// Names of the required fields.
     pub required: Box<[Box<str>]>,
-    /// The only texts that are allowed.
+    /// The closed list of allowed texts; `None` where all are allowed.
     pub values: Option<Box<[Box<str>]>>,
     pub max_items: Option<usize>,
     pub max_properties: Option<usize>,
@@ -91,7 +93,7 @@ pub enum JsonType {
     Boolean,
 }
 
-/// Formats that say something about form.
+/// The `format` of a value, where it limits what the value may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ValueFormat {
     #[default]
@@ -99,30 +101,30 @@ pub enum ValueFormat {
     DateTime,
     IntOrString,
     Int32,
-    /// A number or its text.
+    /// A quantity: a number or a text.
     Quantity,
 }
 
 /// How fields are treated that the schema does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownFieldPolicy {
-    /// Anything: the schema names no field.
+    /// Unnamed fields may hold anything, because the schema names no field.
     #[default]
     Free,
-    /// Kept, and nothing below is looked at.
+    /// Unnamed fields are kept, and their content is not checked.
     Kept,
-    /// Unknown.
+    /// Unnamed fields are unknown.
     Unknown,
 }
 
-/// Which side defines a type.
+/// Where a type comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TypeOrigin {
     /// Defined by Navigator, which checks what the type demands.
     Ours,
-    /// The part of a pod template that is laid over another, in which `null` has a meaning.
+    /// A part of a pod template that is merged over another one; `null` in it has a meaning.
     PodTemplate,
-    /// Kubernetes' own, validated where it is served.
+    /// A type of Kubernetes, validated where Kubernetes serves it.
     #[default]
     Core,
 }
@@ -134,7 +136,7 @@ pub struct Schema {
     root: TypeRef,
 }
 
-/// A form that was chosen.
+/// The form of a type that was chosen for a value.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::api) enum SchemaForm<'a> {
     Map(&'a MapSchema),
@@ -146,9 +148,9 @@ pub(in crate::api) enum SchemaForm<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::api) enum FieldLookup<'a> {
     Type(&'a SchemaAtom),
-    /// It may be anything.
+    /// The field may hold anything.
     Free,
-    /// There is no such field.
+    /// The schema has no such field.
     Unknown,
 }
 
@@ -201,34 +203,34 @@ impl FromIterator<(Box<str>, FieldSchema)> for FieldSchemas {
 }
 
 impl MapSchema {
-    /// The type of a field or entry.
+    /// Returns the type of the field or entry `name`.
     pub(in crate::api) fn of_field(&self, name: &str) -> Option<TypeRef> {
         self.fields.get(name).map(|field| field.type_).or(self.values)
     }
 }
 
 impl Schema {
-    /// Free content that is written as a whole.
+    /// Index of the type for free content that is written as a whole.
     pub const UNTYPED: TypeRef = TypeRef(0);
-    /// Free content whose objects are merged field by field.
+    /// Index of the type for free content whose objects are merged field by field.
     pub const DEDUCED: TypeRef = TypeRef(1);
 
-    /// The first two atoms are those of free content, see [`Self::free`].
+    /// Makes a schema of `atoms`, the first two of which must be those of [`Self::free`].
     pub fn new(atoms: impl Into<Arc<[SchemaAtom]>>, root: TypeRef) -> Self {
         Self { atoms: atoms.into(), root }
     }
 
-    /// A schema with another root over the same atoms.
+    /// Returns a schema with another root over the same atoms.
     pub(super) fn with_root(&self, root: TypeRef) -> Self {
         Self { atoms: Arc::clone(&self.atoms), root }
     }
 
-    /// The schema of a kind without one: objects are merged, lists are taken whole.
+    /// Returns the schema for a kind that has none: objects are merged, lists are taken whole.
     pub fn deduced() -> Self {
         Self::new(Self::free(), Self::DEDUCED)
     }
 
-    /// [`Self::UNTYPED`] and [`Self::DEDUCED`].
+    /// Returns the atoms of [`Self::UNTYPED`] and [`Self::DEDUCED`].
     pub fn free() -> [SchemaAtom; 2] {
         let of = |values: TypeRef, atomic: bool| SchemaAtom {
             scalar: Some(ScalarType::Any),
@@ -247,7 +249,7 @@ impl Schema {
         &self.atoms[type_.0]
     }
 
-    /// The form that a value has, or else the one that its type prefers.
+    /// Returns the form of `type_` that fits `value`, or else the one that the type prefers.
     pub(in crate::api) fn form(
         &self,
         type_: Option<TypeRef>,
@@ -266,7 +268,7 @@ impl Schema {
         own.or(map).or(scalar).or(list)
     }
 
-    /// The default of a key field of a list item.
+    /// Returns the default of a key field of a list item.
     pub(in crate::api) fn key_default(&self, list: &ListSchema, key: &str) -> Option<&Value> {
         let map = self.atom(list.items?).map.as_ref()?;
         map.fields.get(key)?.default.as_ref()
@@ -277,17 +279,18 @@ impl Schema {
         map.fields.is_empty() && map.values == Some(Self::DEDUCED)
     }
 
-    /// The type of a list's items, unless they may be anything.
+    /// Returns the type of a list's items; `None` where they may be anything.
     pub(in crate::api) fn items<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
         self.told(atom.list.as_ref()?.items?)
     }
 
-    /// The type of the entries of a map that are no fields, unless they may be anything.
+    /// Returns the type of a map's entries that are not named fields; `None` where they may be
+    /// anything.
     pub(in crate::api) fn entries<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
         self.told(atom.map.as_ref()?.values?)
     }
 
-    /// The type of a field or entry.
+    /// Looks up the type of the field or entry `name`.
     pub(in crate::api) fn known(&self, atom: &SchemaAtom, name: &str) -> FieldLookup<'_> {
         let Some(map) = &atom.map else { return FieldLookup::Free };
         if let Some(field) = map.fields.get(name) {

@@ -1,5 +1,5 @@
-//! Brings what schemars says into the form that Kubernetes takes: structural, no `null`, one
-//! type each.
+//! Turns schemas that schemars generates into the form that Kubernetes takes: structural, no
+//! `null`, one type each.
 //!
 //! Go takes `null` for "absent", so optional fields are described without it.
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use super::{REF_PREFIX, name};
 use crate::api::kind::ServedVersion;
 
-/// Names of Kubernetes' types as schemars writes them.
+/// Prefix of the names of Kubernetes' types, as schemars writes them.
 const UPSTREAM: &str = "io.k8s.";
 
-/// Rewrites a definition, everywhere in it.
+/// Rewrites a definition and the schemas inside it.
 pub(super) fn normalise(schema: &mut Value, version: ServedVersion) {
     let Value::Object(fields) = schema else { return };
     for noise in ["$schema", "title", "writeOnly", "readOnly"] {
@@ -49,7 +49,8 @@ pub(super) fn normalise(schema: &mut Value, version: ServedVersion) {
     }
 }
 
-/// `Option<T>`: `["string", "null"]` and `anyOf [T, null]` become T.
+/// Removes `null` from the schema of an `Option<T>`: `["string", "null"]` and `anyOf [T, null]`
+/// become T.
 fn flatten_optional(fields: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = fields.get("type") {
         let one = types.iter().find(|type_| *type_ != "null").cloned();
@@ -66,7 +67,8 @@ fn flatten_optional(fields: &mut Map<String, Value>) {
     if let Some(Value::Array(values)) = fields.get_mut("enum") {
         values.retain(|value| !value.is_null());
     }
-    // schemars writes what serde fills in; only what the server writes into objects is a default.
+    // schemars' `default` is what serde fills in. A default in Kubernetes' sense is only what the
+    // server writes into objects.
     let written = fields.remove("x-written-default");
     fields.remove("default");
     if let Some(written) = written {
@@ -84,7 +86,8 @@ fn point_to_definition(fields: &mut Map<String, Value>, version: ServedVersion) 
     }
 }
 
-/// Doc comments are wrapped at the margin; readers of an API wrap for themselves.
+/// Joins the lines of each paragraph: doc comments are wrapped at the margin, and readers of an API
+/// wrap for themselves.
 fn unwrapped(text: &str) -> String {
     text.split("\n\n").map(|part| part.replace('\n', " ")).collect::<Vec<_>>().join("\n\n")
 }

@@ -1,14 +1,14 @@
-//! Where a walk stands in an object. The path is made only where there is something to report.
+//! The place of a walk in an object. Its path is built only where there is something to report.
 
 use crate::api::field::FieldPath;
 
-/// A place, with the places above it.
+/// A place in an object, linked to the place above it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::api) enum FieldLocation<'a> {
     /// The object itself, or a field of it with this name.
     Root(&'a str),
     Field(&'a FieldLocation<'a>, &'a str),
-    /// An entry of a map.
+    /// An entry of a map, by its key.
     Key(&'a FieldLocation<'a>, &'a str),
     Item(&'a FieldLocation<'a>, usize),
 }

@@ -1,4 +1,4 @@
-//! One implementation of [`ServedKind`] for every type that can be a hub.
+//! The one implementation of [`ServedKind`], for every type that is a hub.
 
 use std::marker::PhantomData;
 
@@ -16,7 +16,7 @@ use crate::api::{
     strict::{self, StrictFindings},
 };
 
-/// Metadata that a client cannot change by writing the object.
+/// Metadata fields that a client cannot change by writing the object.
 const SERVER_OWNED: [&str; 7] = [
     "name",
     "namespace",
@@ -27,7 +27,7 @@ const SERVER_OWNED: [&str; 7] = [
     "generation",
 ];
 
-/// A kind that is served, by its hub type.
+/// A served kind whose hub type is `T`.
 pub(super) struct TypedKind<T> {
     schemas: &'static SchemaSet,
     hub: PhantomData<fn() -> T>,
@@ -36,12 +36,12 @@ pub(super) struct TypedKind<T> {
 impl<T: HubKind> TypedKind<T> {
     const NAMES: KindNames = T::NAMES;
 
-    /// The kind, for as long as the process lives.
+    /// Makes the kind and leaks it: it lives as long as the process.
     pub(super) fn leaked(schemas: &'static SchemaSet) -> &'static dyn ServedKind {
         Box::leak(Box::new(Self { schemas, hub: PhantomData }))
     }
 
-    /// The error for a body or stored bytes in a version that the kind never had.
+    /// Returns the error for a body or stored bytes in a version that the kind never had.
     fn not_registered(api_version: &str) -> DecodeError {
         let kind = Self::NAMES.kind;
         DecodeError::Malformed(format!(
@@ -57,7 +57,7 @@ impl<T: HubKind> TypedKind<T> {
         hub::typed(Self::NAMES.kind, version, value)
     }
 
-    /// The object with its parts in the form in which they are stored.
+    /// Brings the parts of an object into the form in which they are stored.
     fn canonical(&self, version: ServedVersion, mut typed: T) -> Result<T, DecodeError> {
         typed
             .canonicalize(self.schemas)
@@ -65,7 +65,7 @@ impl<T: HubKind> TypedKind<T> {
         Ok(typed)
     }
 
-    /// A hub object that this module made.
+    /// Parses a hub object that this module made; panics on any other.
     fn hub(value: &Value) -> T {
         Self::typed(ServedVersion::V1beta1, value)
             .expect("hub values are made by decode and decode_stored, from the typed object")
@@ -79,7 +79,7 @@ impl<T: HubKind> TypedKind<T> {
     }
 }
 
-/// Writes apiVersion and kind.
+/// Writes apiVersion and kind into an object.
 fn head(value: &mut Value, version: ServedVersion, kind: &str) {
     value["apiVersion"] = version.api_version().into();
     value["kind"] = kind.into();
@@ -273,7 +273,7 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
     }
 }
 
-/// Sets or removes a field of an object.
+/// Sets a field of an object to `value`; removes it for `None`.
 fn set(object: &mut Value, name: &str, value: Option<&Value>) {
     let fields: &mut Map<String, Value> =
         object.as_object_mut().expect("hub objects are JSON objects");

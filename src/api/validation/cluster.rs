@@ -1,4 +1,4 @@
-//! Rules that all cluster kinds share, over one view of any cluster.
+//! Validation rules that all cluster kinds share, over one view of any cluster.
 
 use std::collections::HashSet;
 
@@ -30,18 +30,20 @@ use crate::api::{
     },
 };
 
-/// Most bytes of a cluster's status.
+/// Most bytes of a cluster's status as JSON.
 const STATUS_LIMIT: usize = 64 * 1024;
 
-/// Longest name of a cluster. It leaves room for what is appended to it.
+/// Longest name of a cluster in bytes. It leaves room for what is appended in the names of the
+/// cluster's objects.
 const NAME_LIMIT: usize = 40;
-/// v1alpha1 took names of this length; some leave no room for a pool's name.
+/// Longest name of a cluster in v1alpha1, in bytes; some leave no room for a pool's name.
 const OLDER_NAME_LIMIT: usize = 50;
-/// Longest name of a StatefulSet whose pods still get their revision label.
+/// Longest name of a StatefulSet, in bytes, whose pods still get their revision label.
 const STATEFUL_SET_LIMIT: usize = 52;
 const MOST_REPLICAS: i32 = 1000;
 
-/// Names every field, so that a new field without rules is a decision.
+/// Builds the view of a cluster. Names every field, so that leaving a new field without rules is a
+/// decision.
 fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
     let v1beta1::Cluster { metadata, spec, status } = cluster;
     let ClusterSpec {
@@ -58,7 +60,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
         update_strategy,
         services,
         pilot_settings,
-        // The kind's own rules.
+        // The database's own fields are validated by the kind's rules.
         own: _,
         node_pools,
     } = spec;
@@ -93,7 +95,7 @@ fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> PoolView<'_> {
         config,
         jvm,
         pod_template,
-        // The kind's own rules.
+        // The database's own fields are validated by the kind's rules.
         own: _,
     } = pool;
     PoolView {
@@ -109,7 +111,7 @@ fn view_pool<K: ClusterRules>(pool: &NodePool<K>) -> PoolView<'_> {
     }
 }
 
-/// Validates a new object that was written in `version`.
+/// Validates a new cluster that was written in `version`.
 pub fn validate_create<K: ClusterRules>(
     version: ServedVersion,
     schemas: &'static SchemaSet,
@@ -124,7 +126,7 @@ pub fn validate_create<K: ClusterRules>(
     validator.finish()
 }
 
-/// Validates an update of `old` through `part`, written in `version`.
+/// Validates an update of the cluster `old` through `part`, written in `version`.
 pub fn validate_update<K: ClusterRules>(
     version: ServedVersion,
     schemas: &'static SchemaSet,
@@ -169,7 +171,7 @@ pub fn validate_update<K: ClusterRules>(
     validator.finish()
 }
 
-/// All rules for a spec, of a new object or an updated one. `value` is the object as JSON.
+/// Runs all rules for the spec of a new or updated cluster. `value` is the cluster as JSON.
 fn whole<K: ClusterRules>(
     validator: &mut Validator,
     cluster: &v1beta1::Cluster<K>,
@@ -191,7 +193,7 @@ fn warnings<K: ClusterRules>(
     K::warn(validator, cluster);
 }
 
-/// V1, on top of what any object's name must satisfy.
+/// Validates a cluster's name (V1), on top of what the name of any object must satisfy.
 fn name(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let path = FieldPath::new("metadata").child("name");
@@ -205,7 +207,7 @@ fn name(validator: &mut Validator, cluster: &ClusterView<'_>) {
     }
 }
 
-/// Rules for what all cluster kinds share.
+/// Validates the fields of a spec that all cluster kinds share.
 fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let path = FieldPath::new("spec");
     image(validator, cluster.image, &path.child("image"));
@@ -248,7 +250,7 @@ fn node_pool(
     }
 }
 
-/// V2, V3
+/// Validates the name of a node pool (V2, V3).
 fn pool_name(
     validator: &mut Validator,
     cluster: &ClusterView<'_>,
@@ -277,7 +279,7 @@ fn pool_name(
     }
 }
 
-/// V7, V8
+/// Validates an image's repository, tag and digest (V7, V8).
 fn image(validator: &mut Validator, image: Option<&ImageSpec>, path: &FieldPath) {
     let Some(ImageSpec { repository, tag, digest, pull_policy: _ }) = image else { return };
     if repository.is_empty() {
@@ -298,7 +300,7 @@ fn image(validator: &mut Validator, image: Option<&ImageSpec>, path: &FieldPath)
     }
 }
 
-/// V12
+/// Validates the user id that the database runs as (V12).
 fn run_as_user(validator: &mut Validator, context: Option<&SecurityContext>, path: &FieldPath) {
     let path = path.child("securityContext").child("runAsUser");
     match context.and_then(|context| context.run_as_user) {
@@ -315,7 +317,7 @@ fn run_as_user(validator: &mut Validator, context: Option<&SecurityContext>, pat
     }
 }
 
-/// V14
+/// Validates the volumes of a node pool (V14).
 fn persistence(validator: &mut Validator, persistence: Option<&Persistence>, path: &FieldPath) {
     let Some(persistence) = persistence else { return };
     metadata::labels(validator, persistence.labels.iter(), &path.child("labels"));
@@ -328,7 +330,7 @@ fn persistence(validator: &mut Validator, persistence: Option<&Persistence>, pat
     }
 }
 
-/// V17
+/// Validates resource requests and limits (V17).
 fn resources(
     validator: &mut Validator,
     resources: Option<&ResourceRequirements>,
@@ -370,7 +372,7 @@ fn positive(validator: &mut Validator, value: &Quantity, path: &FieldPath) {
     }
 }
 
-/// V31
+/// Validates heap and JVM options (V31).
 fn jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &FieldPath) {
     let Some(Jvm { heap, options }) = jvm else { return };
     if let Some(heap) = heap {
@@ -386,7 +388,7 @@ fn jvm(validator: &mut Validator, jvm: Option<&Jvm>, path: &FieldPath) {
     }
 }
 
-/// V31: the heap that holds for a pool lies below its memory limit.
+/// Checks that the heap that applies to a pool lies below the pool's memory limit (V31).
 fn heap_fits(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let mut said = false;
     let common = cluster.jvm.and_then(|jvm| jvm.heap.as_ref());
@@ -405,7 +407,7 @@ fn heap_fits(validator: &mut Validator, cluster: &ClusterView<'_>) {
     }
 }
 
-/// V32–V34
+/// Validates the update strategy (V32–V34).
 fn update_strategy(validator: &mut Validator, cluster: &ClusterView<'_>, path: &FieldPath) {
     let Some(strategy) = cluster.update_strategy else { return };
     max_unavailable(validator, strategy.max_unavailable.as_ref(), &path.child("maxUnavailable"));
@@ -450,7 +452,7 @@ fn max_unavailable(validator: &mut Validator, value: Option<&IntOrString>, path:
     }
 }
 
-/// V37
+/// Validates the settings of the pilot (V37).
 pub(super) fn pilot_settings(
     validator: &mut Validator,
     settings: Option<&PilotSettings>,
@@ -463,7 +465,7 @@ pub(super) fn pilot_settings(
     }
 }
 
-/// V35, in the words of core/v1 Services.
+/// Validates the client Service (V35), in the words of core/v1 Services.
 fn services(validator: &mut Validator, services: Option<&Services>, path: &FieldPath) {
     let Some(client) = services.and_then(|services| services.client.as_ref()) else { return };
     metadata::labels(validator, client.labels.iter(), &path.child("labels"));

@@ -7,22 +7,22 @@ use crate::api::{
     v1beta1::{Cluster, NodePool},
 };
 
-/// Rules for fields that only one database has. By default there are none.
+/// Validation rules for the fields that only one database has. By default there are none.
 pub trait ClusterRules: ClusterKind {
-    /// Settings that only Navigator makes: `name` and all that begins with `name.`, which may
-    /// also be written `name.*`.
+    /// Names of settings that only Navigator may set: `name` stands for `name` and the keys that
+    /// begin with `name.`; it may also be written `name.*`.
     const MANAGED: &'static [&'static str];
 
-    /// Have the nodes of a pool a state that matters?
+    /// Do the pool's nodes hold a state that must not be lost?
     fn keeps_data(_pool: &NodePool<Self>) -> bool {
         true
     }
 
-    /// `spec.version`, which stands at `path`.
+    /// Validates `spec.version`, which stands at `path`.
     fn version(validator: &mut Validator, version: &str, path: &FieldPath);
     /// Validates the database's own fields of a spec.
     fn validate(_validator: &mut Validator, _new: &Cluster<Self>, _allowed: &UnsafeOverrides) {}
-    /// Validates what an update changes in these fields.
+    /// Validates what an update changes in the database's own fields.
     fn validate_change(
         _validator: &mut Validator,
         _new: &Cluster<Self>,
@@ -30,11 +30,11 @@ pub trait ClusterRules: ClusterKind {
         _allowed: &UnsafeOverrides,
     ) {
     }
-    /// The version that an upgrade from the lowest running version must go through first; `None`
-    /// when it may go straight to the wanted one.
+    /// Returns the version that an upgrade from `_lowest`, the lowest running version, must go
+    /// through before `_wanted`; `None` when it may go straight.
     fn through(_lowest: &DatabaseVersion, _wanted: &DatabaseVersion) -> Option<String> {
         None
     }
-    /// Adds warnings about values that are accepted.
+    /// Adds warnings about accepted values of the database's own fields.
     fn warn(_validator: &mut Validator, _cluster: &Cluster<Self>) {}
 }

@@ -1,12 +1,12 @@
-//! A database's own settings: what Navigator itself sets may not be set (V30), nor may they
-//! grow without bound (V5).
+//! Validates a database's own settings: those that Navigator sets are refused (V30), and their size
+//! is limited (V5).
 
 use serde_json::{Map, Value};
 
 use super::validator::Validator;
 use crate::api::{field::FieldPath, managed::covers};
 
-/// Most bytes of one overlay as compact JSON.
+/// Most bytes of a database's own settings, or of a pod template, as compact JSON.
 pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;
 
 pub(super) const MANAGED: &str = "is managed by Navigator";
@@ -30,7 +30,7 @@ pub(super) fn validate(
     }
 }
 
-/// V5 of an overlay.
+/// Limits the size of an overlay (V5).
 pub(super) fn size(validator: &mut Validator, overlay: &Map<String, Value>, path: &FieldPath) {
     let bytes = serde_json::to_string(overlay).map_or(usize::MAX, |text| text.len());
     if bytes > OVERLAY_LIMIT {
@@ -38,7 +38,7 @@ pub(super) fn size(validator: &mut Validator, overlay: &Map<String, Value>, path
     }
 }
 
-/// The dotted keys of all leaves.
+/// Collects the dotted keys of all leaves of `value`.
 fn dotted(key: String, value: &Value, keys: &mut Vec<String>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {

@@ -1,20 +1,20 @@
-//! Versions of databases, as far as rules compare them.
+//! Versions of databases, parsed as far as rules compare them.
 
 use std::fmt;
 
-/// A version: two or three numbers, and what follows a dash.
+/// A version of a database: two or three numbers, and the text after a dash or plus.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DatabaseVersion {
     pub major: u64,
     pub minor: u64,
     patch: Option<u64>,
-    /// A release sorts after its pre-releases.
+    /// True for a release, which sorts after its pre-releases.
     release: bool,
     suffix: String,
 }
 
 impl DatabaseVersion {
-    /// `4.1`, `3.11.1`, `4.1-beta1`, `7.17.29`.
+    /// Parses a version such as `4.1`, `3.11.1`, `4.1-beta1` or `7.17.29`.
     pub fn parse(text: &str) -> Option<Self> {
         let (numbers, suffix) = match text.split_once(['-', '+']) {
             Some((_, "")) => return None,
@@ -31,7 +31,7 @@ impl DatabaseVersion {
         Some(Self { major, minor, patch, release, suffix: suffix.to_owned() })
     }
 
-    /// Are all three numbers there?
+    /// Does the version have all three numbers?
     pub fn is_semver(&self) -> bool {
         self.patch.is_some()
     }

@@ -1,5 +1,5 @@
-//! What the schema says about values: list-map keys and sets without repetition (V4), bounds
-//! (V5), closed lists of values (V6). Every kind, one walk.
+//! Validates values by the schema's own limits: list-map keys and sets without repetition (V4),
+//! bounds (V5), closed lists of values (V6). One walk serves every kind.
 
 use std::collections::HashSet;
 
@@ -14,15 +14,16 @@ use crate::api::{
     },
 };
 
-/// Which values are compared with closed lists.
+/// Whether values are compared with closed lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum EnumPolicy {
     Check,
-    /// Newer programs may write words into a status that this server does not know.
+    /// Values are not compared: newer programs may write words into a status that this server does
+    /// not know.
     Ignore,
 }
 
-/// Validates `value`, the field `name` of a kind.
+/// Validates `value`, which is the field `name` of a kind.
 pub(super) fn validate(
     validator: &mut Validator,
     kind: &str,
@@ -50,7 +51,8 @@ struct ConstraintWalker<'a> {
 }
 
 impl ConstraintWalker<'_> {
-    /// `limit`: most bytes of this text, or of the texts of this list.
+    /// Validates a value and the values below it. `limit`: most bytes of this text, or of each text
+    /// of this list.
     fn value(
         &mut self,
         atom: &SchemaAtom,
@@ -117,7 +119,7 @@ impl ConstraintWalker<'_> {
         }
     }
 
-    /// V4
+    /// Reports items of a set, or list-map keys, that occur twice (V4).
     fn repetitions(&mut self, list: &ListSchema, items: &[Value], place: &FieldLocation<'_>) {
         let key = list.keys.first().map(|key| &**key);
         let mut seen = HashSet::with_capacity(items.len());
@@ -136,7 +138,7 @@ impl ConstraintWalker<'_> {
     }
 }
 
-/// What no two items may have in common.
+/// The part of an item that must be unique in its list.
 #[derive(PartialEq, Eq, Hash)]
 enum ItemKey<'a> {
     Text(&'a str),

@@ -1,12 +1,12 @@
-//! Kubernetes' formats of names and values; texts of apimachinery `pkg/util/validation`.
+//! Kubernetes' formats of names and values, in the words of apimachinery `pkg/util/validation`.
 //!
-//! Each function returns what is wrong, nothing when all is well.
+//! Each function returns messages about what is wrong, none for a valid value.
 
 const LABEL_FORMAT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const QUALIFIED_TEXT: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
-/// `IsDNS1123Label`
+/// Validates a DNS label, as upstream's `IsDNS1123Label`.
 pub fn dns_label(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, 63);
     if !is_label(value) {
@@ -19,7 +19,7 @@ pub fn dns_label(value: &str) -> Vec<String> {
     wrong
 }
 
-/// `IsDNS1123Subdomain`
+/// Validates a DNS subdomain, as upstream's `IsDNS1123Subdomain`.
 pub fn dns_subdomain(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, 253);
     if !is_subdomain(value) {
@@ -28,7 +28,7 @@ pub fn dns_subdomain(value: &str) -> Vec<String> {
     wrong
 }
 
-/// `IsQualifiedName`
+/// Validates a qualified name, such as a label's key, as upstream's `IsQualifiedName`.
 pub fn qualified_name(value: &str) -> Vec<String> {
     let examples = format!(
         "{QUALIFIED_TEXT} (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{QUALIFIED_FORMAT}')"
@@ -62,7 +62,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// `IsValidLabelValue`
+/// Validates the value of a label, as upstream's `IsValidLabelValue`.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, 63);
     if !value.is_empty() && !is_qualified(value) {
@@ -71,7 +71,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     wrong
 }
 
-/// `IsValidPercent`
+/// Validates a percentage, as upstream's `IsValidPercent`.
 pub fn percent(value: &str) -> Vec<String> {
     let digits = value.strip_suffix('%').unwrap_or_default();
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -80,7 +80,7 @@ pub fn percent(value: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// `IsValidCIDR`
+/// Validates an address range, as upstream's `IsValidCIDR`.
 pub fn cidr(value: &str) -> Vec<String> {
     let valid = value.trim().split_once('/').is_some_and(|(address, bits)| {
         let most = match address.parse::<std::net::IpAddr>() {
@@ -97,7 +97,8 @@ pub fn cidr(value: &str) -> Vec<String> {
     }
 }
 
-/// Names of datacenters, racks and rings: what configuration files can hold without quoting.
+/// Validates the name of a datacenter, rack or ring: it may hold what configuration files take
+/// without quotes.
 pub fn ring_name(value: &str) -> Vec<String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if !value.is_empty() && value.bytes().all(fits) {

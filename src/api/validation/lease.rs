@@ -8,7 +8,7 @@ use crate::api::{
     v1beta1::{LeaderLease, LeaderLeaseSpec},
 };
 
-/// Validates a new object that was written in `version`.
+/// Validates a new LeaderLease that was written in `version`.
 pub fn validate_create(
     version: ServedVersion,
     schemas: &'static SchemaSet,
@@ -20,7 +20,7 @@ pub fn validate_create(
     validator.finish()
 }
 
-/// Validates an update of `old` through `part`, written in `version`.
+/// Validates an update of the LeaderLease `old`, written in `version`.
 pub fn validate_update(
     version: ServedVersion,
     schemas: &'static SchemaSet,

@@ -1,7 +1,7 @@
-//! ObjectMeta, as apimachinery `pkg/api/validation/objectmeta.go` validates it.
+//! Validates ObjectMeta, as apimachinery `pkg/api/validation/objectmeta.go` does.
 //!
-//! resourceVersion, uid and timestamps are the registry's business. Finalizers without a domain
-//! are accepted with the warning that CustomResources give.
+//! The registry handles resourceVersion, uid and timestamps. Finalizers without a domain are
+//! accepted with the warning that CustomResources give.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use serde_json::json;
 use super::{format, validator::Validator};
 use crate::api::{field::FieldPath, names::annotation};
 
-/// Most bytes of all annotations together.
+/// Most bytes of all annotations of an object together.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// Validates the metadata of a new object, whose name has been generated if that was asked for.
+/// Validates the metadata of a new object. A name that the server generates is already there.
 pub(super) fn create(validator: &mut Validator, metadata: &ObjectMeta) {
     let path = FieldPath::new("metadata");
     if let Some(prefix) = metadata.generate_name.as_deref().filter(|prefix| !prefix.is_empty()) {
@@ -73,7 +73,7 @@ fn always(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath) {
     owner_references(validator, references, &path.child("ownerReferences"));
 }
 
-/// Labels of an object, or of one that will be made.
+/// Validates labels of an object, or of one that will be made.
 pub(super) fn labels<'a>(
     validator: &mut Validator,
     labels: impl Iterator<Item = (&'a String, &'a String)>,
@@ -85,7 +85,7 @@ pub(super) fn labels<'a>(
     }
 }
 
-/// Annotations of an object, or of one that will be made.
+/// Validates annotations of an object, or of one that will be made.
 pub(super) fn annotations<'a>(
     validator: &mut Validator,
     annotations: impl Iterator<Item = (&'a String, &'a String)>,
@@ -94,7 +94,7 @@ pub(super) fn annotations<'a>(
     let mut size = 0;
     for (key, value) in annotations {
         validator.invalid_each(path, key, &format::qualified_name(&key.to_lowercase()));
-        // The surplus is shown to readers of the older form only, and never stored.
+        // The surplus is shown to readers of v1alpha1 only, and never stored.
         if key != annotation::SURPLUS {
             size += key.len() + value.len();
         }
@@ -108,7 +108,7 @@ fn owner_references(validator: &mut Validator, references: &[OwnerReference], pa
     let mut controller: Option<String> = None;
     for reference in references {
         let OwnerReference { api_version, kind, name, uid, controller: controls, .. } = reference;
-        // Upstream names the list, not the item.
+        // Upstream reports the path of the list, not that of the item.
         let version = api_version.rsplit('/').next().unwrap_or_default();
         if version.is_empty() {
             let text = "version must not be empty";
@@ -132,7 +132,7 @@ fn owner_references(validator: &mut Validator, references: &[OwnerReference], pa
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );
                     validator.invalid(path, json!(references), &text);
-                    // The whole list was shown; a long one is not shown for each of its items.
+                    // Each error shows the whole list, so one error is enough.
                     break;
                 }
             }
@@ -158,7 +158,7 @@ fn finalizers(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath
     }
 }
 
-/// Names that the annotation `allow-unsafe` holds.
+/// Returns the names that the annotation `allow-unsafe` holds.
 pub(super) fn allowed_unsafe(metadata: &ObjectMeta) -> Vec<String> {
     let text = metadata.annotations.as_ref().and_then(|all| all.get(annotation::ALLOW_UNSAFE));
     let names = text.into_iter().flat_map(|text| text.split(','));

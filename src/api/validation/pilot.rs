@@ -1,4 +1,4 @@
-//! Rules for Pilot (V41–V43, V50).
+//! Validation rules for Pilot (V41–V43, V50).
 
 use serde_json::{Value, json};
 
@@ -18,11 +18,11 @@ use crate::api::{
 };
 
 const KIND: &str = "Pilot";
-/// Most bytes of a Pilot's status, and of the last lines of a database's output.
+/// Most bytes of a Pilot's status as JSON, and of the last lines of a database's output in it.
 const STATUS_LIMIT: usize = 16 * 1024;
 const LOG_TAIL_LIMIT: usize = 4 * 1024;
 
-/// Validates a new object that was written in `version`.
+/// Validates a new Pilot that was written in `version`.
 pub fn validate_create(
     version: ServedVersion,
     schemas: &'static SchemaSet,
@@ -34,7 +34,7 @@ pub fn validate_create(
     validator.finish()
 }
 
-/// Validates an update of `old` through `part`, written in `version`.
+/// Validates an update of the Pilot `old` through `part`, written in `version`.
 pub fn validate_update(
     version: ServedVersion,
     schemas: &'static SchemaSet,
@@ -91,14 +91,14 @@ fn report(validator: &mut Validator, pilot: &Pilot) {
 
 fn transition(validator: &mut Validator, new: &Pilot, old: &Pilot) {
     let path = FieldPath::new("spec");
-    // V41: cannot change once it is set.
+    // V41: `clusterRef` cannot change once it is set.
     if old.spec.cluster_ref.is_some() && new.spec.cluster_ref != old.spec.cluster_ref {
         validator.invalid(&path.child("clusterRef"), json!(new.spec.cluster_ref), IMMUTABLE);
     }
     if old.spec.node_pool.is_some() && new.spec.node_pool != old.spec.node_pool {
         validator.invalid(&path.child("nodePool"), json!(new.spec.node_pool), IMMUTABLE);
     }
-    // V43
+    // V43: a decommission that is irreversible cannot be taken back.
     let leaves = |pilot: &Pilot| pilot.spec.phase == Some(PilotIntent::Decommissioned);
     let irreversible = old.status.decommission.as_ref().is_some_and(|d| d.irreversible);
     if irreversible && leaves(old) && !leaves(new) {

@@ -1,4 +1,4 @@
-//! The part of a pod template that users may set (V30).
+//! Validates the part of a pod template that users may set (V30).
 //!
 //! Navigator owns what makes a pod a database node; side containers and volumes are free.
 
@@ -18,14 +18,14 @@ use crate::api::{
 const SPEC_FIELDS: &[&str] = &["hostname", "subdomain", "restartPolicy", "activeDeadlineSeconds"];
 const CONTAINER_FIELDS: &[&str] = &["name", "env", "envFrom", "volumeMounts", "securityContext"];
 const VOLUMES: [&str; 2] = [names::SHARED_VOLUME, "config"];
-/// Names of the pilot's environment variables begin like this.
+/// Prefix of the names of the pilot's environment variables.
 const OUR_ENV: &str = "NAVIGATOR_";
-/// Variables of the pilot that change nothing but its log.
+/// Environment variables of the pilot that a pod template may set: they only change what is logged.
 const LOG_ENV: &[&str] = &["NAVIGATOR_LOG", "NAVIGATOR_LOG_FORMAT", "NAVIGATOR_DATABASE_LOG"];
 
 const ERASED: &str = "null would remove what Navigator keeps here; leave it out";
 
-/// `cluster` says how the database's own container and volume are called.
+/// Validates a pod template. `cluster` has the names of the database's own container and volume.
 pub(super) fn validate(
     validator: &mut Validator,
     cluster: &ClusterView<'_>,

@@ -1,7 +1,6 @@
-//! An update is judged by what it changes.
+//! Forgives an update the problems that the stored object already had.
 //!
-//! A problem that the stored object has too, at the same place and with the same values, is not
-//! the update's.
+//! A problem is forgiven when the stored object has it at the same place with the same value.
 
 use serde_json::Value;
 
@@ -10,7 +9,7 @@ use crate::api::field::{FieldError, FieldErrorKind, FieldPath};
 
 /// Removes from `validator` the problems that `before` found in the stored object.
 pub(super) fn forgive(validator: &mut Validator, new: &Value, before: &Validator, old: &Value) {
-    // An object with so many problems that not all were collected has none forgiven.
+    // Nothing is forgiven where there may be more problems than were collected.
     if validator.is_full() {
         return;
     }
@@ -18,8 +17,8 @@ pub(super) fn forgive(validator: &mut Validator, new: &Value, before: &Validator
     validator.errors.retain(|error| !known.contains(&ProblemKey::new(error, new)));
 }
 
-/// A problem, told apart from others by where it is (list entries by their name), by its text
-/// and, where the text does not hold the value, by the value.
+/// The identity of a problem: its place (list entries by their name), its text and, where the text
+/// does not hold the value, the value.
 #[derive(PartialEq)]
 struct ProblemKey {
     place: String,
@@ -43,7 +42,7 @@ impl ProblemKey {
     }
 }
 
-/// The path with the names of list entries in place of their positions, and the value there.
+/// Returns the path with list entries by name instead of position, and the value at the path.
 fn locate<'a>(path: &str, object: &'a Value) -> (String, Option<&'a Value>) {
     let mut place = FieldPath::new("");
     let mut at = Some(object);
@@ -60,7 +59,8 @@ fn locate<'a>(path: &str, object: &'a Value) -> (String, Option<&'a Value>) {
     (place.to_string(), at)
 }
 
-/// `spec.nodePools[1].config[a.b]` → `spec`, `nodePools`, `1`, `config`, `a.b`.
+/// Splits a path into its steps: `spec.nodePools[1].config[a.b]` → `spec`, `nodePools`, `1`,
+/// `config`, `a.b`.
 fn steps(path: &str) -> Vec<&str> {
     let mut steps = Vec::new();
     let mut rest = path;

@@ -1,4 +1,4 @@
-//! What a status must satisfy (V50).
+//! Rules that the status of any kind must satisfy (V50).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;

@@ -1,6 +1,7 @@
 //! Rules about what an update of a cluster may change.
 //!
-//! Each can be overridden by name in the annotation `allow-unsafe`, which costs a warning (W14).
+//! Rules that run in [`UnsafeOverrides::unless`] can be overridden by name in the annotation
+//! `allow-unsafe`, which costs a warning (W14).
 
 use serde::Serialize;
 use serde_json::json;
@@ -15,7 +16,7 @@ use crate::api::{field::FieldPath, names::annotation, quantity};
 
 pub(super) const IMMUTABLE: &str = "field is immutable";
 
-/// What an update may break because a person said so.
+/// Names of the safety rules that an update may break, from the annotation `allow-unsafe`.
 #[derive(Debug)]
 pub struct UnsafeOverrides {
     names: Vec<String>,
@@ -26,7 +27,7 @@ impl UnsafeOverrides {
         Self { names: metadata::allowed_unsafe(cluster.metadata) }
     }
 
-    /// Runs `rules`. Their problems become warnings if the annotation holds `name`.
+    /// Runs `rules`. If the annotation `allow-unsafe` holds `name`, their problems become warnings.
     pub fn unless(
         &self,
         name: &str,
@@ -44,10 +45,10 @@ impl UnsafeOverrides {
     }
 }
 
-/// Index of a pool, the pool as it is to be, and as it was.
+/// Index of a pool, the new pool, and the stored pool.
 type PoolPair<'c, 'a> = (usize, &'c PoolView<'a>, &'c PoolView<'a>);
 
-/// Pools that are in both objects, by name.
+/// Returns the pools that are in both objects, matched by name.
 pub(super) fn pairs<'c, 'a>(
     new: &'c ClusterView<'a>,
     old: &'c ClusterView<'a>,
@@ -58,7 +59,7 @@ pub(super) fn pairs<'c, 'a>(
     })
 }
 
-/// V15, V16, V22 and V40 for what all cluster kinds share.
+/// Validates an update of the fields that all cluster kinds share (V15, V16, V22, V40).
 pub(super) fn validate(
     validator: &mut Validator,
     new: &ClusterView<'_>,
@@ -77,7 +78,7 @@ pub(super) fn validate(
     }
 }
 
-/// V40: what may not change, and may not be added or taken away either.
+/// V40: refuses any change of a value, adding and removing it included.
 pub fn immutable<T: PartialEq + Serialize>(
     validator: &mut Validator,
     path: &FieldPath,
@@ -90,7 +91,7 @@ pub fn immutable<T: PartialEq + Serialize>(
     }
 }
 
-/// V15, V16
+/// Validates an update of a pool's volumes (V15, V16).
 fn persistence(
     validator: &mut Validator,
     new: &PoolView<'_>,
@@ -135,7 +136,8 @@ fn persistence(
     }
 }
 
-/// V22: judged by what runs, so turning back is free until a pilot ran the newer version.
+/// V22: refuses a downgrade below the highest running version. A version that no pilot ran yet may
+/// be taken back.
 fn downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
     let (Some(wanted), Some(highest)) =
         (DatabaseVersion::parse(new.version), running(old).max_by(|a, b| a.0.cmp(&b.0)))
@@ -148,7 +150,8 @@ fn downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView
     }
 }
 
-/// V23: `next` says through which version the way leads, unless straight to the wanted one.
+/// V23: refuses an upgrade that has to go through another version first. `next` returns that
+/// version for the lowest running one and the wanted one, or `None`.
 pub(super) fn skipped_version(
     validator: &mut Validator,
     new: &ClusterView<'_>,
@@ -169,7 +172,7 @@ pub(super) fn skipped_version(
     }
 }
 
-/// Versions that pilots report, parsed and as written.
+/// Returns the versions that pilots report, parsed and as written.
 fn running<'a>(cluster: &ClusterView<'a>) -> impl Iterator<Item = (DatabaseVersion, &'a str)> {
     cluster
         .status

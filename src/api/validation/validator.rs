@@ -1,4 +1,4 @@
-//! Collects what is wrong with an object, in upstream's words.
+//! Collects problems and warnings of an object, in upstream's words.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use crate::api::{
     schema::SchemaSet,
 };
 
-/// Most problems, and most warnings, that are collected: an object with more is hostile, and the
-/// client is not told of them all.
+/// Most problems, and most warnings, that are collected for an object: an object with more is
+/// hostile, and its client gets an incomplete list.
 const MOST: usize = 1000;
 
 /// Collects problems and warnings of one object.
@@ -27,7 +27,7 @@ impl Validator {
         Self { version, schemas, errors: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Are there more problems than were collected, perhaps?
+    /// Has the limit of collected problems been reached, so that some may be missing?
     pub fn is_full(&self) -> bool {
         self.errors.len() >= MOST
     }
@@ -63,17 +63,17 @@ impl Validator {
         self.error(path, FieldErrorKind::NotSupported(value.into(), known), "");
     }
 
-    /// V5: text of at most `limit` bytes.
+    /// V5: reports a text of more than `limit` bytes.
     pub fn too_long(&mut self, path: &FieldPath, limit: usize) {
         self.error(path, FieldErrorKind::TooLong(limit), "");
     }
 
-    /// V5: list of at most `limit` items.
+    /// V5: reports a list of more than `limit` items.
     pub fn too_many(&mut self, path: &FieldPath, actual: usize, limit: usize) {
         self.error(path, FieldErrorKind::TooMany { actual, limit }, "");
     }
 
-    /// Each message is an Invalid of `value`.
+    /// Reports one Invalid of `value` for each message.
     pub fn invalid_each(&mut self, path: &FieldPath, value: &str, messages: &[String]) {
         for message in messages {
             self.invalid(path, value, message);
@@ -98,7 +98,8 @@ impl Validator {
         }
     }
 
-    /// What was found, in the words of the version in which the object was written.
+    /// Returns what was found. Paths of errors are those of the version in which the object was
+    /// written.
     pub fn finish(mut self) -> ValidationResult {
         if self.version == ServedVersion::V1alpha1 {
             for error in &mut self.errors {
@@ -109,7 +110,7 @@ impl Validator {
     }
 }
 
-/// Where a hub field stands in v1alpha1, if it stands elsewhere there.
+/// Returns the path in v1alpha1 of the hub field at `path`.
 fn older_path(path: &str) -> String {
     for field in ["nodeSelector", "schedulerName"] {
         let from = format!(".podTemplate.spec.{field}");

@@ -13,7 +13,7 @@ use crate::api::{
     },
 };
 
-/// What the rules read of a cluster.
+/// The fields of a cluster that shared rules read.
 pub(super) struct ClusterView<'a> {
     pub(super) metadata: &'a ObjectMeta,
     pub(super) names: &'static DatabaseNames,
@@ -32,7 +32,7 @@ pub(super) struct ClusterView<'a> {
     pub(super) status: &'a ClusterStatus,
 }
 
-/// What the rules read of a node pool.
+/// The fields of a node pool that shared rules read.
 pub(super) struct PoolView<'a> {
     pub(super) name: &'a str,
     pub(super) replicas: Option<i32>,
@@ -42,12 +42,12 @@ pub(super) struct PoolView<'a> {
     pub(super) config: &'a Config,
     pub(super) jvm: Option<&'a Jvm>,
     pub(super) pod_template: &'a PodTemplate,
-    /// Its nodes have a state that matters.
+    /// True when the pool's nodes hold a state that must not be lost.
     pub(super) keeps_data: bool,
 }
 
 impl PoolView<'_> {
-    /// Nodes that the pool asks for.
+    /// Returns the number of nodes that the pool asks for.
     pub(super) fn nodes(&self) -> i64 {
         self.replicas.unwrap_or(1).into()
     }
@@ -58,7 +58,7 @@ impl PoolView<'_> {
     }
 }
 
-/// `spec.nodePools[index]`
+/// Returns the path `spec.nodePools[index]`.
 pub fn pool_path(index: usize) -> FieldPath {
     FieldPath::new("spec").child("nodePools").index(index)
 }

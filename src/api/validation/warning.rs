@@ -1,5 +1,5 @@
-//! What is accepted, with a warning (W6–W18, W20 of docs/rules.md; W4 for the registry,
-//! which knows what it needs).
+//! Warnings about accepted values (W6–W18, W20 of docs/rules.md; W4 is here for the registry, which
+//! decides when to call it).
 
 use serde_json::Value;
 
@@ -10,7 +10,8 @@ use super::{
 };
 use crate::api::{kind::ServedVersion, managed::is_upstream_pilot};
 
-/// W4, when a write of the main resource carries a status that is not the stored one.
+/// W4: returns a warning when a write of the main resource carries a status that differs from the
+/// stored one.
 pub fn status_ignored(written: &Value, stored: Option<&Value>) -> Option<String> {
     let status = |object: &Value| object.get("status").cloned().filter(|status| !is_empty(status));
     let written = status(written)?;
@@ -24,13 +25,13 @@ fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// Warnings about a spec.
+/// Adds warnings about the spec of a new or updated cluster.
 pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     image_tag(validator, cluster);
     pilot_image(validator, cluster);
     for (index, pool) in cluster.pools.iter().enumerate() {
         let path = pool_path(index);
-        // W6
+        // W6: a pool without persistence.
         if pool.persistence.is_none() && validator.version == ServedVersion::V1beta1 {
             validator.warn(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
         }
@@ -40,14 +41,14 @@ pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
                 "{path}.persistence: disabled, so the data of a node are deleted with its pod"
             ));
         }
-        // W12
+        // W12: neither a memory limit nor a heap.
         let heap =
             |jvm: Option<&crate::api::v1beta1::Jvm>| jvm.is_some_and(|jvm| jvm.heap.is_some());
         if pool.memory_limit().is_none() && !heap(pool.jvm) && !heap(cluster.jvm) {
             validator.warn(format!("{path}: no memory limit, so the heap is 1Gi; set resources.limits.memory or jvm.heap"));
         }
     }
-    // W15
+    // W15: predicates that are skipped.
     let skipped = cluster.update_strategy.map_or(&[][..], |strategy| &strategy.skip_predicates);
     if !skipped.is_empty() {
         validator.warn(format!(
@@ -57,7 +58,7 @@ pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     }
 }
 
-/// W16, W17
+/// Warns of what an update removes or shrinks (W16, W17).
 pub(super) fn update(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
     for before in &old.pools {
         let kept = new.pools.iter().any(|pool| pool.name == before.name);
@@ -79,7 +80,7 @@ fn drained(nodes: i64) -> String {
     format!("{nodes} {word} will be drained before removal")
 }
 
-/// W11
+/// Warns of an image tag without the version (W11).
 fn image_tag(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let tag = cluster.image.and_then(|image| image.tag.as_deref()).unwrap_or_default();
     if !tag.is_empty() && !tag.contains(cluster.version) {
@@ -90,7 +91,7 @@ fn image_tag(validator: &mut Validator, cluster: &ClusterView<'_>) {
     }
 }
 
-/// W20
+/// Warns of upstream's pilot image (W20).
 fn pilot_image(validator: &mut Validator, cluster: &ClusterView<'_>) {
     let repository = cluster.pilot_image.map_or("", |image| image.repository.as_str());
     if is_upstream_pilot(repository) {

@@ -1,4 +1,4 @@
-//! Metrics of the account, taken when Prometheus scrapes.
+//! Metrics of the memory budget of requests, read when Prometheus scrapes.
 
 use prometheus::{
     IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -8,7 +8,7 @@ use prometheus::{
 
 use super::{ACCOUNT, MemoryUse};
 
-/// Bytes used of the account, and requests that wait for it.
+/// Collector of the memory budget's metrics: bytes held, requests that wait, requests refused.
 pub struct MemoryAccountMetrics {
     bytes: IntGaugeVec,
     limit: IntGauge,

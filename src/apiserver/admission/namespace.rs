@@ -1,8 +1,8 @@
-//! NamespaceLifecycle: nothing is created in a namespace that is missing or going away.
+//! NamespaceLifecycle: nothing is created in a namespace that is missing or being deleted, and
+//! nothing is updated in one that is missing.
 //!
-//! Owns [`NamespaceLister`], what is known of namespaces: a reflector of their metadata.
-//! kube-apiserver itself is asked when a namespace is missing there, because the reflector may be
-//! behind.
+//! Owns [`NamespaceLister`], a reflector of the metadata of namespaces. kube-apiserver itself is
+//! asked about a namespace that the reflector does not have, because the reflector may be behind.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,12 +29,12 @@ use crate::{
     runtime::Runtime,
 };
 
-/// How long a live lookup may take.
+/// Longest time that kube-apiserver may take to answer about a namespace.
 const LOOKUP: Duration = Duration::from_secs(5);
 
 const NAMESPACES: GroupResource<'static> = GroupResource { group: "", resource: "namespaces" };
 
-/// The plugin.
+/// The NamespaceLifecycle plugin.
 pub struct NamespaceLifecycle(Arc<NamespaceLister>);
 
 impl NamespaceLifecycle {
@@ -43,14 +43,14 @@ impl NamespaceLifecycle {
     }
 }
 
-/// What is known of namespaces.
+/// Looks up namespaces: in the reflector, and else in kube-apiserver.
 pub struct NamespaceLister {
     known: Store<PartialObjectMeta<Namespace>>,
     live: Api<PartialObjectMeta<Namespace>>,
 }
 
 impl NamespaceLister {
-    /// Starts the reflector.
+    /// Starts the reflector of namespaces.
     pub fn start(client: &Client, rt: &Runtime) -> Self {
         let live: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
         let (known, writer) = reflector::store();
@@ -77,7 +77,7 @@ impl NamespaceLister {
         Self { known, live }
     }
 
-    /// A namespace's metadata; 404 when there is none.
+    /// Returns a namespace's metadata; 404 when the namespace does not exist.
     pub async fn find(&self, name: &str) -> Result<Arc<PartialObjectMeta<Namespace>>, ApiError> {
         if let Some(namespace) = self.known.get(&ObjectRef::new(name)) {
             return Ok(namespace);

@@ -1,9 +1,9 @@
 //! A pod's pilot writes the LeaderLease of its own cluster only: the one that belongs to the
 //! ServiceAccount of its token.
 //!
-//! RBAC cannot say this of a create, which names nothing yet. The rule is for ServiceAccounts whose
-//! name is a cluster's, in its namespace; people, the controller, pilots on hosts and tools that
-//! restore backups have whatever rights RBAC gives them.
+//! RBAC cannot say this of a create, which has no name to match yet. The rule is for
+//! ServiceAccounts whose name is a cluster's, in its namespace; people, the controller, pilots on
+//! hosts and tools that restore backups have the rights that RBAC gives them.
 
 use futures::future::BoxFuture;
 
@@ -13,14 +13,15 @@ use crate::{
     apiserver::status::{ApiError, GroupResource},
 };
 
-/// The plugin; knows the names of the databases' ServiceAccounts, and of the controller's.
+/// The plugin. It knows the names of the databases' ServiceAccounts, and of the controller's.
 pub struct PilotLeaseRestriction {
     scheme: &'static Scheme,
     controller: String,
 }
 
 impl PilotLeaseRestriction {
-    /// `namespace` is the install's own, where the controller's ServiceAccount lives.
+    /// Creates the plugin. `namespace` is the install's, where the controller's ServiceAccount
+    /// lives.
     pub fn new(scheme: &'static Scheme, namespace: &str) -> Self {
         let controller = format!("system:serviceaccount:{namespace}:{}", names::CONTROLLER);
         Self { scheme, controller }

@@ -1,8 +1,8 @@
-//! A pilot reports for itself only: a ServiceAccount may write the status of the one Pilot that
-//! has the name of the pod its token was issued to.
+//! A pilot reports for itself only: a ServiceAccount may write the status of the one Pilot that has
+//! the name of the pod its token was issued to.
 //!
 //! RBAC cannot say this, since all pods of a cluster share a ServiceAccount. The controller is
-//! excepted (it marks silent Pilots); people and other users are RBAC's business.
+//! excepted (it marks silent Pilots). For people and other users RBAC alone decides.
 
 use futures::future::BoxFuture;
 
@@ -15,13 +15,13 @@ use crate::{
     },
 };
 
-/// The plugin; knows the controller's user name.
+/// The plugin. It knows the controller's user name.
 pub struct PilotStatusRestriction {
     controller: String,
 }
 
 impl PilotStatusRestriction {
-    /// `namespace` is the install's own, where the controller's ServiceAccount lives.
+    /// Creates the plugin. `namespace` is the install's, where the controller's ServiceAccount is.
     pub fn new(namespace: &str) -> Self {
         Self { controller: format!("system:serviceaccount:{namespace}:{}", names::CONTROLLER) }
     }

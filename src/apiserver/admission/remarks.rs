@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most annotations of one request, and bytes of one value: webhooks are third-party programs.
+/// Most annotations of one request, and below most bytes of one value: webhooks are third-party
+/// programs.
 const MOST: usize = 128;
 const LONGEST: usize = 64 * 1024;
 
@@ -16,7 +17,7 @@ struct CollectedRemarks {
     annotations: Vec<AuditAnnotation>,
 }
 
-/// For the audit trail.
+/// An annotation for the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditAnnotation {
     pub key: String,
@@ -40,7 +41,8 @@ impl AdmissionRemarks {
         self.add(AuditAnnotation { key, value, of_request: true });
     }
 
-    /// The first value of a key counts, as upstream has it.
+    /// Adds an annotation, unless there is one of the same key: as upstream, the first value
+    /// counts.
     fn add(&self, annotation: AuditAnnotation) {
         let annotations = &mut self.lock().annotations;
         let is_known = annotations.iter().any(|known| known.key == annotation.key);
@@ -49,12 +51,12 @@ impl AdmissionRemarks {
         }
     }
 
-    /// All warnings so far; each is told once.
+    /// Takes the warnings so far, so that each is sent once.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().warnings)
     }
 
-    /// All annotations so far; each is told once.
+    /// Takes the annotations so far, so that each is recorded once.
     pub fn take_annotations(&self) -> Vec<AuditAnnotation> {
         std::mem::take(&mut self.lock().annotations)
     }

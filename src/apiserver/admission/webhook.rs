@@ -1,8 +1,8 @@
 //! Webhooks of the core cluster: MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 //!
 //! kube-apiserver calls none for aggregated kinds, so this server does, by upstream's rules
-//! (`apiserver/pkg/admission/plugin/webhook`). Where no webhook means a write, nothing is
-//! allocated for it.
+//! (`apiserver/pkg/admission/plugin/webhook`). For a write that no webhook's rules match, nothing
+//! is allocated.
 
 mod call;
 mod client;
@@ -40,7 +40,7 @@ use crate::{
     runtime::Runtime,
 };
 
-/// How long a write waits for the configurations to be known, once, after a start.
+/// Longest time that a write waits, after a start, until the webhook configurations are known.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A write that webhooks may be asked about.
@@ -54,12 +54,12 @@ pub struct ReviewSubject<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
     pub user: &'a User,
-    /// What is stored, in hub form; absent for creates.
+    /// The object that is stored now, in hub form; absent for creates.
     pub old: Option<&'a Value>,
     pub dry_run: bool,
-    /// The request's options as an object of `meta.k8s.io/v1`.
+    /// Makes the request's options as an object of `meta.k8s.io/v1`.
     pub options: &'a (dyn Fn() -> Value + Send + Sync),
-    /// Applies a JSON patch to an object of some version.
+    /// Applies a JSON patch (text) to an object of some version.
     pub patch: fn(&[u8], Value) -> Result<ParsedBody, WebhookPatchError>,
     pub remarks: &'a AdmissionRemarks,
 }
@@ -79,7 +79,7 @@ impl ReviewSubject<'_> {
         subject(kind, version, operation, part, !namespace.is_empty())
     }
 
-    /// About how many bytes the new object has, or else the stored one.
+    /// Returns about how many bytes the new object has, or else the stored one.
     fn weight(&self, object: Option<&Value>) -> usize {
         object.or(self.old).map_or(0, weight::of)
     }
@@ -103,7 +103,7 @@ fn subject(
     }
 }
 
-/// The webhooks, as far as they concern our group.
+/// The core cluster's webhooks, as far as they concern our group, and the metrics of their calls.
 pub struct WebhookDispatcher {
     latest: configurations::WebhooksReceiver,
     namespaces: Arc<NamespaceLister>,
@@ -115,7 +115,7 @@ pub struct WebhookDispatcher {
 }
 
 impl WebhookDispatcher {
-    /// Starts to follow the configurations.
+    /// Starts to follow the webhook configurations.
     pub fn start(
         client: &kube::Client,
         sorts: EnabledWebhookTypes,
@@ -134,7 +134,8 @@ impl WebhookDispatcher {
         }
     }
 
-    /// May any webhook be asked about such a write, as far as the webhooks' rules tell?
+    /// Tells whether any webhook's rules match such a write. `true` while no configuration is
+    /// known.
     pub fn may_mean(
         &self,
         kind: &'static dyn ServedKind,
@@ -150,7 +151,7 @@ impl WebhookDispatcher {
         known.as_deref().is_none_or(means)
     }
 
-    /// Lets webhooks change the object that shall be stored. Says whether they changed it.
+    /// Lets webhooks change the object that is to be stored. Returns whether they changed it.
     pub async fn mutate(
         &self,
         asked: &ReviewSubject<'_>,
@@ -179,12 +180,13 @@ impl WebhookDispatcher {
         outcome
     }
 
-    /// Counts the time of all admission before validation.
+    /// Counts the time that admission took before validation.
     pub fn admitted(&self, operation: AdmissionOperation, begun: Instant, rejected: bool) {
         self.admit.observe(operation, begun, rejected);
     }
 
-    /// Waits, after a start, until the configurations were read. `None` stands for no webhooks.
+    /// Returns the configurations, after a start once they were read. `None` stands for no
+    /// webhooks.
     async fn known(
         &self,
         asked: &ReviewSubject<'_>,
@@ -202,7 +204,7 @@ impl WebhookDispatcher {
     }
 }
 
-/// Is any of these webhooks to be asked, as far as their rules tell?
+/// Tells whether the rules of any of these webhooks match.
 fn means(hooks: &[Arc<hook::AdmissionWebhook>], subject: RuleSubject<'_>) -> bool {
     hooks.iter().any(|hook| hook.rules.version(subject).is_some())
 }

@@ -1,7 +1,7 @@
 //! One backend, a log or a webhook, and the events that wait for it.
 //!
 //! In mode batch an event that finds no room is lost. In the other modes its request waits for
-//! room, and then until the event is written, for no longer than [`PATIENCE`] each.
+//! room, and then until the event is written, for at most [`PATIENCE`] each.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -23,29 +23,29 @@ use crate::{
     runtime::{Runtime, TaskGroup},
 };
 
-/// The buffer's name in metrics, for events that found no room.
+/// Name of the buffer in metrics, for events that found no room.
 const BUFFER: &str = "buffered";
-/// How long a request waits for a disk or a webhook that hangs.
+/// Longest time that a request waits for a disk or a webhook that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct AuditBackend {
     way: DeliveryChannel,
     room: BufferSpace,
-    /// Bytes of an event, when larger ones are truncated.
+    /// Most bytes of an event, if larger ones are truncated.
     pub(super) max_event: Option<usize>,
-    /// Must a request fail whose arrival could not be recorded?
+    /// Whether a request must fail when its arrival could not be recorded.
     pub(super) is_strict: bool,
     metrics: Arc<Metrics>,
 }
 
 enum DeliveryChannel {
     Batched(mpsc::Sender<AuditLine>),
-    /// The queue has a place for every line that has room.
+    /// Queue of the task that writes the log. It is long enough for the lines that have room.
     Written(mpsc::Sender<AwaitedLine>),
     Sent(Arc<AuditWebhook>, TaskGroup),
 }
 
-/// What a request waits for after it gave an event.
+/// What a request has to wait for after it handed over an event.
 pub(super) enum DeliveryReceipt<'a> {
     Nothing,
     Room(UnplacedEvent<'a>),
@@ -118,7 +118,7 @@ impl AuditBackend {
         Ok(Self::new(way, *delivery, metrics))
     }
 
-    /// Takes an event as far as it gets without waiting.
+    /// Takes an event, as far as that is possible without waiting.
     pub(super) fn take(&self, text: Bytes) -> DeliveryReceipt<'_> {
         let receipt = match self.room.try_take(text) {
             Ok(line) => DeliveryReceipt::Written(self.carry(line)),
@@ -132,7 +132,7 @@ impl AuditBackend {
         }
     }
 
-    /// Waits until the backend has the event: `false` when it is lost, or takes too long.
+    /// Waits until the backend has the event. `false` when the event is lost or takes too long.
     pub(super) async fn settle(&self, receipt: DeliveryReceipt<'_>) -> bool {
         let written = match receipt {
             DeliveryReceipt::Nothing => return true,
@@ -209,7 +209,7 @@ mod tests {
             assert!(backend.settle(backend.take(vec![b'x'; LARGE].into())).await);
         }
         assert_eq!((waiting.len(), lost(&metrics, "buffered")), (5, 2));
-        // There is still room for an event without objects, and for more when one has left.
+        // There is still room for an event without objects, and for more when one event has left.
         backend.take(vec![b'x'; 1024].into());
         drop(waiting.recv().await);
         backend.take(vec![b'x'; LARGE].into());

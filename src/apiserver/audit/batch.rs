@@ -1,4 +1,4 @@
-//! Events on their way to a backend, in batches that no request waits for.
+//! Queue of a backend in mode batch: events go in without waiting, and come out in batches.
 
 use std::{future::pending, time::Duration};
 
@@ -9,28 +9,28 @@ use tokio::{
 
 use crate::runtime::Shutdown;
 
-/// How events are gathered.
+/// How events are gathered into batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchConfig {
-    /// Events that may wait; those beyond are lost.
+    /// Most events that may wait in the queue; further events are lost.
     pub buffer: usize,
     /// Most events of a batch.
     pub max_size: usize,
-    /// How long the first event of a batch may wait for others.
+    /// Longest time that the first event of a batch waits for others.
     pub max_wait: Duration,
     pub throttle: Option<BatchThrottle>,
 }
 
-/// How fast batches are handed over.
+/// Rate limit of the batches that are handed to a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchThrottle {
-    /// Batches a second, in the long run.
+    /// Batches per second, in the long run.
     pub rate: f64,
-    /// Batches at one time.
+    /// Most batches at one time, after a pause.
     pub burst: u32,
 }
 
-/// The end of the queue from which batches are taken.
+/// Receiving end of the queue: gathers events into batches.
 pub(super) struct BatchQueue<T> {
     queue: mpsc::Receiver<T>,
     batch: BatchConfig,
@@ -46,7 +46,7 @@ impl<T> BatchQueue<T> {
         (sender, Self { queue, batch, bucket, shutdown, closing: false })
     }
 
-    /// The next batch; `None` when shutdown was asked for and the queue is empty.
+    /// Returns the next batch; `None` when shutdown was asked for and the queue is empty.
     pub(super) async fn next(&mut self) -> Option<Vec<T>> {
         let mut events = Vec::new();
         let mut due = None;
@@ -84,7 +84,7 @@ impl<T> BatchQueue<T> {
     }
 }
 
-/// A token bucket.
+/// Token bucket that limits the rate of batches.
 struct TokenBucket {
     throttle: BatchThrottle,
     tokens: f64,
@@ -96,7 +96,7 @@ impl TokenBucket {
         Self { throttle, tokens: f64::from(throttle.burst), at: Instant::now() }
     }
 
-    /// Waits for a token.
+    /// Takes a token, and waits if there is none.
     async fn take(&mut self) {
         let now = Instant::now();
         let earned = (now - self.at).as_secs_f64() * self.throttle.rate;

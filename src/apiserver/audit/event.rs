@@ -1,4 +1,4 @@
-//! One line of the trail: an Event of `audit.k8s.io/v1`, its fields in the order that Go writes.
+//! One event of the audit log: an Event of `audit.k8s.io/v1`, its fields in Go's order.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Write as _};
 
@@ -11,15 +11,15 @@ use serde_json::{Value, value::RawValue};
 use super::policy::{AuditLevel, AuditStage};
 use crate::apiserver::{authn::User, peer::Peer, request_info::RequestInfo};
 
-/// Bytes of a User-Agent that are kept.
+/// Most bytes of a User-Agent header that are kept.
 const LONGEST_AGENT: usize = 1024;
-/// Bytes that are kept of any other text that a client chooses.
+/// Most bytes that are kept of other texts that a client chooses.
 const LONGEST_TEXT: usize = 2048;
-/// Bytes of a name of an object: twice as long as any that exists.
+/// Most bytes of an object's name that are kept: twice as long as Kubernetes allows.
 const LONGEST_NAME: usize = 512;
-/// Addresses that are kept of those that proxies name.
+/// Most addresses of the X-Forwarded-For headers that are kept.
 const PROXIES: usize = 32;
-/// Annotation of an event whose objects were too large.
+/// Annotation of an event whose objects were too large to be recorded.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 #[derive(Clone, Debug, Serialize)]
@@ -67,7 +67,7 @@ struct AuditUser {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The object of a request. What the path does not say of it may come from the body.
+/// The object that a request is about. Fields that the path does not have may come from the body.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ObjectReference {
@@ -89,7 +89,7 @@ pub(super) struct ObjectReference {
     subresource: String,
 }
 
-/// What was answered: the code, and the rest of a `metav1.Status`.
+/// The response's code, with the fields of the `metav1.Status` that the client was sent, if any.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct ResponseStatus {
     #[serde(default, skip_deserializing)]
@@ -112,13 +112,13 @@ pub(super) struct ResponseStatus {
 pub(super) struct EmptyMetadata {}
 
 impl ResponseStatus {
-    /// A Status that a client is sent; `None` when it is something else.
+    /// Reads the Status of a response body; `None` when the body is not a Status.
     pub(super) fn read(body: &str) -> Option<Self> {
         let read = serde_json::from_str(body).ok();
         let status = read.filter(|status: &Self| status.kind == "Status")?;
         let Self { message, mut details, .. } = status;
         if details.to_string().len() > LONGEST_TEXT {
-            // Long details are dropped: the message says the same, as far as there is room.
+            // Long details are dropped: the message has the same facts, as far as there is room.
             details = Value::Null;
         }
         Some(Self { message: cut(&message, LONGEST_TEXT), details, ..status })
@@ -177,7 +177,7 @@ impl AuditEvent {
         self.annotations.insert(key.into(), cut(value.as_ref(), LONGEST_TEXT));
     }
 
-    /// Adds what the path did not say of the object.
+    /// Adds the object's name, UID and resource version where the path did not have them.
     pub(super) fn name(&mut self, name: &str, uid: &str, resource_version: &str) {
         let Some(reference) = &mut self.object_ref else { return };
         for (known, told) in [
@@ -198,14 +198,14 @@ impl AuditEvent {
         self.annotations.insert(TRUNCATED.into(), "true".to_owned());
     }
 
-    /// The event's line, stamped with the current time.
+    /// Encodes the event as a line, for `stage` and stamped with the current time.
     pub(super) fn encode(&mut self, stage: AuditStage) -> Bytes {
         self.stage = stage;
         self.stage_timestamp = micros(Timestamp::now());
         self.line()
     }
 
-    /// The event's line without its objects. The event keeps them.
+    /// Encodes the event as a line without its objects. The event keeps them.
     pub(super) fn encode_truncated(&mut self) -> Bytes {
         let objects = (self.request_object.take(), self.response_object.take());
         let before = self.annotations.insert(TRUNCATED.into(), "true".to_owned());
@@ -241,7 +241,7 @@ fn agent(headers: &HeaderMap) -> String {
     cut(&agent, LONGEST_AGENT)
 }
 
-/// At most so many bytes of a text, and a mark where it was cut.
+/// Returns at most `most` bytes of a text, and a mark if the text was cut.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -250,7 +250,7 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}...TRUNCATED", &text[..end])
 }
 
-/// The addresses that proxies forwarded, then the connection's peer.
+/// Returns the addresses that proxies forwarded, then the connection's peer.
 fn source_ips(headers: &HeaderMap, peer: Option<&Peer>) -> Vec<String> {
     let forwarded = headers.get_all("x-forwarded-for").iter().filter_map(|v| v.to_str().ok());
     let mut ips: Vec<String> = forwarded

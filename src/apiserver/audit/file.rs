@@ -1,7 +1,8 @@
-//! The file of the trail: whole lines only, rotated by size, old files kept by number and age.
+//! File of the audit log: written in whole lines where possible, rotated by size, old files kept by
+//! number and age.
 //!
 //! Names are lumberjack's: `audit.log` becomes `audit-2006-01-02T15-04-05.000.log`, with `.gz` once
-//! it is compressed. A file that another program moved away is made anew.
+//! it is compressed. When another program has moved the file away, a new one is created.
 
 use std::{
     fs::{DirBuilder, File},
@@ -18,19 +19,19 @@ use jiff::{SignedDuration, Timestamp, civil::DateTime, tz::TimeZone};
 use tokio::runtime::Handle;
 use tracing::warn;
 
-/// How times stand in the names of rotated files; UTC.
+/// Format of the time, in UTC, in the names of rotated files.
 const TIME: &str = "%Y-%m-%dT%H-%M-%S%.3f";
-/// Ending of a compressed file.
+/// Suffix of a compressed file.
 const COMPRESSED: &str = ".gz";
 
-/// When the file is rotated, and what becomes of the old ones.
+/// When the file is rotated, and how long the old files are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRotation {
     /// Most bytes of a file.
     pub max_size: u64,
-    /// No limit when absent.
+    /// Age after which old files are removed; absent for no limit.
     pub max_age: Option<Duration>,
-    /// No limit when 0.
+    /// Most old files that are kept; 0 for no limit.
     pub max_backups: usize,
     pub compress: bool,
 }
@@ -45,14 +46,14 @@ pub(super) struct RotatingFile {
     file: File,
     size: u64,
     path: PathBuf,
-    /// Devices and pipes are never rotated.
+    /// Whether this is a regular file: devices and pipes are not rotated.
     is_regular: bool,
     rotation: FileRotation,
-    /// Held by the thread that tidies up the old files.
+    /// Lock of the thread that removes and compresses old files.
     tidying: Arc<Mutex<()>>,
 }
 
-/// How many lines were written, from the first on, and the error that kept the others out.
+/// Number of lines that were written, from the first on, and the error that stopped the others.
 pub(super) type WriteOutcome = (usize, Option<io::Error>);
 
 impl RotatingFile {
@@ -69,14 +70,14 @@ impl RotatingFile {
         Ok(opened)
     }
 
-    /// Writes the lines; blocks while the disk does.
+    /// Writes lines, and rotates the file where it is full. Blocks while the disk does.
     pub(super) fn write(&mut self, lines: &[Bytes]) -> WriteOutcome {
         let mut done = 0;
         while done < lines.len() {
             if let Err(error) = self.make_ready(lines[done].len() as u64) {
                 return (done, Some(error));
             }
-            // As many lines as fit, and at least one.
+            // As many lines as fit into the file, and at least one.
             let mut size = 0;
             let more = lines[done..].iter().enumerate().take_while(|(index, line)| {
                 size += line.len() as u64;
@@ -97,7 +98,7 @@ impl RotatingFile {
     }
 
     /// Opens the file anew if it is gone from its path, and rotates it if `length` more bytes do
-    /// not fit. Where the rotation fails, the file grows beyond its bound.
+    /// not fit. If the rotation fails, the file grows beyond its bound.
     fn make_ready(&mut self, length: u64) -> io::Result<()> {
         let same = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         if self.path.metadata().map(same).ok() != Some(self.file.metadata().map(same)?) {
@@ -105,7 +106,7 @@ impl RotatingFile {
         }
         // A line that is longer than a file may be gets a file of its own.
         if self.size > 0 && !self.has_room(length) {
-            // A file that is too large is better than none.
+            // A file that is too large is better than no audit log.
             if let Err(error) = self.rotate() {
                 warn!(%error, path = ?self.path, "Failed to rotate the audit trail");
             }
@@ -135,7 +136,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// Writes some lines. A line that was written in part is cut off again.
+    /// Appends lines. A line that was written in part is cut off again where possible.
     fn append(&mut self, lines: &[Bytes]) -> WriteOutcome {
         let bytes = lines.concat();
         let mut written = 0;
@@ -159,7 +160,7 @@ impl RotatingFile {
         let whole = fitting.count();
         self.size += size as u64;
         if written > size && self.is_regular {
-            // Another writer may have appended to it; then half a line stays.
+            // Another program may have appended to the file; then half a line stays.
             let ours =
                 self.file.metadata().is_ok_and(|m| m.len() == self.size + (written - size) as u64);
             if ours && let Err(error) = self.file.set_len(self.size) {
@@ -169,7 +170,7 @@ impl RotatingFile {
         (whole, error)
     }
 
-    /// Removes and compresses old files, on a thread of its own: no write waits for it.
+    /// Removes and compresses old files on a thread of its own: no write waits for that.
     fn tidy(&self) {
         let Self { path, rotation, tidying, .. } = self;
         if !self.is_regular
@@ -191,7 +192,7 @@ fn append(path: &Path) -> io::Result<File> {
     File::options().append(true).create(true).mode(0o600).open(path)
 }
 
-/// A rotated file.
+/// A rotated file, with the time in its name.
 #[derive(Debug)]
 struct BackupFile {
     path: PathBuf,
@@ -217,7 +218,7 @@ impl BackupFile {
     }
 }
 
-/// `audit` and `.log`
+/// Splits a path's file name into stem and ending: `audit` and `.log`.
 fn parts(path: &Path) -> (String, String) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let ending = path.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
@@ -244,7 +245,7 @@ fn tidy(path: &Path, rotation: FileRotation, now: Timestamp) -> io::Result<()> {
     Ok(())
 }
 
-/// The compressed file appears under its name when it is whole.
+/// Compresses a file. The compressed file gets its name when it is whole.
 fn compress(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(COMPRESSED);

@@ -1,4 +1,4 @@
-//! The trail in a file or on standard output.
+//! The backend that writes the audit log to a file or to standard output.
 //!
 //! One task writes, so that a disk that hangs holds up only the requests that wait for it. Lines
 //! that wait at the same time are written at one go.
@@ -20,13 +20,13 @@ use super::{
 };
 use crate::{apiserver::metrics::Metrics, runtime::Shutdown};
 
-/// The log's name in metrics.
+/// Name of the backend in metrics.
 pub(super) const PLUGIN: &str = "log";
 
-/// Lines written at one go.
+/// Most lines that are written together.
 const TOGETHER: usize = 256;
 
-/// Where the trail goes.
+/// Where the audit log is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditLogTarget {
     Stdout,
@@ -38,17 +38,17 @@ enum AuditLogSink {
     File(RotatingFile),
 }
 
-/// A line, and the sender that tells its request whether it was written.
+/// A line, and the sender that tells the waiting request whether the line was written.
 pub(super) struct AwaitedLine {
     pub(super) line: AuditLine,
     pub(super) done: oneshot::Sender<bool>,
 }
 
-/// Writes lines.
+/// Writes lines to a file or to standard output.
 pub(super) struct AuditLog {
     /// `None` only after a write that panicked.
     sink: Option<AuditLogSink>,
-    /// The last write did not succeed.
+    /// Whether the last write failed.
     failing: bool,
     metrics: Arc<Metrics>,
 }
@@ -66,14 +66,15 @@ impl AuditLog {
         Ok(Self { sink: Some(sink), failing: false, metrics })
     }
 
-    /// Writes until shutdown was asked for and the last line is out.
+    /// Writes batches until shutdown was asked for and the last line is written.
     pub(super) async fn write_batches(mut self, mut batches: BatchQueue<AuditLine>) {
         while let Some(lines) = batches.next().await {
             self.write(lines).await;
         }
     }
 
-    /// Writes until shutdown was asked for and the last line is out.
+    /// Writes lines that requests wait for, until shutdown was asked for and the last line is
+    /// written.
     pub(super) async fn write_awaited(
         mut self,
         mut queue: mpsc::Receiver<AwaitedLine>,

@@ -1,4 +1,4 @@
-//! Objects as they were sent: bodies that are kept for the trail while they pass.
+//! Bodies of requests and responses that are kept for the audit log.
 //!
 //! While a body passes no byte is copied: the kept parts share their memory with it. A body that is
 //! larger than the limit is not kept.
@@ -23,7 +23,7 @@ use crate::apiserver::{
     load, negotiate,
 };
 
-/// What has passed of a body so far.
+/// The parts of a body that have passed so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BodyCapture(Arc<Mutex<CapturedParts>>);
 
@@ -34,7 +34,7 @@ struct CapturedParts {
     too_large: bool,
 }
 
-/// A body as it was kept.
+/// A body that was kept, or the fact that it was too large.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CapturedBody {
     Is(Vec<u8>),
@@ -42,7 +42,7 @@ pub(super) enum CapturedBody {
 }
 
 impl BodyCapture {
-    /// The request's body, kept while a handler reads it.
+    /// Wraps a request's body so that up to `limit` bytes are kept while a handler reads it.
     pub(super) fn passing(&self, body: Body, limit: usize) -> Body {
         Body::new(CapturingBody { body, kept: self.clone(), limit })
     }
@@ -93,8 +93,9 @@ impl HttpBody for CapturingBody {
     }
 }
 
-/// The whole body of a response, and the response as it was. Only for responses whose body is
-/// complete when they begin. Memory that the body holds stays held until the response was sent.
+/// Reads a response's body whole, and returns it with the response as it was. Only for responses
+/// whose body is complete when they begin. Memory that the body holds stays held until the
+/// response was sent.
 pub(super) async fn whole(
     response: Response<Body>,
     limit: usize,
@@ -114,7 +115,7 @@ pub(super) async fn whole(
     (CapturedBody::Is(bytes), guarded(again, body))
 }
 
-/// A body as JSON on one line; `None` for what is no JSON.
+/// Converts a body to JSON on one line; `None` when the body is not an object that can be read.
 pub(super) async fn object(
     headers: &HeaderMap,
     body: Vec<u8>,
@@ -142,7 +143,7 @@ fn from_json(body: Vec<u8>) -> Option<String> {
     compact(body)
 }
 
-/// Valid JSON without white space between its tokens: a line of the trail is one line.
+/// Removes white space between the tokens of valid JSON: an event must be one line.
 fn compact(mut text: Vec<u8>) -> Option<String> {
     let (mut quoted, mut escaped) = (false, false);
     text.retain(|&byte| {
@@ -159,7 +160,7 @@ fn compact(mut text: Vec<u8>) -> Option<String> {
 
 type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
-/// An object, a list of objects or a table without `managedFields`; `None` for anything else.
+/// Removes `managedFields` from an object, a list or a table; `None` for other JSON.
 fn without_managed_fields(text: &str) -> Option<String> {
     let mut top: RawFields<'_> = serde_json::from_str(text).ok()?;
     let mut changed: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What the trail records of a request: levels, stages, and the rules of a policy file.
+//! What the audit log records of a request: levels, stages, and the rules of a policy file.
 //!
 //! Owns reading, validation and matching of a Policy of `audit.k8s.io/v1`, in upstream's words
 //! (`pkg/audit/policy`, `pkg/apis/audit/validation`). The first rule that matches counts.
@@ -39,7 +39,7 @@ impl AuditLevel {
     }
 }
 
-/// When in the life of a request something is recorded.
+/// Point in a request's life at which an event is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum AuditStage {
     RequestReceived,
@@ -62,7 +62,7 @@ impl AuditStage {
     }
 }
 
-/// Stages that are left out.
+/// Set of stages for which no event is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OmittedStages(u8);
 
@@ -83,7 +83,7 @@ impl OmittedStages {
     }
 }
 
-/// What is recorded of one request.
+/// What is recorded of one request: the outcome of the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditDecision {
     pub level: AuditLevel,
@@ -91,13 +91,13 @@ pub struct AuditDecision {
     pub omit_managed_fields: bool,
 }
 
-/// Rules, and what holds for requests that no rule matches.
+/// The audit policy: its rules, and what is recorded of requests that no rule matches.
 #[derive(Clone, Debug)]
 pub struct AuditPolicy {
     rules: Vec<AuditRule>,
     omit: OmittedStages,
     omit_managed_fields: bool,
-    /// No file was given: requests that change something are recorded, at level Metadata.
+    /// Set when no file was given: requests that change something are recorded, at level Metadata.
     changes_only: bool,
 }
 
@@ -107,7 +107,7 @@ struct AuditRule {
     decision: AuditDecision,
 }
 
-/// Empty lists match everything.
+/// The conditions of a rule. An empty list matches any request.
 #[derive(Clone, Debug)]
 struct RequestMatcher {
     users: Vec<String>,
@@ -118,7 +118,7 @@ struct RequestMatcher {
     urls: Vec<String>,
 }
 
-/// Why there is no policy.
+/// Why the policy file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditPolicyError {
     #[error("failed to read the audit policy file {path:?}")]
@@ -128,8 +128,8 @@ pub enum AuditPolicyError {
 }
 
 impl AuditPolicy {
-    /// The policy without a file. `strict`: a request that cannot be recorded must fail, so its
-    /// arrival is recorded, too.
+    /// Returns the policy that holds without a file. With `strict`, the arrival of a request is
+    /// recorded, too, as a request that cannot be recorded must fail.
     pub fn of_changes(strict: bool) -> Self {
         let received = OmittedStages::default().with(AuditStage::RequestReceived);
         Self {
@@ -147,7 +147,7 @@ impl AuditPolicy {
         Self::parse(&text).map_err(|why| AuditPolicyError::Content { path: path.to_owned(), why })
     }
 
-    /// Reads YAML, and so JSON too. Fields that do not exist are told in the log and passed over.
+    /// Parses a policy in YAML or JSON. Unknown fields are logged as a warning and ignored.
     pub fn parse(text: &str) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("failed decoding: {error}");
         let value: Value = serde_yaml::from_str(text).map_err(|error| failed(&error))?;
@@ -205,7 +205,8 @@ impl AuditPolicy {
         })
     }
 
-    /// `user` is absent when the client could not be authenticated.
+    /// Decides what is recorded of a request. `user` is absent when the client was not
+    /// authenticated.
     pub fn decide(&self, user: Option<&User>, request: &RequestInfo) -> AuditDecision {
         let matching = self.rules.iter().find(|rule| rule.matches.matches(user, request));
         let level = if self.changes_only && request.is_mutating() {
@@ -266,7 +267,7 @@ impl GroupResources {
     }
 }
 
-/// A URL of a rule: exact, or all that begin like it.
+/// Tells whether a rule's URL matches `path`: exactly, or as a prefix if the URL ends with `*`.
 fn covers(url: &str, path: &str) -> bool {
     url == path || (url.ends_with('*') && path.starts_with(url.trim_end_matches('*')))
 }
@@ -316,7 +317,7 @@ struct PolicyRuleManifest {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct GroupResources {
-    /// Empty for the core group.
+    /// Name of the API group, empty for the core group.
     #[serde(deserialize_with = "or_default")]
     group: String,
     #[serde(deserialize_with = "or_default")]
@@ -325,7 +326,7 @@ struct GroupResources {
     resource_names: Vec<String>,
 }
 
-/// An explicit null counts as an absent field.
+/// Deserializes a field; an explicit null counts as an absent field.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -1,4 +1,4 @@
-//! One request in the trail, from its arrival to its last byte.
+//! One request in the audit log, from its arrival to its last byte.
 
 use std::{
     any::Any,
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// A request before any filter has looked at it.
+/// A request as it arrived, before any filter has looked at it.
 #[derive(Clone, Copy)]
 pub struct IncomingRequest<'a> {
     pub info: &'a RequestInfo,
@@ -34,9 +34,9 @@ pub struct IncomingRequest<'a> {
     pub received: Timestamp,
 }
 
-/// What a handler knows about the request's object and the path does not say: a name that the
-/// server generated, or that only the body held; and what admission has to say. In the extensions
-/// of a request that is audited.
+/// What a handler learns of the request's object beyond the path: a name that the server generated,
+/// or that only the body held; and admission's annotations. Kept in the extensions of a request
+/// that is audited.
 #[derive(Clone, Debug, Default)]
 pub struct AuditSubject(Arc<SubjectRecord>);
 
@@ -54,14 +54,15 @@ struct ObjectIdentity {
 }
 
 impl AuditSubject {
-    /// The first name counts.
+    /// Records the object's name, unless a name was recorded before.
     pub fn set_name(&self, name: &str) {
         drop(
             self.0.named.set(ObjectIdentity { name: name.to_owned(), ..ObjectIdentity::default() }),
         );
     }
 
-    /// Takes name, uid and resource version from the object that the client sent.
+    /// Records name, UID and resource version of the object that the client sent, unless a name was
+    /// recorded before.
     pub fn set_sent(&self, object: &Value) {
         let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
         let (name, uid) = (text("name"), text("uid"));
@@ -72,7 +73,7 @@ impl AuditSubject {
         }));
     }
 
-    /// Adds what admission says for the trail.
+    /// Adds audit annotations of admission.
     pub fn annotate(&self, annotations: Vec<AuditAnnotation>) {
         self.annotations().extend(annotations);
     }
@@ -82,24 +83,25 @@ impl AuditSubject {
     }
 }
 
-/// A request that is recorded. Dropping it records its end, be it answered or not.
+/// A request that is audited. Dropping it records its end, whether it was answered or not.
 pub struct AuditedRequest {
     trail: Arc<AuditTrail>,
     decision: AuditDecision,
     event: AuditEvent,
     subject: AuditSubject,
-    /// The headers and the body of the request, where a rule asks for them.
+    /// Content type and body of the request, if the level of the matching rule includes them.
     sent: Option<(HeaderMap, BodyCapture)>,
     is_long_running: bool,
     is_delete: bool,
     /// Address of a stranger: an anonymous client whose certificate no CA vouches for.
     stranger: Option<IpAddr>,
-    /// The end is recorded.
+    /// Whether the end of the request was recorded.
     ended: bool,
 }
 
 impl AuditedRequest {
-    /// Begins to record; `None` when no rule asks for it. Nothing is copied then.
+    /// Begins to audit a request; `None` when the policy does not ask for it, and then nothing is
+    /// copied.
     pub fn begin(
         trail: &Arc<AuditTrail>,
         incoming: IncomingRequest<'_>,
@@ -127,7 +129,7 @@ impl AuditedRequest {
             (media_type.into_iter().collect(), kept)
         });
         if decision.level == AuditLevel::RequestResponse {
-            // The answer is recorded as it is sent, so it is not compressed.
+            // The response is recorded as it is sent, so it must not be compressed.
             request.headers_mut().remove(header::ACCEPT_ENCODING);
         }
         Some(Self {
@@ -143,7 +145,7 @@ impl AuditedRequest {
         })
     }
 
-    /// Records that the request is here. An error when it must not go on unrecorded.
+    /// Records the request's arrival. Fails when the request must not go on unrecorded.
     pub async fn received(&mut self) -> Result<(), ApiError> {
         if self.record(AuditStage::RequestReceived).await {
             return Ok(());
@@ -157,7 +159,7 @@ impl AuditedRequest {
         self.event.impersonate(user);
     }
 
-    /// What authorization said, `allow` or `forbid`, and why.
+    /// Records the decision of authorization, `allow` or `forbid`, and its reason.
     pub fn authorized(&mut self, decision: Option<&str>, reason: &str) {
         if let Some(decision) = decision {
             self.event.annotate("authorization.k8s.io/decision", decision);
@@ -165,7 +167,7 @@ impl AuditedRequest {
         self.event.annotate("authorization.k8s.io/reason", reason);
     }
 
-    /// Takes from an answer what is recorded of it. Call before anything waits for its body.
+    /// Takes from a response what is recorded of it. Call before anything waits for its body.
     pub async fn look_at(&mut self, response: Response<Body>) -> Response<Body> {
         let code = response.status();
         let mut status = ResponseStatus { code: code.as_u16(), ..ResponseStatus::default() };
@@ -201,10 +203,10 @@ impl AuditedRequest {
         response
     }
 
-    /// Records the answer: its end, or the beginning of one that streams, such as a watch's.
+    /// Records the end of a response, or the beginning of one that streams, such as a watch's.
     pub async fn complete(mut self, response: Response<Body>) -> Response<Body> {
         let code = response.status().as_u16();
-        // A filter may have replaced the answer that was looked at.
+        // A filter may have replaced the response that was looked at.
         let known = self.event.response_status.as_ref().is_some_and(|known| known.code == code);
         let response = if known { response } else { self.look_at(response).await };
         if self.is_long_running && response.status().is_success() {
@@ -261,7 +263,8 @@ impl AuditedRequest {
         self.trail.record(&mut self.event, stage).await
     }
 
-    /// Few of a stranger's refusals are recorded; the others are counted.
+    /// Decides whether the event is recorded. Few refusals of a stranger are; the others are
+    /// counted.
     fn is_to_be_recorded(&mut self) -> bool {
         let refused = |status: &ResponseStatus| (400..500).contains(&status.code);
         let refused = self.event.response_status.as_ref().is_some_and(refused);
@@ -289,7 +292,7 @@ impl AuditedRequest {
         }
     }
 
-    /// Adds where the time of a long request went.
+    /// Adds annotations that say where the time of a long request went.
     fn account(&mut self) {
         for (key, value) in latency::annotations() {
             self.event.annotate(key, value);
@@ -308,7 +311,7 @@ impl AuditedRequest {
     }
 }
 
-/// A watch ends when its body is dropped, and so may any request whose client goes away.
+/// Records the end of a watch, whose body is dropped, or of a request whose client went away.
 impl Drop for AuditedRequest {
     fn drop(&mut self) {
         if self.ended || self.decision.omit.has(AuditStage::ResponseComplete) {

@@ -1,8 +1,8 @@
-//! Refusals of strangers: of each address one in a while is recorded, with how many were not.
+//! Refusals of strangers: for each address one in [`WHILE`] is recorded, with how many were not.
 //!
-//! Owns the rule that a stranger's refusals cannot push other users' events out of the trail. A
-//! stranger is an anonymous client that connects to us directly, with no certificate that a CA
-//! vouches for.
+//! Owns the rule that the refusals of strangers cannot push other users' events out of the audit
+//! log. A stranger is an anonymous client that connects to us directly, with no certificate that a
+//! CA vouches for.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use std::{
 
 /// Least time between two recorded refusals of one address.
 const WHILE: Duration = Duration::from_secs(10);
-/// Addresses that are told apart; all others count as one.
+/// Most addresses that are told apart; further addresses count as one.
 const ADDRESSES: usize = 1024;
 
 #[derive(Default)]
@@ -22,12 +22,13 @@ pub(super) struct StrangerRefusals(Mutex<HashMap<Option<IpAddr>, AddressRefusals
 /// Refusals of one address.
 struct AddressRefusals {
     recorded: Instant,
-    /// Refusals since then, none of which was recorded.
+    /// Refusals since `recorded`, which were only counted.
     unrecorded: u64,
 }
 
 impl StrangerRefusals {
-    /// Is this refusal to be recorded? If so, how many before it were not.
+    /// Counts a refusal. Returns how many before it were not recorded, or `None` if it is not to be
+    /// recorded either.
     pub(super) fn refused(&self, address: IpAddr) -> Option<u64> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut address = Some(address);

@@ -1,7 +1,7 @@
 //! The backend that sends events to a webhook: `POST` of an EventList of `audit.k8s.io/v1`.
 //!
-//! Owns retries (five tries, each pause half as long again) and the end: events that are left are
-//! sent within [`FLUSH`] of the shutdown, then given up.
+//! Owns retries (five tries, each pause half as long again) and the end: events that wait at
+//! shutdown are sent within [`FLUSH`], or else lost.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,24 +26,26 @@ use crate::{
     runtime::{Shutdown, TaskGroup},
 };
 
-/// The webhook's name in metrics.
+/// Name of the backend in metrics.
 pub(super) const PLUGIN: &str = "webhook";
 
 const TRIES: u32 = 5;
 const GROWTH: f64 = 1.5;
 const JITTER: f64 = 0.2;
-/// Longest wait for one answer.
+/// Longest time that one try waits for an answer.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Batches under way at one time. While a webhook hangs, events wait in the buffer behind them.
+/// Most batches that are sent at one time. While a webhook hangs, events wait in the buffer behind
+/// them.
 const UNDER_WAY: usize = 16;
-/// After shutdown was asked for: how long all that is left may take, and the pause between tries.
+/// Time after shutdown in which the remaining events are sent. [`LAST_PAUSE`] is the pause between
+/// tries then.
 const FLUSH: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 
-/// An event's first fields on a line of its own; within a list they are left out.
+/// First fields of an event as a line; items of a list leave them out.
 const OPENING: &[u8] = br#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","#;
 
-/// Why there is no webhook.
+/// Why the webhook's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the audit webhook's file {path:?} cannot be used")]
 pub struct AuditWebhookError {
@@ -51,7 +53,7 @@ pub struct AuditWebhookError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Why one try failed.
+/// Why one try to send a batch failed.
 #[derive(Debug, thiserror::Error)]
 enum AuditPostError {
     #[error("the webhook did not answer")]
@@ -68,11 +70,11 @@ pub(super) struct AuditWebhook {
     client: Client,
     path: Uri,
     backoff: Duration,
-    /// Most bytes of a batch.
+    /// Most bytes of a batch; absent for no limit.
     largest: Option<usize>,
     metrics: Arc<Metrics>,
     shutdown: Shutdown,
-    /// When the events that are left are given up; set once shutdown was asked for.
+    /// Time at which the remaining events are given up; set once shutdown was asked for.
     end: OnceLock<Instant>,
 }
 
@@ -96,7 +98,7 @@ impl AuditWebhook {
         Ok(Self { client, path, backoff, largest, metrics, shutdown, end: OnceLock::new() })
     }
 
-    /// Sends until shutdown was asked for and the last batch is out.
+    /// Sends batches until shutdown was asked for and the last batch is handed to a task.
     pub(super) async fn send_batches(
         self: Arc<Self>,
         mut batches: BatchQueue<AuditLine>,
@@ -133,7 +135,7 @@ impl AuditWebhook {
         batches
     }
 
-    /// Did the events arrive?
+    /// Sends events as one batch, with retries. `true` when the webhook has accepted them.
     pub(super) async fn send(&self, events: Vec<AuditLine>) -> bool {
         let texts: Vec<_> = events.iter().map(|event| event.text.clone()).collect();
         let body = list(&texts);

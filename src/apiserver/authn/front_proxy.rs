@@ -11,11 +11,12 @@ use crate::apiserver::{
     url::percent_decode,
 };
 
-/// Identity headers of a stock aggregator; never passed on, configured or not.
+/// Identity headers of a stock aggregator, removed from requests whether configured or not.
 const STANDARD: [&str; 3] = ["x-remote-user", "x-remote-uid", "x-remote-group"];
 const STANDARD_EXTRA: &str = "x-remote-extra-";
 
-/// The user that the front proxy names; `None` when no certificate or no user name was sent.
+/// Returns the user that the front proxy names; `None` when no certificate or no user name was
+/// sent.
 pub(super) async fn authenticate(
     proxy: Option<&FrontProxy>,
     chain: &PeerCertificates,
@@ -52,7 +53,7 @@ pub(super) async fn authenticate(
 }
 
 impl FrontProxy {
-    /// Is this a header in which the front proxy describes a user?
+    /// Tells whether `header` is one in which the front proxy describes a user.
     fn names(&self, header: &str) -> bool {
         let Self { username_headers, uid_headers, group_headers, extra_prefixes, .. } = self;
         let listed = [username_headers, uid_headers, group_headers];
@@ -61,13 +62,13 @@ impl FrontProxy {
     }
 }
 
-/// Header values are bytes; user and group names are UTF-8.
+/// Decodes a header value, which is bytes; user and group names are UTF-8.
 fn text(value: &[u8]) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
 }
 
-/// Removes every header that could be taken for an identity. Header names are in lower case
-/// here, so `X-REMOTE-USER` is removed too.
+/// Removes the identity headers, standard and configured. Header names are in lower case here, so
+/// `X-REMOTE-USER` is removed, too.
 pub(super) fn strip(proxy: Option<&FrontProxy>, headers: &mut HeaderMap) {
     let doomed: Vec<_> = headers
         .keys()

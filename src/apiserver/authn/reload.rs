@@ -18,10 +18,10 @@ use crate::{apiserver::kubernetes::WatchBackoff, error::chain, runtime::Runtime}
 
 /// Pause between tries while kube-apiserver does not answer.
 const RETRY: Duration = Duration::from_secs(2);
-/// Longest wait for one answer.
+/// Longest wait for one answer of kube-apiserver.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Why the API server must not start.
+/// Why the API server cannot know which certificates to trust, and must not start.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustLoadError {
     #[error(
@@ -35,8 +35,8 @@ pub enum TrustLoadError {
     Shutdown,
 }
 
-/// Waits for the configuration, then follows it in the background. An API server that does not
-/// answer, or refuses, is waited for; a configuration that is missing or unusable is an error.
+/// Waits for the configuration, then follows it in the background. While kube-apiserver does not
+/// answer or refuses, the wait goes on; a configuration that is missing or unusable is an error.
 pub async fn load(
     client: &Client,
     rt: &Runtime,

@@ -1,6 +1,6 @@
-//! Bearer tokens, reviewed by kube-apiserver and remembered for ten seconds.
+//! Bearer tokens, reviewed by kube-apiserver; each answer is remembered for ten seconds.
 //!
-//! A token itself is never kept: answers are remembered under its SHA-256.
+//! Tokens are not kept: answers are remembered under a token's SHA-256.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,9 +17,9 @@ use crate::apiserver::{
     metrics::Metrics,
 };
 
-/// How long an answer, yes or no, is good for: kube-apiserver's default.
+/// Time for which the answer to a review, yes or no, is remembered: kube-apiserver's default.
 const REMEMBER: Duration = Duration::from_secs(10);
-/// Most tokens that are remembered; each takes 32 bytes and a user.
+/// Most tokens whose answer is remembered; each takes 32 bytes and a user.
 const TOKENS: u64 = 8192;
 
 /// Finds the user of a token; `None` when the token is not valid.
@@ -30,11 +30,11 @@ pub trait TokenReviewer: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<User>, Arc<TokenReviewError>>>;
 }
 
-/// Reviews at one time. A token's user is not known before its review, so this alone holds back a
-/// stranger with many tokens. Requests through the front proxy need no review.
+/// Most token reviews at one time. A token's user is not known before its review, so this limit
+/// alone holds back a stranger with many tokens. Requests through the front proxy need no review.
 const REVIEWS: usize = 32;
 
-/// The review did not happen; says nothing about the token.
+/// Why a review did not take place; says nothing about the token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenReviewError {
     #[error("failed to create a TokenReview")]
@@ -43,7 +43,7 @@ pub enum TokenReviewError {
     Busy,
 }
 
-/// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
+/// Asks kube-apiserver. Concurrent reviews of one token share a call; failures are not remembered.
 pub struct CachingTokenReviewer {
     api: Api<TokenReview>,
     known: Cache<[u8; 32], Option<User>>,

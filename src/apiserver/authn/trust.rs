@@ -1,6 +1,6 @@
 //! What the cluster trusts: ConfigMap `kube-system/extension-apiserver-authentication`, parsed.
 //!
-//! Fails closed: without a usable front-proxy configuration there is no [`ClusterTrust`] at all.
+//! Fails closed: without a usable front-proxy configuration the ConfigMap is not accepted at all.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::x509::{CaPool, CaPoolError};
 pub(super) const NAMESPACE: &str = "kube-system";
 pub(super) const CONFIG_MAP: &str = "extension-apiserver-authentication";
 
-/// CAs and rules for client certificates and for the front proxy.
+/// CAs and rules by which the cluster trusts client certificates and the front proxy.
 #[derive(Debug)]
 pub struct ClusterTrust {
     /// Absent when no front proxy may vouch for users.
@@ -22,7 +22,7 @@ pub struct ClusterTrust {
 #[derive(Debug)]
 pub(super) struct FrontProxy {
     pub(super) pool: CaPool,
-    /// Common names; empty means any that the CA signed.
+    /// Common names that the proxy's certificate may have; when empty, any that the CA signed.
     pub(super) allowed_names: Vec<String>,
     pub(super) username_headers: Vec<String>,
     pub(super) uid_headers: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct FrontProxy {
     pub(super) extra_prefixes: Vec<String>,
 }
 
-/// A configuration that would be unsafe or useless.
+/// Why the configuration of the cluster's trust is unsafe or useless.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error("key {key:?} is missing")]
@@ -50,7 +50,7 @@ const CLIENT_CA: &str = "client-ca-file";
 const PROXY_CA: &str = "requestheader-client-ca-file";
 
 impl ClusterTrust {
-    /// Trusts client certificates of this CA (PEM), and no front proxy.
+    /// Trusts client certificates of the CA `ca` (PEM), and no front proxy.
     pub fn of_clients(ca: &str) -> Result<Self, TrustError> {
         let pool = CaPool::from_pem(ca);
         let pool = pool.map_err(|source| TrustError::Bundle { key: CLIENT_CA, source })?;

@@ -30,29 +30,29 @@ use crate::apiserver::{
     peer::{CaPoolId, CertificateSubject, ChainVerdict, PeerCertificates, check_length},
 };
 
-/// The uid in a subject (Kubernetes' arc, `AllowParsingUserUIDFromCertAuth`).
+/// OID of the user's UID in a subject (Kubernetes' arc, `AllowParsingUserUIDFromCertAuth`).
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
-/// Sets of valid CAs that were made; numbers them.
+/// Counter that numbers the sets of valid CAs.
 static POOLS: AtomicU64 = AtomicU64::new(0);
 
-/// Chains that are judged at one time: the rest of the processors serves others.
+/// Permits to verify a chain: one at a time, so that the other processors serve other requests.
 static JUDGES: Semaphore = Semaphore::const_new(1);
 
-/// CAs that certificates are checked against: chain, validity, clientAuth usage. A CA outside of
-/// its own validity vouches for no client.
+/// CAs that client certificates are checked against: chain, validity, clientAuth usage. A CA
+/// outside of its own validity vouches for no client.
 #[derive(Debug)]
 pub(super) struct CaPool {
     anchors: Vec<TrustAnchor>,
-    /// The CAs that are valid now.
+    /// The CAs of `anchors` that are valid now, renewed when one of them ends or begins.
     bench: Mutex<Arc<ValidAnchors>>,
 }
 
-/// A CA of a bundle.
+/// A CA of a bundle, and its validity.
 #[derive(Debug)]
 struct TrustAnchor {
     der: CertificateDer<'static>,
-    /// The public key: a CA may be certified several times with one key.
+    /// The CA's public key: one key may be certified several times.
     key: Vec<u8>,
     from: SystemTime,
     until: SystemTime,
@@ -64,11 +64,11 @@ struct ValidAnchors {
     id: CaPoolId,
     /// Absent when no CA is valid.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// When the first of these CAs ends, or another one of the pool becomes valid.
+    /// When the first of these CAs ends, or another CA of the pool becomes valid.
     until: Option<SystemTime>,
 }
 
-/// A CA bundle that cannot be used.
+/// Why a CA bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CaPoolError {
     #[error("it is no PEM")]
@@ -145,19 +145,19 @@ impl CaPool {
         Ok(Self { anchors, bench })
     }
 
-    /// Does the key of any CA belong to both pools?
+    /// Tells whether any CA's key belongs to both pools.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let theirs =
             |anchor: &TrustAnchor| other.anchors.iter().any(|their| their.key == anchor.key);
         self.anchors.iter().any(theirs)
     }
 
-    /// The CAs that are valid now.
+    /// Returns the CAs that are valid now.
     fn bench(&self) -> Arc<ValidAnchors> {
         let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
         let now = SystemTime::now();
         if bench.until.is_some_and(|until| until < now) {
-            // These CAs could be read before, so they can be read again.
+            // These CAs could be parsed before, so they can be parsed again.
             if let Ok(anew) = ValidAnchors::new(&self.anchors, now) {
                 *bench = Arc::new(anew);
             }
@@ -165,8 +165,8 @@ impl CaPool {
         Arc::clone(&bench)
     }
 
-    /// Checks a presented chain, leaf first, as of now: once for each connection, in its turn and
-    /// off the threads that serve others.
+    /// Checks a presented chain, leaf first, as of now. A connection's chain is checked once for a
+    /// set of valid CAs, in its turn and off the threads that serve other requests.
     pub(super) async fn verify(&self, chain: &PeerCertificates) -> Result<(), rustls::Error> {
         let bench = self.bench();
         let known = || match chain.verdict(bench.id)? {
@@ -177,7 +177,7 @@ impl CaPool {
             return known;
         }
         let _turn = JUDGES.acquire().await.expect("it is never closed");
-        // Another request of the connection may have asked meanwhile.
+        // Another request of the connection may have had the chain checked meanwhile.
         if let Some(known) = known() {
             return known;
         }
@@ -194,8 +194,8 @@ impl CaPool {
     }
 }
 
-/// When the first of these certificates ends. Absent when one cannot be read: such a chain is
-/// checked each time.
+/// Returns when the first certificate of a chain ends. Absent when one cannot be read: such a chain
+/// is checked each time.
 fn first_end(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
     chain.iter().map(|der| end(&parse(der).ok()?)).min().flatten()
 }
@@ -204,12 +204,12 @@ fn end(certificate: &X509Certificate<'_>) -> Option<SystemTime> {
     time(certificate.validity().not_after)
 }
 
-/// `None` before 1970.
+/// Converts a time; `None` before 1970.
 fn time(time: ASN1Time) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.timestamp().try_into().ok()?))
 }
 
-/// The subject of the leaf; absent when no certificate was presented.
+/// Returns the subject of the leaf; absent when no certificate was presented.
 pub(super) fn subject(
     chain: &PeerCertificates,
 ) -> Result<Option<&CertificateSubject>, CredentialError> {
@@ -231,7 +231,7 @@ fn read(leaf: &CertificateDer<'_>) -> Result<CertificateSubject, String> {
     })
 }
 
-/// The uid of a subject, which may have one at most.
+/// Returns the UID in a subject, which may have one at most.
 fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
     let texts = names.iter_by_oid(&UID).map(AttributeTypeAndValue::as_str);
     let texts = texts.collect::<Result<Vec<_>, _>>();
@@ -243,9 +243,9 @@ fn uid(names: &X509Name<'_>) -> Result<Option<String>, String> {
     }
 }
 
-/// The user of a client certificate: its common name, its organisations as groups, and the uid that
-/// its subject may hold. A subject without a common name names no user. `left` counts how many
-/// seconds certificates are still valid.
+/// Returns the user of a client certificate: its common name, its organisations as groups, and the
+/// UID that its subject may hold. A subject without a common name names no user. `left` observes
+/// for how many seconds the certificates are still valid.
 pub(super) async fn authenticate(
     pool: Option<&CaPool>,
     chain: &PeerCertificates,

@@ -1,4 +1,4 @@
-//! SubjectAccessReview: the question, and answers remembered for ten seconds.
+//! Authorization by SubjectAccessReview; each answer is remembered for ten seconds.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,19 +21,20 @@ use crate::apiserver::{
     selector::{LabelSelector, field_requirements},
 };
 
-/// kube-apiserver's defaults for aggregated servers, for yes and for no.
+/// Time for which an answer is remembered: kube-apiserver's default for aggregated servers.
 const REMEMBER: Duration = Duration::from_secs(10);
-/// Bytes of the answers that are remembered.
+/// Most bytes of the answers that are remembered.
 const ANSWERS: u64 = 7 << 20;
-/// Bytes of answers about anonymous users, who ask without limit: they push out only their own.
+/// Most bytes of remembered answers about anonymous users, whose requests are without limit: these
+/// answers push out only each other.
 const STRANGERS: u64 = 1 << 20;
-/// Bytes of an answer, beside its reason.
+/// Bytes that an answer is counted with beside its reason.
 const ENTRY: usize = 256;
 
-/// A digest: a long question takes no more memory than a short one.
+/// SHA-256 of a review: a long review takes no more memory than a short one.
 type ReviewDigest = [u8; 32];
 
-/// Asks kube-apiserver. Equal questions at one time are asked once; failures are not remembered.
+/// Asks kube-apiserver. Concurrent equal reviews share a call; failures are not remembered.
 pub struct CachingAccessReviewer {
     api: Api<SubjectAccessReview>,
     known: Cache<ReviewDigest, AuthorizationDecision>,
@@ -76,7 +77,7 @@ impl AccessReviewer for CachingAccessReviewer {
     }
 }
 
-/// Answers of so many bytes together.
+/// Creates a cache of answers of up to `bytes` together.
 fn answers(bytes: u64) -> Cache<ReviewDigest, AuthorizationDecision> {
     let weigh = |_: &ReviewDigest, decision: &AuthorizationDecision| {
         let (AuthorizationDecision::Allow(reason)
@@ -118,9 +119,9 @@ fn question(user: &User, request: &RequestInfo) -> SubjectAccessReviewSpec {
     }
 }
 
-/// The selectors that narrow a collection (upstream's `AuthorizeWithSelectors`). A selector that
-/// cannot be read, or has no form here, is left out: the review then asks for more than the request
-/// needs.
+/// Returns the selectors that narrow a list, watch or deletecollection (upstream's
+/// `AuthorizeWithSelectors`). A selector that cannot be read, or has no form in the review, is left
+/// out: the review then asks for more than the request needs.
 fn selectors(
     asked: &ResourceOperation,
 ) -> (Option<FieldSelectorAttributes>, Option<LabelSelectorAttributes>) {

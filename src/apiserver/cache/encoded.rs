@@ -1,4 +1,4 @@
-//! JSON of an object as it is sent, in lists and in lines of watches.
+//! JSON of an object as clients get it, in lists and in lines of watches.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::super::storage::Revision;
 use crate::api::ownership::{RawManagedFields, RevisionGap, join, whole};
 
-/// What happened to an object, as a watch calls it.
+/// What happened to an object, in the words of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     Added,
@@ -34,8 +34,8 @@ impl EventType {
 
 const END: &[u8] = b"}\n";
 
-/// An object's JSON within the line that most watchers are sent. The line is made once; readers
-/// share all of it, or the JSON alone.
+/// JSON of an object, kept within the watch line that most watchers are sent. The line is encoded
+/// once; watches share the whole line, lists and reads the JSON within it.
 #[derive(Clone, Debug)]
 pub struct EncodedObject {
     line: Bytes,
@@ -53,7 +53,7 @@ impl EncodedObject {
         Self { line: line.into(), type_ }
     }
 
-    /// The line of an object: `around` is its JSON before and behind the revision.
+    /// Encodes the line of an object. `around` is the object's JSON before and behind the revision.
     pub(super) fn filled(
         type_: EventType,
         around: (&[u8], &[u8]),
@@ -82,8 +82,8 @@ impl EncodedObject {
         &self.line[self.type_.begin().len()..self.line.len() - END.len()]
     }
 
-    /// The line of a watch. A line of its own is made only for a watcher whose selector turns the
-    /// event into one of another type.
+    /// Returns the watch line of the object for an event of `type_`. A new line is encoded only for
+    /// a watcher whose selector turns the event into one of another type.
     pub fn line(&self, type_: EventType) -> Bytes {
         if type_ == self.type_ {
             return self.line.clone();

@@ -1,8 +1,8 @@
 //! Keeps a cache's state equal to the store's: lists, then watches, and starts over when the
 //! watch cannot go on.
 //!
-//! After an outage the watch goes on where it ended, so watchers notice nothing. Only when the
-//! store forgot that place is everything listed again, which ends the watchers.
+//! After an outage the store's watch goes on where it ended, so watchers see no gap. When the store
+//! no longer has the changes from there, the resource is listed again, which ends the watchers.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -26,11 +26,12 @@ use crate::{error::chain, runtime::readiness};
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Runs for ever.
+/// Keeps the cache up to date: lists and watches the store, again after each failure. Does not
+/// return.
 pub(super) async fn follow(cache: &Cache, ready: readiness::ReadinessHandle) {
     let mut ready = Some(ready);
     let mut pause = FIRST_PAUSE;
-    // Where the next watch begins; absent when everything has to be listed.
+    // Revision where the next watch begins; absent when the resource has to be listed.
     let mut at = None;
     loop {
         let ended = session(cache, &mut at, &mut ready, &mut pause).await;
@@ -50,7 +51,7 @@ pub(super) async fn follow(cache: &Cache, ready: readiness::ReadinessHandle) {
     }
 }
 
-/// Lists when it has to, then applies events until the watch ends.
+/// Lists the store if there is no revision to go on from, then applies events until the watch ends.
 async fn session(
     cache: &Cache,
     at: &mut Option<Revision>,
@@ -85,20 +86,20 @@ async fn session(
     ended()
 }
 
-/// Lists the store and opens a watch from there.
+/// Lists the store and opens a watch from the list's revision.
 async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error> {
     let state = list(cache, None, |entry| read_listed(cache, entry)).await?;
     let (objects, revision) = (state.len(), state.revision());
     let events = cache.storage.watch(&cache.prefix, revision).await?;
-    // Set before the state is ready, and so before a watch can ask for it.
+    // Set before the state is ready, and so before a watch can ask for the history.
     cache.unknown.send_replace(Some(Arc::new(StartupHistory::of(&state))));
     cache.update(|current| current.start_over(state));
     info!(resource = cache.prefix.as_str(), objects, revision = revision.0, "Listed the store");
     Ok((revision, events))
 }
 
-/// An object that is known already is not decoded again: the shown objects stay in memory while all
-/// are listed anew.
+/// Returns the object of a listed entry. An object that the cache knows at this revision is not
+/// decoded again: the shown objects stay in memory while the store is listed anew.
 fn read_listed(cache: &Cache, entry: &StoreEntry) -> SharedDecodeResult {
     let known = cache.read().known(&entry.key, entry.revision);
     known.map_or_else(|| read_entry(cache, entry, EventType::Added), Ok)

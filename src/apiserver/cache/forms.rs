@@ -1,8 +1,9 @@
-//! Forms of objects beside the one that is always there: the older version, metadata alone. A form
-//! is made for the first reader, and the latest forms of all objects are kept for the next.
+//! Encoded forms of objects beside the one that is always kept: the kind's older version, and
+//! metadata alone. A form is made for the first reader, and the latest forms are kept for the next
+//! readers.
 //!
-//! Owns how many are kept: without a bound, one list in each form would keep every object thrice,
-//! for ever.
+//! Owns the bound on the bytes of kept forms: without it, one list in each form would keep each
+//! object three times, with no end.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +14,7 @@ use super::{super::capacity::CapacityBounds, encoded::EncodedObject};
 
 static LATEST: LazyLock<FormCache> = LazyLock::new(|| FormCache::new(CapacityBounds::own().forms));
 
-/// The forms that are kept, oldest first.
+/// Cache of the forms made last, oldest first, up to `most` bytes.
 struct FormCache {
     most: usize,
     kept: Mutex<KeptForms>,
@@ -25,10 +26,10 @@ struct KeptForms {
     forms: VecDeque<(Weak<HeldForm>, usize)>,
 }
 
-/// A form, while it is kept.
+/// Slot of a form: empty again once the form is dropped to make room.
 type HeldForm = Mutex<Option<EncodedObject>>;
 
-/// One form of one object.
+/// One form of one object, made on demand.
 #[derive(Debug, Default)]
 pub(super) struct CachedForm(OnceLock<Arc<HeldForm>>);
 
@@ -37,7 +38,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl CachedForm {
-    /// The form, made by the first reader that asks, while others wait.
+    /// Returns the form. The first reader that asks makes it, while other readers wait.
     pub(super) fn get(&self, make: impl FnOnce() -> EncodedObject) -> EncodedObject {
         self.get_of(&LATEST, make)
     }
@@ -61,7 +62,7 @@ impl FormCache {
         Self { most, kept: Mutex::default() }
     }
 
-    /// Keeps a form, and drops the oldest forms that do not fit beside it.
+    /// Keeps a form of `bytes`, and drops the oldest forms until the bound holds.
     fn keep(&self, held: &Arc<HeldForm>, bytes: usize) {
         let bytes = bytes + size_of::<(Weak<HeldForm>, usize)>() + size_of::<HeldForm>();
         let mut gone = Vec::new();

@@ -1,8 +1,8 @@
-//! The store's latest revision, asked for once by all who want it at the same time.
+//! The store's latest revision, asked for once on behalf of concurrent readers.
 //!
 //! A consistent read needs a revision that the store stated after the read began. Readers that come
-//! while one reader asks wait, and share the next answer, which any one of them asks for; so a
-//! thousand readers cost the store no more than two questions.
+//! while the store is being asked wait, and share the answer to the next question; so a thousand
+//! readers at one time cost the store no more than two questions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,28 +13,29 @@ use crate::error::chain;
 
 #[derive(Default)]
 pub(super) struct RevisionLookup {
-    /// Readers that came so far.
+    /// How many readers came so far.
     came: AtomicU64,
-    /// Held by the reader that asks the store.
+    /// The latest answer, locked by the reader that asks the store.
     answer: Mutex<RevisionAnswer>,
 }
 
-/// What the store said last.
+/// The store's latest answer.
 #[derive(Default)]
 struct RevisionAnswer {
-    /// How many readers had come when the store was asked.
+    /// How many readers had come when the store was asked: the answer is new enough for these.
     readers: u64,
     said: Option<Result<Revision, SharedError>>,
 }
 
-/// An error that several readers get. Only this matters to them: was the store replaced?
+/// An error that several readers share. It keeps the one distinction that they need: was the store
+/// replaced?
 struct SharedError {
     replaced: bool,
     reason: String,
 }
 
 impl RevisionLookup {
-    /// A revision that the store stated as its latest after this was called.
+    /// Returns a revision that the store stated as its latest after this call began.
     pub(super) async fn revision(&self, store: &dyn Storage) -> Result<Revision, Error> {
         let own = self.came.fetch_add(1, Ordering::SeqCst) + 1;
         let mut answer = self.answer.lock().await;

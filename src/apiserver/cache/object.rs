@@ -1,5 +1,5 @@
-//! An object of the cache: its JSON, made once and shared by all who read it, and beside it what
-//! selectors look at. No tree is kept: that would be eight times as large.
+//! An object of the cache: its JSON, made once and shared by its readers, and beside it what
+//! selectors look at. No tree of JSON values is kept: that would be eight times as large.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::api::{
     ownership::{RawManagedFields, RevisionGap, join_but_revision, split},
 };
 
-/// An object as its kind shows it, without the revision that it gets.
+/// An object as its kind's first version shows it, before the store has given it a revision.
 #[derive(Debug)]
 pub struct ObjectForm {
     json: Bytes,
@@ -31,9 +31,9 @@ pub struct ObjectForm {
 }
 
 impl ObjectForm {
-    /// `object` as the kind's first version shows it, without its owners; `fields`: values of the
-    /// kind's selectable fields, in their order; `whole`: the store holds nothing of the object
-    /// that is not shown.
+    /// Encodes `object`, which is as the kind's first version shows it, without managed fields
+    /// (`owners`). `fields` are the values of the kind's selectable fields, in their order. `whole`
+    /// means that the store holds nothing of the object that is not shown.
     pub fn new(
         object: &Value,
         owners: Option<&RawManagedFields>,
@@ -47,38 +47,38 @@ impl ObjectForm {
         Ok(Self { json: json.into(), gap, facets, weight: weight::of(object) + seen, whole })
     }
 
-    /// The bytes that a store keeps of the object, if the form shows all of it.
+    /// Returns the bytes that a store keeps of the object, if the form shows all of it.
     pub fn stored(&self) -> Option<Bytes> {
         self.whole.then(|| self.json.clone())
     }
 }
 
-/// One object at one revision; never changes.
+/// One object at one revision. A new revision is a new value.
 #[derive(Debug)]
 pub struct CachedObject {
     pub key: Key,
     pub revision: Revision,
     pub facets: ObjectFacets,
-    /// The memory that the object takes as a tree.
+    /// Bytes of memory that the object takes as a tree of JSON values.
     pub weight: usize,
-    /// The store holds nothing of the object that is not shown.
+    /// Set when the store holds nothing of the object that is not shown.
     pub whole: bool,
-    /// The event that most watchers get of this revision.
+    /// Event that most watchers get for this revision.
     event: EventType,
     shown: EncodedObject,
-    /// Where the revision stands in the JSON.
+    /// Place of the revision in the JSON.
     gap: RevisionGap,
     older: forms::CachedForm,
     partial: forms::CachedForm,
 }
 
-/// An object that was read, or why it could not be.
+/// A decoded object, or the reason why it cannot be decoded.
 pub(super) type DecodeResult = Result<CachedObject, String>;
-/// An object that was read and that others may hold, too, or why it could not be read.
+/// A decoded object that several owners may hold, or the reason why it cannot be decoded.
 pub(super) type SharedDecodeResult = Result<Arc<CachedObject>, String>;
 
 impl CachedObject {
-    /// The object under its revision.
+    /// Creates the object at `revision` from its form.
     pub fn new(key: Key, form: ObjectForm, revision: Revision, event: EventType) -> Self {
         let ObjectForm { json, gap, facets, weight, whole } = form;
         let shown = EncodedObject::filled(event, json.split_at(gap.at), gap, revision);
@@ -86,7 +86,8 @@ impl CachedObject {
         Self { key, revision, facets, weight, whole, event, shown, gap, older, partial }
     }
 
-    /// Does a store keep the object in these bytes? Known only of an object that is shown whole.
+    /// Tells whether a store keeps the object as the bytes `stored`. False for an object that is
+    /// not shown whole.
     pub fn is_kept_as(&self, stored: &[u8]) -> bool {
         let (before, behind) = self.around();
         self.whole
@@ -95,13 +96,14 @@ impl CachedObject {
             && stored.ends_with(behind)
     }
 
-    /// The JSON before and behind the revision.
+    /// Returns the JSON before the revision and the JSON behind it.
     fn around(&self) -> (&[u8], &[u8]) {
         let json = self.json();
         (&json[..self.gap.at], &json[self.gap.at + self.gap.filling(self.revision.0).len()..])
     }
 
-    /// The object as deleted: under the revision of the change that took it from a watcher's sight.
+    /// Returns the object for a DELETED event: at `revision`, the change that took it from a
+    /// watcher's sight.
     #[must_use]
     pub fn last_seen(&self, revision: Revision) -> Self {
         let shown = EncodedObject::filled(EventType::Deleted, self.around(), self.gap, revision);
@@ -119,22 +121,22 @@ impl CachedObject {
         }
     }
 
-    /// As the kind's first version shows the object.
+    /// Returns the encoded object in the kind's first version.
     pub fn shown(&self) -> &EncodedObject {
         &self.shown
     }
 
-    /// JSON, as the kind's first version shows the object.
+    /// Returns the object's JSON in the kind's first version.
     pub fn json(&self) -> &[u8] {
         self.shown.bytes()
     }
 
-    /// The object as the kind's first version shows it.
+    /// Parses the object in the kind's first version into a tree of JSON values.
     pub fn tree(&self) -> Value {
         self.shown.tree()
     }
 
-    /// The object as a tree, and its owners beside it.
+    /// Parses the object into a tree of JSON values, with its managed fields beside it.
     pub fn apart(&self) -> (Value, Option<RawManagedFields>) {
         split(self.json()).expect("it was written by serde_json")
     }
@@ -144,12 +146,13 @@ impl CachedObject {
         EncodedObject::new(self.event, &show(&object), owners.as_ref())
     }
 
-    /// The object in the kind's older version.
+    /// Returns the encoded object in the kind's older version, made by `show` unless kept.
     pub fn older(&self, show: impl FnOnce(&Value) -> Value) -> EncodedObject {
         self.older.get(|| self.encoded(show))
     }
 
-    /// The object's metadata in the kind's first version.
+    /// Returns the object's metadata, encoded, in the kind's first version, made by
+    /// `show` unless kept.
     pub fn partial(&self, show: impl FnOnce(&Value) -> Value) -> EncodedObject {
         self.partial.get(|| self.encoded(show))
     }
@@ -158,21 +161,21 @@ impl CachedObject {
         &self.facets.name
     }
 
-    /// Bytes that the object keeps in memory.
+    /// Returns about how many bytes the object keeps in memory.
     pub(super) fn size(&self) -> usize {
         OVERHEAD + self.shown.len()
     }
 
-    /// Bytes of the JSON without its revision.
+    /// Returns the bytes of the JSON without its revision.
     pub fn stored_len(&self) -> usize {
         self.json().len() - self.gap.filling(self.revision.0).len()
     }
 
-    /// Bytes that the object counts of the capacity.
+    /// Returns the bytes by which the object counts against the storage capacity.
     pub(super) fn counted(&self) -> usize {
         capacity::counted(self.stored_len())
     }
 }
 
-/// Bytes beside the JSON: key, labels, counts.
+/// Bytes that an object is estimated to take beside its JSON: key, labels, counts.
 const OVERHEAD: usize = 512;

@@ -1,6 +1,5 @@
-//! Objects that the registry writes, from before the store has them until the store's watch shows
-//! them: the cache need not decode their bytes again. The watch is often faster than the store's
-//! answer to the registry.
+//! Objects that the registry is writing, kept until the store's watch shows them, so that the cache
+//! need not decode their bytes. The watch is often faster than the store's answer to the registry.
 
 use std::{
     collections::HashMap,
@@ -14,26 +13,26 @@ use super::{
     CachedObject, EventType, ObjectForm,
 };
 
-/// Most offers that stand. While no watch of the store is open, no offer is taken.
+/// Most offers that are kept at one time. While no watch of the store is open, none is used up.
 const MOST: usize = 256;
 
 #[derive(Default)]
 pub(super) struct PendingWrites(Mutex<HashMap<Key, Vec<Arc<PendingWrite>>>>);
 
-/// An object that is being written.
+/// An object that the registry is writing, offered to the cache.
 #[derive(Debug)]
 pub(super) struct PendingWrite {
     key: Key,
     stored: Bytes,
     event: EventType,
     form: Mutex<Option<ObjectForm>>,
-    /// The object under the revision that came first, the registry's or the watch's.
+    /// The object at the revision that was stated first, by the registry or by the store's watch.
     made: OnceLock<Option<Arc<CachedObject>>>,
 }
 
 impl PendingWrite {
-    /// The object under this revision. Absent when registry and watch saw different revisions: then
-    /// one of them means another write of the same bytes.
+    /// Returns the object at `revision`. Absent when registry and watch state different revisions:
+    /// one of them then means another write of the same bytes.
     fn at(&self, revision: Revision) -> Option<Arc<CachedObject>> {
         let made = self.made.get_or_init(|| {
             let form = self.form.lock().unwrap_or_else(PoisonError::into_inner).take()?;
@@ -43,7 +42,8 @@ impl PendingWrite {
     }
 }
 
-/// A write of the registry. Dropping it withdraws the offer, unless the watch has yet to show it.
+/// An offer of the registry. Dropping this value withdraws the offer, unless the object was written
+/// and the store's watch has yet to show it.
 #[must_use = "the offer stands as long as this lives"]
 pub struct PendingWriteGuard<'a> {
     offers: &'a PendingWrites,
@@ -52,7 +52,8 @@ pub struct PendingWriteGuard<'a> {
 }
 
 impl PendingWriteGuard<'_> {
-    /// The store took the write. `shown`: the watch has shown it already.
+    /// Reports that the store took the write as `revision`. `shown`: the cache shows that revision
+    /// already.
     pub(super) fn written(mut self, revision: Revision, shown: bool) -> Option<Arc<CachedObject>> {
         self.stands = !shown;
         self.offer.at(revision)
@@ -84,7 +85,8 @@ impl PendingWrites {
         let offer = Arc::new(PendingWrite { key, stored, event, form, made: OnceLock::new() });
         let mut offers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count(&offers) >= MOST {
-            // These were not taken while no watch was open.
+            // Offers of objects that the cache shows already: they were not used while no watch was
+            // open.
             offers.retain(|_, list| {
                 list.retain(|offer| match offer.made.get() {
                     Some(made) => made.as_ref().is_some_and(|made| made.revision > shown),
@@ -100,7 +102,8 @@ impl PendingWrites {
         PendingWriteGuard { offers: self, offer, stands: false }
     }
 
-    /// The object offered for this entry. Forgets the offer: the watch shows the object now.
+    /// Returns the object offered for a store entry, and removes the offer: the watch shows the
+    /// object now.
     pub(super) fn take(&self, entry: &StoreEntry) -> Option<Arc<CachedObject>> {
         let same = |offer: &Arc<PendingWrite>| offer.stored == entry.value;
         self.remove(&entry.key, same)?.at(entry.revision)

@@ -1,8 +1,8 @@
-//! Changes from before a cache was ready, learned while the cache already answers.
+//! Changes from before a cache was ready, learned while the cache already answers requests.
 //!
-//! A client from before a restart goes on with its watch in place of listing everything, as far
-//! back as the store's log and the window reach. Only such a watch waits for the past; until one
-//! comes, the first second is left to clients that list.
+//! A client that watched before a restart of the server goes on with its watch and need not list
+//! again, as far back as the store's log and the cache's window reach. Only such a watch waits for
+//! these changes; until one comes, the first second is left to clients that list.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,28 +24,28 @@ use super::{
 };
 use crate::error::chain;
 
-/// Pause before the store is asked, unless a watch waits.
+/// Pause before the store is asked for earlier changes, unless a watch waits for them.
 const LULL: Duration = Duration::from_secs(1);
-/// Revisions before the present that are looked at.
+/// How many revisions before the list are looked at.
 const REVISIONS: u64 = 4096;
-/// Times that history may turn out to begin later: by what the store answers for, by what it has
-/// forgotten, and by what it forgets meanwhile.
+/// How often the start of the history may turn out to be later: what the store answers for, what it
+/// has forgotten, and what it forgets meanwhile.
 const MOVES: usize = 3;
-/// A store that takes longer to tell is not asked again.
+/// Longest time to read the history; a store that takes longer is not asked again.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause before a store that is unreachable is asked again.
+/// Longest pause before a store that is unreachable is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The time before a list.
+/// The history before a list: what the list showed, from which earlier changes are worked out.
 pub(super) struct StartupHistory {
-    /// The objects that were listed: most of them were there before, too.
+    /// Objects of the list, not decoded again where the history has them at the same revision.
     objects: BTreeMap<Key, Arc<CachedObject>>,
-    /// The revision of the list.
+    /// Revision of the list, where the history ends.
     until: Revision,
 }
 
-/// Learns the changes before each list. Runs for ever, in the task that lists, so that no list
-/// comes between the end of the learning and clearing `unknown`.
+/// Learns the changes before each list; does not return. Runs in the task that lists, so that no
+/// list comes between the end of the learning and clearing `unknown`.
 pub(super) async fn follow(cache: &Cache) {
     let mut unknown = cache.unknown.subscribe();
     loop {
@@ -54,7 +54,7 @@ pub(super) async fn follow(cache: &Cache) {
         let Some(past) = past else { continue };
         tokio::select! {
             biased;
-            // The store was listed once more, so there is another past.
+            // The store was listed once more, so another history has to be learned.
             _ = unknown.changed() => {}
             () = past.learn_soon(cache) => drop(cache.unknown.send_replace(None)),
         }
@@ -72,7 +72,7 @@ impl StartupHistory {
         self.learn(cache).await;
     }
 
-    /// Puts the past before the changes since the list, unless the store cannot tell it.
+    /// Adds the history before the changes since the list, unless the store cannot tell it.
     async fn learn(&self, cache: &Cache) {
         let resource = cache.prefix.as_str();
         let error = loop {
@@ -94,8 +94,8 @@ impl StartupHistory {
         warn!(resource, %error, "Watches from before have to list again");
     }
 
-    /// The state as of the first revision that the window can reach, and the changes until the
-    /// list.
+    /// Reads the state at the first revision that the window can reach, and the changes from there
+    /// until the list.
     async fn read(&self, cache: &Cache) -> Result<CacheState, Error> {
         let mut from = Revision(self.until.0.saturating_sub(REVISIONS));
         let mut moved = 0;
@@ -141,7 +141,8 @@ impl StartupHistory {
         }
     }
 
-    /// As many of the latest changes as the window can hold, and the revision that they follow.
+    /// Reads as many of the latest changes as the window can hold, and the revision that they
+    /// follow.
     async fn events(
         &self,
         cache: &Cache,

@@ -35,7 +35,7 @@ impl KeyRange {
     }
 }
 
-/// Watchers that wait, by their range.
+/// Wake-up channels of watchers, by the range that they watch.
 #[derive(Default)]
 pub(super) struct WaitingWatchers(Mutex<HashMap<Box<str>, watch::Sender<()>>>);
 
@@ -45,7 +45,7 @@ impl WaitingWatchers {
         waiting.entry(range.as_str().into()).or_default().subscribe()
     }
 
-    /// How many watchers wait for a range.
+    /// Returns how many watchers a range has.
     pub(super) fn count(&self, range: &KeyRange) -> usize {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.get(range.as_str()).map_or(0, watch::Sender::receiver_count)
@@ -66,7 +66,7 @@ impl WaitingWatchers {
         }
     }
 
-    /// Wakes those whose range has one of the keys.
+    /// Wakes the watchers whose range has one of the keys.
     pub(super) fn wake<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {

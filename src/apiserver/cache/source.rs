@@ -1,4 +1,4 @@
-//! A store's lists and events, in the form in which a state takes them.
+//! Lists and events of a store, decoded for the cache's state.
 
 use futures::TryStreamExt as _;
 use tokio::task;
@@ -10,7 +10,7 @@ use super::{
     state::CacheState,
 };
 
-/// All objects of a resource, of now or of a revision, read by pages. Caches take turns: one page
+/// Lists a resource, as of now or of the revision `at`, page by page. Caches take turns: one page
 /// at a time is in memory beside the objects that are made of it.
 pub(super) async fn list(
     cache: &Cache,
@@ -35,7 +35,7 @@ pub(super) async fn list(
     Ok(CacheState::listed(read, revision))
 }
 
-/// An event of the store, decoded: applying it takes no time.
+/// An event of the store with its object decoded, so that applying it under the lock is quick.
 pub(super) enum DecodedEvent {
     Put { key: Key, reading: SharedDecodeResult, revision: Revision },
     Delete { key: Key, revision: Revision },
@@ -67,8 +67,8 @@ impl DecodedEvent {
     }
 }
 
-/// Can the watch not go on from where it ended? A revision in the future means that the store
-/// was put back to an earlier state.
+/// Tells whether a watch cannot go on from where it ended, so that the resource has to be listed
+/// again. A revision in the future means that the store was put back to an earlier state.
 pub(super) fn starts_over(error: &storage::Error) -> bool {
     match error {
         storage::Error::Compacted { .. }

@@ -1,7 +1,8 @@
-//! What the cache knows: the objects, and a window of the latest changes.
+//! State of a cache: the objects, and a window of the latest changes.
 //!
-//! Pure: applies what the feed reads, answers what readers ask. The objects are always those of
-//! `revision`, and the window holds every change after `oldest`.
+//! Does no I/O: applies what the feed reads, and answers readers. The objects are those of
+//! `revision`, and the window holds the changes after `oldest`, except deletions of unreadable
+//! objects.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,8 +21,8 @@ use super::{
     range::KeyRange,
 };
 
-/// Bytes of changes that are kept for watchers. A hundred pilots that write a heartbeat of 3 KiB
-/// every 10 s fill 4 MiB in two minutes.
+/// Returns how many bytes of changes are kept for watchers. A hundred pilots that write a heartbeat
+/// of 3 KiB every 10 s fill 4 MiB in two minutes.
 pub(super) fn window() -> usize {
     CapacityBounds::own().window
 }
@@ -35,9 +36,9 @@ pub enum CacheEvent {
         previous: Option<Arc<CachedObject>>,
     },
     Deleted {
-        /// The last state, under the revision of the deletion.
+        /// The object's last state, at the revision of the deletion.
         object: Arc<CachedObject>,
-        /// The last state as it was stored.
+        /// The object's last state as it was stored.
         previous: Arc<CachedObject>,
     },
 }
@@ -49,7 +50,8 @@ impl CacheEvent {
         }
     }
 
-    /// Bytes that only this event may keep in memory: the present objects the cache has anyway.
+    /// Returns the bytes that this event alone may keep in memory: the cache has the present
+    /// objects anyway.
     fn size(&self) -> usize {
         match self {
             Self::Put { object, previous } => {
@@ -60,41 +62,41 @@ impl CacheEvent {
     }
 }
 
-/// A line of the window.
+/// One change in the window.
 struct WindowEntry {
     key: Key,
     revision: Revision,
     size: usize,
-    /// Or why the object cannot be read.
+    /// The change, or the reason why its object cannot be read.
     event: Result<CacheEvent, String>,
 }
 
 #[derive(Default)]
 pub(super) struct CacheState {
     objects: BTreeMap<Key, Arc<CachedObject>>,
-    /// What the objects count of the capacity.
+    /// Bytes by which the objects count against the storage capacity, in all and by namespace.
     sums: StoredBytes,
-    /// Objects that cannot be read, and why.
+    /// Reasons why objects cannot be read, by key.
     broken: BTreeMap<Key, String>,
     window: VecDeque<WindowEntry>,
     /// Bytes of the objects in the window.
     kept: usize,
     oldest: Revision,
     revision: Revision,
-    /// Counts the lists. Watchers from before a list cannot know what they missed.
+    /// How often the resource was listed. A watcher from before a list cannot know what it missed.
     lists: u64,
-    /// Counts the changes of the window.
+    /// How many changes were recorded so far.
     changes: u64,
 }
 
-/// Changes for a watcher.
+/// The next changes for a watcher.
 pub(super) struct ChangeBatch {
     pub events: Vec<CacheEvent>,
     /// Every change up to this revision was looked at.
     pub reached: Revision,
     /// The window holds later changes, which may be of the range or not.
     pub more: bool,
-    /// The watch ends after the events.
+    /// Error that ends the watch after `events`.
     pub failure: Option<Error>,
 }
 
@@ -107,7 +109,7 @@ impl CacheState {
         self.revision
     }
 
-    /// Changes after this revision are known.
+    /// Returns the revision after which the changes are known.
     pub(super) fn oldest(&self) -> Revision {
         self.oldest
     }
@@ -137,7 +139,8 @@ impl CacheState {
         self.lists
     }
 
-    /// Differs when watchers have something to look at.
+    /// Returns the counts of lists and changes: they differ when watchers have something to look
+    /// at.
     pub(super) fn version(&self) -> (u64, u64) {
         (self.lists, self.changes)
     }
@@ -149,12 +152,12 @@ impl CacheState {
         }
     }
 
-    /// The object under this key, if it is the one of that revision.
+    /// Returns the object under `key`, if it is the one at `revision`.
     pub(super) fn known(&self, key: &Key, revision: Revision) -> Option<Arc<CachedObject>> {
         self.objects.get(key).filter(|object| object.revision == revision).cloned()
     }
 
-    /// A list of the one object that can be in it.
+    /// Lists a range that can hold only the object under `key`.
     pub(super) fn one(&self, key: &Key) -> Result<CacheListing, Error> {
         let objects = self.get(key)?.into_iter().collect();
         Ok(CacheListing {
@@ -183,10 +186,11 @@ impl CacheState {
         })
     }
 
-    /// The memory that a read of the store will take: for the objects about what they take now, and
-    /// for the changes since `at` what a store looks at.
+    /// Estimates the bytes of memory that a read of the store will take: for the objects about what
+    /// they take now, and for the changes since `request.at` what a store looks at.
     pub(super) fn foresee(&self, range: &KeyPrefix, request: &PageRequest) -> usize {
-        /// Bytes of a change that is looked at, and the most changes that a store tells of.
+        /// Bytes that a store holds for a change that it looks at, and the most changes that it
+        /// looks at.
         const CHANGE: u64 = 160;
         const CHANGES: u64 = 20_000;
         let (begin, end) = range.bounds();
@@ -200,8 +204,9 @@ impl CacheState {
         super::COPIES * part + looked_at
     }
 
-    /// Part of a range as it was at a revision, out of the present objects and the changes since.
-    /// Absent when the window does not reach so far back, or an object cannot be read.
+    /// Returns a page of a range as it was at the revision `at`, from the present objects and the
+    /// changes since. Absent when the window does not reach back to `at`, or an object cannot be
+    /// read.
     pub(super) fn page(
         &self,
         range: &KeyPrefix,
@@ -214,7 +219,8 @@ impl CacheState {
         if self.broken.keys().any(|key| range.contains(key)) {
             return None;
         }
-        // Of a key that changed several times the first change says what it was before.
+        // For a key that changed several times, the first change after `at` says what it was
+        // before.
         let mut before: BTreeMap<&Key, Option<&Arc<CachedObject>>> = BTreeMap::new();
         for change in self.window.iter().rev().take_while(|change| change.revision > at) {
             if range.contains(&change.key) {
@@ -255,7 +261,7 @@ impl CacheState {
             rest.0 = Bound::Excluded(key);
             objects.push(Arc::clone(object));
         }
-        // Counting looks at no key: with many objects the keys lie all over the memory.
+        // Counting compares no keys: with many objects the keys lie all over the memory.
         let remaining = if more && request.count {
             let changed = before.range::<Key, _>(rest);
             let changed = changed.map(|(key, previous)| {
@@ -276,7 +282,7 @@ impl CacheState {
         })
     }
 
-    /// The state that a list of the store showed, without any changes yet.
+    /// Creates the state that a list of the store showed, without any changes yet.
     pub(super) fn listed(read: Vec<(Key, SharedDecodeResult)>, revision: Revision) -> Self {
         let mut state = Self { oldest: revision, revision, ..Self::default() };
         for (key, reading) in read {
@@ -288,13 +294,13 @@ impl CacheState {
         state
     }
 
-    /// Becomes `next`, which began with a list of its own. Ends the watchers from before.
+    /// Replaces the state by `next`, which was listed anew. Ends the watchers from before.
     pub(super) fn start_over(&mut self, next: Self) {
         let (lists, changes) = (self.lists + 1, self.changes + next.changes);
         *self = Self { lists, changes, ..next };
     }
 
-    /// Remembers as many changes of `past` as still fit, if they lead to where the window begins.
+    /// Adds as many changes of `past` as still fit, if they lead to where the window begins.
     pub(super) fn prepend(&mut self, mut past: Self) {
         if past.revision != self.oldest {
             return;
@@ -350,7 +356,7 @@ impl CacheState {
         let size = event.as_ref().map_or(0, CacheEvent::size);
         self.kept += size;
         self.window.push_back(WindowEntry { key, revision, size, event });
-        // The last change stays, however large it is: its watchers are woken only after this.
+        // The latest change stays, however large it is: its watchers are woken only after this.
         while self.kept > window()
             && self.window.len() > 1
             && let Some(gone) = self.window.pop_front()
@@ -360,7 +366,8 @@ impl CacheState {
         }
     }
 
-    /// Keys of the changes since there were `changes` of them; none when they are not known.
+    /// Returns the keys of the changes after the first `changes`; none when the window lost some of
+    /// them.
     pub(super) fn changed_since(&self, changes: u64) -> Option<impl Iterator<Item = &Key>> {
         let new = usize::try_from(self.changes - changes).ok()?;
         let start = self.window.len().checked_sub(new)?;

@@ -1,6 +1,6 @@
-//! How a resource was read: lists by where they came from, consistent reads, waits for a revision.
+//! How a resource was read: lists by cache or store, consistent reads, waits for a revision.
 //!
-//! Counts only. Upstream's names are in `handlers/objects.rs`.
+//! Only counts. `handlers/objects.rs` gives the counts upstream's metric names.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -9,12 +9,12 @@ use std::{
 
 use prometheus::{Histogram, HistogramOpts};
 
-/// Buckets, in seconds, of the histogram of waits for a revision: upstream's, which end where a
-/// read gives up.
+/// Upper bounds, in seconds, of the histogram of waits for a revision: upstream's, the last being
+/// the time after which a read gives up.
 pub const WAITS: [f64; 13] =
     [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
 
-/// Counts of the lists that one place, cache or store, served.
+/// Counters of the lists that one source, cache or store, has served.
 #[derive(Debug, Default)]
 pub struct ListCounters {
     lists: AtomicU64,
@@ -23,12 +23,13 @@ pub struct ListCounters {
     returned: AtomicU64,
 }
 
-/// What became of the objects of a list, or of all lists.
+/// What became of the objects of one list, or of the lists so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListCounts {
     pub lists: u64,
     pub fetched: u64,
-    /// Objects put to the selector; fewer than were fetched when the page was full before.
+    /// Objects that a selector was applied to; fewer than were fetched when the page was full
+    /// before.
     pub evaluated: u64,
     pub returned: u64,
 }
@@ -80,13 +81,13 @@ impl ConsistentReadOutcome {
     }
 }
 
-/// Numbers about the reads of one cache.
+/// Counters of the reads of one cache.
 #[derive(Debug)]
 pub struct ReadTally {
     pub cached: ListCounters,
     pub stored: ListCounters,
     consistent: [AtomicU64; ConsistentReadOutcome::ALL.len()],
-    /// The metric gets its name in `handlers/objects.rs`.
+    /// Seconds that reads waited for a revision. `handlers/objects.rs` gives the metric its name.
     pub waits: Histogram,
 }
 
@@ -103,7 +104,7 @@ impl Default for ReadTally {
 }
 
 impl ReadTally {
-    /// One list, or page of a list.
+    /// Counts one list, or one page of a list: the objects fetched, evaluated and returned.
     pub fn listed(&self, from_store: bool, objects: [usize; 3]) {
         let [fetched, evaluated, returned] =
             objects.map(|count| u64::try_from(count).unwrap_or(u64::MAX));

@@ -1,10 +1,10 @@
-//! One watch: reads the window at its own pace.
+//! One watch of a client: reads the cache's window of changes at its own pace.
 //!
-//! A watcher is sent nothing but "look again", so a slow one holds up no other and needs no buffer;
-//! when the window moves faster than the watcher reads, the watch ends with `TooOld`. The first
-//! change after a pause is seen at once. Changes right behind it are taken together, or each would
-//! cost every watcher a wake-up and a write to its connection; the more watchers there are, the
-//! longer the pause between two looks.
+//! A watcher is told only that there are changes, so a slow one holds up no other and needs no
+//! buffer; when the window moves faster than the watcher reads, the watch ends with `TooOld`. The
+//! first change after a pause is seen at once. Changes right behind it are taken together, or each
+//! would cost every watcher a wake-up and a write to its connection; the more watchers a range has,
+//! the longer the pause between two reads of the window.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -15,36 +15,36 @@ use tokio::{
 
 use super::{super::storage::Revision, Cache, CacheEvent, Error, range::KeyRange};
 
-/// Changes that one look takes along.
+/// Most changes that one read of the window looks at.
 const CHUNK: usize = 256;
 
-/// Shortest pause between two looks at a window that changes all the time.
+/// Shortest pause between two reads of a window that changes all the time.
 const PACE: Duration = Duration::from_millis(4);
-/// Pause for each watcher of the same range: about twice the cost of waking and writing to one.
+/// Pause for each watcher of a range: about twice the cost of waking and writing to one.
 const PACE_EACH: Duration = Duration::from_micros(100);
-/// Longest pause: no client notices it in a change that is one of many.
+/// Longest pause between two reads of the window: a client does not notice it among many changes.
 const SLOWEST: Duration = Duration::from_millis(32);
 
-/// The pause between two looks of a watcher, when so many wait for the same range.
+/// Returns the pause between two reads of the window when a range has `watchers` watchers.
 fn pace(watchers: usize) -> Duration {
     let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
     PACE_EACH.saturating_mul(watchers).clamp(PACE, SLOWEST)
 }
 
-/// The changes of a range, in revision order, none missing and none twice.
+/// Watch of a range: returns its changes in revision order, none missing and none twice.
 pub struct CacheWatcher {
     cache: Arc<Cache>,
     range: KeyRange,
     lists: u64,
-    /// Every change up to here was looked at.
+    /// Revision up to which each change was looked at.
     reached: Revision,
-    /// Every change up to here was returned.
+    /// Revision up to which each change was returned.
     returned: Revision,
     ready: VecDeque<CacheEvent>,
-    /// Ends the watch after what is ready.
+    /// Error that ends the watch after the events of `ready`.
     failure: Option<Error>,
     changed: watch::Receiver<()>,
-    /// When it was last woken.
+    /// When the watcher last went on after a wake-up.
     found: Instant,
 }
 
@@ -70,7 +70,8 @@ impl CacheWatcher {
         Ok(watcher)
     }
 
-    /// The next change. An error ends the watch: its client has to list again. Cancel-safe.
+    /// Waits for the next change. An error ends the watch: its client has to list again.
+    /// Cancel-safe.
     pub async fn next(&mut self) -> Result<CacheEvent, Error> {
         loop {
             if let Some(event) = self.ready() {
@@ -82,7 +83,7 @@ impl CacheWatcher {
             self.changed.mark_unchanged();
             self.look()?;
             if self.ready.is_empty() && self.failure.is_none() {
-                // The cache cannot be dropped before: this watcher holds it.
+                // The sender cannot be dropped before: this watcher holds the cache.
                 drop(self.changed.changed().await);
                 let pace = pace(self.cache.waiting.count(&self.range));
                 time::sleep_until(self.found + pace).await;
@@ -91,14 +92,14 @@ impl CacheWatcher {
         }
     }
 
-    /// The next change, if it was taken out of the window already.
+    /// Returns the next change, if it was taken out of the window already.
     pub fn ready(&mut self) -> Option<CacheEvent> {
         let event = self.ready.pop_front()?;
         self.returned = event.object().revision;
         Some(event)
     }
 
-    /// The revision that a bookmark may state: every change up to it was returned.
+    /// Returns the revision that a bookmark may state: each change up to it was returned.
     pub fn bookmark(&mut self) -> Revision {
         if self.ready.is_empty() && self.failure.is_none() {
             self.failure = self.look().err();
@@ -106,8 +107,9 @@ impl CacheWatcher {
         if self.ready.is_empty() && self.failure.is_none() { self.reached } else { self.returned }
     }
 
-    /// Takes changes of the range out of the window, as many as one chunk has. Returns without
-    /// any only when the whole window was looked at: then there is something to wait for.
+    /// Takes changes of the range out of the window, up to [`CHUNK`] at a time. Returns without any
+    /// only when the whole window was looked at, or with an error to report: else the caller would
+    /// wait in vain.
     fn look(&mut self) -> Result<(), Error> {
         loop {
             self.returned = self.reached;

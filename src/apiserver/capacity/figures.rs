@@ -10,7 +10,7 @@ use prometheus::{
 
 use super::{Capacity, CapacityBounds, CapacityScope};
 
-/// How full a server is.
+/// Collector of the capacity's metrics: bytes stored, bounds, writes refused.
 pub struct CapacityMetrics {
     capacity: Arc<Capacity>,
     bytes: IntGauge,

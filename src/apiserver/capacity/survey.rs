@@ -1,4 +1,4 @@
-//! Counts the stored objects, before any of them is kept in memory.
+//! Counts the stored objects when a server starts, before any of them is kept in memory.
 
 use futures::TryStreamExt as _;
 
@@ -8,15 +8,15 @@ use crate::{
     apiserver::storage::{self, KeyPrefix, Storage},
 };
 
-/// How much a store holds.
+/// How much the store holds of our group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSurvey {
     pub objects: usize,
-    /// Bytes, as [`counted`] counts them.
+    /// Sum of the objects' bytes, as [`counted`] counts them.
     pub bytes: usize,
 }
 
-/// Reads everything once, page by page, and keeps nothing of it.
+/// Reads our group's stored objects once, page by page, and keeps none of them.
 pub async fn survey(store: &dyn Storage) -> Result<StoreSurvey, storage::Error> {
     let all = KeyPrefix::group(GROUP).expect("our group is a valid part of a key");
     let mut pages = store.scan(&all, None);
@@ -29,7 +29,7 @@ pub async fn survey(store: &dyn Storage) -> Result<StoreSurvey, storage::Error> 
 }
 
 impl StoreSurvey {
-    /// Why a process with these bounds serves no object of the store.
+    /// Returns why a process with `bounds` refuses to serve the store; `None` when the store fits.
     pub fn too_much(&self, bounds: CapacityBounds) -> Option<String> {
         let Self { objects, bytes } = self;
         let CapacityBounds { limit, startable, .. } = bounds;

@@ -10,7 +10,7 @@ use tracing::info;
 
 use crate::api::{GROUP, kind::ServedVersion};
 
-/// The bundle is not in place everywhere.
+/// Why the CA bundle may be missing from an APIService.
 #[derive(Debug, thiserror::Error)]
 pub enum CaBundleError {
     #[error("APIService {name:?} does not exist")]
@@ -21,7 +21,7 @@ pub enum CaBundleError {
     Write { name: String, source: Box<kube::Error> },
 }
 
-/// Writes `bundle` (PEM) wherever another one stands.
+/// Writes `bundle` (PEM) to each of our APIServices that does not have it or skips verification.
 pub(super) async fn ensure(client: &Client, bundle: &str) -> Result<(), CaBundleError> {
     let services: Api<DynamicObject> = Api::all_with(client.clone(), &api_service());
     let bundle = BASE64_STANDARD.encode(bundle);
@@ -34,7 +34,7 @@ pub(super) async fn ensure(client: &Client, bundle: &str) -> Result<(), CaBundle
             Err(source) => return Err(CaBundleError::Read { name, source: Box::new(source) }),
         };
         let spec = &found.data["spec"];
-        // Unset and false are the same.
+        // An APIService without the field is verified, as one with false is.
         let verified = spec["insecureSkipTLSVerify"].as_bool() != Some(true);
         if spec["caBundle"] == bundle.as_str() && verified {
             continue;

@@ -10,14 +10,14 @@ use crate::{error::chain, runtime::Shutdown};
 
 const POLL: Duration = Duration::from_secs(60);
 
-/// Where certificate and key lie.
+/// Paths of the serving certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
-/// Files that cannot be served.
+/// Why the files cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateFilesError {
     #[error("failed to read {path:?}")]
@@ -26,7 +26,7 @@ pub enum CertificateFilesError {
     Pair { certificate: PathBuf, key: PathBuf, source: CertificatePairError },
 }
 
-/// Certificate and key as they were read.
+/// Contents of the certificate file and of the key file.
 pub type CertificateContents = (Vec<u8>, Vec<u8>);
 
 impl CertificateFiles {
@@ -39,7 +39,7 @@ impl CertificateFiles {
         Ok((read(&self.certificate).await?, read(&self.key).await?))
     }
 
-    /// Serves what the files hold now.
+    /// Reads the files, and serves what they hold.
     pub async fn load(
         &self,
         serving: &ServingCertificate,
@@ -61,7 +61,7 @@ impl CertificateFiles {
         })
     }
 
-    /// Follows the files; a bad pair leaves the one in use.
+    /// Reads the files again every minute. A pair that cannot be served leaves the one in use.
     pub async fn follow(
         self,
         serving: Arc<ServingCertificate>,

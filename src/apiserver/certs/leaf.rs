@@ -1,4 +1,5 @@
-//! Makes certificates: a CA, leaves signed by it, and judges when they are due. No I/O.
+//! Makes a CA and leaf certificates signed by it, and decides when they are due for renewal. No
+//! I/O.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use x509_parser::{
 
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Clocks of nodes differ.
+/// How far certificates are dated back, since the clocks of nodes differ.
 const SKEW: Duration = Duration::from_secs(3600);
 
 /// A certificate and its key, PEM.
@@ -25,7 +26,7 @@ pub struct CertificatePair {
     pub key: String,
 }
 
-/// Material that cannot be worked with.
+/// Why a certificate could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateIssueError {
     #[error("the CA cannot be used")]
@@ -34,7 +35,7 @@ pub enum CertificateIssueError {
     Make(#[source] rcgen::Error),
 }
 
-/// A new CA of our own.
+/// Makes a CA of our own.
 pub fn ca() -> Result<CertificatePair, CertificateIssueError> {
     let key = KeyPair::generate().map_err(CertificateIssueError::Make)?;
     let mut params = params(CA_LIFE, "navigator-apiserver-ca");
@@ -44,7 +45,7 @@ pub fn ca() -> Result<CertificatePair, CertificateIssueError> {
     Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// A server's leaf for these names, signed by `ca` (the first certificate of its bundle).
+/// Makes a server's leaf for `names`, signed by `ca` (the first certificate of its bundle).
 pub fn leaf(
     ca: &CertificatePair,
     names: &[String],
@@ -55,7 +56,7 @@ pub fn leaf(
     signed(ca, params, ExtendedKeyUsagePurpose::ServerAuth)
 }
 
-/// A client's leaf: a user of this name in this group, or in none.
+/// Makes a client's leaf that names `user`, and `group` if there is one, signed by `ca`.
 pub fn client(
     ca: &CertificatePair,
     user: &str,
@@ -84,7 +85,7 @@ fn signed(
     Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// A certificate that no client trusts, for the time before a real one: (certificate, key).
+/// Makes a certificate that no client trusts, to serve before a real one: (certificate, key).
 pub fn self_signed() -> (String, String) {
     let made = KeyPair::generate().and_then(|key| {
         let certificate = params(LEAF_LIFE, "navigator-apiserver-starting").self_signed(&key)?;
@@ -104,7 +105,7 @@ fn params(life: Duration, name: &str) -> CertificateParams {
     params
 }
 
-/// The facts of a certificate that renewal looks at.
+/// The fields of a certificate that renewal looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateDetails {
     pub not_before: i64,
@@ -113,7 +114,7 @@ pub struct CertificateDetails {
 }
 
 impl CertificateDetails {
-    /// The facts of the first certificate in `pem`.
+    /// Reads these fields of the first certificate in `pem`.
     pub fn read(pem: &str) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
@@ -134,7 +135,7 @@ impl CertificateDetails {
         })
     }
 
-    /// Two thirds of the certificate's life are over.
+    /// Tells whether two thirds of the certificate's life are over at `now`.
     pub fn is_due(&self, now: i64) -> bool {
         now >= self.not_before + (self.not_after - self.not_before) / 3 * 2
     }

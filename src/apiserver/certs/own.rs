@@ -1,9 +1,9 @@
 //! Our own CA and leaf, kept in a Secret of the install's namespace and shared by all replicas.
 //!
 //! The first replica makes them; a compare-and-swap decides which replica is first. The leaf is
-//! renewed after two thirds of its life, and so is the CA: the new one is published beside the old
-//! one before any leaf of it is served. A Secret that cannot be used stops the start: it is a
-//! person's to repair or delete.
+//! renewed after two thirds of its life, and so is the CA. The new CA is published beside the old
+//! one before a leaf of it is served, unless the leaf in use has expired. A Secret that cannot be
+//! used stops the start: an operator has to repair or delete it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ const CA_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// Pause between looks at Secret and APIServices: another replica or a person may change them.
+/// Pause between reads of Secret and APIServices: another replica or an operator may change them.
 const LATER: Duration = Duration::from_secs(15);
 const SOON: Duration = Duration::from_secs(2);
 const ANSWER: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ pub enum CertificateRotatorError {
 }
 
 impl CertificateRotatorError {
-    /// Must a person repair the Secret?
+    /// Tells whether an operator must repair the Secret.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Secret(_) | Self::Timeout)
     }
@@ -67,14 +67,14 @@ impl From<kube::Error> for CertificateRotatorError {
     }
 }
 
-/// CA (its certificate may be a bundle, the one in use first) and leaf.
+/// The CA (its certificate may be a bundle, the one in use first) and the serving leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CertificateMaterial {
     ca: CertificatePair,
     leaf: CertificatePair,
 }
 
-/// Keeps certificates and serves them.
+/// Keeps the certificates of our own CA in the Secret up to date, and serves them.
 pub struct CertificateRotator {
     client: Client,
     secrets: Api<Secret>,
@@ -83,17 +83,17 @@ pub struct CertificateRotator {
 }
 
 impl CertificateRotator {
-    /// Certificates for the Service of the API server in `namespace`.
+    /// Creates the rotator for the API server's Service in `namespace`.
     pub fn new(client: Client, namespace: &str, serving: Arc<ServingCertificate>) -> Self {
         let secrets = Api::namespaced(client.clone(), namespace);
         Self { client, secrets, names: names_of(namespace), serving }
     }
 
-    /// Looks after the certificates until shutdown. Ready once the certificate is served and the
-    /// APIServices trust it.
+    /// Renews and serves the certificates until shutdown. Ready once the certificate is served and
+    /// the APIServices trust it.
     ///
     /// # Errors
-    /// When the Secret cannot be used at the first look.
+    /// When the Secret cannot be used before a certificate of it was served.
     pub async fn run(
         self,
         readiness: &Readiness,
@@ -143,7 +143,8 @@ impl CertificateRotator {
         Ok(())
     }
 
-    /// Is the CA bundle in both APIServices? Each new reason why not is logged once.
+    /// Writes the CA bundle to the APIServices, and tells whether they have it. A new reason why
+    /// not is logged once.
     async fn publish(&self, material: &CertificateMaterial, said: &mut String) -> bool {
         let ensured = bundle::ensure(&self.client, &material.ca.certificate);
         let text = match tokio::time::timeout(ANSWER, ensured).await {
@@ -161,8 +162,8 @@ impl CertificateRotator {
         false
     }
 
-    /// The Secret's material, after making or renewing what is due. When another replica was
-    /// faster, its material is taken.
+    /// Returns the Secret's certificates, after making or renewing what is due. When another
+    /// replica wrote the Secret first, returns that replica's certificates.
     async fn material(&self) -> Result<CertificateMaterial, CertificateRotatorError> {
         loop {
             let stored = self.secrets.get_opt(SECRET).await?;
@@ -188,7 +189,7 @@ impl CertificateRotator {
     }
 }
 
-/// What has to be written, if anything is missing, due, or does not cover `names`.
+/// Returns the certificates to write if any is missing, due for renewal, or does not cover `names`.
 fn renew(
     current: Option<&CertificateMaterial>,
     names: &[String],
@@ -223,7 +224,7 @@ fn renew_at(
     Ok(None)
 }
 
-/// The bundle's CA in use, without those before it.
+/// Returns the first certificate of the bundle: the CA in use.
 fn first_certificate(bundle: &str) -> &str {
     const END: &str = "-----END CERTIFICATE-----";
     bundle.find(END).map_or(bundle, |end| &bundle[..end + END.len()])
@@ -246,7 +247,7 @@ fn read(secret: &Secret) -> Result<CertificateMaterial, CertificateRotatorError>
     })
 }
 
-/// The Secret to write: `stored` with new data, its resourceVersion making the write a
+/// Builds the Secret to write: `stored` with new data. Its resourceVersion makes the write a
 /// compare-and-swap.
 fn write(stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
     let CertificateMaterial { ca, leaf } = material;
@@ -269,7 +270,7 @@ fn write(stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
     secret
 }
 
-/// Every name under which the API server is called.
+/// Returns the names of the serving certificate: those of the Service, and the local ones.
 fn names_of(namespace: &str) -> Vec<String> {
     let service = names::APISERVER;
     [

@@ -1,4 +1,4 @@
-//! The discovery documents, from the table of kinds.
+//! The discovery documents, built from the scheme's kinds.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +18,21 @@ const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// A group and its versions.
+/// A group's name and the versions that it is served in.
 pub(super) type GroupVersions = (&'static str, Vec<ServedVersion>);
 
-/// What objects of a version of a group say in `apiVersion`.
+/// Returns the `apiVersion` of objects of a group's version.
 fn group_version(group: &str, version: ServedVersion) -> String {
     if group.is_empty() { version.to_string() } else { format!("{group}/{version}") }
 }
 
-/// Where a version of a group is served, without the first slash.
+/// Returns the path of a group's version, without the first slash.
 pub(super) fn path(group: &str, version: ServedVersion) -> String {
     let prefix = if group.is_empty() { "api" } else { "apis" };
     format!("{prefix}/{}", group_version(group, version))
 }
 
-/// `APIGroupList`
+/// Builds the `APIGroupList` of the named groups.
 pub(super) fn groups(groups: &[GroupVersions]) -> Value {
     let named = groups.iter().filter(|(group, _)| !group.is_empty());
     let listed = named.map(|(name, versions)| {
@@ -47,7 +47,7 @@ pub(super) fn groups(groups: &[GroupVersions]) -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": listed.collect::<Vec<_>>()})
 }
 
-/// `APIGroup`
+/// Builds the `APIGroup` of one group.
 pub(super) fn group(group: &str, versions: &[ServedVersion]) -> Value {
     let entry = |version: &ServedVersion| json!({"groupVersion": group_version(group, *version), "version": version.as_str()});
     json!({
@@ -59,7 +59,7 @@ pub(super) fn group(group: &str, versions: &[ServedVersion]) -> Value {
     })
 }
 
-/// `APIVersions`: what the core group has in the place of an `APIGroup`.
+/// Builds `APIVersions`, which the core group has in place of an `APIGroup`.
 pub(super) fn core() -> Value {
     json!({
         "kind": "APIVersions",
@@ -68,7 +68,7 @@ pub(super) fn core() -> Value {
     })
 }
 
-/// `APIResourceList`
+/// Builds the `APIResourceList` of a group's version.
 pub(super) fn resources(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
     let mut resources = Vec::new();
     for kind in served(scheme, group, version) {
@@ -112,7 +112,7 @@ fn subresources(kind: &dyn ServedKind) -> impl Iterator<Item = Subresource> {
     status.into_iter().chain(kind.subresources().iter().copied())
 }
 
-/// `APIGroupDiscoveryList`: all of the above in one document.
+/// Builds the `APIGroupDiscoveryList`: groups, versions and resources in one document.
 pub(super) fn aggregated(scheme: &Scheme, groups: &[GroupVersions]) -> Value {
     let item = |(group, versions): &GroupVersions| {
         let mut metadata = json!({"creationTimestamp": null});
@@ -168,7 +168,7 @@ fn aggregated_version(scheme: &Scheme, group: &str, version: ServedVersion) -> V
     })
 }
 
-/// `/version`. Kubernetes' clients want two numbers.
+/// Builds the document of `/version`. Kubernetes' clients expect numbers in `major` and `minor`.
 pub(super) fn version() -> Value {
     let mut parts = build::VERSION.split('.');
     json!({
@@ -184,7 +184,7 @@ pub(super) fn version() -> Value {
     })
 }
 
-/// Go's name of the architecture.
+/// Returns Go's name of the architecture.
 fn platform() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -193,7 +193,7 @@ fn platform() -> &'static str {
     }
 }
 
-/// Where each version's OpenAPI document is, by its hash.
+/// Builds the index of `/openapi/v3`: URLs of each version's OpenAPI document, with its hash.
 pub(super) fn openapi_index(hashes: &BTreeMap<String, String>) -> Value {
     let paths: serde_json::Map<String, Value> = hashes
         .iter()
@@ -205,7 +205,7 @@ pub(super) fn openapi_index(hashes: &BTreeMap<String, String>) -> Value {
     json!({"paths": paths})
 }
 
-/// Kinds of a version of a group, sorted by path.
+/// Returns the kinds that a group's version serves, sorted by plural.
 fn served(
     scheme: &Scheme,
     group: &str,
@@ -216,7 +216,7 @@ fn served(
     served.into_iter()
 }
 
-/// Changes when the stored version does.
+/// Returns the `storageVersionHash` of a kind, which changes when the stored version does.
 fn storage_version_hash(kind: &dyn ServedKind) -> String {
     let stored = kind.versions().iter().min().copied().unwrap_or(ServedVersion::V1beta1);
     let digest = Sha256::digest(format!("{}/{stored}/{}", kind.group(), kind.kind()));

@@ -8,18 +8,19 @@ use crate::apiserver::{
     status::ApiError,
 };
 
-/// Limit of a write, lower than that of a read, as kube-apiserver has it
+/// Time limit of a write, which is lower than that of a read, as in kube-apiserver
 /// (`requestTimeoutUpperBound`).
 const WRITES: Duration = Duration::from_secs(34);
 
-/// When a request is ended, in its extensions.
+/// The time at which a request is ended; kept in the request's extensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(pub Instant);
 
-/// The server's limits.
+/// The server's time limits for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTimeouts {
-    /// Limit of every request that is no watch; `?timeout=` can make it less.
+    /// Time limit of requests other than watches; `?timeout=` can make it less, and writes have at
+    /// most 34 s.
     pub request: Duration,
 }
 
@@ -29,7 +30,7 @@ impl Default for RequestTimeouts {
     }
 }
 
-/// The limit of one request, and the message when it is over.
+/// The time limit of one request, and the message of the error when it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestTimeLimit {
     pub(super) after: Duration,
@@ -37,8 +38,8 @@ pub(super) struct RequestTimeLimit {
 }
 
 impl RequestTimeouts {
-    /// The limit of this request; none for a watch. Fails with 400 when `?timeout=` is no
-    /// duration.
+    /// Returns the time limit of a request; `None` for a watch. Fails with 400 when `?timeout=` is
+    /// no duration.
     pub(super) fn of(&self, info: &RequestInfo) -> Result<Option<RequestTimeLimit>, ApiError> {
         if info.is_long_running() {
             return Ok(None);
@@ -70,7 +71,7 @@ impl RequestTimeouts {
     }
 }
 
-/// A Go duration: `1m30s`, `500ms`, `0`. A negative one is refused.
+/// Parses a Go duration: `1m30s`, `500ms`, `0`. Returns `None` for a negative one.
 fn parse_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

@@ -14,10 +14,12 @@ use std::{
 use rand::Rng;
 use tokio::{sync::Notify, time::Instant};
 
-/// Time for a client to hear that its connection ends. A later request shows that it ignores it.
+/// Time for a client to learn that its connection ends. A request after it shows that the client
+/// ignores the GOAWAY.
 const HEARD: Duration = Duration::from_secs(5);
 
-/// The end of an HTTP/2 connection, in the extensions of its requests. Clones are one.
+/// Ends an HTTP/2 connection; kept in the extensions of the connection's requests. Clones act on
+/// the same connection.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionFarewell(Arc<FarewellState>);
 
@@ -36,26 +38,27 @@ impl ConnectionFarewell {
         }
     }
 
-    /// Waits until farewell is said. Cancel-safe, for a single waiter.
+    /// Waits until [`ConnectionFarewell::say`] was called. Cancel-safe, for a single waiter.
     pub async fn said(&self) {
         self.0.waiting.notified().await;
     }
 
-    /// A request begins.
+    /// Records that another request began on the connection.
     pub fn another_request(&self) {
         if self.0.at.get().is_some_and(|at| at.elapsed() > HEARD) {
             self.0.ignored.notify_one();
         }
     }
 
-    /// Waits until a client that should have heard sends a request. Cancel-safe, for a single
-    /// waiter.
+    /// Waits until a client sends a request although it had time to learn that its connection ends.
+    /// Cancel-safe, for a single waiter.
     pub async fn ignored(&self) {
         self.0.ignored.notified().await;
     }
 }
 
-/// Says farewell when it is dropped, unless the request's user became known.
+/// Asks the client to end its connection when it is dropped, unless the request's user became
+/// known.
 pub(super) struct StrangerFarewell(Option<ConnectionFarewell>);
 
 impl StrangerFarewell {
@@ -63,7 +66,7 @@ impl StrangerFarewell {
         Self(farewell)
     }
 
-    /// The request's client may send more requests on this connection.
+    /// Lets the request's client send more requests on its connection.
     pub(super) fn known(&mut self) {
         self.0 = None;
     }
@@ -77,15 +80,15 @@ impl Drop for StrangerFarewell {
     }
 }
 
-/// The part of all requests after which a connection ends.
+/// Probability that a connection ends after a request, from 0 to [`GoawayChance::MOST`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GoawayChance(f64);
 
 impl GoawayChance {
-    /// At most one request of fifty.
+    /// Highest probability: one request of fifty.
     pub const MOST: f64 = 0.02;
 
-    /// Fails unless `chance` is from 0 to [`Goaway::MOST`].
+    /// Fails unless `chance` is from 0 to [`GoawayChance::MOST`].
     pub fn new(chance: f64) -> Result<Self, String> {
         if (0.0..=Self::MOST).contains(&chance) {
             return Ok(Self(chance));

@@ -1,9 +1,9 @@
 //! Requests of one user that are to count as another's (`Impersonate-User` and its like).
 //!
-//! The rules are kube-apiserver's (`endpoints/filters/impersonation.go`, 1.34): each thing that is
-//! asked for is authorized by itself, as the verb `impersonate`, for the user who asks. That goes
-//! for users whom the front proxy names, too: the proxy takes away these headers when it has
-//! followed them, so none comes from there.
+//! The rules are kube-apiserver's (`endpoints/filters/impersonation.go`, 1.34): each attribute that
+//! is asked for is authorized by itself, as the verb `impersonate`, for the requesting user. This
+//! holds for users whom the front proxy names, too: the proxy removes these headers once it has
+//! followed them, so none comes from the proxy.
 
 use axum::{body::Body, response::IntoResponse};
 use http::{HeaderMap, Method, Response, StatusCode, Uri, header};
@@ -28,7 +28,7 @@ const EXTRA: &str = "impersonate-extra-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
-/// The group of users' ids and extras.
+/// API group of the resources `uids` and `userextras`, as which ids and extras are authorized.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// One attribute of the user that a request asks to be.
@@ -45,12 +45,13 @@ enum ImpersonatedAttribute {
 #[derive(Debug)]
 pub(super) struct ImpersonationRequest(Vec<ImpersonatedAttribute>);
 
-/// Groups, extras or a uid without a user.
+/// The attributes of a request to impersonate groups, extras or a uid without a user.
 #[derive(Debug)]
 pub(super) struct MissingImpersonatedUser(Vec<ImpersonatedAttribute>);
 
 impl ImpersonationRequest {
-    /// `None` when the request impersonates no user. The headers are gone afterwards.
+    /// Removes the impersonation headers, and returns the user that they ask for; `None` when they
+    /// ask for no attribute.
     pub(super) fn take(headers: &mut HeaderMap) -> Result<Option<Self>, MissingImpersonatedUser> {
         let parts = read(headers);
         let ours = |name: &str| [USER, GROUP, UID].contains(&name) || name.starts_with(EXTRA);
@@ -67,7 +68,7 @@ impl ImpersonationRequest {
         }
     }
 
-    /// The user as which the request goes on, if `user` may impersonate it.
+    /// Returns the user as whom the request goes on, if `user` may impersonate each attribute.
     pub(super) async fn authorize(
         self,
         user: &User,
@@ -123,7 +124,7 @@ fn read(headers: &HeaderMap) -> Vec<ImpersonatedAttribute> {
     user.into_iter().chain(groups).chain(extras).chain(uid).collect()
 }
 
-/// Namespace and name of `system:serviceaccount:<namespace>:<name>`.
+/// Returns namespace and name of `system:serviceaccount:<namespace>:<name>`.
 fn service_account(user: &str) -> Option<(String, String)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     let valid = dns_label(namespace).is_empty() && dns_subdomain(name).is_empty();
@@ -131,7 +132,7 @@ fn service_account(user: &str) -> Option<(String, String)> {
 }
 
 impl ImpersonatedAttribute {
-    /// The request that authorization is asked about.
+    /// Returns the request by which authorization is asked about this attribute.
     fn asked(&self) -> RequestInfo {
         let (group, version, resource, subresource, namespace, name) = match self {
             Self::User(name) => ("", "", "users", "", "", name),
@@ -161,8 +162,8 @@ impl ImpersonatedAttribute {
         }
     }
 
-    /// As Go shows an ObjectReference: kind, namespace, name, uid, version, resource version and
-    /// field path.
+    /// Shows the attribute as Go prints an ObjectReference: kind, namespace, name, uid, version,
+    /// resource version and field path.
     fn shown(&self) -> String {
         let version = format!("{AUTHENTICATION}/v1");
         match self {
@@ -178,7 +179,7 @@ impl ImpersonatedAttribute {
 }
 
 impl MissingImpersonatedUser {
-    /// 500 in upstream's words, as plain text.
+    /// Returns a response with code 500 in upstream's words, as plain text.
     pub(super) fn response(&self, uri: &Uri) -> Response<Body> {
         let Self(parts) = self;
         let uri = uri.path_and_query().map_or("/", |uri| uri.as_str());

@@ -1,6 +1,6 @@
-//! Seats for requests, from their head to the end of their response: too many at once are turned
-//! away, not queued until memory ends. One user gets a part of them, so that the others still
-//! find one.
+//! Seats for requests, held from a request's head to the end of its response. Requests beyond the
+//! seats are turned away, not queued until memory ends. One user gets a part of the seats, so that
+//! other users still find one.
 
 use std::{
     collections::HashMap,
@@ -16,14 +16,15 @@ use crate::apiserver::{
     status::ApiError,
 };
 
-/// One user may have all seats of a kind, divided by this.
+/// Divisor of a pool's seats: one user may hold a fourth of them.
 const USERS: usize = 4;
 
-/// Watches of one user at one time; pods that share a ServiceAccount count each for itself. A
-/// watch takes some 20 KiB.
+/// Most open watches of one user; pods that share a ServiceAccount count each for itself. A watch
+/// takes some 20 KiB.
 const WATCHES: usize = 1000;
 
-/// Requests at one time. A watch counts until it has begun, and among watches from then on.
+/// Most requests at one time. A watch counts as a read until it has begun; from then on it has a
+/// seat of another pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InflightLimits {
     pub reading: usize,
@@ -44,11 +45,11 @@ pub(super) struct InflightRequests {
     metrics: Arc<Metrics>,
 }
 
-/// Seats of one kind.
+/// The seats for one kind of request.
 struct SeatPool {
     kind: &'static str,
     all: usize,
-    /// Seats that one user may have.
+    /// Most seats that one user may have.
     share: usize,
     taken: Mutex<TakenSeats>,
 }
@@ -60,7 +61,7 @@ struct TakenSeats {
     by_user: HashMap<String, usize>,
 }
 
-/// Held until a response was sent.
+/// A seat that a request holds until its response was sent; dropping it gives the seat back.
 pub(super) struct RequestSeat {
     seats: Arc<SeatPool>,
     user: String,
@@ -72,7 +73,7 @@ impl SeatPool {
         Arc::new(Self { kind, all, share, taken: Mutex::default() })
     }
 
-    /// Is there a seat for this user? Takes it.
+    /// Takes a seat for `user`, and tells whether one was free.
     fn take(&self, user: &str) -> bool {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.by_user.get(user).copied().unwrap_or_default();
@@ -105,8 +106,8 @@ impl InflightRequests {
         }
     }
 
-    /// Takes a seat for a request that is no watch. The cluster's own helpers and probes are never
-    /// turned away, because turning them away makes an overload worse.
+    /// Takes a seat for a request that is no watch. Probes and members of `system:masters` need
+    /// none, because turning them away makes an overload worse.
     pub(super) fn enter(
         &self,
         user: &User,
@@ -120,7 +121,7 @@ impl InflightRequests {
         self.take(user, request).map(Some)
     }
 
-    /// Takes a seat for the time that a watch needs to begin, when it costs as much as any read.
+    /// Takes a seat for a watch until it has begun, because its beginning costs as much as a read.
     pub(super) fn begin_watch(
         &self,
         user: &User,
@@ -143,7 +144,7 @@ impl InflightRequests {
         Ok(RequestSeat { seats, user, gauge: Some(gauge) })
     }
 
-    /// Takes a seat among the watches that go on.
+    /// Takes a seat for an open watch.
     pub(super) fn watch(
         &self,
         user: &User,
@@ -159,7 +160,7 @@ impl InflightRequests {
         Ok(RequestSeat { seats: Arc::clone(&self.watches), user: watcher, gauge: None })
     }
 
-    /// The answer to a request for which there is no room.
+    /// Counts a request that found no seat, and returns the error that answers it.
     pub(super) fn refuse(&self, request: &RequestInfo) -> ApiError {
         self.metrics.refuse(request, self.seats(request).kind);
         ApiError::too_many_requests("Too many requests, please try again later.", 1)

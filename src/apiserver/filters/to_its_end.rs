@@ -7,8 +7,8 @@ use std::{
 
 use tokio::runtime::Handle;
 
-/// The future runs within its caller, and as a task of its own once the caller drops it before its
-/// end. Most callers wait, and spare the task and its wake-ups.
+/// A future that runs within its caller, and goes on as a task of its own if the caller drops it
+/// before its end. Most callers wait, which saves the task and its wake-ups.
 pub(super) struct UncancellableFuture<F: Future<Output: Send> + Send + 'static>(
     Option<Pin<Box<F>>>,
 );

@@ -1,4 +1,4 @@
-//! Words to the client beside the response: `Warning: 299 - "…"` headers, which kubectl prints.
+//! Warnings beside the response: `Warning: 299 - "…"` headers, which kubectl prints.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,15 +7,16 @@ use http::HeaderValue;
 /// Most characters of all warnings together; when they have more, each is cut to [`CUT`].
 const TOTAL: usize = 4096;
 const CUT: usize = 256;
-/// Texts that are kept; more never fit.
+/// Most warnings that are kept of one request; further ones are dropped.
 const KEPT: usize = 256;
 
-/// Collects the warnings of one request; in its extensions. Clones are one.
+/// The warnings of one request, kept in its extensions. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Adds a warning; a text that was said is not said again.
+    /// Adds a warning. An empty text, a text that was added before, and texts beyond a limit are
+    /// ignored.
     pub fn add(&self, text: impl Into<String>) {
         let text = text.into();
         let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -24,7 +25,7 @@ impl Warnings {
         }
     }
 
-    /// What was said so far.
+    /// Returns the warnings that were added so far.
     pub fn texts(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

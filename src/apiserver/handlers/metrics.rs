@@ -1,5 +1,5 @@
-//! Numbers about requests that reached a handler, under kube-apiserver's names, and the page
-//! that shows all numbers.
+//! Metrics of requests that reached a handler, under kube-apiserver's names, and the page that
+//! shows all metrics.
 //!
 //! Label values come from small sets: an unknown resource or verb makes no new series.
 
@@ -41,12 +41,12 @@ const SLI_SECONDS: [f64; 21] = [
 ];
 const WATCH_LIST_SECONDS: [f64; 17] =
     [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
-/// Bytes of a response: 1 kB to 1 GB.
+/// Histogram buckets of a response's bytes: 1 kB to 1 GB.
 const RESPONSES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
-/// Bytes of an event: 1 KiB to 128 KiB.
+/// Histogram buckets of an event's bytes: 1 KiB to 128 KiB.
 const EVENTS: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 
-/// The metrics of requests, for their reference.
+/// Returns the descriptions of the request metrics, for the metrics reference.
 pub(crate) fn catalogue(scheme: &'static Scheme) -> Vec<MetricDescription> {
     let total = Metrics::new().requests;
     described(&RequestMetrics::new(scheme, total).collectors())
@@ -67,8 +67,8 @@ pub(super) struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// `total` counts requests that are answered before they get here, too; [`Metrics`] registers
-    /// it.
+    /// Makes and registers the metrics. `total` is registered by [`Metrics`]; it also counts
+    /// requests that are answered before they reach a handler.
     pub(super) fn register(
         registry: &Registry,
         scheme: &'static Scheme,
@@ -264,7 +264,8 @@ impl RunningRequest<'_> {
     }
 }
 
-/// A dropped request was answered in the handler's place, or its client went away.
+/// Counts a request that is dropped before its end: its handler panicked, its deadline passed, or
+/// its client went away.
 impl Drop for RunningRequest<'_> {
     fn drop(&mut self) {
         if self.ended {
@@ -297,7 +298,7 @@ impl OpenWatch {
         self.sizes.observe(bytes as f64);
     }
 
-    /// The state that was asked for is sent.
+    /// Records that the initial state of the watch was sent.
     pub(super) fn listed(&self) {
         self.lists.observe(self.began.elapsed().as_secs_f64());
     }
@@ -309,7 +310,7 @@ impl Drop for OpenWatch {
     }
 }
 
-/// Every metric of a registry.
+/// Returns a page with every metric of a registry.
 pub(super) fn scrape(registry: &Registry) -> Response<Body> {
     let mut response = Response::new(Body::from(admin::text(registry)));
     let content_type = http::HeaderValue::from_static(prometheus::TEXT_FORMAT);

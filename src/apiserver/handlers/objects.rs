@@ -1,4 +1,4 @@
-//! Metrics of what is stored, taken from the caches when Prometheus scrapes.
+//! Metrics of the caches: their objects, changes and reads, computed when Prometheus scrapes.
 
 use std::sync::Arc;
 
@@ -203,7 +203,7 @@ impl Collector for CacheMetrics {
     }
 }
 
-/// The waits of one cache under the labels of its kind.
+/// Returns the histogram of one cache's waits under the labels of its kind.
 fn waits_of(group: &str, resource: &str, tally: &ReadTally) -> Vec<Metric> {
     let mut families = tally.waits.collect();
     let metrics = families.iter_mut().flat_map(MetricFamily::take_metric);

@@ -31,7 +31,7 @@ pub(super) async fn get(target: &RequestScope<'_>, at: ReadConsistency) -> Resul
     load::sent(response, share).await
 }
 
-/// One object as the client wants it.
+/// Responds with one object in the form that the client asked for.
 pub(super) fn respond_object(
     code: StatusCode,
     output: &ResponseFormat,
@@ -62,11 +62,13 @@ pub(super) async fn list(
     respond_page(&output, &viewer, page).await
 }
 
-/// Most bytes of a list that is made as one tree.
+/// Most bytes of a list that is encoded as a whole before it is sent; a longer one is encoded item
+/// by item.
 const SHORT: usize = 1 << 20;
 
-/// A list as the client wants it. JSON is sent out of what the cache holds, item by item, so that
-/// its readers share the memory; in every other form a long list is written item by item.
+/// Responds with a list in the form that the client asked for. JSON is sent out of what the cache
+/// holds, item by item, so that its readers share the memory; in every other form a long list is
+/// written item by item.
 pub(super) async fn respond_page(
     output: &ResponseFormat,
     viewer: &ObjectViewer,
@@ -89,14 +91,14 @@ async fn respond_items(
         && let Some(head) = viewer.list_head(&page.meta)?
     {
         let pieces = list_pieces(head.to_string(), *viewer, page);
-        // Items that are made for this list alone are not made before they are sent.
+        // A long list of items that are encoded for it alone is encoded while it is sent.
         if viewer.is_kept() || bytes <= SHORT {
             let parts = load::work(bytes, || pieces.collect());
             return output.respond_parts(StatusCode::OK, parts);
         }
         return output.respond_pieces(StatusCode::OK, pieces);
     }
-    // The tree of an object, and what is made of it.
+    // Memory of each object's tree of JSON values and of what is encoded from the tree.
     let weight = page.items.iter().map(|object| 3 * object.weight).sum();
     if weight > SHORT {
         return match (output.encoding, viewer.list_head(&page.meta)?) {
@@ -118,7 +120,7 @@ async fn respond_items(
     load::sent(response, share).await
 }
 
-/// A list in JSON or YAML of which only one item is a tree at a time.
+/// Responds with a list in JSON or YAML of which only one item at a time is a tree of JSON values.
 fn long_text(
     output: ResponseFormat,
     viewer: ObjectViewer,
@@ -134,7 +136,8 @@ fn long_text(
     output.respond_pieces(StatusCode::OK, pieces)
 }
 
-/// A long list in protobuf, where the length of the whole stands before it.
+/// Responds with a long list in protobuf. The length of the whole list stands before it, so each
+/// item is encoded twice.
 fn long_protobuf(
     output: &ResponseFormat,
     viewer: ObjectViewer,
@@ -152,7 +155,7 @@ fn long_protobuf(
     output.respond_pieces(StatusCode::OK, pieces)
 }
 
-/// A list in compact JSON, out of items that are shared.
+/// Returns the pieces of a list in compact JSON, made from the encodings that readers share.
 fn list_pieces(
     mut head: String,
     viewer: ObjectViewer,

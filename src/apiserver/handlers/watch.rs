@@ -30,16 +30,16 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// A watch without `timeoutSeconds` lasts between so long and twice as long, so that not all
-/// clients come back at once. Upstream's default of `--min-request-timeout`.
+/// Least time that a watch without `timeoutSeconds` lasts. It lasts up to twice as long, at random,
+/// so that not all clients come back at once. Upstream's default of `--min-request-timeout`.
 pub const LEAST: Duration = Duration::from_secs(1800);
-/// Bytes of a selector that every watch may have.
+/// Most bytes of a watch's selector that are not counted in the memory budget.
 const SHORT: usize = 512;
 /// Time between bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
-/// Lines are gathered until a frame has so many bytes: those of a TLS record.
+/// Most bytes of a frame into which several lines are gathered: those of a TLS record.
 const FRAME: usize = 16 * 1024;
-/// The last bookmark comes this long before the end, so that the client still reads it.
+/// Time from the last bookmark to the end of a watch, so that the client still reads the bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 pub(super) async fn watch(
@@ -118,7 +118,7 @@ impl BookmarkSchedule {
         self.next = if now < self.last {
             (now + BOOKMARKS).min(self.last)
         } else {
-            // Past the last one nothing is due: the end comes first.
+            // After the last bookmark none is due: the end of the watch comes first.
             now + BOOKMARKS
         };
     }
@@ -137,15 +137,16 @@ struct WatchFeed {
     pending: Option<Bytes>,
     /// A line that found no room in the last frame.
     left: Option<Bytes>,
-    /// Absent once the watch failed: what is pending is all that is left.
+    /// The source of events; absent once the watch failed, when only the lines already queued are
+    /// sent.
     events: Option<ClientWatch>,
     bookmarks: Option<BookmarkSchedule>,
     end: Instant,
     guard: StoreGuard,
     shutdown: Shutdown,
-    /// Nothing was sent yet; the first Table names its columns.
+    /// Whether no object was sent yet: the first Table names its columns.
     first: bool,
-    /// The memory of a long selector.
+    /// The share of the memory budget that a long selector takes.
     _kept: MemoryShare,
     metrics: OpenWatch,
 }
@@ -164,7 +165,7 @@ impl WatchFeed {
         self.pending = Some(line(self.encoding, "ERROR", &error.to_value()));
     }
 
-    /// The next lines; `None` ends the stream. Dropped half-way it loses nothing: an event is
+    /// Returns the next lines; `None` ends the stream. A cancelled call loses nothing: an event is
     /// taken out of the cache's window and queued in one go.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
@@ -176,7 +177,8 @@ impl WatchFeed {
             tokio::select! {
                 biased;
                 () = self.shutdown.triggered() => return None,
-                // A store that is not ours may lack an object; clients must not believe it.
+                // The guard refuses a store that is not this server's. It may lack an object;
+                // clients must not believe that the object is gone.
                 () = self.guard.until_refused() => return None,
                 // These go before the events, so that a client that is always behind gets them in
                 // time.
@@ -203,8 +205,8 @@ impl WatchFeed {
         }
     }
 
-    /// Lines that can be sent at once. A single line is not copied. A frame takes no more memory
-    /// than it has bytes: connections bound what they hold by these.
+    /// Returns lines that can be sent at once. A single line is not copied. A frame takes no more
+    /// memory than it has bytes, because connections bound what they hold by the bytes of frames.
     fn frame(&mut self) -> Option<Bytes> {
         let mut lines = vec![self.line()?];
         let mut length = lines[0].len();
@@ -219,7 +221,8 @@ impl WatchFeed {
         Some(if lines.len() == 1 { lines.swap_remove(0) } else { lines.concat().into() })
     }
 
-    /// A line that goes before everything else. The state is encoded as the client reads it.
+    /// Returns the next line that goes before further events. Objects of the initial state are
+    /// encoded as the client reads them.
     fn line(&mut self) -> Option<Bytes> {
         if let Some(line) = self.left.take() {
             return Some(line);
@@ -236,7 +239,7 @@ impl WatchFeed {
         Some(line)
     }
 
-    /// An event that needs not be waited for, unless something else is due before it.
+    /// Returns the line of an event that is ready, unless something else is due before it.
     fn event_line(&mut self) -> Option<Bytes> {
         let due = self.bookmarks.as_ref().map_or(self.end, |schedule| schedule.next.min(self.end));
         if Instant::now() >= due || self.shutdown.is_triggered() || self.guard.check().is_err() {
@@ -274,7 +277,7 @@ impl WatchFeed {
     }
 }
 
-/// A line that no other watcher shares.
+/// Encodes a line that no other watcher shares.
 fn line(encoding: BodyEncoding, type_: &str, object: &Value) -> Bytes {
     if encoding == BodyEncoding::Protobuf {
         return protobuf::frame(type_, object).expect("a watch shows metadata and Status alone");

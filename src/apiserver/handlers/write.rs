@@ -20,7 +20,7 @@ use crate::apiserver::{
     view::ObjectViewer,
 };
 
-/// Reads a body, and takes memory for everything that is made of it.
+/// Parses a body by `read`, and takes memory from the budget for what is made of it.
 async fn understand<T>(
     target: &RequestScope<'_>,
     body: RequestBody,
@@ -42,7 +42,7 @@ pub(super) async fn create(
     let (document, share) = understand(target, body, read).await?;
     let mut call = target.call();
     let created = target.registry.create(&mut call, document, options).await;
-    // A refusal carries the warnings, too.
+    // The client gets the warnings with an error, too.
     target.warn(call);
     let created = created?;
     if let Some(subject) = target.subject {
@@ -110,7 +110,7 @@ pub(super) async fn apply(
     respond_written(code, &output, &viewer, &object)
 }
 
-/// The response to a write, made of the form that the cache shares.
+/// Returns the response to a write, made of the object in the cache if the write left one there.
 fn respond_written(
     code: StatusCode,
     output: &ResponseFormat,
@@ -147,7 +147,8 @@ pub(super) async fn delete(target: &RequestScope<'_>, body: RequestBody) -> Resu
     match deleted {
         DeletionOutcome::Gone(object) => output.respond(StatusCode::OK, &success(target, &object)),
         DeletionOutcome::Pending(object) => {
-            // The deprecated option asks for the dependents first, so the request only began.
+            // The deprecated `orphanDependents: false` deletes the dependents first, so the
+            // deletion only began.
             let begun = options.orphan_dependents == Some(false);
             let code = if begun { StatusCode::ACCEPTED } else { StatusCode::OK };
             output.respond(code, &viewer.object(&object.whole())?)
@@ -168,7 +169,7 @@ pub(super) async fn delete_collection(
     respond_page(&output, &viewer, page).await
 }
 
-/// The body's options; those of the query when there is no body.
+/// Returns the options of the body, or those of the query when the body is empty.
 async fn delete_options(target: &RequestScope<'_>, body: RequestBody) -> Result<DeleteOptions> {
     if body.bytes.is_empty() {
         return DeleteOptions::parse(target.query, None);
@@ -185,7 +186,7 @@ async fn delete_options(target: &RequestScope<'_>, body: RequestBody) -> Result<
     }
 }
 
-/// `metav1.Status` of an object that is gone.
+/// Returns the `metav1.Status` of an object that is gone.
 fn success(target: &RequestScope<'_>, object: &RegistryObject) -> serde_json::Value {
     json!({
         "kind": "Status",

@@ -1,4 +1,4 @@
-//! One look at the store and at its record: what may be served, and what a person has to do.
+//! Compares the store with its record: what may be served, and what a person has to do.
 //!
 //! The record is read first: other replicas only move it forward, so the store is never behind a
 //! record that was read before it. The record's revision is moved in steps, so that heartbeats
@@ -21,8 +21,8 @@ use crate::api::{
     scheme::Scheme,
 };
 
-/// Revisions between two records of a store in which nothing is created or deleted: two and a
-/// half hours of one pilot's heartbeats.
+/// Revisions that a store in which nothing is created or deleted moves on before it is recorded
+/// again: two and a half hours of one pilot's heartbeats.
 const STEP: u64 = 1000;
 
 const ACCEPTED: &str = "another state than the one that was opened has been accepted";
@@ -34,10 +34,10 @@ pub(super) struct StoreJudge {
     client: Client,
     records: Api<ConfigMap>,
     namespace: String,
-    /// Creations and deletions up to the record that was written last.
+    /// Number of creations and deletions when this process last wrote the record.
     noted: u64,
-    /// This process has seen the store without its latest writes. Its caches go on from there,
-    /// across the gap, so it serves no store that was accepted since.
+    /// Whether this process has seen the store without its latest writes. The process's caches go
+    /// on from there, across the gap, so it serves no store that was accepted since.
     seen_lost: bool,
 }
 
@@ -136,7 +136,7 @@ impl StoreJudge {
         Ok(())
     }
 
-    /// Replaces the record that was read; false when another replica was faster.
+    /// Replaces the record that was read; returns false when another replica was faster.
     async fn write(&self, record: StoreRecord) -> Result<bool, Error> {
         let config_map = record.into_config_map();
         let name = names::STORE_CONFIG_MAP;
@@ -147,7 +147,8 @@ impl StoreJudge {
         }
     }
 
-    /// A person accepts the store as it is. Clients that know a later state of it list again.
+    /// Accepts the store as it is, because a person asked for it. Clients that know a later state
+    /// of the store list again.
     async fn accept(
         &self,
         id: &str,
@@ -178,8 +179,8 @@ impl StoreJudge {
         Ok(StoreVerdict::Unknown("another replica has just accepted the store".to_owned()))
     }
 
-    /// Records the store in use as ours, unless a database would be deleted for it. Of several
-    /// replicas that try, one succeeds and the others compare their store with its record.
+    /// Records the store in use when there is no record, unless databases would be deleted for it.
+    /// When several replicas try, one succeeds and the others compare their store with its record.
     async fn without_record(&self, id: &str, revision: Revision) -> Result<StoreVerdict, Error> {
         let orphans = orphans::find(&self.client, &*self.store, self.scheme).await?;
         if !orphans.is_empty() {
@@ -193,7 +194,7 @@ impl StoreJudge {
                 "The record of the store is missing although the store holds objects; recording \
                  the store again"
             );
-            // How far the store had come is not known.
+            // The record is missing, so how far the store had come is not known.
             revision = self.store.advance(revision).await?;
         }
         let record = StoreRecord::new(id, revision).into_config_map();

@@ -12,12 +12,13 @@ use super::{
 };
 use crate::api::{GROUP, scheme::Scheme};
 
-/// StatefulSets that one request reads.
+/// Most StatefulSets that one request lists.
 const PAGE: u32 = 500;
-/// Names that a message has room for.
+/// Most StatefulSets that a message names.
 pub(super) const NAMED: usize = 3;
 
-/// `namespace/name` of each such StatefulSet, and of no more than a message needs.
+/// Returns `namespace/name` of StatefulSets whose owner the store lacks: at most one more than a
+/// message names.
 pub(super) async fn find(
     client: &Client,
     store: &dyn Storage,
@@ -52,7 +53,8 @@ pub(super) async fn find(
     }
 }
 
-/// Does the store have this very object? An object that cannot be read counts as there.
+/// Tells whether the store has the object with this `uid`. A stored object that cannot be read
+/// counts as that object.
 async fn holds(
     store: &dyn Storage,
     scheme: &Scheme,

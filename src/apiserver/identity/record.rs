@@ -11,7 +11,7 @@ const ID: &str = "id";
 const REVISION: &str = "revision";
 const LOST: &str = "lost";
 
-/// What is recorded.
+/// The record of the store in use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StoreRecord {
     pub id: String,
@@ -33,7 +33,8 @@ impl StoreRecord {
         Self { id: id.to_owned(), revision: Some(revision), read, ..Self::default() }
     }
 
-    /// The ConfigMap to write. What others put into the one that was read stays.
+    /// Returns the ConfigMap to write. What other writers put into the ConfigMap that was read
+    /// stays.
     pub(super) fn into_config_map(self) -> ConfigMap {
         let Self { id, revision, lost, accepted, mut read } = self;
         let data = read.data.get_or_insert_default();

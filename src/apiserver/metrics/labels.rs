@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// `component` of every request of this server; the aggregator counts the request under another.
+/// Value of the label `component`; the aggregator counts a request that it passes on under another.
 const COMPONENT: &str = "apiserver";
 
 /// Paths that are counted under their own name, in the place of a subresource, as upstream does.
@@ -54,7 +54,7 @@ impl RequestLabels {
         [verb, group, version, resource, subresource, scope, COMPONENT]
     }
 
-    /// The values, with `dry_run` behind the verb.
+    /// Returns the labels' values, with `dry_run` behind the verb.
     pub fn with_dry_run(&self, info: &RequestInfo) -> [&'static str; 8] {
         let dry_run = if info.query.text("dryRun").is_empty() { "" } else { "All" };
         let Self { verb, group, version, resource, subresource, scope } = *self;
@@ -62,7 +62,8 @@ impl RequestLabels {
     }
 }
 
-/// Group, version, resource and subresource, if they are ours.
+/// Returns group, version, resource and subresource; empty ones for a kind that this server does
+/// not serve.
 fn subject(scheme: &Scheme, operation: &ResourceOperation) -> [&'static str; 4] {
     let kind = scheme.by_resource(&operation.group, &operation.resource);
     let version = ServedVersion::parse(&operation.version);

@@ -19,10 +19,11 @@ use crate::{
     },
 };
 
-/// What the server writes into a new object after mutating webhooks have seen it.
+/// Fields of `metadata` that the server sets in a new object and that webhooks neither see nor
+/// change.
 const BEGUN: [&str; 3] = ["uid", "creationTimestamp", "generation"];
 
-/// A write that wants to be admitted.
+/// A write that is to be admitted.
 #[derive(Clone, Copy)]
 pub(super) struct AdmissionWrite<'a> {
     pub(super) operation: AdmissionOperation,
@@ -57,7 +58,7 @@ impl OperationOptions<'_> {
         }
     }
 
-    /// As an object of `meta.k8s.io/v1`. A patch counts as an update.
+    /// Returns the options as an object of `meta.k8s.io/v1`. A patch counts as an update.
     fn to_value(self, operation: AdmissionOperation, manager: &str) -> Value {
         let mut options = Map::new();
         let mut set = |name: &str, value: Value| {
@@ -167,7 +168,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Admits an object, with its owners where webhooks may look at it.
+    /// Admits an object, with its `managedFields` if webhooks may be asked; tells whether it was
+    /// changed.
     async fn admit_with(
         &self,
         call: &mut RegistryCall<'_>,
@@ -201,7 +203,8 @@ impl Registry {
         Ok(changed)
     }
 
-    /// The stored object, with its owners where webhooks may look at it.
+    /// Returns the stored object, with its `managedFields` if webhooks may be asked about the
+    /// write.
     pub(super) fn seen<'o>(
         &self,
         call: &RegistryCall<'_>,
@@ -216,9 +219,9 @@ impl Registry {
         }
     }
 
-    /// May webhooks be asked about such a write? Then the write begins with the store's object, not
-    /// with the cache's: no webhook shall judge an outdated object, or be asked twice because of
-    /// one.
+    /// Tells whether webhooks may be asked about such a write. If so, the write begins with the
+    /// store's object, not with the cache's: no webhook shall judge an outdated object, or be asked
+    /// twice because of one.
     pub(super) fn asks_webhooks(
         &self,
         call: &RegistryCall<'_>,
@@ -229,7 +232,7 @@ impl Registry {
         webhooks.is_some_and(|webhooks| webhooks.may_mean(self.kind, call.version, operation, part))
     }
 
-    /// Asks plugins and mutating webhooks; says whether they changed the object.
+    /// Asks plugins and mutating webhooks; returns whether the webhooks changed the object.
     async fn admit(
         &self,
         call: &RegistryCall<'_>,

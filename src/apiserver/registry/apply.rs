@@ -24,10 +24,10 @@ use crate::{
     },
 };
 
-/// Tries when the object comes and goes between two looks.
+/// Most tries of an apply whose object is created and deleted by others meanwhile.
 const ATTEMPTS: usize = 5;
 
-/// An object as its manager wants it.
+/// The body of a server-side apply: an object as its manager wants it.
 pub struct ApplyPatch {
     body: ParsedBody,
     force: bool,
@@ -36,13 +36,13 @@ pub struct ApplyPatch {
 /// The outcome of merging an apply.
 pub(super) struct ApplyOutcome {
     pub(super) object: ParsedBody,
-    /// The owners from now on.
+    /// The object's field managers after the apply.
     pub(super) managed: ManagedFields,
     pub(super) warnings: Vec<String>,
 }
 
 impl ApplyPatch {
-    /// A body of `application/apply-patch+yaml`, which is JSON as well.
+    /// Reads a body of `application/apply-patch+yaml`, which may be JSON.
     pub fn new(body: &[u8], options: &ApplyOptions) -> Result<Self> {
         let read = decode::json(body).or_else(|_| decode::yaml(body));
         let body = read.map_err(|error| unread(&error, "error decoding YAML"))?;
@@ -56,13 +56,14 @@ impl ApplyPatch {
         self.body.weight
     }
 
-    /// Does the body mean one state, or one object, of this name?
+    /// Tells whether the body asks for one state of the object, by its resource version, or for one
+    /// object, by its uid.
     pub(super) fn names_revision(&self) -> bool {
         let given = |name: &str| self.body.value["metadata"].get(name).is_some();
         given("resourceVersion") || given("uid")
     }
 
-    /// The body must name its kind and version, and must not bring `managedFields`.
+    /// Fails unless the body names its kind and version and brings no `managedFields`.
     fn check_head(&self, kind: &dyn ServedKind, version: ServedVersion) -> Result<()> {
         let text = |name: &str| self.body.value[name].as_str().unwrap_or_default();
         let (api_version, named) = (text("apiVersion"), text("kind"));
@@ -78,8 +79,8 @@ impl ApplyPatch {
         Ok(())
     }
 
-    /// The object with the applied fields, and without those that the manager applies no more.
-    /// `stored` is absent for an object that is created.
+    /// Returns the object with the applied fields, and without those that the manager applies no
+    /// more. `stored` is absent for an object that is created.
     pub(super) fn merge(
         &self,
         call: &RegistryCall<'_>,
@@ -110,8 +111,8 @@ impl ApplyPatch {
 }
 
 impl Registry {
-    /// Makes the object what its manager wants, or creates it so; says whether it was created.
-    /// `may_create` asks once whether the user may do that, too.
+    /// Makes the object what its manager wants, or creates it so; returns whether it was created.
+    /// `may_create` is called once, before a create: it fails unless the user may do that, too.
     pub async fn apply<'a>(
         &self,
         call: &mut RegistryCall<'_>,
@@ -133,7 +134,7 @@ impl Registry {
                 ask().await?;
             }
             if apply.names_revision() {
-                // The state or the object that is meant is there no more.
+                // The state or the object that the body asks for is there no more.
                 return Err(ApiError::modified(self.resource(), name));
             }
             let new = json!({
@@ -160,7 +161,7 @@ impl Registry {
     }
 }
 
-/// 400 for fields that an applied object has twice.
+/// Returns the 400 error for fields that an applied object has twice.
 pub(super) fn strict_error(strict: &[String]) -> ApiError {
     ApiError::bad_request(format!("error strict decoding YAML: {}", strict.join(", ")))
 }

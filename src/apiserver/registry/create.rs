@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Names that are tried before the server gives up on `generateName`.
+/// Most names that are tried for an object with `generateName`.
 const GENERATED_NAMES: usize = 8;
 
 impl Registry {
@@ -44,7 +44,8 @@ impl Registry {
         self.create_managed(call, body, None, options).await
     }
 
-    /// Creates an object with these owners; without any, the caller's manager owns all fields.
+    /// Creates an object with the field managers `managed`; without any, the caller's manager owns
+    /// all fields.
     pub(super) async fn create_managed(
         &self,
         call: &mut RegistryCall<'_>,
@@ -125,7 +126,8 @@ impl Registry {
         let mut ready = self.made_ready(&hub, owners.as_ref())?;
         let mut room = self.room(&key, ObjectPart::Main, None, (&ready, owners.as_ref()));
         if room.is_err() && managed.is_none() {
-            // Only an apply needs the owners; otherwise they go, so that the object fits.
+            // Only an apply needs the field managers; for other creates they are dropped, so that
+            // the object fits.
             owners = None;
             ready = self.made_ready(&hub, None)?;
             room = self.room(&key, ObjectPart::Main, None, (&ready, None));
@@ -151,7 +153,7 @@ impl Registry {
         }
         let room = match room {
             Ok(room) => room,
-            // A name that is taken is told first.
+            // The client is told first that the name is taken, if it is.
             Err(refused) => return Err(self.not_created(&key, &name, refused).await),
         };
         let mut created = self.store_new(&key, ready).await;
@@ -188,7 +190,8 @@ impl Registry {
         Ok((revision, self.cache.written(offered, revision)))
     }
 
-    /// The error of a create for which there is no room: a name that is taken is told first.
+    /// Returns the error of a create for which there is no room: if the name is taken, it says
+    /// that.
     async fn not_created(&self, key: &storage::Key, name: &str, refused: SizeRefusal) -> ApiError {
         match self.store.get(key).await {
             Ok(Some(_)) => self.taken(key, name).await,
@@ -197,7 +200,7 @@ impl Registry {
         }
     }
 
-    /// The error for a name that is taken.
+    /// Returns the error for a name that is taken.
     async fn taken(&self, key: &storage::Key, name: &str) -> ApiError {
         let existing = self.store.get(key).await.ok().flatten();
         match existing.map(|entry| self.object(&entry, MemoryShare::NONE)) {
@@ -208,8 +211,8 @@ impl Registry {
         }
     }
 
-    /// All other errors of a new object that has fields which it should not have, so that a user
-    /// need not mend one mistake to hear of the next.
+    /// Returns all other errors of a new object that has fields which it should not have, so that a
+    /// user need not mend one mistake to hear of the next.
     fn besides(&self, call: &RegistryCall<'_>, hub: &Value) -> ErrorList {
         let mut hub = hub.clone();
         let base = meta::text(&hub, "generateName").to_owned();
@@ -220,7 +223,7 @@ impl Registry {
         load::work(weight::of(&hub), validate).errors
     }
 
-    /// 400 for fields that should not be there, under `fieldValidation=Strict`.
+    /// Returns the 400 error for fields that should not be there, under `fieldValidation=Strict`.
     pub(super) fn strict_error(
         &self,
         call: &RegistryCall<'_>,

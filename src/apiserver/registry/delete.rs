@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What became of the object.
+/// What became of an object that was to be deleted.
 #[derive(Debug)]
 pub enum DeletionOutcome {
     /// The object is gone; this is its last state.
@@ -38,7 +38,8 @@ impl DeletionOutcome {
 }
 
 impl Registry {
-    /// Deletes one object. Asking again while finalizers hold it changes nothing.
+    /// Deletes one object. A further deletion while finalizers hold the object changes nothing,
+    /// unless its options do.
     pub async fn delete(
         &self,
         call: &RegistryCall<'_>,
@@ -57,7 +58,7 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<DeletionOutcome> {
         let key = self.key(call.namespace, name)?;
-        // As in an update: the cache's object is good for a write that the store compares.
+        // The cache's object is good for a write that the store compares.
         let fresh = options.dry_run
             || self.asks_webhooks(call, AdmissionOperation::Delete, ObjectPart::Main);
         let mut known = (!fresh).then(|| self.known(&key)).flatten();
@@ -152,7 +153,7 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<ListPage> {
         let mut page = self.list(call.namespace, selector, list).await?;
-        // Deletions wait for room one by one, and a request that waits must hold none.
+        // Deletions wait for memory one by one, and a request that waits must hold none.
         drop(std::mem::take(&mut page.share));
         for object in &page.items {
             match self.delete_selected(call, object.name(), selector, options).await {
@@ -169,7 +170,8 @@ impl Registry {
             || selector.matches(&ObjectFacets::of(&hub["metadata"], selectable(self.kind, hub)))
     }
 
-    /// Seconds that the object stays without finalizers: a deletion can be hastened, not put off.
+    /// Returns the seconds that the object stays without finalizers. A further deletion can shorten
+    /// them, not prolong them.
     fn grace(&self, current: &RegistryObject, options: &DeleteOptions) -> i64 {
         let asked = options.grace_period;
         if !current.is_deleting() {
@@ -179,7 +181,7 @@ impl Registry {
         asked.map_or(left, |asked| left.min(self.kind.grace_period(&current.hub, Some(asked))))
     }
 
-    /// The object, marked as going away.
+    /// Returns the object, marked as being deleted.
     fn marked(&self, current: &RegistryObject, finalizers: &[String], grace: i64) -> Value {
         let mut next = current.hub.clone();
         let before = meta::finalizers(&current.hub);
@@ -206,7 +208,7 @@ impl Registry {
         next
     }
 
-    /// Is an object that is going away gone with this state?
+    /// Tells whether an object that is being deleted is to be removed in the state `next`.
     pub(super) fn may_end(&self, next: &Value) -> bool {
         meta::finalizers(next).is_empty() && meta::grace(next) == 0 && !self.kind.is_held(next)
     }
@@ -241,8 +243,8 @@ impl Registry {
     }
 }
 
-/// Finalizers that hold the object. An explicit policy replaces the finalizers of an earlier one;
-/// without a policy, those that are there count.
+/// Returns the finalizers that hold the object. An explicit policy replaces the finalizers of an
+/// earlier one; without a policy, the present ones count.
 fn finalizers_after(hub: &Value, propagation: Option<DeletionPropagation>) -> Vec<String> {
     let own = [meta::ORPHAN, meta::FOREGROUND];
     let mut names: Vec<String> = meta::finalizers(hub)

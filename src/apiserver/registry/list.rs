@@ -1,7 +1,7 @@
 //! List: all at once from the cache, or page by page from the cache or the store.
 //!
-//! All pages of a list show the revision of the first one. The token of a page says where the
-//! next one begins and at which revision.
+//! All pages of a list show the revision of the first one, unless that is gone and the client goes
+//! on at the latest. The token of a page says where the next one begins and at which revision.
 
 use std::{mem, sync::Arc};
 
@@ -20,7 +20,8 @@ use crate::apiserver::{
     view::ListMeta,
 };
 
-/// Entries that one read of the store takes when a selector may drop most of them.
+/// Least entries that one read of the store takes for a limited list whose selector may drop most
+/// of them.
 const CHUNK: usize = 500;
 
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start \
@@ -30,31 +31,31 @@ const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to di
      first chunk was returned and now may show up in the list.";
 const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 
-/// Part of a list.
+/// One page of a list, or all of it.
 #[derive(Debug)]
 pub struct ListPage {
     pub items: Vec<Arc<CachedObject>>,
     pub meta: ListMeta,
-    /// The account's memory for the items, unless they are the cache's own.
+    /// The items' share of the memory budget, unless the items are the cache's own.
     pub share: MemoryShare,
 }
 
-/// What the cache shows of a range.
+/// The objects of a range that the cache shows and a selector selects.
 pub(super) struct SelectedObjects {
     /// The objects that are selected.
     pub(super) objects: Vec<Arc<CachedObject>>,
     pub(super) revision: Revision,
-    /// How many objects were looked at.
+    /// Number of objects that were put to the selector.
     pub(super) fetched: usize,
 }
 
-/// Where and when a list goes on.
+/// A `continue` token: where and at which revision a list goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ContinueToken {
     v: String,
     /// The revision of the list; -1 for the latest, because the list's own is gone.
     rv: i64,
-    /// The last key that was looked at, below the range, followed by NUL.
+    /// The last key that was read, without the range's prefix and followed by NUL.
     start: String,
 }
 
@@ -70,7 +71,7 @@ impl ContinueToken {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).expect("a token has string keys only"))
     }
 
-    /// The token and the key that it points behind.
+    /// Decodes a token; returns it with the key that it points behind.
     fn decode(text: &str, range: &KeyPrefix) -> Result<(Self, Key)> {
         let refuse = |why: &str| ApiError::bad_request(format!("invalid continue token: {why}"));
         let bytes = URL_SAFE_NO_PAD
@@ -98,7 +99,7 @@ impl ContinueToken {
 }
 
 impl Registry {
-    /// Lists a namespace, or all of them when it is empty.
+    /// Lists a namespace, or all of them when `namespace` is empty.
     pub async fn list(
         &self,
         namespace: &str,
@@ -132,7 +133,7 @@ impl Registry {
                     });
                     listed
                 }
-                // The store can always tell.
+                // The cache is not filled, or lags behind; the store has the latest state.
                 Err(cache::Error::NotReady | cache::Error::NotYet { .. }) => {
                     self.first_page(&range, selector, options).await
                 }
@@ -169,15 +170,16 @@ impl Registry {
         Ok(ListPage { items: objects, meta, share: MemoryShare::NONE })
     }
 
-    /// The only key that can be selected. Each pilot asks for its own Pilot so, and after an outage
-    /// all of them do at once.
+    /// Returns the only key that `selector` can select, if there is one. Each pilot asks for its
+    /// own Pilot so, and after an outage all pilots do at once.
     pub(super) fn only_key(&self, namespace: &str, selector: &Selector) -> Option<Key> {
         let scoped = !namespace.is_empty() || !self.kind.is_namespaced();
         let name = selector.fields.name().filter(|_| scoped)?;
         self.key(namespace, name).ok()
     }
 
-    /// What the cache shows of a range, as of which revision.
+    /// Returns the selected objects of a range that the cache shows, and at which revision it shows
+    /// them.
     pub(super) async fn shown(
         &self,
         namespace: &str,

@@ -17,11 +17,11 @@ use crate::{
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Fields that only the server writes.
+/// Fields of `metadata` that the server alone sets.
 const SERVER_FIELDS: [&str; 5] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
-/// `metadata`, created when absent.
+/// Returns `metadata`, which is made when absent.
 pub(super) fn fields(hub: &mut Value) -> &mut Map<String, Value> {
     if !hub["metadata"].is_object() {
         hub["metadata"] = json!({});
@@ -44,18 +44,18 @@ pub(super) fn text<'a>(hub: &'a Value, name: &str) -> &'a str {
     hub["metadata"][name].as_str().unwrap_or_default()
 }
 
-/// Now, in seconds, as Kubernetes writes times.
+/// Returns the current time, in whole seconds, as Kubernetes writes times.
 pub(super) fn now() -> Value {
     in_seconds(0)
 }
 
-/// So many seconds from now.
+/// Returns the time `later` seconds from now, as Kubernetes writes times.
 pub(super) fn in_seconds(later: i64) -> Value {
     let at = jiff::Timestamp::now().as_second().saturating_add(later);
     json!(jiff::Timestamp::from_second(at).unwrap_or(jiff::Timestamp::MAX).to_string())
 }
 
-/// Seconds that an object which is going away still has.
+/// Returns the grace period, in seconds, of an object that is being deleted.
 pub(super) fn grace(hub: &Value) -> i64 {
     hub["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0)
 }
@@ -80,7 +80,7 @@ pub(super) fn settle_namespace(
     Ok(())
 }
 
-/// An object has the name that was authorized.
+/// Fails unless the object has the name of the URL, which was authorized.
 pub(super) fn same_name(given: &str, name: &str) -> Result<()> {
     if given == name {
         return Ok(());
@@ -90,7 +90,7 @@ pub(super) fn same_name(given: &str, name: &str) -> Result<()> {
     )))
 }
 
-/// A new object: no trace of an earlier life, an identity of its own.
+/// Gives a new object an identity of its own, and removes every trace of an earlier one.
 pub(super) fn begin(hub: &mut Value) {
     let meta = fields(hub);
     for name in SERVER_FIELDS {
@@ -101,7 +101,7 @@ pub(super) fn begin(hub: &mut Value) {
     meta.insert("generation".into(), json!(1));
 }
 
-/// An updated object keeps its identity, whatever the client says.
+/// Keeps the identity of an updated object, whatever the client says.
 pub(super) fn keep(hub: &mut Value, old: &Value) {
     let meta = fields(hub);
     for name in SERVER_FIELDS.iter().chain(&["generation", "name", "namespace", "generateName"]) {
@@ -122,11 +122,12 @@ pub(super) fn finalizers(hub: &Value) -> Vec<&str> {
     list.iter().filter_map(Value::as_str).collect()
 }
 
-/// Length of the random end of a generated name; the base is cut so that both fit a label.
+/// Characters of the random end of a generated name; the base is cut so that both fit a label.
 const SUFFIX: usize = 5;
 const BASE: usize = 63 - SUFFIX;
 
-/// A name that starts with `base`, in Kubernetes' alphabet, which spells no words.
+/// Returns a name that starts with `base` and ends in letters of Kubernetes' alphabet, which spells
+/// no words.
 pub(super) fn generate_name(base: &str) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rng = rand::rng();

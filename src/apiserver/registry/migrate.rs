@@ -8,10 +8,10 @@ use tracing::{info, warn};
 use super::Registry;
 use crate::apiserver::storage::{Error, Key, PageRequest, Result, StoreEntry};
 
-/// Objects that one request to the store reads.
+/// Most objects that one request to the store reads.
 const PAGE: usize = 500;
 
-/// What a migration found.
+/// What a migration did to the objects of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationReport {
     pub rewritten: usize,
@@ -30,7 +30,8 @@ impl MigrationReport {
 }
 
 impl Registry {
-    /// Brings every object of this kind into the form that is stored today.
+    /// Writes every object of this kind again in the form that is stored today, unless it has that
+    /// form.
     pub async fn migrate(&self) -> Result<MigrationReport> {
         let range = super::whole(self.kind);
         let mut found = MigrationReport::default();

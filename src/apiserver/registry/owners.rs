@@ -1,8 +1,8 @@
 //! The field managers of an object that is being written: `metadata.managedFields`.
 //!
-//! Owns what a kind is to [`ownership`](crate::api::ownership): its versions, conversion between
-//! them, and what a write through a part cannot change. Entries whose set did not change keep
-//! their time, so that a write which changes nothing writes nothing.
+//! Tells [`ownership`](crate::api::ownership) what it needs of a kind: its versions, conversion
+//! between them, and what a write through a part cannot change. Entries whose set did not change
+//! keep their time, so that a write which changes nothing writes nothing.
 
 use serde_json::{Map, Value};
 use tracing::error;
@@ -21,15 +21,15 @@ use crate::{
     apiserver::status::{ApiError, Result},
 };
 
-/// Most bytes of entries that a client may bring. Longer ones are the object's own, sent back, or
-/// are ignored.
+/// Most bytes of `managedFields` by which a client may change those of an object. Longer ones are
+/// ignored.
 const MAX_GIVEN: usize = 1024 * 1024;
 
-/// The versions of a kind, around one object.
+/// Tracks the field managers of one object in the versions of its kind.
 pub(super) struct ObjectFieldManager<'a> {
     kind: &'static dyn ServedKind,
     part: ObjectPart,
-    /// The object as it is stored, which conversions lean on.
+    /// The object as it is stored, which conversions between versions need.
     stored: Option<&'a RegistryObject>,
     reset: PathSet,
 }
@@ -48,8 +48,8 @@ impl<'a> ObjectFieldManager<'a> {
         Self { kind, part, stored, reset }
     }
 
-    /// The owners after `next` was written over what is stored. `given` is what the body said
-    /// about them: a client may change entries, or begin anew with none.
+    /// Returns the field managers after `next` was written over the stored object. `given` holds
+    /// the body's `managedFields`: a client may change entries, or begin anew with none.
     pub(super) fn after_update(
         &self,
         call: &RegistryCall<'_>,
@@ -57,7 +57,8 @@ impl<'a> ObjectFieldManager<'a> {
         given: Option<&RawManagedFields>,
     ) -> Option<RawManagedFields> {
         let given = given.filter(|given| {
-            // Entries that are sent back as read change nothing; only servers make so many bytes.
+            // Entries that are sent back as read change nothing; longer ones than `MAX_GIVEN` are
+            // servers' work.
             self.part == ObjectPart::Main
                 && Some(*given) != self.entries()
                 && given.text().len() <= MAX_GIVEN
@@ -71,7 +72,7 @@ impl<'a> ObjectFieldManager<'a> {
             None => self.managed().unwrap_or_default(),
         };
         if self.stored.is_some() && managed.managers.is_empty() {
-            // The object's owners were not tracked so far. The first apply begins.
+            // The object's field managers were not tracked so far. The first apply begins to.
             return None;
         }
         let version = self.kind.api_version(call.version);
@@ -102,12 +103,13 @@ impl<'a> ObjectFieldManager<'a> {
         self.stored.and_then(|stored| stored.owners.as_ref())
     }
 
-    /// The owners as they are stored.
+    /// Returns the field managers as they are stored.
     fn managed(&self) -> Result<ManagedFields, String> {
         self.entries().map_or_else(|| Ok(ManagedFields::default()), ManagedFields::read)
     }
 
-    /// The object with what is applied, as the version shows it, and the owners after that.
+    /// Returns the object with what is applied, as the version shows it, and its field managers
+    /// after that.
     pub(super) fn apply(
         &self,
         call: &RegistryCall<'_>,
@@ -139,7 +141,7 @@ impl<'a> ObjectFieldManager<'a> {
         })
     }
 
-    /// The object as a version shows it, without the surplus that it shows.
+    /// Returns the object as a version shows it, without the annotation that holds surplus fields.
     pub(super) fn shown(&self, version: ServedVersion, hub: &Value) -> Value {
         without_views(self.kind.encode(version, hub))
     }
@@ -175,7 +177,8 @@ impl VersionConverter for ObjectFieldManager<'_> {
     }
 }
 
-/// The old entries, when nothing but their times changed with `next`.
+/// Returns the stored `managedFields` when nothing but their times changed with `next`, else
+/// `owners`.
 pub(super) fn settled(
     owners: Option<RawManagedFields>,
     next: &Value,
@@ -190,7 +193,7 @@ pub(super) fn settled(
     if settled { before.clone() } else { owners }
 }
 
-/// Are they equal in all fields but these?
+/// Tells whether two values are equal in all fields but `fields`.
 fn same_but(one: &Value, other: &Value, fields: &[&str]) -> bool {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else {
         return one == other;
@@ -201,7 +204,7 @@ fn same_but(one: &Value, other: &Value, fields: &[&str]) -> bool {
     size(one) == size(other) && own.all(|(name, value)| other.get(name) == Some(value))
 }
 
-/// Two values without their equal parts: fields of maps, and list items at the same place.
+/// Returns two values without their equal parts: fields of maps, and list items at the same place.
 fn differing(old: &Value, new: &Value) -> (Value, Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {

@@ -25,29 +25,29 @@ use crate::{
 
 const UNREAD: &str = "error decoding patch";
 
-/// Operations of a JSON patch; the same as kube-apiserver's.
+/// Most operations of a JSON patch; the same as kube-apiserver's.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// Most bytes of JSON that all copies of a JSON patch together may add; the same as
 /// kube-apiserver's.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
-/// Most items that all operations of a JSON patch together may look at or move: each that
-/// inserts into a list moves all behind it.
+/// Most items that all operations of a JSON patch together may look at or move: an operation that
+/// inserts into a list moves the items behind it.
 const MAX_MOVED: usize = 4_000_000;
 
-/// A patch that was understood.
+/// A patch that was read.
 pub enum ObjectPatch {
     Json(json_patch::Patch, TreeWeight),
     Merge(ParsedBody),
     Strategic(ParsedBody),
 }
 
-/// Memory of the body's tree.
+/// Bytes of memory that the tree of JSON values of a patch's body takes.
 type TreeWeight = usize;
 
 impl ObjectPatch {
-    /// A webhook's JSON patch, applied to an object.
+    /// Applies a webhook's JSON patch to an object.
     pub(super) fn of_webhook(patch: &[u8], object: Value) -> Result<ParsedBody, WebhookPatchError> {
         let patch = Self::json(patch);
         let patch =
@@ -55,7 +55,7 @@ impl ObjectPatch {
         patch.apply(object).map_err(|error| WebhookPatchError::Failed(error.why()))
     }
 
-    /// Memory that the patch itself takes.
+    /// Returns the bytes of memory that the patch itself takes.
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Json(_, weight) => *weight,
@@ -63,7 +63,7 @@ impl ObjectPatch {
         }
     }
 
-    /// A body of `application/json-patch+json`.
+    /// Reads a body of `application/json-patch+json`.
     pub fn json(body: &[u8]) -> Result<Self> {
         // Counted before operations are built: a small body can hold very many.
         let document = decode::json(body).map_err(|error| unread(&error, UNREAD))?;
@@ -88,7 +88,7 @@ impl ObjectPatch {
         Ok(Self::Json(patch, weight))
     }
 
-    /// A body of `application/merge-patch+json`.
+    /// Reads a body of `application/merge-patch+json`.
     pub fn merge(body: &[u8]) -> Result<Self> {
         let document = decode::json(body).map_err(|error| unread(&error, UNREAD))?;
         if !document.value.is_object() {
@@ -97,7 +97,7 @@ impl ObjectPatch {
         Ok(Self::Merge(document))
     }
 
-    /// A body of `application/strategic-merge-patch+json`.
+    /// Reads a body of `application/strategic-merge-patch+json`.
     pub fn strategic(body: &[u8]) -> Result<Self> {
         match Self::merge(body)? {
             Self::Merge(document) => Ok(Self::Strategic(document)),
@@ -105,8 +105,8 @@ impl ObjectPatch {
         }
     }
 
-    /// The patch states which revision (or which object) it is for, so that it must not be tried
-    /// on another one.
+    /// Tells whether the patch states which revision or which object it is for, so that it must not
+    /// be tried on another one.
     pub(super) fn names_revision(&self) -> bool {
         const NAMING: [&str; 2] = ["resourceVersion", "uid"];
         match self {
@@ -121,7 +121,7 @@ impl ObjectPatch {
         }
     }
 
-    /// Does the patch look at the object's `managedFields`?
+    /// Tells whether the patch must be applied to the object with its `managedFields`.
     pub(super) fn looks_at_owners(&self) -> bool {
         let meets = |pointer: &Pointer| {
             let own = Pointer::from_static("/metadata/managedFields");
@@ -136,12 +136,12 @@ impl ObjectPatch {
                 };
                 meets(operation.path()) || from.is_some_and(|from| meets(from))
             }),
-            // Owners in a merge patch take the place of all that there were.
+            // `managedFields` in a merge patch replace those of the object.
             Self::Merge(_) | Self::Strategic(_) => false,
         }
     }
 
-    /// The object with the patch applied.
+    /// Returns the object with the patch applied.
     pub(super) fn apply(&self, mut object: Value) -> Result<ParsedBody> {
         match self {
             Self::Merge(document) => {
@@ -231,7 +231,7 @@ impl PatchCost {
     }
 }
 
-/// Bytes of a value as Go writes it.
+/// Returns the bytes of a value as Go writes it.
 fn json_length(value: &Value) -> usize {
     struct LengthCounter(usize);
 
@@ -253,13 +253,14 @@ fn json_length(value: &Value) -> usize {
     length.0
 }
 
-/// Items of the list in which the pointer ends.
+/// Returns the length of the list in which `pointer` ends, or 0 outside of lists.
 fn items_beside(object: &Value, pointer: &Pointer) -> usize {
     let list = pointer.parent().and_then(|parent| object.resolve(parent).ok());
     list.and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// 422. The message is upstream's; the cause tells what it leaves out.
+/// Returns the 422 error for a patch that cannot be applied. The message is upstream's; the cause
+/// tells what it leaves out.
 fn refused(why: impl std::fmt::Display) -> ApiError {
     ApiError::unprocessable("the server rejected our request due to an error in our request")
         .because(why)

@@ -57,7 +57,7 @@ impl Registry {
         Ok((read.map_err(|error| self.cache_error(error))?, share))
     }
 
-    /// The cache's error, for the client.
+    /// Turns the cache's error into one for the client.
     pub(super) fn cache_error(&self, error: cache::Error) -> ApiError {
         use cache::Error;
         match error {

@@ -1,4 +1,4 @@
-//! Whether an object may be stored as large as it is to be: asked in one place by all writes.
+//! Whether an object may be stored as large as it is to be: creates and updates ask here.
 //!
 //! Owns what counts as growth. A kind has a largest object, and all objects together have the
 //! bounds of [`capacity`](crate::apiserver::capacity). Deletions never ask.
@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// Bytes that a finalizer, an annotation by which a controller works, or one more digit adds.
+/// Bytes by which a slight change makes an object larger: by a finalizer, an annotation by which a
+/// controller works, or one more digit.
 const SLIGHT: usize = 512;
 
 /// Why an object may not be stored as large as it is to be.
@@ -44,7 +45,7 @@ impl ObjectSize {
 }
 
 impl Registry {
-    /// The right to store an object in place of `current`, if there is one.
+    /// Returns the right to store an object in place of `current`, or why it is refused.
     pub(super) fn room(
         &self,
         key: &Key,
@@ -70,7 +71,7 @@ impl Registry {
         self.capacity.claim(cache, key, growth, grown).map_err(SizeRefusal::Full)
     }
 
-    /// The refusal, for the client.
+    /// Turns a refusal into an error for the client.
     pub(super) fn refused(&self, name: &str, refused: SizeRefusal) -> ApiError {
         match refused {
             SizeRefusal::TooLarge(error) => self.store_error(name, &error),

@@ -25,9 +25,9 @@ pub(super) enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListMergeStrategy {
     Replace,
-    /// Values that are not there yet are added.
+    /// Values that the list lacks are added.
     Add,
-    /// Items with the same value of this field are one.
+    /// Items with the same value of the named field are merged.
     By(&'static str),
 }
 
@@ -147,8 +147,8 @@ fn merge_list(fields: &mut Map<String, Value>, name: &str, items: &[Value]) -> R
     Ok(())
 }
 
-/// Brings the items that are named into the order in which they are named; the others keep their
-/// places behind those that they stood behind.
+/// Sorts the items that `wanted` names into its order; the other items keep their places behind
+/// those that they stood behind.
 fn order(list: &mut Vec<Value>, wanted: &[Value], how: ListMergeStrategy) {
     let id = |item: &Value| match how {
         ListMergeStrategy::By(key) => item[key].clone(),
@@ -161,7 +161,7 @@ fn order(list: &mut Vec<Value>, wanted: &[Value], how: ListMergeStrategy) {
         last = rank(&item).unwrap_or(last);
         ranked.push((last, item));
     }
-    // Stable: what is not named stays behind its neighbour.
+    // The sort is stable: an item that is not named stays behind its neighbour.
     ranked.sort_by_key(|(rank, _)| *rank);
     list.extend(ranked.into_iter().map(|(_, item)| item));
 }

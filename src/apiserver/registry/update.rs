@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Times that a patch is computed anew before the client hears of the conflict.
+/// Most times that a patch is computed before the client hears of the conflict.
 const ATTEMPTS: usize = 5;
 
 /// How an object shall change.
@@ -49,7 +49,7 @@ impl ObjectChange<'_> {
         matches!(self, Self::Apply(_))
     }
 
-    /// May the change be tried again on a later state of the object?
+    /// Tells whether the change may be tried again on a later state of the object.
     fn may_be_tried_again(&self) -> bool {
         match self {
             Self::Replace(_) => false,
@@ -73,7 +73,7 @@ impl Registry {
         let spoken = call.warnings.len();
         let mut attempt = 1;
         // The cache's object may be old. A write based on it is compared by the store; every other
-        // outcome is worked out again from the store's object.
+        // outcome is checked against the store, or worked out again from its object.
         let fresh = options.dry_run || self.asks_webhooks(call, AdmissionOperation::Update, part);
         let mut known = (!fresh).then(|| self.known(&key)).flatten();
         loop {
@@ -113,7 +113,8 @@ impl Registry {
             }
             let mut room = self.room_for(&key, part, &current, ends, (&new, owners.as_ref()));
             if room.is_err() && !change.is_apply() {
-                // Only an apply needs the owners; otherwise they go, so that the object fits.
+                // Only an apply needs the field managers; for other changes they are dropped, so
+                // that the object fits.
                 owners = None;
                 new = ready(None)?;
                 room = self.room_for(&key, part, &current, ends, (&new, None));
@@ -167,7 +168,7 @@ impl Registry {
         }
     }
 
-    /// The right to store a change; none is needed for one that ends the object.
+    /// Returns the right to store a change; `None` for a change that removes the object.
     fn room_for(
         &self,
         key: &Key,
@@ -192,15 +193,15 @@ impl Registry {
         Ok((revision, self.cache.written(offered, revision)))
     }
 
-    /// The object as the store holds it, and its bytes.
+    /// Returns the object as the store holds it, and its stored bytes.
     pub(super) async fn stored(&self, key: &Key, name: &str) -> Result<(RegistryObject, Bytes)> {
         let found = self.fetch(key, name).await?;
         let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
         Ok((self.object(&entry, share)?, entry.value))
     }
 
-    /// The object and its owners as they shall be stored: decoded, merged, admitted, valid,
-    /// without a revision.
+    /// Returns the object and its field managers as they shall be stored: decoded, merged,
+    /// admitted, valid, without a revision.
     async fn next(
         &self,
         call: &mut RegistryCall<'_>,
@@ -261,7 +262,7 @@ impl Registry {
         let old = self.seen(call, AdmissionOperation::Update, part, current);
         let write = AdmissionWrite { part, old: Some(old.as_ref()), ..write };
         self.admit_change(call, write, (&mut next, &mut owners), current).await?;
-        // Only now it is known whether more than the owners' times changes.
+        // It is known only now whether anything but the times in `managedFields` changes.
         let owners = load::work(weight, || owners::settled(owners, &next, current));
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
         let validation = load::work(weight, validate);
@@ -270,8 +271,8 @@ impl Registry {
         Ok((next, owners))
     }
 
-    /// The object that is given through a part, merged into the stored one: with the server's own
-    /// fields, and without a revision.
+    /// Merges the object that is `given` through a part into the stored one; returns it with the
+    /// server's own fields, and without a revision.
     pub(super) fn prepared(
         &self,
         part: ObjectPart,
@@ -287,7 +288,7 @@ impl Registry {
         next
     }
 
-    /// The object as the version shows it, with the patch applied.
+    /// Returns the object as the version shows it, with the patch applied.
     fn patched(
         &self,
         call: &mut RegistryCall<'_>,
@@ -315,7 +316,7 @@ impl Registry {
         }
     }
 
-    /// Name, namespace, uid and revision of the body must be those of the object.
+    /// Fails unless name, namespace, uid and revision of the body are those of the object.
     pub(super) fn check_identity(
         &self,
         call: &RegistryCall<'_>,
@@ -364,8 +365,8 @@ impl Registry {
     }
 }
 
-/// 422 for fields that a patch should not have made. Upstream shows the whole patch first; the
-/// error would stand behind a page of JSON.
+/// Returns the 422 error for fields that a patch should not have made. Upstream shows the whole
+/// patch first; the error would stand behind a page of JSON.
 fn strict_patch_error(kind: &dyn ServedKind, name: &str, strict: &[String]) -> ApiError {
     let detail = format!("strict decoding error: {}", strict.join(", "));
     let error = FieldError::new(&FieldPath::new("patch"), FieldErrorKind::Forbidden, detail);

@@ -11,11 +11,11 @@ use crate::apiserver::{
     storage::Revision,
 };
 
-/// One client's watch.
+/// One client's watch of a kind, through its selectors.
 pub struct ClientWatch {
     selector: Selector,
     watcher: CacheWatcher,
-    /// State to show first, ordered by key, and its revision.
+    /// The state to show first, ordered by key, with its revision.
     pub initial: Option<InitialState>,
 }
 
@@ -29,13 +29,14 @@ pub struct InitialState {
 pub enum WatchEvent {
     Added(Arc<CachedObject>),
     Modified(Arc<CachedObject>),
-    /// The object is gone, or no longer selected: its last state that was selected, under the
+    /// The object is gone, or no longer selected. Holds its last state that was selected, under the
     /// revision of the change.
     Deleted(Arc<CachedObject>),
 }
 
 impl Registry {
-    /// Begins a watch. What it shows first follows resourceVersion and `sendInitialEvents`.
+    /// Begins a watch. Which state it shows first follows from `resourceVersion` and
+    /// `sendInitialEvents`.
     pub async fn watch(
         &self,
         namespace: &str,
@@ -71,8 +72,9 @@ impl Registry {
         Ok(ClientWatch { selector, watcher, initial })
     }
 
-    /// This store never gave out a revision that it has not reached: the state that the client
-    /// knows was lost, so the client has to list again. Waiting would let it go on across the gap.
+    /// Fails for a revision that the store has not reached. The store never gave it out: the state
+    /// that the client knows was lost, so the client has to list again. Waiting would let it go on
+    /// across the gap.
     async fn not_of_another_life(&self, asked: Revision) -> Result<()> {
         if asked <= self.cache.revision() {
             return Ok(());
@@ -85,14 +87,14 @@ impl Registry {
         Ok(())
     }
 
-    /// The error that ended a watch, for the client.
+    /// Turns the error that ended a watch into one for the client.
     pub fn watch_error(&self, error: crate::apiserver::cache::Error) -> super::ApiError {
         self.cache_error(error)
     }
 }
 
 impl ClientWatch {
-    /// The next change that the client sees. Cancel-safe.
+    /// Waits for the next change that the client sees. Cancel-safe.
     pub async fn next(&mut self) -> Result<WatchEvent, crate::apiserver::cache::Error> {
         loop {
             let event = self.watcher.next().await?;
@@ -102,19 +104,20 @@ impl ClientWatch {
         }
     }
 
-    /// The next change that the client sees, if it needs not be waited for.
+    /// Returns the next change that the client sees, if it needs not be waited for.
     pub fn ready(&mut self) -> Option<WatchEvent> {
         let Self { selector, watcher, .. } = self;
         std::iter::from_fn(|| watcher.ready()).find_map(|event| observe(selector, event))
     }
 
-    /// The revision up to which the client has seen everything.
+    /// Returns the revision up to which the client has seen all changes.
     pub fn bookmark(&mut self) -> Revision {
         self.watcher.bookmark()
     }
 }
 
-/// A change of what is selected: entering is ADDED, leaving is DELETED.
+/// Returns a change as the client sees it: an object that becomes selected is ADDED, one that is
+/// selected no more is DELETED.
 fn observe(selector: &Selector, event: CacheEvent) -> Option<WatchEvent> {
     let selects = |object: &CachedObject| selector.matches(&object.facets);
     match event {

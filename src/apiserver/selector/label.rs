@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::check_length;
 
-/// Most requirements and values in a selector of a request.
+/// Most values in a selector of a request; a requirement without values counts as one.
 const MOST_VALUES: usize = 1000;
 
-/// Requirements that must all hold.
+/// A label selector: requirements that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<LabelRequirement>);
 
@@ -25,7 +25,7 @@ enum RequirementOperator {
     Exists,
     Absent,
     In(LabelValues),
-    /// An object without the label satisfies this.
+    /// The label has none of these values, or the object lacks it.
     NotIn(LabelValues),
     Greater(i64),
     Less(i64),
@@ -81,7 +81,7 @@ impl LabelValues {
 pub struct ObjectLabels(Box<[(Box<str>, Box<str>)]>);
 
 impl ObjectLabels {
-    /// Out of `metadata.labels`, null when absent.
+    /// Reads `metadata.labels`, which is null when absent.
     pub fn of(labels: &Value) -> Self {
         let pairs = labels.as_object().into_iter().flatten();
         let text =
@@ -91,7 +91,7 @@ impl ObjectLabels {
         Self(labels.into())
     }
 
-    /// The labels of an object of Kubernetes' own.
+    /// Reads the labels of an object of Kubernetes' own.
     pub fn of_map(labels: Option<&BTreeMap<String, String>>) -> Self {
         let pairs = labels.into_iter().flatten();
         Self(pairs.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect())
@@ -131,7 +131,7 @@ impl LabelSelector {
         Ok(selector)
     }
 
-    /// Requirements, and the values that they list.
+    /// Returns the number of values that the requirements list; one without values counts as one.
     pub fn values(&self) -> usize {
         let values = self.0.iter().map(|requirement| match &requirement.operator {
             RequirementOperator::In(values) | RequirementOperator::NotIn(values) => {
@@ -142,7 +142,8 @@ impl LabelSelector {
         values.sum()
     }
 
-    /// A selector as objects hold it: `matchLabels` and `matchExpressions`. Absent selects all.
+    /// Reads a selector as objects hold it: `matchLabels` and `matchExpressions`. An absent one
+    /// selects all.
     pub fn of_object(selector: Option<&meta::LabelSelector>) -> Result<Self, String> {
         let Some(selector) = selector else { return Ok(Self::default()) };
         let labels = selector.match_labels.iter().flatten().map(|(key, value)| {
@@ -166,8 +167,8 @@ impl LabelSelector {
         Ok(Self(labels.chain(expressions).collect::<Result<_, String>>()?))
     }
 
-    /// The requirements as authorization is told of them. Comparisons of numbers have no form
-    /// there: authorization is asked for more than is selected then.
+    /// Returns the requirements as authorization is told of them. Comparisons of numbers have no
+    /// form there: with these, authorization is asked for more than is selected.
     pub fn requirements(&self) -> Vec<meta::LabelSelectorRequirement> {
         let told = self.0.iter().filter_map(|LabelRequirement { key, operator }| {
             let (operator, values) = match operator {
@@ -183,7 +184,7 @@ impl LabelSelector {
         told.collect()
     }
 
-    /// Bytes of memory that the selector keeps.
+    /// Returns the bytes of memory that the selector keeps.
     pub fn weight(&self) -> usize {
         let own = self.0.iter().map(|LabelRequirement { key, operator }| {
             let values = match operator {
@@ -250,7 +251,7 @@ impl std::fmt::Display for SelectorToken {
     }
 }
 
-/// The text as tokens; the last one is `End`.
+/// Splits the text into tokens; the last one is `End`.
 fn tokens(text: &str) -> Vec<SelectorToken> {
     let mut found = Vec::new();
     let mut chars = text.chars().peekable();

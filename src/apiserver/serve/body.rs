@@ -1,8 +1,8 @@
 //! A response body on its way to a client: in pieces, and never for ever.
 //!
-//! A piece is handed out when the client has taken the one before. So a client that does not
-//! read keeps in memory what its connection holds for it (64 KiB of an HTTP/2 stream) and one
-//! piece, and is noticed.
+//! A piece is handed out when the client has taken the one before. So a client that does not read
+//! keeps in memory what its connection holds for it (64 KiB of an HTTP/2 stream) and one piece, and
+//! is cut when it stalls.
 
 use std::{
     pin::Pin,
@@ -23,21 +23,21 @@ use hyper::{
 use hyper_util::rt::TokioExecutor;
 use tokio::time::{Instant, sleep};
 
-/// A client that takes nothing for so long is cut.
+/// Time after which a client that takes nothing of a response is cut.
 pub(super) const STALLED: Duration = Duration::from_secs(10);
 
-/// Largest piece: a TLS record.
+/// Most bytes of a piece: a TLS record.
 const PIECE: usize = 16 * 1024;
-/// Largest last piece of a body whose end is known. HTTP/2 keeps it after we have let go of the
-/// stream.
+/// Most bytes of the last piece of a body whose end is known. HTTP/2 keeps this piece after the
+/// server has let go of the stream.
 const LAST: usize = 1024;
 
-/// Whether a response waits for its client or for us, and since when.
+/// Whether a response waits for its client or for the server, and since when.
 #[derive(Debug)]
 pub(super) struct ResponsePace {
     began: Instant,
-    /// Milliseconds after `began` at which the client got its last piece; [`Pace::OURS`] while it
-    /// waits for us.
+    /// Milliseconds after `began` at which the client got its last piece; [`ResponsePace::OURS`]
+    /// while the client waits for the server.
     handed: AtomicU64,
 }
 
@@ -57,7 +57,7 @@ impl ResponsePace {
         self.handed.store(Self::OURS, Ordering::Relaxed);
     }
 
-    /// Ends once the client has taken nothing for [`STALLED`].
+    /// Waits until the client has taken nothing for [`STALLED`].
     async fn stalled(&self) {
         loop {
             let left = match self.handed.load(Ordering::Relaxed) {
@@ -80,7 +80,8 @@ tokio::task_local! {
     static STREAM: Arc<ResponsePace>;
 }
 
-/// The pace of this task's stream. An HTTP/1 connection has only its socket to watch.
+/// Returns the pace of this task's HTTP/2 stream. For an HTTP/1 connection, which has only its
+/// socket to watch, it returns a new one.
 pub(super) fn pace() -> Arc<ResponsePace> {
     STREAM.try_with(Arc::clone).unwrap_or_else(|_| ResponsePace::new())
 }
@@ -106,7 +107,7 @@ where
     }
 }
 
-/// `body` in pieces, holding `guard` until the last one was taken.
+/// A body in pieces, which holds its guard until the last piece was taken.
 pub(super) struct PacedBody<G> {
     body: Body,
     /// What is left of the body's last frame.
@@ -157,7 +158,7 @@ impl<G: Unpin> HttpBody for PacedBody<G> {
         Poll::Ready(Some(Ok(self.piece())))
     }
 
-    // The end comes not with the last piece, but after the client took it.
+    // The body ends not with its last piece, but after the client took it.
     fn is_end_stream(&self) -> bool {
         self.done
     }

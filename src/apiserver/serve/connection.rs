@@ -1,4 +1,4 @@
-//! One connection from handshake to end: protocol, limits, idle and drain.
+//! One connection from its handshake to its end: protocol, limits, idle time and drain.
 
 use std::{
     convert::Infallible,
@@ -35,31 +35,31 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// Time to send a request's head, kube-apiserver's number: a slow client cannot hold a
+/// Most time to send a request's head, kube-apiserver's number: a slow client cannot hold a
 /// connection with a head that never ends.
 const HEADER_READ: Duration = Duration::from_secs(32);
-/// A connection on which there never was a request is closed after so long.
+/// Time after which a connection that has had no request at all is closed.
 const FIRST_REQUEST: Duration = Duration::from_secs(5);
-/// A connection without a request is closed after so long.
+/// Time after which a connection without a running request is closed.
 const IDLE: Duration = Duration::from_secs(90);
-/// How often idleness is looked at.
+/// Pause between checks whether a connection is idle.
 const IDLE_CHECK: Duration = Duration::from_secs(30);
-/// HTTP/2 pings find peers that are gone.
+/// Pause between HTTP/2 pings, which find peers that are gone.
 const PING: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(15);
-/// Bytes of a request's head on a connection whose client's certificate a CA vouches for: through
-/// the aggregator come the headers of users with many groups.
+/// Most bytes of a request's head on a connection whose client's certificate a CA vouches for:
+/// through the aggregator come the headers of users with many groups.
 const HEAD: u32 = 64 * 1024;
-/// Bytes of a request's head on any other connection.
+/// Most bytes of a request's head on any other connection.
 const STRANGERS_HEAD: u32 = 16 * 1024;
 const STREAMS: u32 = 1000;
 const H2_BUFFER: u32 = 256 * 1024;
-/// A head comes in frames of so many bytes: of a head that does not end few are kept.
+/// Most bytes of an HTTP/2 frame. A head comes in frames: of a head that does not end few are kept.
 const H2_FRAME: u32 = 16 * 1024;
-/// Bytes of a stream's response that may wait for its client.
+/// Most bytes of a stream's response that wait for its client.
 const H2_SENDING: usize = 64 * 1024;
-/// Streams that were reset before we looked at them; more of them at once is an attack
-/// (CVE-2023-44487) and ends the connection.
+/// Most streams that were reset before the server looked at them; more of them at once are an
+/// attack (CVE-2023-44487) and end the connection.
 const PENDING_RESETS: usize = 64;
 
 type ConnectionResult = Result<(), hyper::Error>;
@@ -121,7 +121,7 @@ pub(super) async fn run(
             builder
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_READ)
-                // This bounds what is read ahead of a body, too. The aggregator speaks HTTP/2.
+                // The limit bounds what is read ahead of a body, too. The aggregator speaks HTTP/2.
                 .max_buf_size(head as usize);
             until_done(builder.serve_connection(io, service), used, &farewell, &drain).await
         }
@@ -133,9 +133,9 @@ pub(super) async fn run(
     }
 }
 
-/// Drives a connection. The connection is asked to end when the process drains, when its answers
-/// say farewell, or when it has been without a request for long. A connection that never had a
-/// request is cut, and so is one whose client ignores that it is to end.
+/// Drives a connection. The connection is asked to end when the process drains, when a filter says
+/// farewell, or when it has been without a request for long. A connection that never had a request
+/// is cut, and so is one whose client ignores that it is to end.
 async fn until_done(
     connection: impl DrainableConnection,
     used: &ConnectionUse,

@@ -14,20 +14,20 @@ use tokio::{
 use super::body::STALLED;
 use crate::apiserver::account::{MemoryShare, MemoryUse};
 
-/// Bytes that a client may send until its handshake is over: the longest chain that is judged, the
-/// rest of the handshake, and the part of a first request that came with its end.
+/// Most bytes that a client may send until its handshake is over: the longest chain that is judged,
+/// the rest of the handshake, and the part of a first request that came with its end.
 const HANDSHAKE: usize = 64 * 1024;
-/// Of these, every client may send so many without drawing on the account.
+/// Bytes of a handshake that every client may send without taking memory from the budget.
 const FREE: usize = 8 * 1024;
-/// Bytes of memory that TLS and we take for a byte of a chain.
+/// Bytes of memory that TLS and the server take for a byte of a certificate chain.
 const CHAIN: usize = 3;
 
-/// Fails a write that has made no progress for [`STALLED`], and a handshake that is too long.
+/// A stream that fails a write without progress for [`STALLED`], and a handshake that is too long.
 pub(super) struct TimeoutStream<S> {
     stream: S,
-    /// Bytes that came so far; absent once the handshake is over.
+    /// Bytes of the handshake that came so far; absent once the handshake is over.
     came: Option<usize>,
-    /// The memory of a long handshake, and then of a long chain.
+    /// The memory budget's share for a long handshake, and then for a long chain.
     share: MemoryShare,
     limit: Pin<Box<Sleep>>,
     waiting: bool,
@@ -44,13 +44,13 @@ impl<S> TimeoutStream<S> {
         }
     }
 
-    /// The handshake is over, and left a chain of so many bytes behind.
+    /// Records that the handshake is over and left a certificate chain of `chain` bytes behind.
     pub(super) fn shook_hands(&mut self, chain: usize) {
         self.came = None;
         self.share.shrink(if chain > FREE { CHAIN * chain } else { 0 });
     }
 
-    /// Counts the bytes that came during a handshake.
+    /// Counts the bytes that came during a handshake. Fails when they are too many.
     fn count(&mut self, came: usize) -> io::Result<()> {
         let Some(before) = self.came else { return Ok(()) };
         let now = before + came;
@@ -65,7 +65,7 @@ impl<S> TimeoutStream<S> {
         Ok(())
     }
 
-    /// Passes an outcome on, unless there has been none for too long.
+    /// Passes the outcome of a write on. Fails when there has been none for [`STALLED`].
     fn bounded<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -33,9 +33,9 @@ pub(super) const MOST: ConnectionLimits = ConnectionLimits { all: 1024, per_addr
 /// How a connection is used.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionUse {
-    /// Requests from their head to the end of their response's body.
+    /// Number of requests between their head and the end of their response's body.
     running: AtomicUsize,
-    /// The connection has had a request.
+    /// Whether the connection has had a request.
     ever: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ impl ConnectionUse {
     }
 }
 
-/// Counts a request as long as it lives.
+/// Counts a request as running until it is dropped.
 pub(super) struct ConnectionUseGuard(Arc<ConnectionUse>);
 
 impl ConnectionUseGuard {
@@ -66,7 +66,7 @@ impl Drop for ConnectionUseGuard {
     }
 }
 
-/// All connections.
+/// The slots for open connections.
 pub(super) struct ConnectionSlots {
     most: ConnectionLimits,
     held: Mutex<HeldSlots>,
@@ -76,7 +76,7 @@ pub(super) struct ConnectionSlots {
 #[derive(Default)]
 struct HeldSlots {
     next: u64,
-    /// Connections by age.
+    /// Holders of slots, by the age of their connections.
     holders: BTreeMap<u64, SlotHolder>,
     per_address: BTreeMap<IpAddr, usize>,
 }
@@ -87,7 +87,7 @@ struct SlotHolder {
     cut: CancellationToken,
 }
 
-/// The right of a connection to be open.
+/// The right of a connection to be open; dropping it frees the slot.
 pub(super) struct ConnectionSlot {
     id: u64,
     places: Arc<ConnectionSlots>,
@@ -104,7 +104,8 @@ impl ConnectionSlots {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a new connection, if need be an unused one's; `None` when all are in use.
+    /// Takes a slot for a new connection, if need be that of an unused connection; `None` when all
+    /// are in use.
     pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let mut held = self.held();
         if held.per_address.get(&address).is_some_and(|own| *own >= self.most.per_address) {
@@ -123,7 +124,8 @@ impl ConnectionSlots {
         Some(ConnectionSlot { id, places: Arc::clone(self), used, cut })
     }
 
-    /// Connections that have not ended, those that were cut and are about to end included.
+    /// Returns the number of connections that have not ended, those that were cut and are about to
+    /// end included.
     pub(super) fn open(&self) -> usize {
         *self.open.borrow()
     }
@@ -137,7 +139,8 @@ impl ConnectionSlots {
 }
 
 impl HeldSlots {
-    /// Cuts the connection among these that is missed least.
+    /// Cuts the connection that is needed least of those for which `among` holds; `None` if all are
+    /// in use.
     fn evict(&mut self, among: impl Fn(&SlotHolder) -> bool) -> Option<()> {
         let crowd = |holder: &SlotHolder| self.per_address.get(&holder.address).copied();
         let of_most = |is_unneeded: fn(&ConnectionUse) -> bool| {
@@ -164,7 +167,7 @@ impl HeldSlots {
 }
 
 impl ConnectionSlot {
-    /// Ends when the place is given to another connection.
+    /// Waits until the slot is given to another connection.
     pub(super) async fn lost(&self) {
         self.cut.cancelled().await;
     }

@@ -18,11 +18,12 @@ use rustls::{
 
 use crate::apiserver::peer::check_length;
 
-/// The protocols and cipher suites that are spoken, as far as flags narrow them.
+/// The protocols and cipher suites that the listener offers, as far as flags narrow them.
 #[derive(Clone, Debug, Default)]
 pub struct SecureServingOptions {
     pub oldest: TlsVersion,
-    /// Suites of TLS 1.2, all when empty. Those of TLS 1.3 are always offered, as by Go's servers.
+    /// Cipher suites of TLS 1.2, all when empty. Those of TLS 1.3 are always offered, as by Go's
+    /// servers.
     pub cipher_suites: Vec<CipherSuite>,
     pub only_http1: bool,
 }
@@ -37,7 +38,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// The suite of this name in Go's `crypto/tls`. Fails for one that is not offered here.
+/// Returns the suite that Go's `crypto/tls` calls `name`. Fails for one that is not offered here.
 pub fn cipher_suite(name: &str) -> Result<CipherSuite, String> {
     let known = rustls::crypto::ring::default_provider().cipher_suites;
     let known = known.iter().map(|suite| (suite.suite(), name_of(suite.suite())));
@@ -55,15 +56,15 @@ fn name_of(suite: CipherSuite) -> String {
     suite.as_str().unwrap_or_default().replace("TLS13_", "TLS_")
 }
 
-/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 or less, certificates from `resolver`. Of what a client
-/// offers we choose as Go's servers do, and so kube-apiserver: AES with 128 bits, which costs
-/// least.
+/// Makes the listener's configuration: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 or what `spoken` leaves
+/// of them, certificates from `resolver`. Of what a client offers the server chooses as Go's
+/// servers do, and so kube-apiserver: AES with 128 bits, which costs least.
 pub fn server_config(
     resolver: Arc<dyn ResolvesServerCert>,
     spoken: &SecureServingOptions,
 ) -> Arc<rustls::ServerConfig> {
     let mut provider = rustls::crypto::ring::default_provider();
-    // A stable sort: all others stay in the order of rustls.
+    // The sort is stable: other suites stay in the order of rustls.
     provider.cipher_suites.sort_by_key(|suite| !AES_128.contains(&suite.suite()));
     if !spoken.cipher_suites.is_empty() {
         let is_wanted = |suite: &SupportedCipherSuite| {

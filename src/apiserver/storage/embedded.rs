@@ -36,14 +36,14 @@ use super::{
     StoreSize, StoreStatus, WatchStream, WriteLoss,
 };
 
-/// The largest value: etcd's limit, so that what one store takes the other takes too.
+/// Most bytes of a value: etcd's limit, so that what one store takes the other takes too.
 pub const MAX_VALUE_BYTES: usize = 3 << 19;
 
-/// Writes that wait for the writer's thread: with 256 to a commit, four commits' worth.
+/// Most commands that wait for the writer's thread: with 256 to a commit, four commits' worth.
 const QUEUE: usize = 1024;
 
-/// How much history is kept for watches and older lists. History beyond any of the limits goes with
-/// the next write.
+/// How much history is kept for watches and older lists. History beyond any of the limits is
+/// forgotten with the next writes.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryLimits {
     pub age: Duration,
@@ -62,7 +62,7 @@ impl Default for HistoryLimits {
 /// The embedded store. Dropping it ends the writer's thread and lets go of the file.
 pub struct EmbeddedStore {
     shared: Arc<SharedDatabase>,
-    /// Absent where a test decides what a disk does.
+    /// The store's file; absent where a test decides what a disk does.
     file: Option<PathBuf>,
     id: String,
     /// Creations and deletions that were acknowledged.
@@ -109,7 +109,7 @@ impl EmbeddedStore {
         Self::begin(opened, Some(file), history)
     }
 
-    /// A store in a backend that a test made, to decide what a disk does.
+    /// Opens a store in a backend that a test made, to decide what a disk does.
     pub fn on(
         backend: impl StorageBackend,
         history: HistoryLimits,
@@ -296,9 +296,9 @@ struct SharedDatabase {
     /// Absent while the store is closed, or opened again after its file failed.
     database: RwLock<Option<Arc<Database>>>,
     published: latest::Sender<Revision>,
-    /// Why the latest writes may be missing.
+    /// Why the latest writes may be missing; absent when there is no sign of that.
     doubt: RwLock<Option<String>>,
-    /// Why the store will not work again.
+    /// Why the store will not work again in this process; absent while it works.
     ended: latest::Sender<Option<&'static str>>,
 }
 
@@ -324,7 +324,7 @@ impl SharedDatabase {
         *self.published.borrow()
     }
 
-    /// Ends the store for this process: only a new one can help.
+    /// Ends the store for this process: only a new process can help.
     fn end(&self, why: &'static str) {
         self.ended.send_replace(Some(why));
         self.close();
@@ -343,7 +343,8 @@ impl SharedDatabase {
         self.published.subscribe()
     }
 
-    /// Everything fails until [`SharedDatabase::replace`]. Watchers are woken, so that they notice.
+    /// Makes reads and writes fail until [`SharedDatabase::replace`]. Watchers are woken, so that
+    /// they notice.
     fn close(&self) {
         *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.published.send_modify(|_| {});
@@ -366,7 +367,7 @@ fn closed() -> Error {
     Error::Unavailable { source: io::Error::other("the store is closed").into() }
 }
 
-/// Runs a read on the blocking pool. A read that is not waited for any more ends by itself.
+/// Runs a read on the blocking pool. A read whose caller no longer waits ends by itself.
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

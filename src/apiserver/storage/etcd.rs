@@ -39,15 +39,15 @@ use super::{
     StorePage, StoreSize, StoreStatus, WatchStream, standing::StoreTrust, wanted::AwaitedRevision,
 };
 
-/// Keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.
+/// Most keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.
 const PAGE: usize = 500;
-/// Keys of one range request where bytes count: of the largest objects 24 MiB.
+/// Most keys that one range request reads where bytes count: of the largest objects 24 MiB.
 const FEW: usize = 16;
-/// An etcd that lost its leader elects another within a few seconds.
+/// Most time for etcd to answer: an etcd that lost its leader elects another within a few seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Upstream's timeout of the health check.
+/// Most time for etcd to answer a health check; upstream's timeout.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
-/// Longest wait for etcd's size: a scrape of the metrics waits for it.
+/// Most time for etcd to tell its size: a scrape of the metrics waits for it.
 const SIZE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a transaction does to its key.
@@ -56,12 +56,13 @@ enum KeyWrite {
     Delete,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction that was to change a key.
 enum TransactionOutcome {
     Done(Revision),
-    /// The key is not as it was expected.
+    /// The key is not as it was expected; nothing was written.
     Refused(Error),
-    /// The key is, and the store is the same; the witness alone is missing.
+    /// The key is as it was expected, and the store is the same, but the witness is missing;
+    /// nothing was written.
     WithoutWitness,
 }
 
@@ -69,19 +70,19 @@ enum TransactionOutcome {
 #[derive(Clone)]
 pub struct EtcdStore {
     client: etcd_client::Client,
-    /// What every key in etcd begins with: `/registry/navigator.jetstack.io/`.
+    /// Prefix of every key in etcd: `/registry/navigator.jetstack.io/`.
     root: String,
     standing: Arc<StoreTrust>,
     /// The latest write of this process.
     written: Arc<LatestWitness>,
-    /// Creations and deletions that were acknowledged.
+    /// Number of creations and deletions that were acknowledged.
     births_and_deaths: Arc<AtomicU64>,
     wanted: AwaitedRevision,
 }
 
 impl EtcdStore {
-    /// Reads the certificates. Sends nothing yet: an etcd that cannot be reached is
-    /// [`Error::Unavailable`] for each request.
+    /// Reads the certificates and makes the client. Sends nothing yet: an etcd that cannot be
+    /// reached is [`Error::Unavailable`] for each request.
     pub async fn connect(config: &Config) -> Result<Self, EtcdConnectError> {
         let client = connect::client(config).await?;
         let root = format!("{}/", config.prefix.trim_end_matches('/'));
@@ -117,7 +118,8 @@ impl EtcdStore {
         })
     }
 
-    /// Reads keys; an answer from before what was seen already is refused.
+    /// Reads a range of keys. Refuses an answer that is older than what this process has seen
+    /// already.
     async fn range(
         &self,
         from: impl Into<Vec<u8>>,
@@ -145,7 +147,7 @@ impl EtcdStore {
             match self.attempt(key, expected, &then, witness.take()).await? {
                 TransactionOutcome::Done(revision) => return Ok(revision),
                 TransactionOutcome::Refused(error) => return Err(error),
-                // Another server deleted the witness, or the store lost it: the next look tells.
+                // Another server deleted the witness's key, or the store lost it: `verify` tells.
                 TransactionOutcome::WithoutWitness => {}
             }
         }
@@ -199,8 +201,8 @@ impl EtcdStore {
         })
     }
 
-    /// A change of an object that must exist. Revision 0 would mean "absent" to etcd, so the object
-    /// is read instead.
+    /// Changes an object that must exist. Revision 0 would mean "absent" to etcd, so the object is
+    /// read instead.
     async fn change(&self, key: &Key, expected: Revision, then: KeyWrite) -> Result<Revision> {
         if expected > Revision(0) {
             return self.write(key, expected, then).await;
@@ -281,7 +283,7 @@ impl EtcdStore {
         }
     }
 
-    /// The error for revision 0, which is older than anything that etcd ever knew.
+    /// Returns the error for revision 0, which is older than anything that etcd ever knew.
     async fn before_everything(&self, prefix: &KeyPrefix) -> Error {
         let request =
             PageRequest { at: Some(Revision(1)), limit: Some(1), ..PageRequest::default() };
@@ -292,7 +294,7 @@ impl EtcdStore {
         }
     }
 
-    /// The error for a revision that etcd forgot. Only a watch says what the oldest is.
+    /// Returns the error for a revision that etcd forgot. Only a watch says what the oldest is.
     async fn compacted(&self, asked: Revision) -> Error {
         if let Err(error) = self.verify(ANSWER_WITHIN).await {
             return error;
@@ -308,7 +310,8 @@ impl EtcdStore {
 impl Storage for EtcdStore {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<StoreEntry>>> {
         Box::pin(async move {
-            // Together with the id: if the store was replaced before, that shows in the answer.
+            // The object is read together with the id: if the store was replaced before, the answer
+            // shows it.
             let look = [self.path(key), self.id_path()].map(|path| TxnOp::get(path, None));
             let asked = self.standing.latest();
             let transaction = Txn::new().and_then(look.to_vec());
@@ -372,7 +375,7 @@ impl Storage for EtcdStore {
                 return Err(Error::FutureRevision { asked: from, latest });
             }
             let events = watch::events(self, prefix, from).await?;
-            // The etcd that the watch reached may have come after the one that was asked before.
+            // The watch may have reached another etcd than the one that was asked before.
             self.verify(ANSWER_WITHIN).await?;
             Ok(events)
         })
@@ -432,7 +435,7 @@ impl Storage for EtcdStore {
     }
 }
 
-/// The key-values that the reads of a transaction found, in their order.
+/// Returns the key-values that the reads of a transaction found, in their order.
 fn gets(answer: &TxnResponse) -> Vec<Option<KeyValue>> {
     let found = |response| match response {
         TxnOpResponse::Get(found) => found.kvs().first().cloned(),
@@ -441,7 +444,7 @@ fn gets(answer: &TxnResponse) -> Vec<Option<KeyValue>> {
     answer.op_responses().into_iter().map(found).collect()
 }
 
-/// etcd counts with signed numbers and answers with none below zero.
+/// Turns etcd's number of a revision into ours. etcd's are signed, and none is below zero.
 fn revision(number: i64) -> Revision {
     Revision(number.try_into().unwrap_or_default())
 }
@@ -467,8 +470,8 @@ async fn within<T>(
     answer.map_err(failed)
 }
 
-/// Sorts etcd's errors. The numbers in `Compacted`, `FutureRevision` and `TooLarge` are the
-/// caller's to fill in.
+/// Turns etcd's error into the store's. The callers fill in the numbers in `Compacted`,
+/// `FutureRevision` and `TooLarge`.
 fn failed(error: etcd_client::Error) -> Error {
     if let etcd_client::Error::GRpcStatus(status) = &error {
         let text = status.message();

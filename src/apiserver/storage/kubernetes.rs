@@ -39,35 +39,36 @@ use crate::{
     error::chain,
 };
 
-/// A kube-apiserver whose etcd lost its leader answers again within a few seconds.
+/// Most time for kube-apiserver to answer: one whose etcd lost its leader answers again within a
+/// few seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// As for etcd: upstream's timeout of the health check.
+/// Most time for the answer to a health check: upstream's timeout, as for etcd.
 const HEALTHY_WITHIN: Duration = Duration::from_secs(2);
-/// Requests on their way at one time: more than one etcd works on at once, and fewer than
-/// kube-apiserver gives to one of many clients.
+/// Most requests under way at one time, watches aside: more than one etcd works on at once, and
+/// fewer than kube-apiserver gives to one of many clients.
 const TOGETHER: usize = 32;
-/// Tries of a create, while others create and delete its key.
+/// Most tries of a create while other writers create and delete its key.
 const TRIES: usize = 20;
 
 /// The store in Kubernetes. Cheap to clone.
 #[derive(Clone)]
 pub struct KubernetesStore {
     client: kube::Client,
-    /// Path of all our objects.
+    /// Path of all objects of the store.
     base: String,
     standing: Arc<StoreTrust>,
     shared: Arc<KubernetesStoreState>,
     wanted: AwaitedRevision,
 }
 
-/// What all clones share.
+/// What all clones of the store share.
 struct KubernetesStoreState {
     turns: Semaphore,
     /// The oldest revision that reads may ask for.
     floor: AtomicU64,
-    /// Creations and deletions that were acknowledged.
+    /// Number of creations and deletions that were acknowledged.
     births_and_deaths: AtomicU64,
-    /// The last write for the sake of progress.
+    /// Revision of the last write that was made for the sake of progress.
     beat: tokio::sync::Mutex<Revision>,
     /// The list whose next page a reader may ask for.
     kept: Mutex<Option<Arc<RangeSnapshot>>>,
@@ -94,7 +95,7 @@ impl KubernetesStore {
         })
     }
 
-    /// The object under a key, even one that was deleted. An absent object, and an absent
+    /// Returns the object under a key, even one that was deleted. An absent object, and an absent
     /// definition, may be a sign of another store: the caller checks.
     async fn stored(&self, key: &Key) -> Result<Option<StoredObject>> {
         let answer = self.read(&path(key), ANSWER_WITHIN).await?;
@@ -110,8 +111,8 @@ impl KubernetesStore {
         Err(Error::Corrupt { reason: format!("{held:?} is where {key:?} belongs") })
     }
 
-    /// The revision of a write that was acknowledged. A revision that is not later than all that
-    /// were seen before is a sign of loss.
+    /// Returns the revision of a write that was acknowledged. A revision that is not later than
+    /// `asked`, the latest one before the write was sent, is a sign of loss.
     async fn acknowledged(&self, asked: Revision, written: Revision) -> Result<Revision> {
         if let Some(sign) = self.standing.went_back(Revision(asked.0 + 1), written) {
             return Err(self.refused(sign).await);

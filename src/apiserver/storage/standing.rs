@@ -1,5 +1,5 @@
-//! What a process knows of a store that others can change: is the store that answers the one that
-//! it opened?
+//! What a process knows of a store that others can change, to tell whether the store that answers
+//! is the one that it opened.
 //!
 //! etcd, also the one below a kube-apiserver, can lose its data under a running server, be restored
 //! from a backup, or make room for another one at the same address. Each such etcd answers that an
@@ -17,11 +17,12 @@ use super::{Error, ReplacementAlarm, Result, Revision, StoreStatus, WriteLoss};
 pub(super) struct StoreTrust {
     /// The server that answers, as messages name it.
     who: &'static str,
-    /// Absent until the store is opened; nothing is compared before.
+    /// The id of the store that was opened; absent until then, and nothing is compared before.
     id: OnceLock<String>,
-    /// How it showed that writes were lost. A lost store that is written to soon looks whole.
+    /// How it showed that writes were lost, if they were. A lost store that is written to soon
+    /// looks whole.
     lost: OnceLock<WriteLoss>,
-    /// The latest revision that this store, and certainly no other, has shown.
+    /// The latest revision that the opened store, and certainly no other, has shown.
     latest: AtomicU64,
     alarm: OnceLock<ReplacementAlarm>,
 }
@@ -37,12 +38,13 @@ impl StoreTrust {
         }
     }
 
-    /// Keeps the id of the store that was found first, which stays the one that is meant.
+    /// Keeps the id of the store that was found first, and returns it: this store stays the one
+    /// that is meant.
     pub(super) fn open(&self, id: String) -> String {
         self.id.get_or_init(|| id).clone()
     }
 
-    /// The id that every answer must come with; absent until the store is opened.
+    /// Returns the id that every answer must come with; `None` until the store is opened.
     pub(super) fn id(&self) -> Option<&str> {
         self.id.get().map(String::as_str)
     }
@@ -51,12 +53,12 @@ impl StoreTrust {
         Revision(self.latest.load(Ordering::SeqCst))
     }
 
-    /// The store that was opened has shown `revision`.
+    /// Records that the store that was opened has shown `revision`.
     pub(super) fn reached(&self, revision: Revision) {
         self.latest.fetch_max(revision.0, Ordering::SeqCst);
     }
 
-    /// Refuses a store that is known to have lost writes.
+    /// Fails if the store is known to have lost writes.
     pub(super) fn whole(&self) -> Result<()> {
         match self.lost.get() {
             Some(lost) => Err(self.replaced(lost.why.clone())),
@@ -64,7 +66,8 @@ impl StoreTrust {
         }
     }
 
-    /// How an answer at `now`, which can show no revision below `least`, is a sign of loss.
+    /// Returns the sign of loss in an answer at `now`, if `now` is below `least`, the lowest
+    /// revision that it can show.
     pub(super) fn went_back(&self, least: Revision, now: Revision) -> Option<WriteLoss> {
         let (who, reached) = (self.who, self.latest());
         (self.id.get().is_some() && now < least).then(|| {
@@ -76,7 +79,7 @@ impl StoreTrust {
         })
     }
 
-    /// Remembers the first sign that the store lost writes, until the process ends.
+    /// Remembers the first sign that the store lost writes, until the process ends, and returns it.
     pub(super) fn lost(&self, sign: Option<WriteLoss>) -> Option<WriteLoss> {
         if let Some(sign) = sign {
             drop(self.lost.set(sign));
@@ -84,7 +87,7 @@ impl StoreTrust {
         self.lost.get().cloned()
     }
 
-    /// Why the store that was found is not the one that was opened.
+    /// Returns why the store that was found is not the one that was opened; `None` if it is.
     pub(super) fn differs(&self, found: Option<&str>) -> Option<String> {
         let who = self.who;
         match (self.id(), found) {
@@ -97,17 +100,17 @@ impl StoreTrust {
         }
     }
 
-    /// What to say where no store was ever made.
+    /// Returns the reason for an error where no store was ever made.
     fn nothing(&self) -> String {
         format!("{} holds no store of ours", self.who)
     }
 
-    /// The error for a store that was never made.
+    /// Returns the error for a store that was never made.
     pub(super) fn absent(&self) -> Error {
         Error::Replaced { reason: self.nothing() }
     }
 
-    /// The id of the store that was seen, unless that store was lost or replaced.
+    /// Returns the id of the store that was seen. Fails if that store was lost or replaced.
     pub(super) fn id_of(&self, sight: StoreStatus) -> Result<String> {
         let StoreStatus { id, revision: _, other, lost } = sight;
         match other.or(lost.map(|lost| lost.why)) {
@@ -116,7 +119,7 @@ impl StoreTrust {
         }
     }
 
-    /// The error for a replaced store. Raises the alarm before the caller gets its answer.
+    /// Returns the error for a replaced store. Raises the alarm before the caller gets its answer.
     pub(super) fn replaced(&self, reason: String) -> Error {
         if let Some(alarm) = self.alarm.get() {
             alarm(&reason);

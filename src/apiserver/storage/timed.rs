@@ -1,7 +1,7 @@
 //! Any store, with the time that each of its answers took.
 //!
-//! Owns the figures and changes no answer. The names are our own, because the store may be no etcd;
-//! when it is one, the figures are told under kube-apiserver's names, too.
+//! Owns the metrics of the store and changes no answer. Their names are our own, because the store
+//! may be no etcd; when it is one, they are told under kube-apiserver's names, too.
 
 use std::{sync::Arc, time::Instant};
 
@@ -15,23 +15,25 @@ use super::{
 };
 use crate::apiserver::latency::{self, LatencyLayer};
 
-/// Seconds: from a look into memory up to what no store should take.
+/// Histogram buckets for the seconds of an answer: from a look into memory up to what no store
+/// should take.
 const BUCKETS: &[f64] =
     &[0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// kube-apiserver's buckets.
+/// kube-apiserver's histogram buckets for the seconds of etcd's answers.
 const ETCD_BUCKETS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
 
-/// Labels of a question that is about no kind.
+/// Labels of a request that is about no kind.
 const NO_KIND: [&str; 2] = [""; 2];
 
-/// A question that was given up sooner says more about its caller than about the store.
+/// Time after which a request that is given up counts as an error of the store: sooner it says more
+/// about its caller.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How long the store takes, and how often it cannot answer.
+/// Metrics of how long the store takes, and how often it cannot answer.
 #[derive(Clone)]
 pub struct StoreMetrics {
     seconds: HistogramVec,
@@ -39,7 +41,7 @@ pub struct StoreMetrics {
     etcd: Option<EtcdMetrics>,
 }
 
-/// The figures by kind, under kube-apiserver's names.
+/// Metrics of the store by kind, under kube-apiserver's names.
 #[derive(Clone)]
 struct EtcdMetrics {
     seconds: HistogramVec,
@@ -80,7 +82,7 @@ impl EtcdMetrics {
 }
 
 impl StoreMetrics {
-    /// Figures that are not registered yet; see [`StoreMetrics::register`].
+    /// Makes metrics that are not registered yet; see [`StoreMetrics::register`].
     #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
     pub fn new() -> Self {
         let seconds = HistogramOpts::new(
@@ -101,7 +103,7 @@ impl StoreMetrics {
         }
     }
 
-    /// Adds the figures of an etcd.
+    /// Adds the metrics of an etcd.
     #[must_use]
     pub fn of_etcd(self) -> Self {
         Self { etcd: Some(EtcdMetrics::new()), ..self }
@@ -151,7 +153,8 @@ impl StoreMetrics {
     }
 }
 
-/// A question that is under way.
+/// Times a request that is under way; one that is dropped late without an answer counts as an
+/// error.
 struct StoreRequestTimer<'a> {
     metrics: &'a StoreMetrics,
     operation: &'static str,

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 use super::Revision;
 
-/// The latest revision that is waited for. Clones are one.
+/// The latest revision that readers wait for watches to reach. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct AwaitedRevision(watch::Sender<Revision>);
 

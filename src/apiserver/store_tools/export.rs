@@ -1,4 +1,4 @@
-//! A store as JSON lines.
+//! Writes a store as JSON lines.
 
 use std::io::Write;
 
@@ -12,10 +12,10 @@ use crate::{
     apiserver::{run::StoreConfig, storage::StoreEntry},
 };
 
-/// Raised when an older binary could not read an export any more.
+/// Version of an export's format, raised when an older binary could not read an export any more.
 pub(super) const FORMAT: u64 = 1;
 
-/// The first line.
+/// The first line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ExportHead {
     pub store: String,
@@ -24,25 +24,25 @@ pub(super) struct ExportHead {
     pub format: u64,
 }
 
-/// The line of an object. The value is kept byte by byte.
+/// The line of an object in an export. The value is kept byte by byte.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ExportLine {
     pub key: String,
     pub revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Box<RawValue>>,
-    /// In place of `value` where that is not JSON in one line.
+    /// The value in base64, in place of `value`, where it is not JSON in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
 }
 
-/// The last line.
+/// The last line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ExportEnd {
     pub objects: usize,
 }
 
-/// What was exported.
+/// What an export holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportReport {
     pub objects: usize,
@@ -50,7 +50,7 @@ pub struct ExportReport {
     pub unreadable: Vec<(String, String)>,
 }
 
-/// Writes every object as of one revision.
+/// Writes every object of a store as of one revision.
 pub async fn export(
     store: &StoreConfig,
     scheme: &Scheme,
@@ -82,10 +82,11 @@ pub async fn export(
     Ok(found)
 }
 
-/// An object's line.
+/// Returns an object's line in an export.
 pub(super) fn line(entry: &StoreEntry) -> String {
     let text = std::str::from_utf8(&entry.value).ok().filter(|text| !text.contains('\n'));
-    // JSON only if its bytes come back the same, not if it merely means the same.
+    // A value is written as JSON only if its bytes come back the same, not if it merely means the
+    // same.
     let value = text
         .filter(|text| serde_json::from_str::<Value>(text).is_ok())
         .and_then(|text| RawValue::from_string(text.to_owned()).ok())

@@ -1,8 +1,8 @@
-//! A store from JSON lines.
+//! Fills a store from JSON lines.
 //!
 //! Everything is read and judged before anything is written. The new store has the id of the
 //! exported one, so that the databases' objects stay its own, but other revisions; an API server
-//! serves it once a person has accepted it.
+//! may serve it only once a person has accepted it.
 
 use std::{io::BufRead, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// What was imported.
+/// What was imported into a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportReport {
     /// The id of the store, which is the exported one's.

@@ -1,4 +1,4 @@
-//! Which admission plugins are asked: `--enable-admission-plugins` and its opposite.
+//! Flags that turn admission plugins on and off: `--enable-admission-plugins` and its opposite.
 
 use crate::apiserver::{admission::webhook::EnabledWebhookTypes, run::EnabledAdmissionPlugins};
 

@@ -399,7 +399,8 @@ impl AuditWebhookArgs {
     }
 }
 
-/// Checks settings, with upstream's messages (`pkg/server/options/audit.go`).
+/// Checks the settings of one audit backend, with upstream's messages
+/// (`pkg/server/options/audit.go`).
 fn delivery(
     plugin: &str,
     mode: AuditModeArg,

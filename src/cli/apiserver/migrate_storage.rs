@@ -1,4 +1,4 @@
-//! `navigator apiserver migrate-storage`.
+//! The command line of `navigator apiserver migrate-storage`.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Flags that say where objects are kept.
+//! Flags that choose the store of objects.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `navigator apiserver store export|import|identity|forget`.
+//! The command line of `navigator apiserver store export|import|identity|forget`.
 
 use std::io::{self, BufReader, BufWriter, Write};
 

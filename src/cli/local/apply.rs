@@ -1,5 +1,5 @@
-//! Makes objects as files say, or changes them as the files have changed, the way `kubectl apply`
-//! does: an annotation keeps the object as it was applied last, so kubectl can go on from there.
+//! Creates the objects of files, or changes them as the files have changed, as `kubectl apply`
+//! does: an annotation holds the object as it was last applied, so kubectl can continue from there.
 
 use kube::{
     Api, Client, Resource,
@@ -15,7 +15,7 @@ use crate::error::chain;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const MANAGER: &str = "navigator-local";
 
-/// Applies one document; says what became of it.
+/// Applies one document. Returns whether the object was created, configured or unchanged.
 pub(super) async fn apply(
     client: &Client,
     document: &ManifestDocument,
@@ -75,7 +75,7 @@ async fn api(
     })
 }
 
-/// Keeps the applied object in an annotation of its own.
+/// Writes the applied object into its own annotation.
 fn annotate(body: &mut Value) {
     if let Some(annotations) =
         body.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
@@ -86,7 +86,7 @@ fn annotate(body: &mut Value) {
     body["metadata"]["annotations"][LAST_APPLIED] = json!(text);
 }
 
-/// Sets `null` for every field that was applied last and is in the file no more.
+/// Sets `null` for every field that was applied last and is no longer in the file.
 fn remove(patch: &mut Value, last: &Value) {
     let (Value::Object(patch), Value::Object(last)) = (patch, last) else { return };
     for (key, before) in last {

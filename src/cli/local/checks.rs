@@ -1,4 +1,4 @@
-//! What must hold before anything is started: distributions, Java, memory, disk, a free address.
+//! Checks before anything is started: distributions, Java, memory, disk, a free address.
 //!
 //! Each failure is one line that says what was found and what to do.
 
@@ -19,20 +19,20 @@ use crate::{
 };
 
 const MIB: u64 = 1 << 20;
-/// The least free space that the data of one node need.
+/// Least free disk space for the data of one node, in bytes.
 const LEAST_DISK: u64 = 256 * MIB;
-/// What a database on the JVM takes beside its heap, at least.
+/// Least memory of a JVM database beside its heap, in bytes.
 const BESIDE_HEAP: u64 = 384 * MIB;
-/// Memory of a node whose spec names neither a heap nor a limit.
+/// Memory that is assumed for a node whose spec names neither a heap nor a limit, in bytes.
 const USUAL: u64 = 1536 * MIB;
 
-/// A cluster among the files that were given.
+/// A cluster among the given files.
 pub(super) struct ClusterDocument<'a> {
     document: &'a ManifestDocument,
     database: &'static Database,
 }
 
-/// The clusters of ours among these documents.
+/// Returns the clusters of our databases among `documents`.
 pub(super) fn clusters(
     databases: DatabaseList,
     documents: &[ManifestDocument],
@@ -47,7 +47,8 @@ pub(super) fn clusters(
         .collect()
 }
 
-/// Is there a distribution of each version that is asked for, and Java where it needs it?
+/// Checks that there is a distribution of each version that the clusters need, and Java where a
+/// distribution needs it.
 pub(super) fn distributions(
     wanted: &[ClusterDocument<'_>],
     homes: &DatabaseHomes,
@@ -77,7 +78,7 @@ pub(super) fn distributions(
     Ok(())
 }
 
-/// What to say when a database that needs Java will not find it.
+/// Returns the message for a database that needs Java and will not find it.
 #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
 fn java(database: &DrivenDatabase, home: &Path) -> Option<String> {
     let JavaLocation { variables, bundled } = database.java.as_ref()?;
@@ -105,7 +106,7 @@ fn java(database: &DrivenDatabase, home: &Path) -> Option<String> {
     ))
 }
 
-/// The folder at or above `home` that other users cannot pass through.
+/// Returns the folder at or above `home` that other users cannot pass through.
 fn closed(home: &Path) -> Option<&Path> {
     use std::os::unix::fs::PermissionsExt;
     let open = |path: &Path| {
@@ -114,7 +115,7 @@ fn closed(home: &Path) -> Option<&Path> {
     home.ancestors().find(|path| !open(path))
 }
 
-/// Is there enough memory and disk for these clusters?
+/// Checks that there is enough memory and disk for these clusters.
 pub(super) fn room(
     wanted: &[&ClusterDocument<'_>],
     folder: &StateFolder,
@@ -158,7 +159,7 @@ impl<'a> ClusterDocument<'a> {
     }
 }
 
-/// Memory that each node of a cluster takes at least, as far as its spec says.
+/// Returns the memory that each node of a cluster needs at least, as far as its spec says.
 fn nodes(body: &Value) -> Vec<u64> {
     let bytes = |value: Option<&Value>| {
         let units = quantity::units(value?.as_str()?)?;
@@ -180,7 +181,7 @@ fn nodes(body: &Value) -> Vec<u64> {
     all
 }
 
-/// Can a server listen at this address?
+/// Checks that a server can listen at this address.
 pub(super) fn free(address: SocketAddr) -> Result<(), CommandFailure> {
     match TcpListener::bind(address) {
         Ok(_) => Ok(()),

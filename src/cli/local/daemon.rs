@@ -1,4 +1,4 @@
-//! `navigator local daemon`: what `up` leaves in the background.
+//! The command line of `navigator local daemon`, the process that `up` starts in the background.
 
 use std::{
     ffi::OsString,
@@ -108,7 +108,7 @@ async fn act(config: Config) -> u8 {
     }
 }
 
-/// This program, by a name under which it can be started again.
+/// Returns the path of this program, by which it can be started again.
 fn program() -> std::io::Result<std::path::PathBuf> {
     std::env::current_exe().and_then(|path| path.canonicalize())
 }
@@ -123,8 +123,8 @@ fn machine() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }
 
-/// Variables for the pods' processes: all of this process's but its own settings, and but those
-/// that name a database's home.
+/// Returns the variables for the pods' processes: those of this process, without its own settings
+/// and those that name a database's home.
 fn environment(databases: DatabaseList) -> Vec<(OsString, OsString)> {
     let ours = |name: &OsString| {
         let name = name.to_string_lossy();
@@ -134,8 +134,8 @@ fn environment(databases: DatabaseList) -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| !ours(name)).collect()
 }
 
-/// Where the Java of the search path is installed: launchers of some databases look only at a
-/// variable that names it.
+/// Returns the installation folder of the Java on the search path: launchers of some databases look
+/// only at a variable that names it.
 #[expect(clippy::disallowed_methods, reason = "the command line reads the environment")]
 fn java() -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -145,10 +145,10 @@ fn java() -> Option<std::path::PathBuf> {
     found?.parent()?.parent().map(Path::to_owned)
 }
 
-/// The daemon's lines for its user begin with this.
+/// Prefix of the daemon's lines for its user.
 const FOR_PEOPLE: &str = "navigator: ";
 
-/// The daemon's last line for its user, after so many bytes of its log.
+/// Returns the daemon's last line for its user, from its log after the byte `after`.
 pub(super) fn last_words(folder: &StateFolder, after: u64) -> Option<String> {
     said(&folder.daemon_log(), after)
 }

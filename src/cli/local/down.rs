@@ -1,4 +1,4 @@
-//! `navigator local down`.
+//! The command line of `navigator local down`.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 const EVERY: Duration = Duration::from_millis(200);
-/// Time to wait beyond the databases' grace period.
+/// Time to wait for an end beyond the databases' grace period.
 const SLACK: Duration = Duration::from_secs(30);
 
 /// Stops every database and all the rest. Data stay; `up` goes on with them.
@@ -54,7 +54,7 @@ pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
             sleep(EVERY).await;
         }
     }
-    // Where a daemon was killed, its pilots run on.
+    // The pilots of a daemon that was killed still run.
     end_pilots(&folder, limit).await?;
     if delete_data {
         delete(&folder).map_err(failed)?;
@@ -92,7 +92,7 @@ fn signal(pid: i32, signal: Signal) -> Result<(), CommandFailure> {
     }
 }
 
-/// Files that an installation writes; other files in the folder are kept.
+/// Names of the files that an installation writes; other files in the folder are kept.
 const OURS: &[&str] = &[
     "addresses.json",
     "claims",
@@ -119,7 +119,7 @@ fn delete(folder: &StateFolder) -> io::Result<()> {
             _ => {}
         }
     }
-    // A folder with fetched distributions, or with files of others, is kept.
+    // A folder that still has fetched distributions, or files of other programs, is kept.
     fs::remove_dir(folder.path()).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty => Ok(()),
         _ => Err(error),

@@ -1,4 +1,4 @@
-//! `navigator local logs`.
+//! The command line of `navigator local logs`.
 
 use std::{
     fs::{self, File},
@@ -59,14 +59,14 @@ pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
             return say(&plain.end());
         }
         sleep(EVERY).await;
-        // A restart begins another file of this name.
+        // A restart begins a new file at the same path.
         if replaced(&path, &mut file).map_err(failed)? {
             file = File::open(&path).map_err(failed)?;
         }
     }
 }
 
-/// All that was written since the last time, and is still there.
+/// Reads what was written since the last call, as far as it was not given back to the file system.
 fn new(file: &mut File) -> std::io::Result<Vec<u8>> {
     let at = file.stream_position()?;
     let mut bytes = Vec::new();
@@ -77,7 +77,7 @@ fn new(file: &mut File) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The log of a pod's database: its one container that is not an installer.
+/// Returns the path of the log of a pod's database: its one container that is not an installer.
 fn log_of(
     folder: &StateFolder,
     namespace: &str,
@@ -102,7 +102,7 @@ fn log_of(
     })
 }
 
-/// Does another file lie at the path, or is it shorter than what was read?
+/// Is another file at the path, or is the file shorter than what was read?
 fn replaced(path: &Path, file: &mut File) -> std::io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     let Ok(there) = fs::metadata(path) else { return Ok(false) };

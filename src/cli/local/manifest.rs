@@ -1,4 +1,4 @@
-//! Files of objects, as they were given to `up -f`.
+//! Reads the files of objects that were given to `up -f`.
 
 use std::{io::Read, path::Path};
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::CommandFailure;
 
-/// An object as its file has it.
+/// An object from a file.
 #[derive(Clone, Debug)]
 pub(super) struct ManifestDocument {
-    /// For messages: the file, and the number of the document in it.
+    /// The file, and the number of the document in it, for messages.
     pub(super) place: String,
     pub(super) body: Value,
 }

@@ -1,4 +1,4 @@
-//! `navigator local status`.
+//! The command line of `navigator local status`.
 
 use std::{
     fs,
@@ -52,7 +52,7 @@ pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), Comma
         let Some(pid) = running(&folder)? else { return Err(nobody(&folder)) };
         match asked(&folder, databases).await {
             Ok(clusters) => break (pid, clusters),
-            // The lock is looked at again: the daemon may be gone.
+            // The next round reads the lock again: the daemon may be gone.
             Err(_) if begun.elapsed() < PATIENCE => sleep(EVERY).await,
             Err(CommandFailure { text, code }) => {
                 let text = format!("process {pid} runs, and its API does not serve: {text}");
@@ -92,7 +92,7 @@ fn nobody(folder: &StateFolder) -> CommandFailure {
     ))
 }
 
-/// Records of pods whose pilot runs.
+/// Returns the records of pods whose pilot runs.
 pub(super) fn pilots(folder: &StateFolder) -> Vec<PodRecord> {
     let folders = |path| fs::read_dir(path).into_iter().flatten().flatten();
     folders(folder.pods())

@@ -1,4 +1,4 @@
-//! What runs here, as a table or as JSON: clusters, and under each its nodes.
+//! Shows what runs on this host, as a table or as JSON: clusters, and under each its nodes.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
@@ -19,27 +19,27 @@ use crate::{
     },
 };
 
-/// A cluster.
+/// A cluster, as the table shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClusterSummary {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Is the condition Ready true of the newest spec, and are all nodes ready?
+    /// The condition Ready is true of the newest spec, and all nodes are ready.
     pub(super) ready: bool,
     pub(super) health: String,
-    /// How many nodes are ready, of how many that are wanted.
+    /// Numbers of ready and of wanted nodes, as `kubectl get` shows them.
     pub(super) nodes: String,
     pub(super) version: String,
     pub(super) phase: String,
     pub(super) message: String,
-    /// Why the cluster does not go on without help.
+    /// Why the cluster makes no progress without help.
     pub(super) stalled: Option<String>,
     pub(super) members: Vec<MemberSummary>,
 }
 
-/// A node, as its pod and its pilot say.
+/// A node, as the table shows it, from its pod and its Pilot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MemberSummary {
@@ -53,7 +53,7 @@ pub(super) struct MemberSummary {
     pub(super) message: String,
 }
 
-/// Reads clusters, Pilots and pods from the API.
+/// Reads clusters, Pilots and pods from the API, and summarises them.
 pub(super) async fn look(
     client: &Client,
     databases: DatabaseList,
@@ -99,7 +99,7 @@ pub(super) async fn look(
     Ok(found)
 }
 
-/// Sorts the pods of one set by their number.
+/// Returns the key that sorts the pods of one StatefulSet by their number.
 fn ordinal(name: &str) -> (String, u32) {
     let (set, number) = name.rsplit_once('-').unwrap_or((name, ""));
     (set.to_owned(), number.parse().unwrap_or_default())
@@ -112,7 +112,7 @@ fn one(object: &Value, kind: &str, members: Vec<MemberSummary>) -> ClusterSummar
         let all = object.pointer("/status/conditions").and_then(Value::as_array);
         all.into_iter().flatten().find(|condition| text(condition, "/type") == type_)
     };
-    // A condition of an earlier spec says nothing of the newest one.
+    // A condition of an earlier spec says nothing about the newest one.
     let newest =
         object.pointer("/status/observedGeneration") == object.pointer("/metadata/generation");
     let stalled = condition("Stalled").filter(|it| text(it, "/status") == "True");
@@ -161,7 +161,7 @@ fn member(
     MemberSummary {
         pod: name.to_owned(),
         address: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
-        // When all processes were killed, the objects still show the state before.
+        // When all processes were killed, the objects still show the state from before.
         ready: ready && alive.is_some(),
         pid: alive.map(|record| record.pid),
         state,
@@ -171,7 +171,7 @@ fn member(
     }
 }
 
-/// The table for users.
+/// Draws the table for users.
 pub(super) fn text_of(clusters: &[ClusterSummary]) -> String {
     if clusters.is_empty() {
         return "no clusters; `navigator local up -f FILE` makes those of a file\n".to_owned();
@@ -220,7 +220,7 @@ pub(super) fn text_of(clusters: &[ClusterSummary]) -> String {
     text
 }
 
-/// Columns as wide as their widest cell.
+/// Pads the cells of each column to its widest one.
 fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {

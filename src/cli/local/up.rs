@@ -1,4 +1,4 @@
-//! `navigator local up`.
+//! The command line of `navigator local up`.
 
 use std::{
     fs::File,
@@ -91,8 +91,8 @@ pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), Comma
     Ok(())
 }
 
-/// Checks what can be checked before anything is started. Keeps the named distributions if all is
-/// well.
+/// Checks what can be checked before anything is started. Keeps the distributions that `--home`
+/// names if all checks pass.
 async fn check(
     folder: &StateFolder,
     databases: DatabaseList,
@@ -126,7 +126,7 @@ async fn check(
         failed => failed,
     };
     if checked.is_err() {
-        // A failed command leaves no distributions named.
+        // A failed command does not keep the distributions that it named.
         let text = before.unwrap_or_default();
         crate::local::folder::write_own(&folder.named_homes(), text.as_bytes()).map_err(place)?;
     }
@@ -143,13 +143,13 @@ async fn exists(client: &Client, cluster: &checks::ClusterDocument<'_>) -> bool 
     api.get_opt(document.name()).await.is_ok_and(|found| found.is_some())
 }
 
-/// Leaves a daemon in the background, and waits until it serves.
+/// Starts a daemon in the background, and waits until it serves.
 async fn start(folder: &StateFolder, given: Option<SocketAddr>) -> Result<Client, CommandFailure> {
     checks::free(address(given))?;
     let failed = |what: &str, error: &std::io::Error| {
         CommandFailure::new(format!("failed to {what}: {error}"))
     };
-    // An earlier request to stop is over.
+    // A mark of an earlier request to stop is out of date.
     drop(std::fs::remove_file(folder.stop_mark()));
     let log = File::options().create(true).append(true).open(folder.daemon_log());
     let log = log.map_err(|error| failed("write the daemon's log", &error))?;
@@ -226,7 +226,7 @@ fn silent(last: &str) -> CommandFailure {
     CommandFailure::new(text)
 }
 
-/// Asks the folder's API once.
+/// Sends one request to the folder's API. Returns a client, or why the API does not answer.
 async fn answering(folder: &StateFolder) -> Result<Client, String> {
     let client = client(folder).await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());

@@ -13,10 +13,10 @@ use super::{
 use crate::{database::DatabaseList, local::folder::StateFolder};
 
 const EVERY: Duration = Duration::from_millis(500);
-/// How long a cluster must say that it is stalled until the wait ends.
+/// How long a cluster must be stalled before the wait ends.
 const STALLED: Duration = Duration::from_secs(10);
 
-/// Waits until all of these clusters are ready; all that there are, where none is named.
+/// Waits until the named clusters are ready, or all clusters where none is named.
 pub(super) async fn ready(
     client: &Client,
     databases: DatabaseList,
@@ -59,7 +59,7 @@ pub(super) async fn ready(
 
 #[derive(Default)]
 struct ProgressDisplay {
-    /// Lines of the table that was drawn last.
+    /// Number of lines of the table that was drawn last.
     lines: usize,
     table: String,
     told: HashMap<String, String>,
@@ -86,7 +86,7 @@ impl ProgressDisplay {
         Ok(())
     }
 
-    /// A line for each thing that changed since the last look.
+    /// Returns a line for each cluster or node that changed since the last call.
     fn news(&mut self, clusters: &[ClusterSummary]) -> Vec<String> {
         let mut lines = Vec::new();
         let mut tell = |key: String, text: String| {

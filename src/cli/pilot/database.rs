@@ -1,4 +1,4 @@
-//! `navigator pilot NAME`: the same flags for every database.
+//! The command line of `navigator pilot NAME`: the same flags for every database.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -139,7 +139,7 @@ pub(crate) struct Args {
     logging: logging::Args,
 }
 
-/// How the database's own lines are passed on.
+/// The form in which the database's own lines go into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DatabaseLogFormat {
     Records,
@@ -158,7 +158,7 @@ impl std::str::FromStr for DatabaseLogFormat {
     }
 }
 
-/// What the help of one database ends with.
+/// Returns the examples at the end of a database pilot's help.
 pub(super) fn examples(word: &str) -> String {
     format!(
         "Examples:\n  navigator pilot {word}\n  navigator pilot {word} --config pilot.yaml --address \
@@ -167,7 +167,7 @@ pub(super) fn examples(word: &str) -> String {
     )
 }
 
-/// The least silence limit in seconds: a serving database is asked every five.
+/// Least silence limit in seconds: a serving database is asked every five.
 const LEAST_SILENCE: u64 = 10;
 
 pub(super) fn run(
@@ -198,12 +198,12 @@ pub(super) fn run(
             fail(&last_words, &format!("failed to run the pilot: {error}"), exit::FAILURE)
         })
     });
-    // A name that is being resolved must not hold up the end of the container.
+    // A name lookup that is under way must not hold up the end of the container.
     runtime.shutdown_background();
     code
 }
 
-/// Puts the names of the pilot and its cluster into every line of the log.
+/// Adds the names of the pilot and its cluster to every line of the log.
 fn mark(settings: &RunnerSettings) {
     let RunnerSettings { namespace, name, cluster, .. } = settings;
     let pilot = format!("{namespace}/{name}");
@@ -215,7 +215,7 @@ fn mark(settings: &RunnerSettings) {
     }
 }
 
-/// Could this program run with these arguments, here and now?
+/// Checks whether this program could run with these arguments on this host now.
 pub(super) fn check(database: &'static DrivenDatabase, args: Args) -> Result<(), String> {
     let runtime = super::runtime().map_err(|error| error.to_string())?;
     runtime.block_on(settings(database, args)).map(drop)
@@ -297,7 +297,7 @@ async fn settings(database: &'static DrivenDatabase, args: Args) -> Result<Runne
     })
 }
 
-/// What the vendor's image says in its environment.
+/// Returns the database's home from the variable that the vendor's image sets.
 #[expect(clippy::disallowed_methods, reason = "the variable's name depends on the database")]
 fn vendors_home(database: &DrivenDatabase) -> Option<PathBuf> {
     std::env::var_os(database.home_variable).map(PathBuf::from)
@@ -328,8 +328,8 @@ async fn connect(kubeconfig: Option<&Path>) -> Result<(kube::Client, String), St
         None => kube::Config::incluster()
             .map_err(|error| format!("no API: {}; give --kubeconfig or --config", chain(&error)))?,
     };
-    // Every loop of the pilot has a pause of its own after a failure. The client's would come on
-    // top: a dozen tries in the first seconds, and a minute and more of silence after the API is
+    // Each loop of the pilot has its own pause after a failure. The client's retries would come on
+    // top: a dozen tries in the first seconds, and a minute and more without any after the API is
     // back.
     config.default_retry = false;
     let namespace = config.default_namespace.clone();

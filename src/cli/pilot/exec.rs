@@ -1,4 +1,4 @@
-//! `navigator pilot exec -- COMMAND…`
+//! The command line of `navigator pilot exec -- COMMAND…`.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,5 @@
-//! `navigator pilot takeover --check`: what a running pilot asks a program that shall succeed it.
+//! The command line of `navigator pilot takeover --check`, by which a running pilot tests a program
+//! that is to replace it.
 
 use std::io::{Read, Write};
 
@@ -26,7 +27,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(_: &Args, databases: DatabaseList) -> u8 {
     match check(databases) {
-        // A failed write is no error here: the pilot that asked is gone.
+        // A failed write is no error here: then the pilot that asked is gone.
         Ok(token) => {
             drop(writeln!(std::io::stdout(), "{token} v{}", build::VERSION));
             exit::OK
@@ -38,7 +39,8 @@ pub(super) fn run(_: &Args, databases: DatabaseList) -> u8 {
     }
 }
 
-/// Would this program do with the handoff and the command line what its predecessor did?
+/// Checks that this program accepts the handoff and the command line of the running pilot. Returns
+/// the handoff's token.
 fn check(databases: DatabaseList) -> Result<String, String> {
     let mut text = Vec::new();
     std::io::stdin().read_to_end(&mut text).map_err(|error| error.to_string())?;

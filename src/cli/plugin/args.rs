@@ -1,4 +1,4 @@
-//! The words of `kubectl navigator`.
+//! Commands and flags of `kubectl navigator`.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -450,7 +450,7 @@ pub(super) enum ShellName {
     Powershell,
 }
 
-/// Seconds, with or without their unit.
+/// Parses seconds, with or without their unit.
 fn seconds(text: &str) -> Result<u64, String> {
     let seconds = text.strip_suffix('s').unwrap_or(text).parse::<u64>();
     match seconds {

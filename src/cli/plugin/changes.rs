@@ -1,4 +1,4 @@
-//! Commands that change something.
+//! Commands of `kubectl navigator` that change something.
 
 use std::{pin::pin, time::Duration};
 
@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// How often a command looks at a node that it waits for.
+/// Pause between reads of a node that a command waits for.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Args {
@@ -137,7 +137,7 @@ pub(super) async fn cleanup(session: &PluginSession, args: &CleanupArgs) -> Resu
     Ok(exit::OK)
 }
 
-/// May the node hold rows that are other nodes' now, and was no cleanup of them asked for?
+/// May the node hold rows that other nodes own now, without a cleanup being requested?
 fn owes_cleanup(pilot: &Pilot) -> bool {
     let found = pilot.status.conditions.iter().find(|found| found.type_ == CLEANUP_DUE);
     found.is_some_and(|found| {
@@ -215,7 +215,7 @@ pub(super) async fn restart_node(session: &PluginSession, args: &RestartArgs) ->
     Ok(exit::OK)
 }
 
-/// Why a node should not be stopped now.
+/// Returns why a node should not be stopped now.
 fn forbids(
     found: &ClusterObject,
     pilots: &[Pilot],
@@ -230,7 +230,8 @@ fn forbids(
         return Some(format!("{} is not ready", name_of(other)));
     }
     let held = predicates::holding(found, pilots, session.now);
-    // Each pilot judges its own node; of other nodes it only matters whether their pilots report.
+    // Each pilot reports what speaks against stopping its own node; of other nodes it only matters
+    // whether their pilots report.
     let speaks = |held: &&HoldingPredicate| {
         !held.skipped && (held.node.as_deref() == Some(name) || held.name == "PeersReady")
     };
@@ -275,7 +276,7 @@ async fn wait(
                     let why = ready(&now).map(|ready| ready.message.clone()).unwrap_or_default();
                     last = format!("it is {phase}: {why}");
                 }
-                // The API may be away for a moment; the pilot does as its spec says.
+                // The API may be unreachable for a moment; the pilot still follows its spec.
                 Err(error) => last = crate::plugin::error::said(&error),
             }
             sleep(LOOK).await;

@@ -1,4 +1,5 @@
-//! Completion: of words, and of the names of clusters, nodes, pools, namespaces and contexts.
+//! Shell completion: of commands and flags, and of the names of clusters, nodes, pools, namespaces
+//! and contexts.
 //!
 //! A failure gives no candidates and no message: an error in the middle of a half-typed line does
 //! not help.
@@ -34,16 +35,16 @@ use crate::{
     },
 };
 
-/// Set by the scripts of [`script`]: names the shell that asks.
+/// Variable that the scripts of [`script`] set; it names the shell that asks.
 const VARIABLE: &str = "NAVIGATOR_COMPLETE";
 const PROGRAM: &str = "kubectl-navigator";
-/// Limit of a lookup: after that long, the user has typed the word.
+/// Time limit of a lookup: after that long, the user has typed the word.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Tells kubectl not to offer names of files.
+/// Directive that tells kubectl not to offer file names.
 const NO_FILES: &str = ":4";
 
-/// Answers kubectl, which asks with all words behind `kubectl navigator`, the last of them
-/// unfinished or empty.
+/// Answers kubectl, which passes the words after `kubectl navigator`, the last of them unfinished
+/// or empty.
 pub(super) fn for_kubectl(words: &[OsString], databases: DatabaseList) -> u8 {
     let mut command = completing(words, databases);
     let mut words = words.to_vec();
@@ -68,10 +69,10 @@ pub(super) fn for_kubectl(words: &[OsString], databases: DatabaseList) -> u8 {
     if print(&answer).is_ok() { exit::OK } else { exit::FAILURE }
 }
 
-/// Answers a shell that one of the scripts asks for; `None` where none asks.
+/// Answers a shell if one of the scripts asks; `None` otherwise.
 pub(super) fn for_shell(databases: DatabaseList) -> Option<u8> {
     let args: Vec<OsString> = std::env::args_os().collect();
-    // Behind the program, `--` and the program's name as it was typed.
+    // The typed words come after the program, `--` and the program's name.
     let typed: Vec<OsString> =
         args.iter().skip_while(|word| *word != "--").skip(2).cloned().collect();
     let factory = || completing(&typed, databases).no_binary_name(false);
@@ -82,7 +83,7 @@ pub(super) fn for_shell(databases: DatabaseList) -> Option<u8> {
     }
 }
 
-/// The script by which a shell asks for completions.
+/// Prints the script by which a shell asks for completions.
 pub(super) fn script(shell: ShellName) -> Result<u8, Error> {
     let shell: &dyn EnvCompleter = match shell {
         ShellName::Bash => &Bash,
@@ -98,7 +99,7 @@ pub(super) fn script(shell: ShellName) -> Result<u8, Error> {
     Ok(exit::OK)
 }
 
-/// The command, with completers for those arguments that name objects.
+/// Returns the command line, with completers for those arguments that name objects.
 fn completing(words: &[OsString], databases: DatabaseList) -> clap::Command {
     let asker = Arc::new(NameCompleter { line: CompletionLine::read(words), databases });
     add(command(), &asker)
@@ -129,18 +130,18 @@ enum CandidateKind {
     Context,
 }
 
-/// Parts of a half-typed line that say which cluster to look at.
+/// The parts of a half-typed line that decide where names are looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct CompletionLine {
     flags: Vec<String>,
     cluster: Option<String>,
 }
 
-/// Common flags with a value.
+/// Common flags that have a value.
 const FLAGS: [&str; 3] = ["--namespace", "--context", "--kubeconfig"];
 
 impl CompletionLine {
-    /// The last word is unfinished, and says nothing yet.
+    /// Reads the finished words of a line. The last word is unfinished, and left out.
     fn read(words: &[OsString]) -> Self {
         let mut line = Self::default();
         let known = words.len().saturating_sub(1);
@@ -174,7 +175,7 @@ impl CompletionLine {
     }
 }
 
-/// Looks names up while a line is typed.
+/// Looks up names while a line is typed.
 struct NameCompleter {
     line: CompletionLine,
     databases: DatabaseList,
@@ -248,7 +249,7 @@ impl NameCompleter {
     }
 }
 
-/// Names of clusters, with their kind where a kind was typed or two clusters have one name.
+/// Returns names of clusters, with their kind where a kind was typed or two clusters have one name.
 fn clusters(found: &[ClusterObject], typed: &str) -> Vec<(String, String)> {
     let whole = typed.contains('/');
     let twice = |name: &str| found.iter().filter(|found| found.name() == name).count() > 1;

@@ -1,4 +1,4 @@
-//! Where answers and talk go, and in which form.
+//! Writes answers to standard output and messages to standard error.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 
@@ -7,19 +7,20 @@ use serde_json::Value;
 use super::args::{ColourChoice, CommonArgs, OutputArgs, OutputFormat};
 use crate::plugin::{error::Error, text::OutputStyle};
 
-/// Prints talk, which is for the user and not for a program that reads the answer.
+/// Prints a message for the user to standard error, where a program that reads the answer does not
+/// see it.
 pub(super) fn say(text: &str) {
     // With standard error closed, there is no reader for the text.
     drop(writeln!(stderr(), "{text}"));
 }
 
-/// Prints the answer.
+/// Prints the answer to standard output.
 pub(super) fn print(text: &str) -> Result<(), Error> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)
 }
 
-/// An object as JSON or YAML.
+/// Prints an object as JSON or YAML.
 pub(super) fn object(output: OutputFormat, value: &Value) -> Result<(), Error> {
     let text = match output {
         OutputFormat::Yaml => serde_yaml::to_string(value)
@@ -29,7 +30,7 @@ pub(super) fn object(output: OutputFormat, value: &Value) -> Result<(), Error> {
     print(&text)
 }
 
-/// Refuses forms in which a command does not answer.
+/// Returns the requested output form; an error if the command does not support it.
 pub(super) fn only(
     form: OutputArgs,
     known: &[OutputFormat],
@@ -43,7 +44,8 @@ pub(super) fn only(
     }
 }
 
-/// The style of tables on this output. NO_COLOR is of no-color.org: any value but an empty one.
+/// Returns the style of tables on this output. NO_COLOR is of no-color.org: any value but an empty
+/// one turns colours off.
 pub(super) fn style(common: &CommonArgs) -> OutputStyle {
     let terminal = stdout().is_terminal();
     #[expect(clippy::disallowed_methods, reason = "cli reads the environment")]
@@ -53,7 +55,7 @@ pub(super) fn style(common: &CommonArgs) -> OutputStyle {
         ColourChoice::Never => false,
         ColourChoice::Auto => terminal && !refused,
     };
-    // A program that reads lines, as grep does, needs them whole.
+    // A program that reads lines, as grep does, needs whole lines.
     let width = terminal.then(terminal_size::terminal_size).flatten();
     OutputStyle { colour, width: width.map(|(width, _)| usize::from(width.0)) }
 }

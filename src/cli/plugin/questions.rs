@@ -1,4 +1,4 @@
-//! Commands that change nothing.
+//! Commands of `kubectl navigator` that change nothing.
 
 use std::{
     io::{BufRead, Write, stdin, stdout},
@@ -116,19 +116,19 @@ pub(super) async fn logs(
     };
     tokio::pin!(work);
     tokio::pin!(show);
-    // The readers end first at the end of all logs, the printing ends first when it fails.
+    // The readers end first when all logs have ended; the printing ends first when it fails.
     tokio::select! {
         code = &mut show => code,
         () = &mut work => show.await,
     }
 }
 
-/// Each line behind its prefix.
+/// Puts `prefix` before each line.
 fn prefixed(prefix: &str, lines: &str) -> String {
     lines.split_inclusive('\n').flat_map(|line| [prefix, line]).collect()
 }
 
-/// A filter: lines in, lines out.
+/// Filters standard input: turns JSON lines into lines for people.
 pub(super) fn pretty_filter(common: &CommonArgs) -> Result<u8, Error> {
     let style = style(common);
     let mut out = stdout().lock();
@@ -210,7 +210,7 @@ pub(super) async fn report(session: &PluginSession, args: &ReportArgs) -> Result
     Ok(exit::OK)
 }
 
-/// A report is its maker's to pass on, so no other user may read the file.
+/// Writes a file that only this user may read: the user decides who else gets the report.
 fn write_private(path: &std::path::Path, content: &[u8]) -> Result<(), Error> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();

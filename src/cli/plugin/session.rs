@@ -1,4 +1,4 @@
-//! From the kubeconfig to a session.
+//! Makes a session from the kubeconfig.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -28,7 +28,8 @@ pub(super) async fn open(
     })
 }
 
-/// What kubectl would use; within a pod without a kubeconfig, the pod's own identity.
+/// Returns the client settings that kubectl would use; in a pod without a kubeconfig, the pod's own
+/// identity.
 async fn config(common: &CommonArgs) -> Result<Config, Error> {
     let unusable = |what: &str, error: &(dyn std::error::Error + 'static)| {
         Error::Usage(format!("{what}: {}", chain(error)))
@@ -57,9 +58,9 @@ async fn config(common: &CommonArgs) -> Result<Config, Error> {
         }
     };
     config.connect_timeout = Some(common.timeout());
-    // A log that is followed may be silent for hours; all else has a limit of its own.
+    // A followed log may be silent for hours; other requests have limits of their own.
     config.read_timeout = None;
-    // No retries: the user waits for an answer, and should hear that the API is away.
+    // No retries: the user waits for an answer, and should see that the API does not answer.
     config.default_retry = false;
     Ok(config)
 }

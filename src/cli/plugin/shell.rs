@@ -1,4 +1,4 @@
-//! `shell`: becomes `kubectl exec` into the database's own client.
+//! The command `shell`: becomes `kubectl exec` with the database's own client.
 
 use std::{
     ffi::{CString, OsString},
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The command line of the program that this process becomes.
+/// Returns the command line of the program that this process becomes.
 pub(super) async fn program(
     common: &CommonArgs,
     session: &PluginSession,

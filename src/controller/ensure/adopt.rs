@@ -1,4 +1,4 @@
-//! Finds objects of ours that lost the labels by which we watch, and gives them back.
+//! Finds our objects that lost the labels by which we watch, and restores those labels.
 //!
 //! Any client with write access can take labels off. An object without them is in none of our
 //! caches: the controller would make it again and again, or wait for it without end. Such an object
@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// Puts these labels on an object, beside those that it has.
+/// Puts `labels` on an object, beside those that it has.
 pub(super) async fn relabel(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -139,7 +139,7 @@ pub(super) async fn members(
     Ok(())
 }
 
-/// Labels of the claims that a StatefulSet makes.
+/// Returns the labels of the claims that a StatefulSet makes.
 fn claim_labels(set: &StatefulSet) -> Option<Value> {
     let template = set.spec.as_ref()?.volume_claim_templates.as_ref()?.first()?;
     template.metadata.labels.as_ref().map(|labels| json!(labels))

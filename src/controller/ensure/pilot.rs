@@ -1,4 +1,4 @@
-//! The Pilot of a node: made, adopted, and brought up to date where that restarts nothing.
+//! Creates, adopts and updates the Pilot of a node, where that restarts nothing.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{ApiResource, DynamicObject, PostParams};
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Makes the Pilot of a node, or brings it up to date where that restarts nothing.
+/// Creates the Pilot of a node, or updates it where that restarts nothing.
 ///
 /// A change that needs a restart is held back from a node that has a pod. Otherwise a database that
 /// crashes would come up with a configuration before its turn, or with a version that its image
@@ -36,7 +36,7 @@ pub(crate) async fn ensure_pilot(
     };
     let mut patch = json!({});
     if !pilot.owned {
-        // The Pilot has no controller: the cluster that wants its name adopts it.
+        // The Pilot has no controller, so the cluster that needs its name adopts it.
         let body = pilot_body(desired, pool, &name, ordinal, &ctx.settings);
         for part in ["labels", "annotations", "ownerReferences"] {
             patch["metadata"][part] = body["metadata"][part].clone();

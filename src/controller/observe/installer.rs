@@ -1,4 +1,4 @@
-//! Pilots that were installed in a pod's shared volume: by the init container, and later by
+//! The containers that install pilots in a pod's shared volume: the init container, and later
 //! ephemeral containers.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use k8s_openapi::{
 use super::{WAITING, age};
 use crate::api::names::INSTALL_CONTAINER;
 
-/// A container that installs the pilot of its image, or did.
+/// A container that installs, or installed, the pilot of its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstallerContainer {
     /// 0 is the init container; the others are numbered as they were added.
@@ -22,7 +22,7 @@ pub(crate) struct InstallerContainer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InstallState {
-    /// Not done yet, and why, as far as the kubelet says.
+    /// The install is not done yet; the text is the kubelet's reason.
     Pending(String),
     Done {
         /// Id of this installation; the pilot that runs it reports the same id. Empty when the
@@ -37,12 +37,12 @@ pub(crate) enum InstallState {
     },
 }
 
-/// Name of the ephemeral container of this number.
+/// Returns the name of the install container with this number.
 pub(crate) fn installer_name(number: u32) -> String {
     format!("{INSTALL_CONTAINER}-{number}")
 }
 
-/// The number in a name, see [`installer_name`].
+/// Returns the number in the name of an install container; see [`installer_name`].
 fn number(name: &str) -> Option<u32> {
     match name.strip_prefix(INSTALL_CONTAINER)? {
         "" => Some(0),
@@ -50,8 +50,9 @@ fn number(name: &str) -> Option<u32> {
     }
 }
 
-/// Every installer of a pod: the init container, then ephemeral ones in the order in which they
-/// were added. The pod's own list has another order: a strategic merge puts new entries first.
+/// Returns the install containers of a pod: the init container, then ephemeral ones in the order in
+/// which they were added. The pod's own list has another order: a strategic merge puts new entries
+/// first.
 pub(super) fn installers(pod: &Pod, now: Timestamp) -> Vec<InstallerContainer> {
     let (Some(spec), status) = (&pod.spec, pod.status.clone().unwrap_or_default()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Which facts are read from objects, and what follows from them for a node.
+//! Tests of the facts that are read from objects, and of what follows from them for a node.
 
 use k8s_openapi::jiff::ToSpan;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
 }
 
-/// Facts of the pod of node 0, whose status is this.
+/// Returns the facts of the pod of node 0 with this status.
 fn pod(status: &Value) -> PodFacts {
     let pod = json!({"metadata": {"name": "ex-demo-a-0", "uid": "p"}, "status": status});
     let pods = vec![Arc::new(serde_json::from_value(pod).unwrap())];
@@ -121,12 +121,12 @@ fn only_a_claim_with_a_volume_behind_it_holds_data() {
     assert!(!holds("Bound", Some("2026-01-01T00:00:00Z")), "a person deletes it");
 }
 
-/// Facts of the one node of a cluster, whose pod has not been ready for two hours.
+/// Returns the facts of a cluster's only node, whose pod has not been ready for two hours.
 fn seen(data: &Value, phase: &str, mode: &str, ago: Duration) -> Member {
     seen_with(data, phase, mode, ago, &json!({"pid": 7, "restarts": 0}))
 }
 
-/// As [`seen`], with or without a process of the database.
+/// Like [`seen`], with a given process of the database or none.
 fn seen_with(data: &Value, phase: &str, mode: &str, ago: Duration, process: &Value) -> Member {
     let pod = json!({
         "metadata": {"name": "ex-demo-a-0", "uid": "p"},
@@ -182,7 +182,7 @@ fn a_node_that_moves_data_or_is_held_is_not_broken_for_taking_long() {
     // The pilot is silent, so it is unknown whether the node still joins.
     assert_eq!(troubled_for(90, "Running", "JOINING"), late);
     assert_eq!(troubled("Fenced", "STARTING"), None);
-    // What was reported before the database ended is not what it does now.
+    // A report from before the database ended does not say what it does now.
     let ended =
         seen_with(&json!({"name": "x"}), "Running", "JOINING", Duration::ZERO, &Value::Null);
     assert!(!ended.at_work());

@@ -1,8 +1,7 @@
-//! What the status page says, made of what was seen: pure.
+//! The data of the status page, made from a snapshot: pure.
 //!
-//! Owns how urgent a cluster is, and what of it is told: names, states, and the messages of
-//! conditions. Nothing of a spec's settings and no line of a log is told, because those may hold
-//! what is secret.
+//! Owns how urgent a cluster is, and what of it is shown: names, states, and the messages of
+//! conditions. No setting of a spec and no line of a log is shown, because those may be secret.
 
 use std::collections::{HashMap, HashSet};
 
@@ -32,7 +31,7 @@ pub(super) struct StatusPage {
     version: &'static str,
     leads: bool,
     waiting_for: Vec<String>,
-    /// Most urgent first.
+    /// Clusters, most urgent first.
     clusters: Vec<ClusterSummary>,
     /// Nodes that belong to no cluster.
     loose: Vec<NodeSummary>,
@@ -44,9 +43,9 @@ pub(super) struct StatusPage {
 enum Urgency {
     /// Data are not served, or nothing goes on without help.
     Critical,
-    /// Something is missing, or waits.
+    /// The cluster or node does not serve as it should, or waits for help.
     Warning,
-    /// Something is being done, and goes on.
+    /// A change is under way, and makes progress.
     Changing,
     /// The cluster or node is meant to rest: it is paused, stopped, fenced or decommissioned.
     Resting,
@@ -62,7 +61,7 @@ struct ClusterSummary {
     urgency: Urgency,
     /// One sentence about the cluster.
     summary: String,
-    /// The reason in one word, as conditions have it.
+    /// The reason in one word, as in a condition.
     reason: String,
     since: Option<Time>,
     phase: String,
@@ -140,13 +139,13 @@ struct NodeSummary {
     version: String,
     machine: String,
     restarts: i32,
-    /// When its pilot was heard last, by our own clock.
+    /// When the node's pilot reported last, by our own clock.
     heard: Option<Timestamp>,
     used_bytes: i64,
     capacity_bytes: i64,
-    /// Progress of a decommission.
+    /// Progress of a decommission, while one is under way.
     leaving: Option<DecommissionProgress>,
-    /// How the database's last process ended, unless with exit code 0.
+    /// How the database's last process ended; absent after exit code 0.
     last_exit: Option<StatusNote>,
     /// Why the node may not stop now.
     blockers: Vec<BlockerSummary>,
@@ -161,10 +160,10 @@ struct DecommissionProgress {
     irreversible: bool,
 }
 
-/// Most steps of an operation that are shown; a status holds fifty at most.
+/// Limit of the steps of an operation that are shown; a status holds fifty at most.
 const STEPS: usize = 12;
 
-/// The page's data, from what the caches hold.
+/// Makes the page's data from what the caches hold.
 pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
     let FleetSnapshot { now, leads, waiting_for, clusters, pilots } = seen;
     let mut of_cluster: HashMap<[&str; 3], Vec<&CachedPilot>> = HashMap::new();
@@ -311,7 +310,7 @@ fn doing(operation: &Operation) -> OperationSummary {
     }
 }
 
-/// Nodes in the order of namespace, pool and ordinal.
+/// Returns the nodes in the order of namespace, pool and ordinal.
 fn nodes(pilots: Vec<&CachedPilot>, now: Timestamp) -> Vec<NodeSummary> {
     let mut nodes: Vec<NodeSummary> = pilots.into_iter().map(|pilot| node(pilot, now)).collect();
     nodes.sort_by_cached_key(|node| {
@@ -397,7 +396,7 @@ fn node_urgency(phase: &PilotPhase, serves: bool) -> Urgency {
     }
 }
 
-/// Rounds a time, so that unchanged facts give an unchanged answer.
+/// Rounds a time to seconds, so that unchanged facts give an unchanged answer.
 fn whole_seconds(time: Timestamp) -> Timestamp {
     time.round(Unit::Second).unwrap_or(time)
 }

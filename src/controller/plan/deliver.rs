@@ -1,13 +1,13 @@
 //! Brings another pilot into running pods, beside their databases: one pod at a time.
 //!
 //! An ephemeral container installs the program over the old one in the shared volume, and the pilot
-//! lets it take over by exec. Owns which pod is next, and how the controller knows that a pilot
-//! runs the delivered program: each installation has an id of its own, which the container leaves
-//! as its termination message and the pilot reports. A pod whose delivery fails keeps its pilot and
-//! its database, and holds back the other pods of its cluster, until another image is wanted or the
-//! pod is made anew.
+//! replaces itself by exec of the new program. Owns which pod is next, and how the controller knows
+//! that a pilot runs the delivered program: each installation has an id of its own, which the
+//! container leaves as its termination message and the pilot reports. A pod whose delivery fails
+//! keeps its pilot and its database, and holds back the other pods of its cluster, until another
+//! image is wanted or the pod is made anew.
 //!
-//! Called for a step only while every node serves and nothing else is to be done.
+//! Called for a step only while every node serves and no other step is due.
 
 use std::time::Duration;
 
@@ -20,27 +20,27 @@ use crate::{
     },
 };
 
-/// A refusal before this time may be about the program that was there before: a pilot checks every
-/// 10 s, twice, and a check takes up to 20 s.
+/// How long a refusal by the pilot is ignored after an install: it may be about the program that
+/// was installed before. A pilot checks every 10 s, twice, and a check takes up to 20 s.
 const REFUSAL_COUNTS_AFTER: Duration = Duration::from_secs(60);
 
-/// Ephemeral containers cannot be removed from a pod. Twenty images are more than a pod meets in
-/// its life. A fault that would add more must not fill the pod for ever.
+/// Limit of installers in one pod: ephemeral containers cannot be removed. Twenty images are more
+/// than a pod meets in its life, and a fault that adds more must not fill the pod for ever.
 const MOST: u32 = 20;
 
-/// How many pilots of a cluster are of the wanted image, and what comes next.
+/// How many pilots of a cluster run the wanted image, and what is done about the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PilotRollout {
-    /// Pilots of the wanted image, and all pilots.
+    /// Number of pilots of the wanted image; `all` is the number of all pilots.
     pub(crate) current: u32,
     pub(crate) all: u32,
     pub(crate) next: Option<RolloutState>,
 }
 
-/// What happens to pilots of another image.
+/// What happens to the pilots of another image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RolloutState {
-    /// They change when their pods are made anew.
+    /// The pilots change when their pods are made anew.
     AtRestart,
     Deliver {
         pilot: String,
@@ -57,7 +57,7 @@ pub(crate) enum RolloutState {
     },
 }
 
-/// The pod that gets another pilot next, or the delivery that is waited for.
+/// Plans the next delivery of a pilot, or the wait for one that is under way.
 pub(super) fn deliver(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     match pilots(desired, observed).next? {
         RolloutState::Deliver { pilot, pod, container } => {
@@ -70,8 +70,9 @@ pub(super) fn deliver(desired: &DesiredCluster, observed: &ObservedCluster) -> O
     }
 }
 
-/// Goes through every pod. A delivery that failed or is under way comes before a new one. A pod
-/// that was given an image that is no longer wanted comes before other outdated pods.
+/// Counts the pilots of the wanted image and finds what to deliver next. A delivery that failed or
+/// is under way comes before a new one. A pod that was given an image that is no longer wanted
+/// comes before other outdated pods.
 pub(crate) fn pilots(desired: &DesiredCluster, observed: &ObservedCluster) -> PilotRollout {
     let mut pilots = PilotRollout::default();
     let (mut failed, mut waiting, mut begun, mut outdated) = (None, None, None, None);
@@ -111,7 +112,7 @@ pub(crate) fn pilots(desired: &DesiredCluster, observed: &ObservedCluster) -> Pi
 
 enum DeliveryState {
     Current,
-    /// The pilot is of another image, and may be changing to yet another.
+    /// The pilot is of another image. `changing`: it may be taking over yet another image.
     Outdated {
         changing: bool,
     },
@@ -133,8 +134,8 @@ fn stand(desired: &DesiredCluster, member: &Member, pod: &PodFacts) -> DeliveryS
             DeliveryState::Outdated { changing: false }
         };
     };
-    // An image may be installed long after it was asked for, so the installer that ended last wrote
-    // the volume. Of equals, `max_by_key` takes the last.
+    // An image may be installed long after it was asked for, so the volume holds what the installer
+    // that ended last wrote. Among installers with equal end times, `max_by_key` takes the last.
     let done = pod.installers.iter().filter_map(|installer| match &installer.state {
         InstallState::Done { program, at, age } => Some((installer, program, at, *age)),
         InstallState::Pending(_) | InstallState::Failed { .. } => None,
@@ -177,7 +178,7 @@ fn stand(desired: &DesiredCluster, member: &Member, pod: &PodFacts) -> DeliveryS
     }
 }
 
-/// The program is installed, and the old pilot still runs.
+/// Says what keeps the old pilot running although the wanted program is installed.
 fn not_taken_over(
     desired: &DesiredCluster,
     said: Option<&(String, String)>,
@@ -212,7 +213,7 @@ mod tests {
         InstallerContainer { number, image: format!("navigator:{image}"), state }
     }
 
-    /// Installed as `program` so many seconds ago.
+    /// Returns the state of an installation as `program` that ended `ago` seconds ago.
     fn done(program: &str, ago: i64) -> InstallState {
         let at = Timestamp::from_second(1_000_000 - ago).unwrap();
         InstallState::Done {
@@ -234,7 +235,7 @@ mod tests {
     /// program.
     type Row<'a> = (&'a [(&'a str, InstallState)], &'a str, Option<&'a str>);
 
-    /// A cluster of these nodes, whose wanted image is `navigator:2`.
+    /// Returns a cluster of these nodes, whose wanted image is `navigator:2`.
     fn cluster(rows: &[Row<'_>]) -> (DesiredCluster, ObservedCluster) {
         let size = u32::try_from(rows.len()).unwrap();
         let (mut desired, mut observed) =
@@ -253,7 +254,7 @@ mod tests {
         (desired, observed)
     }
 
-    /// The next delivery in a cluster of these nodes.
+    /// Returns the next delivery in a cluster of these nodes.
     fn next(rows: &[Row<'_>]) -> String {
         let (desired, observed) = cluster(rows);
         match pilots(&desired, &observed).next {
@@ -340,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_pod_is_never_filled_with_installers() {
-        // Each installer ended before the first one, as by a clock that runs backwards.
+        // Every later installer ended before the first one, as by a clock that runs backwards.
         let mut installed = vec![("1", done("one", DAY))];
         installed.extend((1..MOST).map(|number| ("2", done("two", DAY + i64::from(number)))));
         assert_eq!(next(&[(&installed, "one", None)]), "install-pilot-20 to ex-demo-a-0");

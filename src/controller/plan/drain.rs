@@ -1,8 +1,8 @@
-//! Decides whether a node of a cluster may be evicted now, and what speaks against it.
+//! Decides whether a node of a cluster may be evicted now, and why not.
 //!
-//! The cluster's PodDisruptionBudget follows this. An eviction is a stop like a restart by the
-//! controller, so a rule that holds such a restart holds an eviction too, and so does a step of the
-//! controller. Reads nothing but the plan, and what the plan reads.
+//! The cluster's PodDisruptionBudget follows from this decision. An eviction is a stop like a
+//! restart by the controller, so a rule that holds such a restart holds an eviction too, and so
+//! does a step of the controller. Reads nothing but the plan, and what the plan reads.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,8 @@ impl DrainHold {
         Self::new(reason, message)
     }
 
-    /// The hold ends when pilots report, and a heartbeat alone makes no cluster due.
+    /// Does the hold end when pilots report? A heartbeat alone makes no cluster due for a
+    /// reconcile.
     pub(crate) fn ends_by_reports(&self) -> bool {
         self.reason == PEERS_READY
     }
@@ -49,9 +50,9 @@ impl From<&StepBlocker> for DrainHold {
     }
 }
 
-/// What speaks against the eviction of any node; `None` while one may go. The only node of a
-/// cluster and the nodes of a stopped one may go at once, because no other node could serve for
-/// them, unless their data would be deleted with their pods.
+/// Returns what speaks against the eviction of any node; `None` while one node may be evicted. The
+/// only node of a cluster and the nodes of a stopped one may always go, because no other node could
+/// serve for them, unless their data would be deleted with their pods.
 pub(crate) fn drain_hold(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -70,8 +71,8 @@ pub(crate) fn drain_hold(
         .or_else(lost)
 }
 
-/// Nodes that run, or are to. With so many as `minAvailable`, none may go. A pool that is about to
-/// grow counts as grown.
+/// Returns the number of nodes that run or should run. With this number as `minAvailable`, no node
+/// may be evicted. A pool that is about to grow counts as grown.
 pub(crate) fn nodes(desired: &DesiredCluster, observed: &ObservedCluster) -> u32 {
     let found = |name: &str| observed.pools.iter().find(|pool| pool.name == name);
     let wanted = desired.pools.iter().map(|pool| {
@@ -90,7 +91,8 @@ fn running(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
     observed.pools.iter().flat_map(ObservedPool::running).filter_map(|(_, member)| member)
 }
 
-/// What the plan does, waits for or holds up, without the blocks that wait for a person.
+/// Returns a hold for what the plan does, waits for or is blocked by. Blocks that wait for a
+/// person, while every node serves, do not count.
 fn planned(plan: &Plan) -> Option<DrainHold> {
     let Plan { operation, step, waiting, blocked } = plan;
     if let Some(block) = blocked.iter().find(|block| !FOR_PEOPLE.contains(&&*block.predicate)) {
@@ -111,7 +113,7 @@ fn planned(plan: &Plan) -> Option<DrainHold> {
     Some(DrainHold::about(reason, step.pilot().unwrap_or_default(), &sentence))
 }
 
-/// The first node that does not serve.
+/// Returns a hold for the first node that does not serve.
 fn away(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<DrainHold> {
     let silent = |member: &&Member| !member.serving();
     if let Some(member) = running(observed).find(silent) {
@@ -128,7 +130,7 @@ fn away(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<DrainHol
         .then(|| DrainHold::new("NodesNotReady", format!("{serving} of {wanted} nodes serve")))
 }
 
-/// What speaks against stopping this node, as before a restart by the controller.
+/// Returns what speaks against stopping `member`, as before a restart by the controller.
 fn against(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -161,7 +163,7 @@ mod tests {
 
     type Change = fn(&mut DesiredCluster, &mut ObservedCluster);
 
-    /// Three racks of one node each.
+    /// A cluster of three racks with one node each.
     const RACKS: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
 
     fn pilot(observed: &mut ObservedCluster, pool: usize) -> &mut PilotFacts {

@@ -1,9 +1,9 @@
-//! Makes pods anew whose pilots the API turns away, because their ServiceAccount was deleted and
-//! made again: on a person's word, and one at a time.
+//! Recreates pods whose pilots the API rejects, because their ServiceAccount was deleted and made
+//! again: only when a person asks for it, and one at a time.
 //!
-//! Meanwhile no pilot can report what speaks against a stop, and kubelet ends the trouble by itself
-//! within the hour. So the step waits for a person who names its predicate. Each next pod waits
-//! until the one before serves, is heard, and reports that nothing speaks against a stop.
+//! Meanwhile no pilot can report what speaks against a stop, and the kubelet ends the trouble by
+//! itself within the hour. So the step waits for a person who names its predicate. Each next pod
+//! waits until the one before serves, reports, and says that nothing speaks against a stop.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -18,7 +18,7 @@ use crate::controller::{
 
 const TOKEN_RENEWAL: &str = "TokenRenewal";
 
-/// Nodes whose pilots are turned away, and when the last of them has a token again.
+/// Nodes whose pilots the API rejects, and when the last of them has a valid token again.
 struct UnauthorizedPilots<'a> {
     members: Vec<&'a Member>,
     renewed_by: Timestamp,
@@ -42,7 +42,8 @@ impl<'a> UnauthorizedPilots<'a> {
         )
     }
 
-    /// A pod that is not ready goes first, since it serves no client; then the order of a roll.
+    /// Returns the node whose pod is recreated next. A pod that is not ready goes first, since it
+    /// serves no client; then the order of a roll.
     fn next(&self) -> Option<&'a Member> {
         let order = |member: &&&Member| {
             let ready = member.pod.as_ref().is_some_and(|pod| pod.ready);
@@ -57,13 +58,13 @@ impl<'a> UnauthorizedPilots<'a> {
     }
 }
 
-/// The nodes whose pilots are turned away, until when, and what a person can do, in a sentence.
+/// Says which nodes' pilots the API rejects, until when, and what a person can do.
 pub(crate) fn turned_away(observed: &ObservedCluster) -> Option<String> {
     let turned = UnauthorizedPilots::among(observed)?;
     Some(format!("{}; {}", turned.sentence(), hint()))
 }
 
-/// Does the plan wait for renewed tokens?
+/// Is the plan blocked until tokens are renewed?
 pub(crate) fn waits_for_renewal(plan: &Plan) -> bool {
     plan.blocked.iter().any(|block| block.predicate == TOKEN_RENEWAL)
 }
@@ -75,7 +76,7 @@ fn hint() -> String {
     )
 }
 
-/// Called when all nodes serve, but for those whose pilots are turned away.
+/// Plans to recreate a pod whose pilot the API rejects. Called when all other nodes serve.
 pub(super) fn renew(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -100,7 +101,7 @@ pub(super) fn renew(
             let message = format!("waits for a report of {other}");
             return Plan::wait(operation, "RecreatePod", &member.name, message);
         }
-        // A rule that holds for a node that is heard may hold for this one as well.
+        // A rule that holds for a node whose pilot reports may hold for this one as well.
         let held = pilot
             .blockers
             .iter()
@@ -131,7 +132,8 @@ mod tests {
 
     const POOLS: [(&str, u32); 2] = [("a", 2), ("m", 1)];
 
-    /// The plan for three nodes whose pilots are turned away, on a person's word or without it.
+    /// Returns the plan for three nodes whose pilots the API rejects; `skipped` are the predicates
+    /// that a person overrides.
     fn planned(skipped: &[&str], change: impl FnOnce(&mut ObservedCluster)) -> Plan {
         let (mut desired, mut observed) = (desired(&POOLS, "new"), observed(&POOLS, "new"));
         desired.strategy.skip_predicates.extend(skipped.iter().map(|name| (*name).to_owned()));
@@ -148,7 +150,7 @@ mod tests {
         member
     }
 
-    /// A node with a new pod whose pilot has reported since.
+    /// Gives a node a new pod whose pilot has reported since.
     fn heard(observed: &mut ObservedCluster, pool: usize, ordinal: u32) -> &mut Member {
         let member = remade(observed, pool, ordinal);
         let pilot = member.pilot.as_mut().unwrap();

@@ -1,7 +1,7 @@
 //! Brings running nodes to the wanted version and configuration, one at a time.
 //!
 //! A new configuration is given to a running node first, whose pilot validates it beside the old
-//! process; only a good one costs a restart. Another version or another pod needs another image,
+//! process; only a valid one costs a restart. Another version or another pod needs another image,
 //! so there the node gets both at once.
 //!
 //! Owns which node is next and what speaks against it: nodes that cannot be elected master first,
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Is the pod, or the spec of its Pilot, another than what is wanted?
+/// Does the pod, or the spec of its Pilot, differ from what is wanted?
 pub(super) fn differs(member: &Member, wanted: &DesiredPool) -> bool {
     let pod = member.pod.as_ref().is_some_and(|pod| !wanted.makes(&pod.hash));
     let pilot = member
@@ -27,16 +27,16 @@ pub(super) fn differs(member: &Member, wanted: &DesiredPool) -> bool {
     pod || pilot
 }
 
-/// Does the pod that is there fit what is wanted? Then its Pilot can get the wanted spec without a
-/// new pod.
+/// Was the existing pod made from the wanted inputs? Then its Pilot can get the wanted spec without
+/// a new pod.
 pub(super) fn fits(member: &Member, wanted: &DesiredPool) -> bool {
     let pod = member.pod.as_ref().is_some_and(|pod| wanted.makes(&pod.hash));
     pod && member.pilot.as_ref().is_some_and(|pilot| pilot.spec.version == wanted.pilot.version)
 }
 
-/// The wanted spec as a node gets it without a new pod: all of it where the database does not run.
-/// A running database gets all but a request for a restart, which the controller carries out with a
-/// new pod.
+/// Returns the wanted spec as a node gets it without a new pod: all of it where the database does
+/// not run. A running database gets all but a request for a restart, which the controller carries
+/// out with a new pod.
 pub(crate) fn without_restart(
     database: &ManagedDatabase,
     pilot: &PilotFacts,
@@ -51,14 +51,15 @@ pub(crate) fn without_restart(
     spec
 }
 
-/// Does the node not run what is wanted yet?
+/// Does the node still run another pod or configuration than is wanted?
 pub(crate) fn outdated(member: &Member, wanted: &DesiredPool) -> bool {
     let running = member.pilot.as_ref().and_then(|pilot| pilot.running_hash.as_deref());
     differs(member, wanted) || running.is_some_and(|hash| hash != wanted.config_hash())
 }
 
-/// Would a new pod be no nearer to what is wanted? This pod was made of the newest template, and
-/// its Pilot has the newest spec, so a policy or webhook changes pods when they are created.
+/// Would a new pod differ from the wanted inputs just as this one does? This pod was made of the
+/// newest template, and its Pilot has the newest spec, so a policy or webhook changes pods when
+/// they are created.
 pub(super) fn in_vain(member: &Member, wanted: &DesiredPool) -> bool {
     let told = member.pilot.as_ref().is_some_and(|pilot| {
         let current = |hash: Option<&str>| hash == Some(wanted.config_hash());
@@ -73,7 +74,8 @@ pub(super) fn in_vain(member: &Member, wanted: &DesiredPool) -> bool {
     told && made
 }
 
-/// The next node to restart, or what holds the roll up, or `None` when all is current.
+/// Returns the next node to restart, or what holds the roll up, or `None` when all nodes are
+/// current.
 pub(super) fn roll(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
     let (mut outdated_members, mut vain) = (Vec::new(), None);
     let mut current = 0;
@@ -94,7 +96,7 @@ pub(super) fn roll(desired: &DesiredCluster, observed: &ObservedCluster) -> Opti
             }
         }
     }
-    // The sort is stable: among equals the order above stays.
+    // The sort is stable: nodes that compare equal stay in the order above.
     outdated_members.sort_by_key(|(_, member)| {
         (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.eligible())
     });
@@ -158,13 +160,14 @@ pub(super) fn roll(desired: &DesiredCluster, observed: &ObservedCluster) -> Opti
 
 const CANARY_HELD: &str = "CanaryHeld";
 const RESTART_HELPS: &str = "RestartHelps";
-/// Nodes join and leave a ring of one version only.
+/// Predicate: nodes join and leave only a ring of one version.
 pub(super) const VERSION_SETTLED: &str = "VersionSettled";
 
-/// A node still holds rows of ranges that it gave away. They would be back with the ranges.
+/// Predicate: a node still holds rows of ranges that it gave away. They would be back with the
+/// ranges.
 pub(super) const CLEANUP_PENDING: &str = "CleanupPending";
 
-/// Predicates that wait for a person, and every node serves meanwhile.
+/// Predicates that wait for a person, while every node serves.
 pub(super) const FOR_PEOPLE: [&str; 4] =
     [CANARY_HELD, CLEANUP_PENDING, RESTART_HELPS, VERSION_SETTLED];
 
@@ -191,14 +194,15 @@ fn canary_held(current: u32) -> StepBlocker {
     }
 }
 
-/// The report of every pilot must be fresh before a node is stopped.
+/// Predicate: the report of every pilot must be fresh before a node is stopped.
 pub(super) const PEERS_READY: &str = "PeersReady";
 
-/// Pilots report this where no other node has a copy of the data, whatever the volume is, if their
-/// database knows of copies.
+/// Predicate that pilots report where no other node has a copy of the data, whatever the volume is,
+/// if their database knows of copies.
 pub(super) const OUTLIVES: &str = "DataOutlivesPod";
 
-/// Why this node's pod may not be deleted: data without a known copy would be deleted with it.
+/// Returns why the node's pod may not be deleted: data without a known copy would be deleted with
+/// it.
 pub(super) fn lost_with_pod(desired: &DesiredCluster, member: &Member) -> Option<StepBlocker> {
     if !member.dies_with_pod() {
         return None;
@@ -223,8 +227,8 @@ pub(super) fn lost_with_pod(desired: &DesiredCluster, member: &Member) -> Option
     })
 }
 
-/// What speaks against stopping this node now: that any node's pilot is silent, or a blocker that
-/// the node's own pilot reports.
+/// Returns what speaks against stopping `member` now: that any node's pilot is silent, or a blocker
+/// that the node's own pilot reports.
 pub(super) fn blocks(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -248,22 +252,23 @@ pub(super) fn blocks(
         .collect()
 }
 
-/// A pilot newer than our API server may name a rule that cannot be skipped by its name.
+/// Says how to skip a predicate. A pilot newer than our API server may name a rule that cannot be
+/// skipped by its name.
 pub(super) fn hint(predicate: &str) -> String {
     let named = SKIPPABLE_PREDICATES.contains(&predicate).then_some(predicate);
     format!("or add {} to spec.updateStrategy.skipPredicates", named.unwrap_or("* (every rule)"))
 }
 
-/// The nodes that run, with what their pilots said.
+/// Returns the names of the nodes that run, with the facts from their Pilots.
 pub(super) fn spoken(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &PilotFacts)> {
     let members = observed.pools.iter().flat_map(ObservedPool::running);
     let members = members.filter_map(|(_, member)| member);
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
 }
 
-/// The report that is waited for before this node is stopped. Its own pilot, the one of this very
-/// pod, must have reported after every other node came back; and each pilot must have been heard at
-/// all.
+/// Says which report is waited for before `member` is stopped. Its own pilot, the one of the
+/// current pod, must have reported after every other node came back; and this controller must have
+/// heard each pilot at least once.
 pub(super) fn unheard(observed: &ObservedCluster, member: &Member) -> Option<String> {
     let pilot = member.pilot.as_ref()?;
     let name = &member.name;

@@ -1,4 +1,4 @@
-//! Every state and the step that follows from it, and random walks through a simulated cluster.
+//! Tests of the step that follows from each state, and random walks through a simulated cluster.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::controller::{
     },
 };
 
-/// The plan for a cluster that served before, after `change`.
+/// Returns the plan, after `change`, for a cluster that served before.
 fn planned(
     sizes: &[(&str, u32)],
     running: &[(&str, u32)],
@@ -44,8 +44,8 @@ fn leaving(observed: &mut ObservedCluster, ordinal: u32) {
     pilot.phase_ours = true;
 }
 
-/// The ServiceAccount was deleted and made again long ago: every pod that is there has a token of
-/// the earlier one, until `by`, and its pilot is marked.
+/// The ServiceAccount was deleted and made again long ago: every existing pod has a token of the
+/// earlier one, until `by`, and its Pilot is marked as silent.
 pub(in crate::controller) fn lose_account(observed: &mut ObservedCluster, by: Timestamp) {
     for member in observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
         let Some(pod) = &mut member.pod else { continue };
@@ -173,7 +173,8 @@ fn a_node_that_never_ran_is_removed_without_a_drain() {
     assert_eq!(plan.step, Some(remove));
 }
 
-/// Node 1 of two, of which one is wanted: its database ended before it answered its pilot.
+/// Plans for two nodes where one is wanted. The database of node 1 ended before it answered its
+/// pilot.
 fn with_a_node_that_never_served(
     change: impl FnOnce(&mut DesiredCluster, &mut ObservedCluster),
 ) -> Plan {
@@ -190,7 +191,7 @@ fn with_a_node_that_never_served(
 fn a_node_that_cannot_start_and_never_served_is_given_up_when_nobody_wants_it() {
     let remove = Some(PlannedStep::Remove { pool: "a".into(), pilot: "ex-demo-a-1".into(), to: 1 });
     assert_eq!(with_a_node_that_never_served(|_, _| ()).step, remove);
-    // The pilot could read the older volume, so it is known what lies there.
+    // The pilot could read the older volume, so its contents are known.
     let older = |o: &mut ObservedCluster| pilot(o, 0, 1).earlier_claim = Some("claim-1".into());
     assert_eq!(with_a_node_that_never_served(|_, o| older(o)).step, remove);
     let gone = |d: &mut DesiredCluster| d.pools = desired(&[("b", 1)], "new").pools;
@@ -568,7 +569,7 @@ fn a_judgement_that_is_old_counts_as_blocking() {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Node 1 of two is outdated, and both are heard.
+/// Plans for two nodes, after `change`: node 1 is outdated, and both pilots have reported.
 fn about_to_restart(change: impl FnOnce(&mut DesiredCluster, &mut ObservedCluster)) -> Plan {
     planned(&[("a", 2)], &[("a", 2)], |d, o| {
         pod(o, 0, 1).hash = "old".into();
@@ -583,7 +584,7 @@ fn a_node_restarts_only_while_every_pilot_is_heard() {
     let silent = about_to_restart(|_, o| pilot(o, 0, 0).hearing.ago = MINUTE);
     assert_eq!((silent.step, &*silent.blocked[0].predicate), (None, "PeersReady"));
     assert!(silent.blocked[0].message.contains("ex-demo-a-0"), "{:?}", silent.blocked);
-    // After a change of the controller no pilot was heard yet.
+    // A new leader has not heard any pilot yet.
     let unheard = about_to_restart(|_, o| pilot(o, 0, 0).hearing.heard = false);
     assert_eq!((unheard.step, unheard.waiting.unwrap().pilot.as_str()), (None, "ex-demo-a-1"));
     let skipped = about_to_restart(|d, o| {
@@ -702,7 +703,7 @@ fn a_stopped_cluster_stops_its_databases_before_its_pods_go() {
     assert_eq!(plan.step, Some(PlannedStep::Start { pilots }));
 }
 
-/// Puts the data of every node into its pod, whatever the spec says by now.
+/// Moves the data of every node into its pod, whatever the spec says by now.
 fn in_pods(observed: &mut ObservedCluster) {
     for member in observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
         member.pod.as_mut().unwrap().holds_data = true;
@@ -871,9 +872,9 @@ fn random_walks_keep_the_rules_and_converge() {
     }
 }
 
-/// Walks on which the ServiceAccount is made anew. No pod goes until a person names the predicate,
-/// then one at a time, and never two that are not ready. Or kubelet renews the tokens, and no pod
-/// goes at all.
+/// Random walks on which the ServiceAccount is deleted and made again. No pod goes until a person
+/// names the predicate, then one at a time, and never two that are not ready. Or the kubelet renews
+/// the tokens, and no pod goes at all.
 #[test]
 fn pods_with_dead_tokens_are_made_anew_one_at_a_time_or_not_at_all() {
     let named = "TokenRenewal".to_owned();
@@ -905,8 +906,8 @@ fn pods_with_dead_tokens_are_made_anew_one_at_a_time_or_not_at_all() {
     }
 }
 
-/// Walks in which every pod is evicted that Kubernetes lets go, while nodes come, go and restart:
-/// how many pods went, and how often more than one node was without its data.
+/// Random walks in which every pod is evicted that Kubernetes lets go, while nodes come, go and
+/// restart. Returns how many pods went, and how often more than one node was without its data.
 fn drained(budgets: Budgets, evicting: bool) -> (usize, usize) {
     let beginnings: [&[(&str, u32)]; 4] = [
         &[("a", 1), ("b", 1), ("c", 1)],

@@ -1,9 +1,9 @@
 //! Keeps a cluster's PodDisruptionBudget: closed before a step of ours, open while nothing speaks
 //! against an eviction.
 //!
-//! Invariant: no pod is without a budget at any moment, and a step is carried out only after the
-//! closed one was written. Kubernetes refuses every eviction from that write on, until it has
-//! counted again.
+//! Invariants: a budget is deleted only after the one that replaces it was written; and while the
+//! cluster has a budget, a step is carried out only after the closed one was written. Kubernetes
+//! refuses every eviction from that write on, until it has counted again.
 
 use k8s_openapi::{
     api::policy::v1::PodDisruptionBudget, apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -24,7 +24,7 @@ use crate::controller::{
 };
 
 /// Writes the budget, if it differs, and removes others that we made for these pods. Takes the step
-/// out of `plan` where the budget could not be closed first, or while an eviction is under way.
+/// out of `plan` where an open budget may remain, or while an eviction is under way.
 pub(super) async fn keep_budget(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -39,7 +39,7 @@ pub(super) async fn keep_budget(
     for budget in &wanted {
         if let Err(error) = ensure_object(ctx, desired, budget).await {
             note(observed, Err::<(), _>(error))?;
-            // The budget that is there may be open.
+            // The budget that exists may be open.
             if ctx.stores.other(&budget.resource, &desired.namespace, &budget.name).is_some() {
                 plan.step = None;
             }
@@ -57,7 +57,8 @@ pub(super) async fn keep_budget(
     Ok(())
 }
 
-/// One budget for the cluster; or one for each pool, for a release before 0.3 to go on with.
+/// Returns the budgets that the cluster needs: one; or one for each pool, for a release before 0.3
+/// to take over.
 fn wanted(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -76,11 +77,12 @@ fn wanted(
     if others(ctx, desired, std::slice::from_ref(&decided)).is_empty() {
         return vec![decided];
     }
-    // The new budget is closed until the others are seen to be gone.
+    // The new budget is closed until the other budgets are seen to be gone.
     vec![budget(Some(&DrainHold::new("BudgetReplaced", "it takes the place of others".to_owned())))]
 }
 
-/// Budgets that were made for this cluster, or for an earlier one of its name, and are not wanted.
+/// Returns the budgets that were made for this cluster, or for an earlier one of its name, and are
+/// not in `wanted`.
 fn others(
     ctx: &ControllerContext,
     desired: &DesiredCluster,

@@ -1,5 +1,5 @@
-//! Asks the server itself before a step is carried out. Caches lag behind, and a step that was
-//! right for what they hold may be wrong by now.
+//! Asks the server before a step is carried out. Caches lag behind, and a step that was right for
+//! what they hold may be wrong by now.
 
 use k8s_openapi::jiff::Timestamp;
 use tracing::debug;
@@ -12,7 +12,7 @@ use crate::controller::{
     plan::{OperationType, Plan, PlannedStep, plan},
 };
 
-/// A step on which the caches and the server agree, and what the server said.
+/// A step on which the caches and the server agree, and what the server said about the cluster.
 pub(super) struct ConfirmedStep {
     pub(super) operation: Option<OperationType>,
     pub(super) step: PlannedStep,
@@ -49,7 +49,8 @@ pub(super) async fn confirm(
     Ok(Some(ConfirmedStep { operation, step, desired: live, observed }))
 }
 
-/// The cluster as the server has it; a conflict if it is not the one that was planned for.
+/// Reads the cluster from the server. Returns a conflict if it has another uid or generation than
+/// in the caches, or is being deleted.
 async fn live(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<DesiredCluster, Error> {
     let (kind, name) = (desired.database.names.kind, &desired.name);
     let api = ctx.read(&desired.database.resource(), &desired.namespace);

@@ -1,4 +1,4 @@
-//! What a failed reconcile leads to: when it is tried again, and where it is reported.
+//! Handles a failed reconcile: when it is tried again, and where it is reported.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
@@ -21,18 +21,19 @@ use crate::{
     error::chain,
 };
 
-/// After so many failures in a row, the cluster's status says why.
+/// Failures in a row after which the cluster's status names the error.
 const REPORTED_AFTER: u32 = 5;
 
-/// The cluster object itself cannot be read, so its status cannot be written.
+/// Reports a cluster object that cannot be read. Its status cannot be written, so only the log
+/// tells.
 pub(super) fn unreadable(key: &ClusterKey, error: &Error) -> (ReconcileOutcome, &'static str) {
     let text = chain(error).to_string();
     warn!(namespace = key.namespace, name = key.name, error = text, "Sync failed");
     (ReconcileOutcome::Failed, error.outcome())
 }
 
-/// Notes for the status why a step was not done, where the error is about a single object. Other
-/// errors end the reconcile.
+/// Records for the status why an object was not written, where the error is about a single object.
+/// Returns other errors, which end the reconcile.
 pub(super) fn note<T: Default>(
     observed: &mut ObservedCluster,
     done: Result<T, Error>,
@@ -45,7 +46,7 @@ pub(super) fn note<T: Default>(
     Ok(T::default())
 }
 
-/// Reports a reconcile that ended early, and says when to try again. `failures`: how many times
+/// Reports a reconcile that ended early, and says when to try again. `failures` is how many times
 /// in a row it failed before.
 pub(super) async fn handle(
     ctx: &ControllerContext,
@@ -78,8 +79,8 @@ pub(super) async fn handle(
     (outcome, error.outcome())
 }
 
-/// Says in status why every reconcile fails. If that write fails too, the log has the reason
-/// already.
+/// Says in the cluster's status why every reconcile fails. If that write fails too, the log has the
+/// reason already.
 async fn report(
     ctx: &ControllerContext,
     cluster: &DynamicObject,

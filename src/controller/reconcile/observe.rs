@@ -1,4 +1,4 @@
-//! Where the facts of a cluster come from: the caches, or the server at this moment.
+//! Gathers the facts about a cluster, from the caches or from the server.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// What the caches know. They may lag behind.
+/// Returns the facts according to the caches, which may lag behind.
 pub(super) fn from_caches(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -33,7 +33,7 @@ pub(super) fn from_caches(
     observed(ctx, desired, &ctx.stores.objects(desired), now)
 }
 
-/// What the server says now.
+/// Returns the facts according to the server now.
 pub(super) async fn from_server(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -46,14 +46,15 @@ pub(super) async fn from_server(
         pods: list::<Pod>(ctx, desired, &params).await?,
         pilots: list::<Pilot>(ctx, desired, &params).await?,
         claims: list::<PersistentVolumeClaim>(ctx, desired, &params).await?,
-        // The account comes from the cache: at worst it is older than the server's, and the pods
-        // are fresh.
+        // The ServiceAccount comes from the cache: at worst it is older than the server's, and the
+        // pods are fresh.
         account: ctx.stores.account(desired.database, &desired.namespace, &desired.name),
     };
     Ok(observed(ctx, desired, &objects, now))
 }
 
-/// The objects as facts, with what no object says: when pilots were heard, and which one leads.
+/// Turns objects into facts, and adds what no object says: when pilots reported, and which one
+/// leads.
 fn observed(
     ctx: &ControllerContext,
     desired: &DesiredCluster,

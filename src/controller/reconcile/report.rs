@@ -1,4 +1,4 @@
-//! Writes a cluster's status, and publishes what changed in it.
+//! Writes a cluster's status, and publishes events for what changed in it.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -46,8 +46,8 @@ pub(super) async fn first_sight(
     Ok(ReconcileOutcome::Again(AFTER_STATUS))
 }
 
-/// Says that the cluster is being deleted, and what the deletion waits for. The rest of the status
-/// stays, and a refusal of this write holds nothing up.
+/// Writes to the status that the cluster is being deleted, and what the deletion waits for. The
+/// rest of the status stays, and a refusal of this write does not hold up the deletion.
 pub(super) async fn deleting(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
@@ -65,7 +65,7 @@ pub(super) async fn deleting(
     }
 }
 
-/// Replaces the status, if it differs, and publishes what changed.
+/// Replaces the status, if it differs, and publishes events for what changed.
 pub(super) async fn write_status(
     ctx: &ControllerContext,
     cluster: &DynamicObject,

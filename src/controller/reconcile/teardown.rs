@@ -1,13 +1,14 @@
-//! Deletion of a cluster: its objects go, in an order in which its pilots stop cleanly, and then
-//! its finalizer.
+//! Deletes a cluster's objects, in an order in which its pilots stop cleanly, and then removes its
+//! finalizer.
 //!
 //! First the StatefulSets, whose pods stop their databases while their Pilots, Services and rights
-//! are still there; then claims that are to go with the cluster; then the rest. Pilots and the
-//! LeaderLease go with the cluster object, which owns them: both lie in one store.
+//! still exist; then claims that are to go with the cluster; then the rest. Pilots and the
+//! LeaderLease go with the cluster object, which owns them: they are in one store.
 //!
-//! Invariants: nothing is deleted that does not bear the cluster's uid and our store's mark, as the
-//! server shows it at that moment. Each pass does what is left to do, so a crash anywhere is made
-//! good by the next pass. The status says what is waited for; an event names what stays.
+//! Invariants: only objects that bear the cluster's uid and no other store's identity, as the
+//! server shows them at that moment, are deleted; claims, which have no owner, only under the
+//! conditions of `remove_claims`. Each pass does what is left to do, so the next pass repairs a
+//! crash anywhere. The status says what is waited for; an event names what stays.
 
 mod belongings;
 
@@ -57,7 +58,7 @@ fn has_finalizer(desired: &DesiredCluster) -> bool {
     desired.finalizers.iter().any(|finalizer| finalizer == FINALIZER_TEARDOWN)
 }
 
-/// One pass. The cluster is let go when nothing is left to do.
+/// Runs one pass of the deletion. Removes the finalizer when nothing is left to do.
 pub(super) async fn tear_down(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
@@ -106,7 +107,8 @@ pub(super) async fn tear_down(
     let_go(ctx, cluster, desired).await
 }
 
-/// Says in status what the deletion waits for; the message names the finalizers that hold objects.
+/// Writes to the status what the deletion waits for; the message names the finalizers that hold
+/// objects.
 async fn wait(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
@@ -117,7 +119,7 @@ async fn wait(
     Ok(ReconcileOutcome::Again(WHILE_WAITING))
 }
 
-/// Names of objects, each with the finalizers that hold it, and of pods.
+/// Lists the names of objects, each with the finalizers that hold it, and of pods.
 fn named(objects: &[&DependentObject], pods: &[String]) -> String {
     let one = |one: &&DependentObject| {
         let held = one.meta.finalizers.as_deref().unwrap_or_default();
@@ -129,7 +131,7 @@ fn named(objects: &[&DependentObject], pods: &[String]) -> String {
     objects.iter().map(one).chain(pods).collect::<Vec<_>>().join(", ")
 }
 
-/// Deletes these objects, unless they are on their way out.
+/// Deletes `objects`, without those that are being deleted already.
 async fn remove(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -143,9 +145,9 @@ async fn remove(
     Ok(())
 }
 
-/// Claims that are to go with the cluster. They are found by name, so they go only while
-/// everything else of these names is this cluster's own: a database of an earlier cluster of this
-/// name, or of a lost store, may run on them.
+/// Deletes the claims that are to go with the cluster. They are found by name, so they are deleted
+/// only while no StatefulSet or Pilot of these names is another cluster's: a database of an earlier
+/// cluster of this name, or of a lost store, may run on them.
 async fn remove_claims(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -168,8 +170,8 @@ async fn remove_claims(
     Ok(())
 }
 
-/// Leaves all objects where they are, and says so. They bear our marks no more, so a cluster that
-/// is made later under this name takes none of them for its own.
+/// Leaves all objects in place, reports them, and removes our marks from them. A cluster that is
+/// made later under this name does not take them over.
 async fn orphan(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
@@ -195,7 +197,8 @@ async fn orphan(
     let_go(ctx, cluster, desired).await
 }
 
-/// Names the objects that carry the cluster's labels and are not surely its own. They stay.
+/// Publishes the names of objects that carry the cluster's labels and are not surely its own. They
+/// stay.
 async fn tell_what_stays(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -213,7 +216,7 @@ async fn tell_what_stays(
     ctx.events.publish(desired, &EventNotice::warning("ForeignObject", note)).await;
 }
 
-/// Takes the finalizer off.
+/// Removes our finalizer from the cluster.
 async fn let_go(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
@@ -222,11 +225,11 @@ async fn let_go(
     let mut finalizers = desired.finalizers.clone();
     finalizers.retain(|finalizer| finalizer != FINALIZER_TEARDOWN);
     write_finalizers(ctx, cluster, desired, finalizers).await?;
-    // Looks again: the 404 may have been about something else than the cluster.
+    // Checks again later: the 404 may have been about something other than the cluster.
     Ok(ReconcileOutcome::Again(WHILE_WAITING))
 }
 
-/// Writes the finalizers as a whole list, which must be the one that was read: other entries belong
+/// Writes the list of finalizers as a whole, over the version that was read: other entries belong
 /// to other controllers.
 async fn write_finalizers(
     ctx: &ControllerContext,

@@ -1,8 +1,8 @@
 //! PodDisruptionBudget of a cluster: how many of its pods must stay ready during evictions.
 //!
-//! One budget covers all pools, because copies of the same rows lie in several pools. It sets
-//! `minAvailable`: with `maxUnavailable` Kubernetes counts the pods that there are, and between the
-//! end of a pool's only pod and its next one it would let another pod go.
+//! One budget covers all pools, because copies of the same rows are in several pools. It sets
+//! `minAvailable`: with `maxUnavailable`, Kubernetes counts the existing pods only, and would allow
+//! another eviction between the end of a pool's only pod and the start of its next one.
 
 use k8s_openapi::{
     api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec},
@@ -21,8 +21,8 @@ use crate::{
     },
 };
 
-/// The budget is closed while there is a hold: then all nodes must be ready. An open budget lets
-/// one node go.
+/// Builds the budget. It is closed while there is a hold: then all nodes must be ready. An open
+/// budget allows the eviction of one node.
 pub(crate) fn disruption_budget(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -55,9 +55,10 @@ pub(crate) fn disruption_budget(
     })
 }
 
-/// May a pod that is not ready be evicted, whatever the budget says? A pod that starts may not: it
-/// would be evicted again and again, and never come up. A pod whose database cannot run may: it
-/// holds no drain up. Where pods hold data, no pod may: when no node can serve, none is ready.
+/// Decides whether pods that are not ready may be evicted whatever the budget says. A pod that
+/// starts may not: it would be evicted again and again, and never come up. Pods whose databases
+/// cannot run may, so that they hold up no drain. Where pods hold data, no pod may: when no node
+/// can serve, none is ready.
 fn unready_pods(observed: &ObservedCluster) -> &'static str {
     let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
     let holds = |member: &Member| member.pod.as_ref().is_some_and(|pod| pod.holds_data);
@@ -66,8 +67,8 @@ fn unready_pods(observed: &ObservedCluster) -> &'static str {
     if broken && !members().any(holds) { "AlwaysAllow" } else { "IfHealthyBudget" }
 }
 
-/// The budget of a pool as a release before 0.3 makes it, for that release to go on with. A pod
-/// under two budgets could not be evicted.
+/// Builds the budget of a pool as a release before 0.3 makes it, for that release to take over. A
+/// pod under two budgets could not be evicted.
 pub(crate) fn former_budget(
     desired: &DesiredCluster,
     settings: &ObjectSettings,

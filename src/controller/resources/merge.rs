@@ -1,11 +1,11 @@
 //! Structured merge of a partial pod template over a generated one.
 //!
-//! Objects are merged key by key, `null` removes. Lists that the core types declare as maps are
-//! merged by their keys, all others are replaced: the rules of server-side apply.
+//! Objects are merged key by key, and `null` removes a key. Lists that the core types declare as
+//! maps are merged by their keys, as in server-side apply; all other lists are replaced.
 
 use serde_json::{Map, Value};
 
-/// List field → keys by which its entries are told apart, as core/v1 declares them.
+/// Fields that are lists, with the keys that tell their entries apart, as core/v1 declares them.
 const LIST_MAPS: &[(&str, &[&str])] = &[
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -62,7 +62,7 @@ fn merge_list_maps(base: &mut Vec<Value>, over: &[Value], keys: &[&str]) {
 fn part(entry: &Value, key: &str) -> Value {
     match (entry.get(key), key) {
         (Some(value), _) => value.clone(),
-        // The one list-map key with a default.
+        // `protocol` is the only key of these lists that has a default.
         (None, "protocol") => Value::from("TCP"),
         (None, _) => Value::Null,
     }

@@ -1,4 +1,4 @@
-//! The Pilot of a node: what its process needs to know.
+//! Builds the Pilot of a node, from which its pilot process learns what to run.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ApiResource;
@@ -14,7 +14,7 @@ pub(crate) fn pilot_resource() -> ApiResource {
     ApiResource::erase::<Pilot>(&())
 }
 
-/// A whole Pilot, as it is created. `spec.phase` is left to its default.
+/// Builds a whole Pilot, as it is created. `spec.phase` is left to its default.
 pub(crate) fn pilot_body(
     desired: &DesiredCluster,
     pool: &DesiredPool,
@@ -42,8 +42,8 @@ pub(crate) fn pilot_body(
     })
 }
 
-/// The change of a Pilot's spec from what it is to what it should be, as a merge patch: keys
-/// that are no longer wanted become `null`, `phase` is never named. `None` when nothing differs.
+/// Returns a merge patch from the Pilot's spec as it is to the wanted one: keys that are no longer
+/// wanted become `null`, and `phase` is left alone. `None` when nothing differs.
 pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value> {
     let without_phase = |spec: &PilotSpec| {
         let mut value = json!(spec);
@@ -56,7 +56,7 @@ pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value>
     patch.as_object().is_some_and(|patch| !patch.is_empty()).then_some(patch)
 }
 
-/// The merge patch (RFC 7386) that turns one object into another.
+/// Returns the merge patch (RFC 7386) that turns `from` into `to`.
 fn difference(from: &Value, to: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
     let mut patch = Map::new();

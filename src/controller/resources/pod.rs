@@ -11,7 +11,7 @@ use crate::{
     controller::desired::{DesiredCluster, DesiredPool},
 };
 
-/// Where the pilot renders its configuration; an empty folder of its own in every pod.
+/// Folder in which the pilot renders the database's configuration; an empty volume in every pod.
 const CONFIG_DIR: &str = "/etc/navigator";
 const CONFIG_VOLUME: &str = "config";
 const GRACE_VARIABLE: &str = "NAVIGATOR_TERMINATION_GRACE_PERIOD";
@@ -46,7 +46,8 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
                 "runAsUser": user,
                 "runAsGroup": user,
                 "fsGroup": user,
-                // The kubelet does not walk a large volume at every start.
+                // The kubelet changes the group of files only where the root differs, so it does
+                // not walk a large volume at every start.
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "runAsNonRoot": true,
                 "seccompProfile": {"type": "RuntimeDefault"},
@@ -76,10 +77,10 @@ pub(crate) fn template(desired: &DesiredCluster, pool: &DesiredPool, claims: boo
     template
 }
 
-/// What Kubernetes grants a pod that asks for no grace period.
+/// Seconds of grace period that Kubernetes grants a pod that asks for none.
 const DEFAULT_GRACE: u64 = 30;
 
-/// The pilot plans a stop by the time that the kubelet grants: the one of the merged template.
+/// Tells the pilot the grace period of the merged template, by which it plans a stop.
 fn tell_grace(template: &mut Value, container: &str) {
     let granted = template["spec"]["terminationGracePeriodSeconds"].as_u64();
     let grace = granted.unwrap_or(DEFAULT_GRACE).to_string();
@@ -92,8 +93,8 @@ fn tell_grace(template: &mut Value, container: &str) {
     }
 }
 
-/// Takes every `null` out of an overlay that would remove what Navigator keeps. Validation refuses
-/// them, but an object from before that rule may hold one.
+/// Removes from an overlay every `null` that would remove a field that Navigator needs. Validation
+/// refuses such overlays, but an object from before that rule may hold one.
 fn keep(overlay: &mut Value, database: &str) {
     for steps in KEPT_IN_PODS {
         let Some((last, above)) = steps.split_last() else { continue };
@@ -115,7 +116,7 @@ fn keep(overlay: &mut Value, database: &str) {
     }
 }
 
-/// Nodes of one cluster prefer different machines; a pool's zone is a must.
+/// Makes nodes of one cluster prefer different machines; the zone of a pool is required.
 fn affinity(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
     let mut affinity = json!({
         "podAntiAffinity": {
@@ -142,12 +143,13 @@ fn affinity(desired: &DesiredCluster, pool: &DesiredPool) -> Value {
     affinity
 }
 
-/// Privileges that every container of ours gives up.
+/// Returns the security settings by which each of our containers gives up privileges.
 fn restricted() -> Value {
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
 }
 
-/// Copies the pilot into the shared volume, as the user of our own image.
+/// Builds the init container that copies the pilot into the shared volume, as the user of our own
+/// image.
 fn install(desired: &DesiredCluster) -> Value {
     let mut security = restricted();
     security["readOnlyRootFilesystem"] = json!(true);
@@ -168,8 +170,8 @@ fn install(desired: &DesiredCluster) -> Value {
     })
 }
 
-/// The installer as an ephemeral container, for a pod that runs. Ephemeral containers may not ask
-/// for resources.
+/// Builds the installer as an ephemeral container, for a running pod. Ephemeral containers may not
+/// ask for resources.
 pub(crate) fn ephemeral_installer(desired: &DesiredCluster, name: &str) -> Value {
     let mut container = install(desired);
     if let Some(container) = container.as_object_mut() {
@@ -239,7 +241,7 @@ mod tests {
     use crate::controller::testing::example::DATABASE;
     use crate::controller::testing::sample::desired;
 
-    /// Validation refuses such overlays now, but a store may still hold one.
+    /// Validation refuses overlays that remove such fields now, but a store may still hold one.
     #[test]
     fn no_overlay_removes_what_navigator_needs_of_a_pod() {
         let mut cluster = desired(&[("a", 1)], "hash");

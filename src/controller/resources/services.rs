@@ -13,7 +13,7 @@ use crate::{
     controller::desired::{self, DesiredCluster, DesiredPool, ServiceExposure},
 };
 
-/// Services beside those of the pools.
+/// Builds the Services of a cluster beside those of the pools.
 pub(super) fn services(desired: &DesiredCluster, settings: &ObjectSettings) -> Vec<DesiredObject> {
     let wanted = (desired.database.services)(desired).into_iter().filter(|service| service.wanted);
     wanted.map(|wanted| DesiredObject::other(&service(desired, settings, &wanted))).collect()
@@ -48,7 +48,8 @@ fn service(
     }
 }
 
-/// Gives each pod of a pool its DNS name, ready or not: peers must find a node that joins.
+/// Builds the Service that gives each pod of a pool its DNS name, ready or not: peers must find a
+/// node that joins.
 pub(super) fn pods_service(
     desired: &DesiredCluster,
     settings: &ObjectSettings,

@@ -1,7 +1,7 @@
-//! The StatefulSet of a pool.
+//! Builds the StatefulSet of a pool.
 //!
-//! JSON, where the other resources are typed: an overlay may set fields of a pod that our types do
-//! not know, and it is applied as it was written.
+//! The object is built as JSON, where the other resources are typed: an overlay may set fields of a
+//! pod that our types do not know, and it is applied as it was written.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// The StatefulSet with this number of replicas. `found` is the pool that is there, if any.
+/// Builds the StatefulSet with this number of replicas. `found` is the existing pool, if any.
 pub(crate) fn stateful_set(
     desired: &DesiredCluster,
     settings: &ObjectSettings,
@@ -61,7 +61,7 @@ pub(crate) fn stateful_set(
     PreparedObject::new::<StatefulSet>(body, &hash)
 }
 
-/// The hash leaves replicas out, because a plan changes them.
+/// Returns `body` without replicas: the plan changes them, so the hash leaves them out.
 fn without_replicas(body: &Value) -> Value {
     let mut body = body.clone();
     if let Some(spec) = body["spec"].as_object_mut() {
@@ -76,13 +76,13 @@ fn labels(desired: &DesiredCluster, pool: &DesiredPool) -> Labels {
     labels
 }
 
-/// Annotations that only this database has.
+/// Returns the annotations that only this database has.
 fn annotations(desired: &DesiredCluster) -> Labels {
     let own = (desired.database.set_annotations)(desired);
     own.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// A version as a label value can hold it.
+/// Turns a version into a valid label value.
 fn label_value(version: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let value: String = version.chars().map(|c| if fits(c) { c } else { '-' }).take(63).collect();

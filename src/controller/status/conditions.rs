@@ -1,4 +1,4 @@
-//! The conditions of a cluster (docs/conditions.md).
+//! Computes the conditions of a cluster (docs/conditions.md).
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Longest message of a condition.
+/// Longest message of a condition, in bytes.
 const MESSAGE_MAX: usize = 1024;
 
 struct ConditionState {
@@ -35,8 +35,8 @@ fn finding(
     ConditionState { status, reason: reason.into(), message: message.into() }
 }
 
-/// All conditions, in a fixed order. `Reconciling` and `Stalled` are present only while True,
-/// and never both.
+/// Returns all conditions, in a fixed order. `Reconciling` and `Stalled` are present only while
+/// True, and never both.
 pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
     let mut findings = vec![
         ("Ready", ready(facts)),
@@ -56,7 +56,8 @@ pub(super) fn conditions(facts: &ConditionInputs<'_>) -> Vec<Condition> {
     findings.into_iter().map(|(type_, finding)| stamped(facts, type_, finding)).collect()
 }
 
-/// `Ready` and `Reconciling` of a cluster that is being deleted, with what the deletion waits for.
+/// Returns `Ready` and `Reconciling` of a cluster that is being deleted, with what the deletion
+/// waits for.
 pub(super) fn deleting(
     desired: &DesiredCluster,
     waits_for: &str,
@@ -70,7 +71,8 @@ fn stamped(facts: &ConditionInputs<'_>, type_: &str, finding: ConditionState) ->
     dated(facts.desired, facts.now, type_, finding)
 }
 
-/// Keeps the time of the last transition while the status stays.
+/// Adds times to a condition. The time of the last transition is kept while the condition's status
+/// stays.
 fn dated(
     desired: &DesiredCluster,
     now: Timestamp,
@@ -96,7 +98,7 @@ fn dated(
     }
 }
 
-/// What is being done or waited for, in a sentence.
+/// Says what is being done or waited for, in a sentence.
 fn doing(facts: &ConditionInputs<'_>) -> String {
     let (counts, plan) = (facts.counts, facts.plan);
     if let Some(block) = plan.blocked.first() {
@@ -199,13 +201,14 @@ fn members_healthy(facts: &ConditionInputs<'_>) -> ConditionState {
     finding("True", "AllNodesReady", message)
 }
 
-/// Who can reach the data. This condition only informs: nothing depends on it or enforces it.
+/// Returns who can reach the data. This condition only informs: nothing depends on it or enforces
+/// it.
 fn secured(desired: &DesiredCluster) -> ConditionState {
     let (status, reason, message) = (desired.database.secured)(desired);
     finding(status, reason, message)
 }
 
-/// Whether a node may be evicted, as the budget says it to Kubernetes.
+/// Returns whether a node may be evicted, as the budget tells Kubernetes.
 fn drainable(facts: &ConditionInputs<'_>) -> ConditionState {
     let ConditionInputs { desired, hold, counts, .. } = facts;
     if desired.paused {

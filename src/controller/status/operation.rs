@@ -1,4 +1,4 @@
-//! `status.operation`: what is being done, step by step, and what holds it up.
+//! Computes `status.operation`: what is being done, step by step, and what holds it up.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
@@ -17,7 +17,7 @@ use crate::{
 
 const STEPS_MAX: usize = 50;
 
-/// The running operation and the last one that ended.
+/// Returns the running operation and the last one that ended.
 pub(super) fn operation(
     desired: &DesiredCluster,
     observed: &ObservedCluster,
@@ -29,7 +29,7 @@ pub(super) fn operation(
     let last = desired.status.last_operation.clone();
     if desired.paused || desired.deleted || desired.stalled.is_some() || observed.stalled.is_some()
     {
-        // An operation that was begun is neither going on nor done.
+        // An operation that was begun stays as it is: it does not go on, and is not done.
         return (before, last);
     }
     let Some(type_) = plan.operation else {
@@ -85,12 +85,12 @@ fn ended(operation: Operation, now: Timestamp) -> Operation {
     }
 }
 
-/// Cuts a time to whole seconds, which objects hold.
+/// Cuts a time to whole seconds, the precision of times in objects.
 pub(crate) fn seconds(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Name, pilot and message of the step that is being done, waited for or held up.
+/// Returns name, pilot and message of the step that is being done, waited for or held up.
 fn current(
     observed: &ObservedCluster,
     plan: &Plan,
@@ -118,11 +118,11 @@ fn current(
     Some((step.to_owned(), pilot, Some(block.message.clone())))
 }
 
-/// A step that has not begun, and may never.
+/// Phase of a step that has not begun, and may never begin.
 const PENDING: &str = "Pending";
 
-/// Steps of the operation: the current one first, then the newest. Earlier steps are over once
-/// another one is current: done, or skipped where they never began.
+/// Returns the steps of the operation: the current one first, then from new to old. Steps that had
+/// not ended become `Done`, or `Skipped` where they never began.
 fn steps(
     before: &Operation,
     current: Option<(String, Option<String>, Option<String>)>,
@@ -166,8 +166,9 @@ fn over(phase: &str) -> &'static str {
     if [PENDING, "Blocked"].contains(&phase) { "Skipped" } else { "Done" }
 }
 
-/// Progress is a change of the figures in a sentence: bytes, percents. Other words are no progress:
-/// a database that crashes again and again is reported in two sentences by turns.
+/// Did a step make progress between two messages? Progress is a change of the figures in a
+/// sentence: bytes, percents. A change of words is none: a database that crashes again and again is
+/// reported in two sentences by turns.
 fn has_moved(before: Option<&str>, now: Option<&str>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
@@ -198,8 +199,8 @@ fn blocked_by(before: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy>
     blocked
 }
 
-/// A step that has shown no progress for longer than the deadline. Blocked steps say themselves
-/// what they wait for.
+/// Returns a stall cause for a step that has shown no progress for longer than the deadline.
+/// Blocked steps say themselves what they wait for.
 pub(super) fn overdue(
     desired: &DesiredCluster,
     operation: Option<&Operation>,

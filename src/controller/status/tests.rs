@@ -1,4 +1,4 @@
-//! Conditions, phases and operations over the life of a cluster.
+//! Tests of conditions, phases and operations over the life of a cluster.
 
 use std::time::Duration;
 
@@ -296,7 +296,7 @@ fn pilots_that_are_turned_away_are_said_to_be_and_health_is_unknown() {
     assert_eq!(told.operation.unwrap().blocked_by[0].predicate, "TokenRenewal");
     assert_eq!(reconcile_status(&mut cluster, &away, 2900).phase.as_deref(), Some("Degraded"));
     assert_eq!(reason(&cluster.status, "Stalled"), "", "that it waits is no lack of progress");
-    // Nothing is done for a paused cluster, and its status still names the trouble.
+    // No step is taken for a paused cluster, but its status still names the failure.
     cluster.paused = true;
     assert_eq!(plan(&cluster, &away), Plan::default());
     let paused = reconcile_status(&mut cluster, &away, 2910);

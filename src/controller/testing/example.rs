@@ -1,4 +1,4 @@
-//! A database for the controller's tests: clusters of node pools, with nothing of its own.
+//! An example database for the controller's tests, with no spec fields of its own.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
     engine::{revision, settings},
 };
 
-/// An Example has no fields of its own.
+/// The example database's own fields in specs: none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 pub(crate) struct Example {}
 
@@ -47,7 +47,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
 
-/// Label of the nodes of ordinal 0.
+/// Label of each pool's node with ordinal 0.
 pub(crate) const SEED: &str = "navigator.jetstack.io/example-seed";
 
 pub(crate) static DATABASE: ManagedDatabase = EXAMPLE;
@@ -76,7 +76,7 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
 /// The example database with pilots that know of copies of data.
 pub(crate) static KNOWING: ManagedDatabase = ManagedDatabase { knows_copies: true, ..EXAMPLE };
 
-/// Pilots of the example database report its mode.
+/// Reads the node report from the mode that pilots of the example database report.
 fn reports(status: &PilotStatus) -> NodeReport {
     let mode = status.parts.value("example").and_then(|part| part["mode"].as_str());
     NodeReport {

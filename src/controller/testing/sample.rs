@@ -1,4 +1,4 @@
-//! Clusters of the example database, as they should be and as they are.
+//! Sample clusters of the example database, desired and observed.
 
 use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
@@ -20,7 +20,8 @@ use crate::{
     },
 };
 
-/// A cluster with these pools and sizes, configured as `revision` says.
+/// Returns a cluster with these pools and sizes; `revision` is the hash of its pods and of its
+/// configuration.
 pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
     DesiredCluster {
         database: &DATABASE,
@@ -75,7 +76,7 @@ fn leads(pool: &str) -> bool {
     pool.starts_with('m')
 }
 
-/// A node that serves, as `revision` says.
+/// Returns a node that serves with the pod and configuration of `revision`.
 pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
     Member {
         name: names::pilot(set, ordinal),
@@ -116,7 +117,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
     }
 }
 
-/// Pools of nodes that all serve.
+/// Returns pools of nodes that all serve.
 pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> ObservedCluster {
     let pools = pools.iter().map(|(name, replicas)| {
         let set_name = DATABASE.names.stateful_set("demo", name);

@@ -1,7 +1,7 @@
 //! Simulates Kubernetes and the pilots in memory, driven by the plan.
 //!
-//! The simulation keeps the rules that the plan must never break, and panics when one is broken.
-//! Everything random comes from one seed.
+//! The simulation checks the rules that the plan must never break, and panics when one is broken.
+//! All randomness comes from one seed.
 
 mod drains;
 
@@ -35,11 +35,11 @@ pub(crate) struct Simulation {
     pub(crate) observed: ObservedCluster,
     rng: StdRng,
     uids: u64,
-    /// Nodes that joined and did not leave: their volumes hold what others may lack.
+    /// Nodes that joined and did not leave: their volumes may hold the only copy of data.
     joined: BTreeSet<String>,
-    /// Evictions, where machines are drained.
+    /// State of the evictions, in simulations whose machines are drained.
     pub(crate) drains: Option<Drains>,
-    /// Everything that happened, for the message of a broken rule.
+    /// Log of what happened, for the message of a broken rule.
     pub(crate) log: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl Simulation {
         assert!(holds, "broken rule: {rule}\n{}", self.log.join("\n"));
     }
 
-    /// The controller reconciles once.
+    /// Runs one reconcile of the controller.
     pub(crate) fn reconcile(&mut self) -> Plan {
         self.ensure();
         let planned = plan(&self.desired, &self.observed);
@@ -86,7 +86,7 @@ impl Simulation {
         planned
     }
 
-    /// What `ensure` does: missing StatefulSets and Pilots.
+    /// Does what `ensure` does: makes missing StatefulSets and Pilots.
     fn ensure(&mut self) {
         let wanted: Vec<DesiredPool> = self.desired.pools.clone();
         let mut pools = Vec::new();
@@ -122,7 +122,7 @@ impl Simulation {
         }
     }
 
-    /// The rules.
+    /// Panics when carrying out `step` would break a rule.
     fn check(&self, step: &PlannedStep) {
         let members = || {
             self.observed.pools.iter().flat_map(|pool| {
@@ -331,7 +331,7 @@ impl Simulation {
         });
     }
 
-    /// Kubernetes and the pilots do a little of what they have to do.
+    /// Lets Kubernetes and the pilots do a random part of their work.
     pub(crate) fn tick(&mut self) {
         let hashes: BTreeMap<String, String> =
             self.desired.pools.iter().map(|p| (p.name.clone(), p.pod_hash.clone())).collect();
@@ -406,7 +406,7 @@ impl Simulation {
         masters().count() == 0 || masters().filter(up).count() * 2 > masters().count()
     }
 
-    /// kubelet gives every pod a token of its ServiceAccount.
+    /// Lets the kubelet give every pod a token of the current ServiceAccount.
     pub(crate) fn renew_tokens(&mut self) {
         self.note("tokens are renewed");
         for member in self.observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
@@ -416,7 +416,7 @@ impl Simulation {
         }
     }
 
-    /// A pod that fails, for a while.
+    /// Makes one pod fail, for a while.
     pub(crate) fn disturb(&mut self) {
         let mut pods: Vec<_> = self
             .observed
@@ -442,7 +442,7 @@ impl Simulation {
         self.note(format!("{name} fails"));
     }
 
-    /// A person edits the spec.
+    /// Makes one random edit of the spec, as a person would.
     pub(crate) fn edit(&mut self) {
         let choice = self.rng.random_range(0..8);
         let revision = &*self.rng.random_range(0..1000).to_string();
@@ -455,7 +455,7 @@ impl Simulation {
                     pool.pilot.config_hash = Some(revision.to_owned());
                 }
             }
-            // A new pod where pods hold the data is for a person to decide.
+            // Where pods hold the data, only a person may decide on new pods.
             3 => {
                 let volumes = |pool: &&mut DesiredPool| !pool.name.starts_with('e');
                 for pool in self.desired.pools.iter_mut().filter(volumes) {
@@ -505,7 +505,8 @@ impl Simulation {
             && (born_broken(pool) || (!is_broken(pool) && count(&|p| !born_broken(p)) > 1))
     }
 
-    /// A person takes back the pools that never could start, and repairs the others.
+    /// Does what a person does about broken pools: removes those that never could start, and
+    /// repairs the others.
     pub(crate) fn take_back(&mut self) {
         self.desired.pools.retain(|pool| !(born_broken(pool) && is_broken(pool)));
         for pool in self.desired.pools.iter_mut().filter(|pool| is_broken(pool)) {
@@ -515,8 +516,8 @@ impl Simulation {
         self.note("takes back");
     }
 
-    /// A person deletes the cluster, keeps its volumes, and makes it again as it was. Not while
-    /// nodes leave, and not where volumes of unwanted pools would be left behind.
+    /// Deletes the cluster, keeps its volumes, and makes it again as it was, as a person would.
+    /// Does nothing while nodes leave, or where volumes of unwanted pools would be left behind.
     pub(crate) fn make_again(&mut self) {
         let observed = &self.observed.pools;
         let wanted = |pool: &ObservedPool| self.desired.pool(&pool.name).is_some();
@@ -538,7 +539,7 @@ impl Simulation {
         }
     }
 
-    /// Is everything as desired?
+    /// Is the observed cluster as desired?
     pub(crate) fn settled(&self) -> bool {
         let desired = &self.desired;
         if desired.stopped {
@@ -558,7 +559,7 @@ impl Simulation {
     }
 }
 
-/// A configuration with which no database starts.
+/// Configuration hash with which no database starts.
 const BROKEN: &str = "broken";
 
 fn is_broken(pool: &DesiredPool) -> bool {
@@ -569,7 +570,7 @@ fn born_broken(pool: &DesiredPool) -> bool {
     pool.name.starts_with('x')
 }
 
-/// Pools whose name begins with `m` hold masters.
+/// Is the node of a pool whose name begins with `m`? These hold masters.
 fn is_master(member: &str) -> bool {
     member.starts_with("ex-demo-m")
 }
@@ -595,7 +596,7 @@ fn ensure_pilot(pool: &mut ObservedPool, wanted: &DesiredPool, ordinal: u32) {
     }
 }
 
-/// A finished installer; `time` is its id and says when it ended.
+/// Returns a finished installer; `time` is its id and says when it ended.
 fn installer(number: u32, image: &str, time: u64) -> InstallerContainer {
     let at = Timestamp::from_second(time.try_into().unwrap()).unwrap();
     let program = time.to_string();
@@ -603,7 +604,7 @@ fn installer(number: u32, image: &str, time: u64) -> InstallerContainer {
     InstallerContainer { number, image: image.to_owned(), state }
 }
 
-/// The newest program that was put into the pod.
+/// Returns the program that was installed into the pod last.
 fn newest(pod: &PodFacts) -> Option<String> {
     match &pod.installers.last()?.state {
         InstallState::Done { program, .. } => Some(program.clone()),
@@ -611,13 +612,13 @@ fn newest(pod: &PodFacts) -> Option<String> {
     }
 }
 
-/// Does the pilot run what was put into its pod last?
+/// Does the pilot run the program that was installed into its pod last?
 fn taken_over(member: &Member) -> bool {
     let (Some(pod), Some(pilot)) = (&member.pod, &member.pilot) else { return false };
     newest(pod) == pilot.program
 }
 
-/// A pilot does what its Pilot says, and its database serves where a quorum does.
+/// Makes a pilot follow its Pilot's spec; its database serves where a quorum of masters does.
 fn live(member: &mut Member, quorum: bool) {
     let intent = member.intent();
     let (Some(pod), Some(pilot)) = (&mut member.pod, &mut member.pilot) else { return };

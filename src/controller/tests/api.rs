@@ -1,9 +1,9 @@
 //! A scripted Kubernetes API: objects in memory, behind the real client.
 //!
-//! It keeps what the controller relies on: resource versions and their conflicts, preconditions,
-//! finalizers, `status` as a part of its own, server-side apply that drops what was applied
-//! before, defaults, and no create in a namespace that is being deleted. Events are taken and
-//! forgotten. One write can be made to go wrong.
+//! It implements what the controller relies on: resource versions and their conflicts,
+//! preconditions, finalizers, `status` as a subresource, server-side apply that drops what was
+//! applied before, defaults, and no create in a namespace that is being deleted. Events are
+//! accepted and dropped. One write can be made to fail.
 
 use std::{
     collections::BTreeMap,
@@ -19,13 +19,13 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-/// How a write goes wrong.
+/// How a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Another client was faster.
+    /// The write is refused: another client was faster.
     Conflict,
     Forbidden,
-    /// The write fails, and was not done.
+    /// The write fails, and has no effect.
     FailBefore,
     /// The write fails, and was done all the same.
     FailAfter,
@@ -46,7 +46,8 @@ impl Fault {
     ];
 }
 
-/// Plural and name; one namespace is enough. A namespace itself is `namespaces/<name>`.
+/// Identifies an object by plural and name; one namespace is enough. A namespace itself is
+/// `namespaces/<name>`.
 pub(super) type Id = (String, String);
 
 pub(super) fn id(plural: &str, name: &str) -> Id {
@@ -65,20 +66,20 @@ struct Shared {
 #[derive(Clone, Default)]
 pub(super) struct Server {
     pub(super) objects: BTreeMap<Id, Value>,
-    /// Every write that was asked for, also those that were refused.
+    /// Log of the requested writes, also those that were refused.
     pub(super) writes: Vec<String>,
-    /// The write of this number, from 0, goes wrong.
+    /// Number of the write that fails, from 0, and how it fails.
     pub(super) fault: Option<(usize, Fault)>,
     pub(super) events_refused: bool,
-    /// Preconditions of each delete.
+    /// Preconditions of each delete, in order.
     pub(super) deletes: Vec<Value>,
-    /// Writes to these objects are refused, with this code.
+    /// Objects whose writes are refused, with the status code.
     pub(super) refuses: BTreeMap<Id, u16>,
-    /// The write before which the process died: it may arrive yet.
+    /// The write before which the process died; it may still arrive.
     late: Option<(Method, Id, bool, Value)>,
-    /// Objects are made this time plus one second for each change before them.
+    /// Time from which creation times count: one second is added for each change before them.
     pub(super) epoch: Timestamp,
-    /// Requests of every kind, events apart.
+    /// Number of requests of every kind, without those for events.
     pub(super) requests: usize,
     applied: BTreeMap<Id, Value>,
     created: BTreeMap<Id, u32>,
@@ -97,12 +98,12 @@ fn refuse(code: u16, reason: &'static str) -> Refusal {
     Refusal { code, reason, details: json!({}) }
 }
 
-/// What a path names.
+/// The object or collection that a path names.
 struct Target {
     id: Id,
     status: bool,
     ephemeral: bool,
-    /// A list, or the place where objects are created.
+    /// The path names a collection, to list it or to create objects in it.
     collection: bool,
 }
 
@@ -143,13 +144,13 @@ impl Api {
         Client::new(service, "default")
     }
 
-    /// A copy of this server with all its objects.
+    /// Returns a copy of this server with all its objects.
     pub(super) fn copy(&self) -> Self {
         let server = Mutex::new(self.server().clone());
         Self(Arc::new(Shared { server, died: Notify::new() }))
     }
 
-    /// Returns when the process under test was to die.
+    /// Waits until the process under test was to die.
     pub(super) async fn died(&self) {
         self.0.died.notified().await;
     }
@@ -188,7 +189,7 @@ impl Api {
 }
 
 impl Server {
-    /// The answer, and whether the process dies instead of receiving it.
+    /// Returns the answer to a request, and whether the process dies instead of receiving it.
     fn request(
         &mut self,
         method: &Method,
@@ -257,7 +258,7 @@ impl Server {
         Ok(json!({"metadata": {"resourceVersion": self.version.to_string()}, "items": items}))
     }
 
-    /// The write before which the process died is carried out after all.
+    /// Carries out the write before which the process died.
     pub(super) fn carry_out_late(&mut self) {
         let (method, id, apply, body) = self.late.take().unwrap();
         let collection = method == Method::POST;
@@ -265,7 +266,7 @@ impl Server {
         drop(self.write(&method, &target, apply, body));
     }
 
-    /// Every object of a kind.
+    /// Returns the objects of a kind.
     pub(super) fn of(&self, plural: &str) -> impl Iterator<Item = &Value> {
         self.objects.iter().filter(move |((p, _), _)| p == plural).map(|(_, object)| object)
     }
@@ -302,7 +303,8 @@ impl Server {
                 agree(&body["metadata"], &found)?;
                 let mut next = found.clone();
                 if target.ephemeral {
-                    // The list is merged by name, what is new first; nothing else is looked at.
+                    // The list is merged by name, new entries first; other fields of the patch are
+                    // ignored.
                     let added = body["spec"]["ephemeralContainers"].as_array().unwrap();
                     let old = next["spec"]["ephemeralContainers"].as_array().cloned();
                     let mut list = added.clone();
@@ -394,7 +396,7 @@ fn with(object: &Value, key: &str, value: &Value) -> serde_json::Map<String, Val
     object
 }
 
-/// Does the request mean this very object, at this very version?
+/// Fails unless uid and resource version in `given`, where set, are those of `found`.
 fn agree(given: &Value, found: &Value) -> Result<(), Refusal> {
     let differs = |key: &str| !given[key].is_null() && given[key] != found["metadata"][key];
     if differs("uid") || differs("resourceVersion") {
@@ -403,7 +405,7 @@ fn agree(given: &Value, found: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes the fields that were applied before and are applied no more.
+/// Removes the fields that an earlier apply set and this one does not.
 fn withdraw(object: &mut Value, before: &Value, now: &Value) {
     let (Some(object), Some(before)) = (object.as_object_mut(), before.as_object()) else {
         return;
@@ -419,7 +421,7 @@ fn withdraw(object: &mut Value, before: &Value, now: &Value) {
     }
 }
 
-/// A few of the fields that the server fills in.
+/// Fills in a few of the fields that the server fills in.
 fn defaults(object: &mut Value) {
     let missing = |part: &mut Value, key: &str, value: Value| {
         let part = part.as_object_mut().unwrap();

@@ -1,4 +1,5 @@
-//! What goes with a cluster, what stays, and what other clients changed in its objects before.
+//! Tests of deletion: what goes with a cluster, what stays, and changes that other clients made to
+//! its objects before.
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -16,7 +17,7 @@ use crate::{
 
 const UID: &str = "exampleclusters/shop#1";
 
-/// Kinds of Kubernetes of which a cluster has objects, pods and claims apart.
+/// Plurals of the kinds of Kubernetes objects that a cluster has, without pods and claims.
 const KINDS: [&str; 6] = [
     "poddisruptionbudgets",
     "rolebindings",
@@ -40,7 +41,7 @@ fn is_gone(harness: &Harness) -> bool {
     harness.object("exampleclusters", "shop").is_null()
 }
 
-/// What status says that a deletion waits for.
+/// Returns what the status says that the deletion waits for.
 fn waits_for(harness: &Harness) -> String {
     let (ready, reconciling) = (harness.condition("Ready"), harness.condition("Reconciling"));
     assert_eq!((&ready["status"], &ready["message"]), (&json!("False"), &reconciling["message"]));
@@ -167,7 +168,7 @@ async fn what_was_made_for_another_cluster_stays() {
     }
 }
 
-/// A leader that does not know yet that the store was exchanged sees such foreign marks.
+/// A leader that does not know yet that the store was exchanged sees the marks of another store.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_nor_let_go_while_the_store_may_be_another() {
     let stores = |harness: &Harness, plural: &str, name: &str, store: &str| {
@@ -184,7 +185,7 @@ async fn nothing_is_deleted_nor_let_go_while_the_store_may_be_another() {
         let message = waits_for(&harness);
         assert!(message.contains(name) && message.contains("force-delete"), "{message}");
         let by_hand = harness.copy();
-        // The next leader knows the store, and the mark is right.
+        // The next leader knows the store, so the marks are right.
         stores(&harness, plural, name, super::harness::STORE);
         harness.settle().await;
         assert!(is_gone(&harness) && count(&harness) == 0, "{plural}/{name}");
@@ -210,7 +211,7 @@ async fn what_lost_its_labels_goes_with_its_cluster() {
     }
 }
 
-/// The objects as a release before 0.3 left them.
+/// Changes the objects to what a release before 0.3 left.
 fn age(harness: &Harness) {
     let owner = json!({
         "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "ExampleCluster",
@@ -301,7 +302,7 @@ async fn objects_are_prepared_for_an_older_release_when_asked_to() {
             );
         }
     }
-    // And back again.
+    // The controller is set back to owner references.
     harness.owner_references = false;
     give_up(&harness).await;
     harness.settle().await;
@@ -314,7 +315,8 @@ async fn objects_are_prepared_for_an_older_release_when_asked_to() {
     assert_eq!(harness.pods(), pods);
 }
 
-/// A person took the finalizer off a cluster that was being deleted, and made the cluster again.
+/// Returns a harness in which a person took the finalizer off a cluster that was being deleted, and
+/// made the cluster again.
 async fn made_again() -> Harness {
     let harness = settled(1).await;
     let mut cluster = harness.object("exampleclusters", "shop");
@@ -346,7 +348,7 @@ async fn a_stateful_set_of_an_earlier_cluster_is_left_alone_until_it_is_handed_o
     assert!(message.contains(way), "{message}");
     assert_eq!(harness.object(&set.0, &set.1), before);
 
-    // A person does what the message says.
+    // A person does what the condition's message says.
     harness.api.server().edit(&set, |set| {
         set["metadata"]["annotations"][annotation::CLUSTER_UID] = json!("exampleclusters/shop#2");
         set["metadata"]["annotations"].as_object_mut().unwrap().remove(annotation::STORE_ID);

@@ -1,5 +1,5 @@
-//! The budget of a cluster: closed before each step, open while nothing speaks against a drain, and
-//! alone over its pods.
+//! Tests of a cluster's budget: closed before each step, open while nothing speaks against a drain,
+//! and the only budget over the cluster's pods.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn of_pool() -> Id {
     id("poddisruptionbudgets", "ex-shop-a")
 }
 
-/// How many pods must be ready, as the budget says it.
+/// Returns how many pods must be ready according to the budget.
 fn least(harness: &Harness) -> Value {
     harness.object("poddisruptionbudgets", "ex-shop")["spec"]["minAvailable"].clone()
 }
@@ -38,8 +38,8 @@ async fn settled(replicas: u32) -> Harness {
     harness
 }
 
-/// Replaces our budget by one of a pool: as an earlier release made it, or as this one made it for
-/// an earlier cluster of the name.
+/// Replaces our budget by one for a pool: as an earlier release made it, or as this release made it
+/// for an earlier cluster of the name.
 fn as_before(harness: &Harness, owner: &Value, marks: &Value) {
     let mut server = harness.api.server();
     server.objects.remove(&budget());

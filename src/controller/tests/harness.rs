@@ -1,4 +1,4 @@
-//! The controller, a kubelet and pilots, around the scripted API.
+//! Runs the controller, a kubelet and pilots around the scripted API.
 
 use std::sync::Arc;
 
@@ -39,24 +39,25 @@ fn key() -> ClusterKey {
 
 pub(super) struct Harness {
     pub(super) api: Api,
-    /// Pilots that are asked to leave have moved their data away.
+    /// Pilots that are asked to leave finish moving their data away.
     pub(super) drains_end: bool,
-    /// Pods become ready.
+    /// Pods that are started become ready.
     pub(super) pods_start: bool,
-    /// A heap that pilots reject.
+    /// Heap setting that pilots reject.
     pub(super) rejects: &'static str,
-    /// Image of the controller's own version.
+    /// Image of the pilot that the controller wants.
     pub(super) image: &'static str,
-    /// An image that no registry has.
+    /// Image that no registry has.
     pub(super) unpulled: &'static str,
-    /// A policy takes our annotations from pods.
+    /// A policy removes our annotations from pods.
     pub(super) strips: bool,
     /// Clusters own their objects, as in releases before 0.3.
     pub(super) owner_references: bool,
 }
 
 impl Harness {
-    /// An empty namespace with one cluster, of one pool, that the controller has not seen yet.
+    /// Makes an empty namespace with one cluster, of one pool, that the controller has not seen
+    /// yet.
     pub(super) fn new(replicas: u32) -> Self {
         let api = Api::default();
         let namespace = json!({
@@ -90,7 +91,7 @@ impl Harness {
         }
     }
 
-    /// A copy of this harness in its present state.
+    /// Returns a copy of this harness in its present state.
     pub(super) fn copy(&self) -> Self {
         let Self {
             api,
@@ -118,7 +119,7 @@ impl Harness {
         });
     }
 
-    /// A person deletes the cluster and makes it again. All its objects go but claims.
+    /// Deletes the cluster and makes it again, as a person would. All its objects go but claims.
     pub(super) fn make_again(&self) {
         let mut server = self.api.server();
         let mut cluster = server.objects[&cluster_id()].clone();
@@ -147,7 +148,7 @@ impl Harness {
         });
     }
 
-    /// Uids of the pods.
+    /// Returns the uids of the pods.
     pub(super) fn pods(&self) -> Vec<Value> {
         self.api.server().of("pods").map(|pod| pod["metadata"]["uid"].clone()).collect()
     }
@@ -166,19 +167,19 @@ impl Harness {
         self.api.server().writes.len()
     }
 
-    /// What a new process knows: caches that were just filled.
+    /// Returns what the caches of a new process hold.
     pub(super) fn caches(&self) -> Vec<Value> {
         self.api.server().objects.values().cloned().collect()
     }
 
-    /// What a leader with caches that were just filled works with.
+    /// Returns the context of a leader whose caches were just filled.
     pub(super) fn leading(&self) -> ControllerContext {
         let until = Instant::now() + Duration::from_secs(3600);
         let (_lead, claim) = watch::channel(LeaderClaim::Held { until, transition: 0 });
         self.context(&self.caches(), claim)
     }
 
-    /// A leader with these caches reconciles once; `None` when the process died.
+    /// Reconciles once as a leader with these caches; `None` when the process died.
     pub(super) async fn reconcile_with(
         &self,
         caches: &[Value],
@@ -187,7 +188,7 @@ impl Harness {
         self.reconcile_as(caches, LeaderClaim::Held { until, transition: 0 }).await
     }
 
-    /// What a process with these caches works with. It has heard every pilot just now.
+    /// Returns the context of a process with these caches. Its pilots have all just reported.
     pub(super) fn context(
         &self,
         caches: &[Value],
@@ -221,7 +222,7 @@ impl Harness {
         self.reconcile_after(caches, claim, 0).await
     }
 
-    /// Reconciles after so many failures in a row.
+    /// Reconciles as after `failures` failures in a row.
     async fn reconcile_after(
         &self,
         caches: &[Value],
@@ -247,8 +248,8 @@ impl Harness {
         self.reconcile_with(&caches).await
     }
 
-    /// Reconciles for so long, whenever the queue says so, as a worker does; kubelet and pilots
-    /// rest.
+    /// Reconciles for `time`, whenever the queue says so, as a worker does; kubelet and pilots do
+    /// nothing meanwhile.
     pub(super) async fn work(&self, time: Duration) {
         let queue = WorkQueue::default();
         queue.add(key());
@@ -278,7 +279,7 @@ impl Harness {
         panic!("it does not settle; last writes: {:#?}", server.writes.iter().rev().take(20));
     }
 
-    /// StatefulSet controller, kubelet and pilots do what they have to do.
+    /// Does the work of the StatefulSet controller, the kubelet and the pilots.
     pub(super) fn kubelet(&self) {
         let mut server = self.api.server();
         let sets: Vec<Value> = server.of("statefulsets").cloned().collect();
@@ -413,8 +414,8 @@ impl Harness {
         }
     }
 
-    /// What the kubelet says of ephemeral installers, and the program that the last one left,
-    /// which its pilot lets take over at once.
+    /// Returns the statuses that the kubelet writes for ephemeral installers, and the program that
+    /// the last one left, which its pilot runs at once.
     fn installed(&self, pod: &Value) -> (Vec<Value>, Value) {
         let mut ephemeral = pod["ephemeralContainers"].as_array().cloned().unwrap_or_default();
         ephemeral.reverse();
@@ -435,8 +436,8 @@ impl Harness {
         (statuses.collect(), newest)
     }
 
-    /// All objects, without fields in which two runs to an equal end may differ: versions, times,
-    /// and the history of an operation.
+    /// Returns all objects, without fields in which two runs to an equal end may differ: versions,
+    /// times, and the history of an operation.
     pub(super) fn state(&self) -> Value {
         let mut state = json!(self.caches());
         strip(&mut state);
@@ -444,7 +445,7 @@ impl Harness {
     }
 }
 
-/// Was the pod made before its ServiceAccount?
+/// Is the pod older than its ServiceAccount, so that the API rejects its token?
 fn is_turned_away(server: &super::api::Server, pod: &Id) -> bool {
     let made = |object: &Value| -> Option<Timestamp> {
         object["metadata"]["creationTimestamp"].as_str()?.parse().ok()

@@ -1,5 +1,5 @@
-//! Objects that the server refuses, conflicts that do not end, and labels that another client takes
-//! off.
+//! Tests of objects that the server refuses, of conflicts that do not end, and of labels that
+//! another client takes off.
 
 use serde_json::{Value, json};
 use tokio::time::Duration;
@@ -84,7 +84,8 @@ async fn a_conflict_that_does_not_end_is_asked_for_less_and_less_and_told() {
         let before = harness.api.server().requests;
         harness.work(TEN_MINUTES).await;
         let asked = harness.api.server().requests - before;
-        // Twenty reconciles or so; five in a second would make it many thousands.
+        // About twenty reconciles are expected; five in a second would make many thousands of
+        // requests.
         assert!((20..400).contains(&asked), "{asked} requests");
         let stalled = harness.condition("Stalled");
         assert_eq!(stalled["reason"], "SyncFailed", "{plural}");

@@ -1,4 +1,4 @@
-//! The whole controller against a server that stops answering.
+//! Tests of the whole controller against a server that stops answering.
 
 use std::{
     convert::Infallible,
@@ -32,8 +32,8 @@ use crate::{
     runtime::Runtime,
 };
 
-/// One cluster that the controller has not seen yet, and a lease. The server hangs for good with
-/// the first write to anything but the lease.
+/// A server with a lease and one cluster that the controller has not seen yet. It hangs for good
+/// with the first write to anything but the lease.
 #[derive(Default)]
 struct Server {
     lease: Mutex<Option<Value>>,
@@ -64,7 +64,7 @@ impl Server {
         Client::new(service, "default")
     }
 
-    /// The answer; `None` once the server hangs.
+    /// Answers a request; `None` once the server hangs.
     fn answer(&self, method: &Method, path: &str, given: Value) -> Option<(u16, Value)> {
         let is_lease = path.contains("/leases");
         if *method != Method::GET && !is_lease {
@@ -141,7 +141,7 @@ async fn a_controller_ends_in_time_while_the_server_answers_nothing() {
             runtime.shutdown().trigger();
         }
         let ended = timeout(Duration::from_secs(600), running).await.expect("it ends");
-        // Deposed after the renew deadline, well before others may lead.
+        // A leader is deposed after the renew deadline, well before another process may lead.
         let within = if asked { 3 } else { 12 };
         assert!(hung.elapsed() < Duration::from_secs(within), "{:?}", hung.elapsed());
         assert_eq!(matches!(ended, Err(Error::Deposed)), !asked, "{ended:?}");

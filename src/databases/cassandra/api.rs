@@ -1,5 +1,5 @@
-//! Cassandra, as the API knows it: its kind of cluster, its part of a Pilot, and what its schemas
-//! say beyond its types.
+//! Cassandra for the API: its kind of cluster, its part of a Pilot, and schema facts that its types
+//! cannot express.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ use crate::api::{
     validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
 };
 
-/// Cassandra, as the API knows it.
+/// Cassandra's entry for the API.
 pub const DATABASE: ServedDatabase = ServedDatabase {
     cluster: KindEntry::new::<CassandraCluster>(),
     part: ErasedPilotPart::new::<CassandraNode>(),

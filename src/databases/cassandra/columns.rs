@@ -1,4 +1,4 @@
-//! What `kubectl get cassandraclusters` shows.
+//! Columns and cells of `kubectl get cassandraclusters`.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ pub const COLUMNS: &[PrinterColumn] = &[
     MESSAGE,
 ];
 
-/// Place of the one column that only Cassandra has.
+/// Index of the one column that only Cassandra has.
 const DATACENTERS: usize = 7;
 
 pub fn cells(hub: &Value, now: i64) -> Vec<Value> {

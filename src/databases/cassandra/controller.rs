@@ -1,4 +1,4 @@
-//! How clusters of Cassandra are run on Kubernetes.
+//! Cassandra for the controller: how its clusters run on Kubernetes.
 //!
 //! Owns which versions this build runs, the default image, what a Pilot of a Cassandra node is
 //! told, its Services, and what its pilots' reports mean for the controller. Pure.
@@ -26,9 +26,9 @@ use crate::{
     engine::settings,
 };
 
-/// Cassandra, as the controller knows it.
+/// Cassandra's entry for the controller.
 pub const DATABASE: ManagedDatabase = ManagedDatabase {
-    // Upstream's label.
+    // The label that upstream sets.
     labels: &[(APP, "cassandracluster")],
     // Enough to drain and flush; past it the kubelet kills, and the commit log is replayed.
     termination_grace: Duration::from_secs(300),

@@ -1,4 +1,4 @@
-//! What only Cassandra has, between the hub and v1alpha1.
+//! Conversion of Cassandra's own fields between the hub and v1alpha1.
 
 use super::{
     kind::{Cassandra, CassandraNode, PilotCassandraSpec, Rack},
@@ -9,7 +9,7 @@ use crate::api::{
     pilot_part::OlderPart,
 };
 
-/// A CassandraCluster of v1alpha1 has no fields of its own but those of its pools.
+/// Cassandra's own cluster fields in v1alpha1: only node pools have any.
 #[derive(Debug)]
 pub struct CassandraV1alpha1;
 
@@ -35,7 +35,7 @@ impl OlderCluster<Cassandra> for CassandraV1alpha1 {
     }
 }
 
-/// A Pilot of Cassandra of v1alpha1.
+/// Cassandra's part of a Pilot in v1alpha1.
 #[derive(Debug)]
 pub struct CassandraNodeV1alpha1;
 

@@ -14,16 +14,17 @@ pub use release::{Release, UnsupportedVersion};
 pub use render::{NodeSettings, RenderError, RenderedFiles, render, seed_provider};
 pub use revision::config_hash;
 
-/// Where the vendor's image has the database.
+/// Folder of the database in the vendor's image.
 pub const DEFAULT_HOME: &str = "/opt/cassandra";
-/// The agent that bridges JMX to HTTP, in the folder that `navigator install` fills.
+/// File name of the agent that bridges JMX to HTTP, in the folder that `navigator install` fills.
 pub const AGENT_JAR: &str = "jolokia.jar";
-/// Settings of the agent, in the configuration folder: it holds the password of this start.
+/// File name of the agent's settings, in the configuration folder. The file holds a password that
+/// is new at each start.
 pub const AGENT_PROPERTIES: &str = "jolokia.properties";
-/// User that the agent lets in.
+/// User name that the agent accepts.
 pub const AGENT_USER: &str = "navigator";
 
-/// Keyspaces that Cassandra makes for itself.
+/// Names of the keyspaces that Cassandra makes for itself.
 pub const SYSTEM_KEYSPACES: &[&str] = &[
     "system",
     "system_auth",

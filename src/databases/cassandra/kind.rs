@@ -1,5 +1,5 @@
-//! CassandraCluster, and the part of a Pilot that is Cassandra's: the fields that no other database
-//! has, in version v1beta1.
+//! CassandraCluster and Cassandra's part of a Pilot in version v1beta1: the fields that no other
+//! database has.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

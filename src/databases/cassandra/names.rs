@@ -28,7 +28,7 @@ pub const NAMES: DatabaseNames = DatabaseNames {
 pub mod label {
     pub const CLUSTER: &str = "navigator.jetstack.io/cassandra-cluster-name";
     pub const NODE_POOL: &str = "navigator.jetstack.io/cassandra-node-pool-name";
-    /// `"true"` on the pods of ordinal 0 and on the seeds Service. It only marks.
+    /// Label `"true"`, which marks the pods of ordinal 0 and the seeds Service.
     pub const SEED: &str = "navigator.jetstack.io/cassandra-seed";
 }
 
@@ -36,27 +36,28 @@ pub mod port {
     pub const STORAGE: u16 = 7000;
     pub const STORAGE_TLS: u16 = 7001;
     pub const CQL: u16 = 9042;
-    /// Jolokia agent, loopback only.
+    /// Port of the Jolokia agent, on loopback only.
     pub const JOLOKIA: u16 = 8778;
 }
 
-/// Headless Service over all nodes, and the ServiceAccount's prefix.
+/// Returns the name of the headless Service over all nodes.
 pub fn nodes_service(cluster: &str) -> String {
     format!("cass-{cluster}-nodes")
 }
-/// Headless Service over the nodes of ordinal 0; publishes addresses that are not ready.
+/// Returns the name of the headless Service over the nodes of ordinal 0; it publishes addresses
+/// that are not ready.
 pub fn seeds_service(cluster: &str) -> String {
     format!("cass-{cluster}-seeds")
 }
-/// Service for clients, made only when `spec.services.client.type` is set.
+/// Returns the name of the Service for clients, made only when `spec.services.client.type` is set.
 pub fn client_service(cluster: &str) -> String {
     format!("cass-{cluster}-client")
 }
-/// StatefulSet and PodDisruptionBudget of a pool; pods and Pilots are `<set>-<ordinal>`.
+/// Returns the name of a pool's StatefulSet; pods and Pilots are named `<set>-<ordinal>`.
 pub fn stateful_set(cluster: &str, pool: &str) -> String {
     format!("cass-{cluster}-{pool}")
 }
-/// Uid and gid when the user sets none.
+/// Uid and gid of the database when the user sets none.
 pub const DEFAULT_UID: i64 = 999;
 pub const DEFAULT_DATACENTER: &str = "navigator-default-datacenter";
 pub const DEFAULT_IMAGE_REPOSITORY: &str = "docker.io/cassandra";

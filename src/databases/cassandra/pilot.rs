@@ -1,6 +1,6 @@
-//! What a pilot knows about Cassandra.
+//! Cassandra for the pilot: how a node is configured, observed and stopped.
 //!
-//! Owns the connection to the running JVM and what was seen through it. The pilot forks no JVM to
+//! Owns the connection to the running JVM and what was seen through it. The pilot starts no JVM to
 //! ask a question; the Jolokia agent answers over HTTP on loopback.
 
 mod absence;
@@ -65,21 +65,23 @@ use crate::{
     },
 };
 
-/// A drain flushes memtables; TERM alone does the same, a little slower.
+/// Limit for the drain before a stop, which flushes memtables. TERM alone makes Cassandra flush,
+/// too, a little slower.
 const FLUSH: Duration = Duration::from_secs(60);
 /// Exit code of a JVM that ended as TERM asked it to.
 const TERMINATED: u8 = 143;
-/// A ring whose members hold less may have nothing to give to a node that joins: Cassandra's own
-/// tables are counted too.
+/// Bytes that a member of the ring must hold for a join without received data to count as failed. A
+/// ring with less may have nothing to give to a joining node: Cassandra's own tables are counted,
+/// too.
 const LEAST_LOAD: i64 = 64 << 20;
-/// Pause between two looks at the ranges while nodes are down: the tables may be large.
+/// Pause between two requests for the ranges while nodes are down: the tables may be large.
 const RANGES_EVERY: Duration = Duration::from_secs(20);
 
-/// The agent by which the pilot talks to its database without starting a JVM.
+/// The Jolokia agent, through which the pilot talks to its database without starting a JVM.
 const JOLOKIA: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/.cache/jolokia-agent-jvm-2.2.9.jar"));
 
-/// Cassandra, as pilots know it.
+/// Cassandra's entry for pilots.
 pub const DATABASE: DrivenDatabase = DrivenDatabase {
     names: &names::NAMES,
     home_variable: "CASSANDRA_HOME",
@@ -105,7 +107,7 @@ pub fn has_data(data: &Path) -> bool {
     configure::has_data(data)
 }
 
-/// One Cassandra node.
+/// The driver of one Cassandra node.
 #[derive(Debug)]
 pub struct CassandraDriver {
     config: PathBuf,
@@ -121,23 +123,23 @@ struct DriverState {
     jolokia: Option<JolokiaClient>,
     ranges: Option<(Instant, RangeAvailability)>,
     join: JoinProgress,
-    /// How the node joined, as last read.
+    /// How the node joined, as last read from its volume.
     joined: JoinRecord,
 }
 
-/// What is remembered of how the node joined its ring.
+/// What the volume records of how the node joined its ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct JoinRecord {
-    /// The node was a member once, by what its volume remembers.
+    /// True when the node was a member once; `None` until the volume was read.
     member: Option<bool>,
     received: Option<i64>,
-    /// The node received none of this many bytes.
+    /// Bytes that a member held while this node joined and received none of them.
     starved: Option<i64>,
 }
 
 impl CassandraDriver {
-    /// `config` and `data` are the folders of [`DatabaseNode`]. Takes over a database that an
-    /// earlier pilot started from them.
+    /// Makes a driver for the folders `config` and `data` of a [`DatabaseNode`]. It takes over a
+    /// database that an earlier pilot started from them.
     pub fn new(config: PathBuf, data: PathBuf) -> Self {
         Self {
             config,
@@ -149,7 +151,7 @@ impl CassandraDriver {
         }
     }
 
-    /// Lets the driver reach its data directory through this volume.
+    /// Makes the driver reach its data directory through `volume`.
     #[must_use]
     pub fn on(self, volume: Volume) -> Self {
         Self { volume, ..self }
@@ -170,7 +172,7 @@ impl CassandraDriver {
         self.upkeep.lock().expect("no panic while held").set_logins(logins);
     }
 
-    /// Which nodes share ranges, asked only while a node is down.
+    /// Returns which nodes share ranges. Cassandra is asked only while a node is down.
     async fn ranges(
         &self,
         jolokia: &JolokiaClient,
@@ -194,8 +196,8 @@ impl CassandraDriver {
         Ok(ranges)
     }
 
-    /// Writes down what is new, when the volume is free. Returns how the node joined, and why it
-    /// could not be written down.
+    /// Saves what is new about the node, when the volume is free. Returns how the node joined, and
+    /// why saving failed.
     async fn keep(&self, facts: &NodeView) -> (JoinRecord, Option<String>) {
         let (data, known) = (self.data.clone(), facts.clone());
         let remembered = self.volume.glance(move |_| Self::remember(&data, &known)).await;
@@ -211,7 +213,7 @@ impl CassandraDriver {
         }
     }
 
-    /// Writes down the turns of the node's life; returns how it joined.
+    /// Saves changes of the node's state (version, join, departure); returns how it joined.
     fn remember(data: &Path, facts: &NodeView) -> Result<JoinRecord, Error> {
         let mut state = NodeState::load(data)?;
         if facts.version.is_some() && facts.version != state.version {
@@ -220,7 +222,8 @@ impl CassandraDriver {
         }
         match facts.mode.as_str() {
             "JOINING" => {
-                // A new process may finish the join, and count from zero.
+                // A new process may finish the join, and its count of received bytes begins at
+                // zero.
                 if facts.received > Some(0) && state.bootstrap_bytes_received <= Some(0) {
                     state.bootstrap_bytes_received = facts.received;
                     state.save(data)?;
@@ -285,9 +288,9 @@ impl Driver for CassandraDriver {
             let (process, jolokia) = configure::configure(node)?;
             let mut seen = self.seen.lock().expect("no panic while held");
             *seen = DriverState { jolokia: Some(jolokia), ..DriverState::default() };
-            // Bytes that an earlier process sent count no more: a decommission begins again.
+            // Bytes that an earlier process sent do not count: a decommission begins again.
             *self.progress.lock().expect("no panic while held") = DecommissionProgress::default();
-            // The ranges that the node owns are asked for again.
+            // A new process is asked again which ranges the node owns.
             *self.upkeep.lock().expect("no panic while held") = UpkeepState::default();
             self.note_logins(node);
             Ok(process)
@@ -452,7 +455,7 @@ mod tests {
         }
     }
 
-    /// A member of the ring at this address.
+    /// Returns the Pilot of a ring member at the address `host`.
     pub(super) fn peer(name: &str, host: &str, ready: bool) -> Pilot {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some(name.to_owned());
@@ -487,8 +490,8 @@ mod tests {
         assert_eq!(cassandra.progress.lock().unwrap().figures(), None);
     }
 
-    /// A node that has just joined, in as many processes as `received` has entries, and the bytes
-    /// of which it received none.
+    /// Lets a node join, in as many processes as `received` has entries; returns the bytes of which
+    /// it received none.
     fn joins(
         ring_load: i64,
         received: &[i64],

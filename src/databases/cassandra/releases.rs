@@ -1,4 +1,4 @@
-//! The releases of Cassandra that are run.
+//! The supported releases of Cassandra.
 
 use crate::api::validation::releases::{ReleaseLine, ReleaseTable};
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Settings that only Navigator may make, because the rendered ones win over the user's.
+/// Names of settings that only Navigator may set, because the rendered ones win over the user's.
 pub const MANAGED: &[&str] = &[
     "cluster_name",
     "num_tokens",
@@ -26,10 +26,10 @@ pub const MANAGED: &[&str] = &[
     "client_encryption_options",
 ];
 
-/// Does a Cassandra with these settings let clients in without a password?
+/// Does a Cassandra with the settings `config` accept clients without a password?
 pub fn lets_everybody_in(config: &Map<String, Value>) -> bool {
     let authenticator = match config.get("authenticator") {
-        // 5.0 takes a class with parameters too.
+        // 5.0 accepts a class with parameters, too.
         Some(Value::Object(class)) => class.get("class_name"),
         authenticator => authenticator,
     };

@@ -1,11 +1,11 @@
-//! Cassandra, as people ask for it with `kubectl navigator`.
+//! Cassandra's entry for `kubectl navigator`.
 
 use super::{kind::CassandraNode, names::NAMES};
 use crate::plugin::{NodeLoad, Predicate, ShownDatabase};
 
 pub const DATABASE: ShownDatabase = ShownDatabase {
     names: &NAMES,
-    // cqlsh comes with the database, and speaks to the node in its own container.
+    // cqlsh comes with the database, and connects to the node in its own container.
     shell: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
     load: |status| Some(NodeLoad::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
     cleans_up: true,

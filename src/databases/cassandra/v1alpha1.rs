@@ -1,4 +1,4 @@
-//! What only Cassandra has in version v1alpha1, as upstream released it.
+//! Cassandra's own types in version v1alpha1, as upstream released it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Rules for what only a CassandraCluster has.
+//! Validation rules for fields that only a CassandraCluster has.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -13,11 +13,11 @@ use crate::api::{
     validation::{DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path},
 };
 
-/// Rules for the fields that only a CassandraCluster has.
+/// Validates the fields of a spec that only a CassandraCluster has.
 pub fn spec(validator: &mut Validator, new: &CassandraCluster) {
     let path = FieldPath::new("spec");
     let Cassandra { cluster_name, num_tokens, additional_seeds } = &new.spec.own;
-    // V36
+    // V36: `numTokens` has a range.
     if let Some(tokens) = num_tokens.filter(|tokens| !(1..=1536).contains(tokens)) {
         validator.invalid(
             &path.child("numTokens"),
@@ -36,7 +36,7 @@ pub fn spec(validator: &mut Validator, new: &CassandraCluster) {
     }
     for (index, pool) in new.spec.node_pools.iter().enumerate() {
         for (field, value) in [("rack", &pool.own.rack), ("datacenter", &pool.own.datacenter)] {
-            // The default rack is the pool's name, which is validated as such.
+            // The default rack is the pool's name, which has been validated as such.
             if let Some(value) = value.as_ref().filter(|value| **value != pool.name) {
                 validator.invalid_each(
                     &pool_path(index).child(field),
@@ -48,7 +48,7 @@ pub fn spec(validator: &mut Validator, new: &CassandraCluster) {
     }
 }
 
-/// V21
+/// Validates `spec.version` (V21).
 pub fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
     if version.is_empty() {
         validator.required(path, "");
@@ -61,12 +61,13 @@ pub fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
     }
 }
 
-/// V23: one major at a time.
+/// V23: an upgrade goes one major version at a time. Returns the next one, if `wanted` is further
+/// away.
 pub fn next_version(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
     (wanted.major > lowest.major + 1).then(|| format!("{}", lowest.major + 1))
 }
 
-/// V40
+/// Refuses changes of fields that cannot change (V40).
 pub fn fixed(
     validator: &mut Validator,
     new: &CassandraCluster,
@@ -95,8 +96,8 @@ pub fn fixed(
     }
 }
 
-/// The replication that the logins should have, in CQL's notation, so that a node that is lost does
-/// not take them along. `None` for a cluster of a single node.
+/// Returns the replication that the keyspace of logins should have, in CQL's notation, so that a
+/// lost node does not take the logins along. `None` for a cluster of a single node.
 fn copies_of_logins(cluster: &CassandraCluster) -> Option<String> {
     let mut nodes: BTreeMap<&str, i64> = BTreeMap::new();
     for pool in &cluster.spec.node_pools {
@@ -108,10 +109,10 @@ fn copies_of_logins(cluster: &CassandraCluster) -> Option<String> {
     (nodes.values().sum::<i64>() > 1).then_some(copies)
 }
 
-/// What is accepted, and deserves a warning.
+/// Adds warnings about accepted values of a CassandraCluster.
 pub fn warnings(validator: &mut Validator, cluster: &CassandraCluster) {
     let written = &cluster.spec.version;
-    // W21
+    // W21: no authenticator.
     if lets_everybody_in(&cluster.spec.config) {
         validator.warn(
             "spec.config.authenticator: without one, whoever reaches port 9042 may read, change and delete all \
@@ -125,7 +126,7 @@ pub fn warnings(validator: &mut Validator, cluster: &CassandraCluster) {
              then `nodetool repair system_auth` on each node"
         ));
     }
-    // W10
+    // W10: a version that is not run.
     let runs = |v: &DatabaseVersion| RELEASES.line((v.major, v.minor)).is_some();
     if DatabaseVersion::parse(written).is_some_and(|v| (3..6).contains(&v.major) && !runs(&v)) {
         validator.warn(format!(

@@ -1,5 +1,5 @@
-//! Elasticsearch, as the API knows it: its kind of cluster, its part of a Pilot, and what its
-//! schemas say beyond its types.
+//! Elasticsearch for the API: its kind of cluster, its part of a Pilot, and schema facts that its
+//! types cannot express.
 
 use super::{
     conversion::{ElasticsearchNodeV1alpha1, ElasticsearchV1alpha1},
@@ -19,7 +19,7 @@ use crate::api::{
     validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
 };
 
-/// Elasticsearch, as the API knows it.
+/// Elasticsearch's entry for the API.
 pub const DATABASE: ServedDatabase = ServedDatabase {
     cluster: KindEntry::new::<ElasticsearchCluster>(),
     part: ErasedPilotPart::new::<ElasticsearchNode>(),

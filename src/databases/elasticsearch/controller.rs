@@ -1,8 +1,8 @@
-//! How clusters of Elasticsearch are run on Kubernetes.
+//! Elasticsearch for the controller: how its clusters run on Kubernetes.
 //!
-//! Owns which versions this build runs, the default image, what a Pilot of an Elasticsearch node
-//! is told, how many masters must agree before version 7, its Services, and what its pilots'
-//! reports mean for the controller. Pure.
+//! Owns which versions this build runs, the default image, what a Pilot of an Elasticsearch node is
+//! told, how many masters must agree before version 7, its Services, and what its pilots' reports
+//! mean for the controller. Pure.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ use crate::{
     },
 };
 
-/// Elasticsearch, as the controller knows it.
+/// Elasticsearch's entry for the controller.
 pub const DATABASE: ManagedDatabase = ManagedDatabase {
     // Enough to flush and stop; past it the kubelet kills, and the translog is replayed. Shards are
-    // moved away before a pod is told to end. Kubernetes looks again at the deletion of a namespace
-    // with pods in it only after half of this.
+    // moved away before a pod is told to end. Kubernetes retries the deletion of a namespace that
+    // has pods in it only after half of this period.
     termination_grace: Duration::from_secs(300),
     pilot_role: names::cluster_object,
     set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
@@ -76,7 +76,7 @@ impl ManagedClusterKind for Elasticsearch {
     }
 }
 
-/// A node's part of the spec that only Elasticsearch has.
+/// Returns Elasticsearch's part of a Pilot's spec.
 fn told(spec: &PilotSpec) -> PilotElasticsearchSpec {
     spec.part::<ElasticsearchNode>().unwrap_or_default()
 }
@@ -100,16 +100,16 @@ fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
     ]
 }
 
-/// A node that joins moves no data: when a join does not go on, the node's configuration may be
-/// why.
+/// Returns what a Pilot's status means for the controller. A joining node moves no data, so
+/// `moves_data` stays false: when a join does not go on, the node's configuration may be why.
 fn reports(status: &PilotStatus) -> NodeReport {
     let part = status.part::<ElasticsearchNode>();
     let elected = part.is_some_and(|part| part.elected_master == Some(true));
     NodeReport { elected, ..NodeReport::default() }
 }
 
-/// Masters that must agree when the cluster is as wanted, or more where a person said so; `None`
-/// from version 7 on, which finds out the quorum by itself.
+/// Returns how many masters must agree once the cluster is as wanted, or more where a person set
+/// that; `None` from version 7 on, which finds the quorum by itself.
 fn quorum(cluster: &ElasticsearchCluster) -> Option<i32> {
     let release = cluster.spec.version.parse::<Release>().ok()?;
     if release.votes() {
@@ -129,10 +129,10 @@ fn majority(masters: i32) -> i32 {
     masters / 2 + 1
 }
 
-/// Before version 7: the masters that must agree are a majority of those that exist. A majority of
-/// the wanted ones would keep the first node of a new cluster waiting for the others, and these for
-/// the first; and a cluster that shrinks could fall in two. Nodes that were told to leave count no
-/// more: without them the others must go on.
+/// Sets the quorum of each node before version 7, from the masters that exist instead of those that
+/// are wanted. With the wanted number, the first node of a new cluster would wait for the others,
+/// and these for the first; and a cluster that shrinks could fall in two. Nodes that were told to
+/// leave do not count: the others must go on without them.
 fn fit_quorum(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
     let eligible =
         |pool: &&ExistingPool| desired.pool(&pool.pool).map_or(pool.eligible, |pool| pool.eligible);
@@ -173,7 +173,7 @@ mod tests {
         cluster::of(cluster, &settings)
     }
 
-    /// A cluster of version 6.8 with three wanted masters and two data nodes.
+    /// Returns a cluster of version 6.8 with `masters` wanted masters and two data nodes.
     fn old(masters: i32, minimum: Option<i32>) -> DesiredCluster {
         let pool = |name: &str, replicas, role: &str| ElasticsearchNodePool {
             name: name.to_owned(),
@@ -188,7 +188,7 @@ mod tests {
         of(&cluster)
     }
 
-    /// The quorum that every node is told while so many masters run.
+    /// Returns the quorum that every node is told while `masters` masters run.
     fn minimum(
         desired: &DesiredCluster,
         masters: u32,

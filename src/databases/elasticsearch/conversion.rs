@@ -1,4 +1,5 @@
-//! What only Elasticsearch has, between the hub and v1alpha1, and older ways of writing it.
+//! Conversion of Elasticsearch's own fields between the hub and v1alpha1, and rewriting of their
+//! older forms.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,7 @@ pub struct PilotSurplus {
     plugins: BTreeMap<String, PluginSurplus>,
 }
 
-/// An ElasticsearchCluster of v1alpha1.
+/// Elasticsearch's own cluster fields in v1alpha1.
 #[derive(Debug)]
 pub struct ElasticsearchV1alpha1;
 
@@ -79,14 +80,14 @@ impl OlderCluster<Elasticsearch> for ElasticsearchV1alpha1 {
         Roles { roles }
     }
 
-    /// T3, T4 and T6.
+    /// Rewrites the older ways T3, T4 and T6 in a spec.
     fn normalize(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
         plugins(spec, pass);
         roles(spec, pass);
     }
 }
 
-/// A Pilot of Elasticsearch of v1alpha1.
+/// Elasticsearch's part of a Pilot in v1alpha1.
 #[derive(Debug)]
 pub struct ElasticsearchNodeV1alpha1;
 
@@ -118,7 +119,7 @@ impl OlderPart<ElasticsearchNode> for ElasticsearchNodeV1alpha1 {
         (PilotElasticsearchSpec { roles, zone, minimum_masters, plugins }, node_pool)
     }
 
-    /// T6 for the plugins, which are told apart by name.
+    /// T6: removes repeated plugins, which are told apart by name.
     fn normalize(part: &mut Map<String, Value>, pass: &mut LegacyFindings) {
         if let Some(Value::Array(plugins)) = part.get_mut("plugins") {
             pass.unique(plugins, "spec.elasticsearch.plugins", |plugin| {
@@ -150,7 +151,7 @@ fn lift_plugins(
     names.into_iter().map(plugin).collect()
 }
 
-/// T3, T6: plugins as objects; repeated plugins.
+/// T3, T6: turns plugins that are objects into names, and removes repeated plugins.
 fn plugins(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     let Some(Value::Array(plugins)) = spec.get_mut("plugins") else { return };
     for (index, plugin) in plugins.iter_mut().enumerate() {
@@ -169,7 +170,7 @@ fn plugins(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     pass.unique(plugins, "spec.plugins", Value::clone);
 }
 
-/// T4, T6: the role that was named `client`; repeated roles.
+/// T4, T6: renames the role `client` to `ingest`, and removes repeated roles.
 fn roles(spec: &mut Map<String, Value>, pass: &mut LegacyFindings) {
     let Some(Value::Array(pools)) = spec.get_mut("nodePools") else { return };
     for (i, pool) in pools.iter_mut().enumerate() {

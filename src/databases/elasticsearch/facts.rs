@@ -17,11 +17,11 @@ use crate::{
     engine::heap::{self, GIB, HeapError},
 };
 
-/// Where the vendor's image has the database.
+/// Folder of the database in the vendor's image.
 pub const DEFAULT_HOME: &str = "/usr/share/elasticsearch";
 
-/// Heap in bytes: what the user wrote, else half of the memory limit, at most 31 GiB (beyond
-/// that the JVM's pointers double).
+/// Returns the heap in bytes: what the user wrote, else half of the memory limit, at most 31 GiB
+/// (beyond that the JVM's pointers double).
 pub fn heap_bytes(jvm: Option<&Jvm>, memory_limit: Option<u64>) -> Result<u64, HeapError> {
     heap::choose(jvm, memory_limit, |limit| (limit / 2).min(31 * GIB))
 }

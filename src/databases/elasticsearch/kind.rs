@@ -1,5 +1,5 @@
-//! ElasticsearchCluster, and the part of a Pilot that is Elasticsearch's: the fields that no other
-//! database has, in version v1beta1.
+//! ElasticsearchCluster and Elasticsearch's part of a Pilot in version v1beta1: the fields that no
+//! other database has.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,8 @@ pub fn is_master(roles: &[String]) -> bool {
     roles.iter().any(|role| role == "master")
 }
 
-/// Masters keep the cluster's state; nodes that only coordinate or ingest keep nothing.
+/// Do nodes with these roles keep a state that must not be lost? Masters keep the cluster's state;
+/// nodes that only coordinate or ingest keep nothing.
 pub fn keeps_data(roles: &[String]) -> bool {
     roles.iter().any(|role| role == "master" || role.starts_with("data"))
 }

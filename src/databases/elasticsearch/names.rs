@@ -23,11 +23,11 @@ pub const NAMES: DatabaseNames = DatabaseNames {
 pub mod label {
     pub const CLUSTER: &str = "navigator.jetstack.io/elasticsearch-cluster-name";
     pub const NODE_POOL: &str = "navigator.jetstack.io/elasticsearch-node-pool-name";
-    /// Followed by the role; the value is `"true"`.
+    /// Prefix of the labels for roles, followed by the role; the value is `"true"`.
     pub const ROLE_PREFIX: &str = "navigator.jetstack.io/elasticsearch-role-";
 }
 
-/// On StatefulSets, as upstream has it.
+/// Annotation on StatefulSets with the version, as upstream has it.
 pub const VERSION_ANNOTATION: &str = "navigator.jetstack.io/elasticsearch-version";
 
 pub mod port {
@@ -35,14 +35,14 @@ pub mod port {
     pub const TRANSPORT: u16 = 9300;
 }
 
-/// Client Service, ServiceAccount, Role and RoleBinding.
+/// Returns the name of a cluster's client Service, ServiceAccount, Role and RoleBinding.
 pub fn cluster_object(cluster: &str) -> String {
     format!("es-{cluster}")
 }
 pub fn discovery_service(cluster: &str) -> String {
     format!("es-{cluster}-discovery")
 }
-/// StatefulSet, ConfigMap and PodDisruptionBudget of a pool.
+/// Returns the name of a pool's StatefulSet.
 pub fn stateful_set(cluster: &str, pool: &str) -> String {
     format!("es-{cluster}-{pool}")
 }

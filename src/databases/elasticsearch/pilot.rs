@@ -1,6 +1,6 @@
-//! What a pilot knows about Elasticsearch.
+//! Elasticsearch for the pilot: how a node is configured, observed and stopped.
 //!
-//! Owns the questions to the node's own REST interface. Liveness never depends on other nodes.
+//! Owns the requests to the node's own REST interface. Liveness never depends on other nodes.
 
 mod api;
 mod configure;
@@ -52,14 +52,15 @@ use crate::{
     },
 };
 
-/// A flush writes out what only memory holds, so that the next start has nothing to replay.
+/// Limit for the flush before a stop, which writes out what only memory holds, so that the next
+/// start has nothing to replay.
 const FLUSH: Duration = Duration::from_secs(30);
-/// Looks without a master after which a node does not serve any more.
+/// Observations in a row without a master after which a node does not serve any more.
 const MISSES: u32 = 3;
 /// Exit code of a JVM that ended as TERM asked it to.
 const TERMINATED: u8 = 143;
 
-/// Elasticsearch, as pilots know it.
+/// Elasticsearch's entry for pilots.
 pub const DATABASE: DrivenDatabase = DrivenDatabase {
     names: &names::NAMES,
     home_variable: "ES_HOME",
@@ -87,7 +88,7 @@ pub fn has_data(data: &Path) -> bool {
     configure::has_data(data)
 }
 
-/// One Elasticsearch node.
+/// The driver of one Elasticsearch node.
 #[derive(Debug)]
 pub struct ElasticsearchDriver {
     data: PathBuf,
@@ -99,26 +100,27 @@ pub struct ElasticsearchDriver {
 #[derive(Debug, Default)]
 struct DriverState {
     api: Option<RestClient>,
-    /// The node followed a master, and how often in a row it knew none since.
+    /// True when the node serves: it follows a master, or followed one within the last
+    /// observations. `missed` counts the observations in a row without a master.
     served: bool,
     missed: u32,
-    /// The node's state file, as last read.
+    /// The node's state file, as last read from the volume.
     state: NodeState,
     plugins: plugins::PluginPlan,
-    /// Most shards that this decommission found here; progress is counted from it.
+    /// Most shards that this decommission found on the node; progress is counted from it.
     most_shards: usize,
     restarts: restart::AnnouncementWatch,
 }
 
 impl ElasticsearchDriver {
-    /// `data` is the folder of [`DatabaseNode`]. Takes over a database that an earlier pilot
-    /// started.
+    /// Makes a driver for the folder `data` of a [`DatabaseNode`]. It takes over a database that an
+    /// earlier pilot started.
     pub fn new(data: PathBuf) -> Self {
         let volume = Volume::default();
         Self { data, volume, seen: Mutex::default(), kept: Mutex::default() }
     }
 
-    /// Lets the driver reach its data directory through this volume.
+    /// Makes the driver reach its data directory through `volume`.
     #[must_use]
     pub fn on(self, volume: Volume) -> Self {
         Self { volume, ..self }
@@ -126,12 +128,12 @@ impl ElasticsearchDriver {
 
     fn api(&self) -> Result<RestClient, Error> {
         let api = self.seen.lock().expect("no panic while held").api.clone();
-        // This is no silence of the database: the pilot does not know its address yet.
+        // This does not mean that the database is silent: the pilot does not know its address yet.
         api.ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
     }
 
-    /// A node serves while it follows a master, and after that for as long as electing the next one
-    /// usually takes: it answers reads all the while.
+    /// Decides whether the node serves: while it follows a master, and after that for as long as
+    /// electing the next one usually takes, since it answers reads all the while.
     fn serves(&self, follows: bool) -> bool {
         let mut seen = self.seen.lock().expect("no panic while held");
         seen.missed = if follows { 0 } else { seen.missed.saturating_add(1) };
@@ -139,7 +141,7 @@ impl ElasticsearchDriver {
         seen.served
     }
 
-    /// Takes over the state that was read from the volume.
+    /// Takes over the state that was read from the volume; makes a client if there is none.
     fn take(&self, state: &NodeState) {
         let mut seen = self.seen.lock().expect("no panic while held");
         seen.state = state.clone();
@@ -149,8 +151,8 @@ impl ElasticsearchDriver {
         }
     }
 
-    /// Writes down what is new, when the volume is free. Returns the whole state, and why it could
-    /// not be written down.
+    /// Saves what is new about the node, when the volume is free. Returns the whole state, and why
+    /// saving failed.
     async fn keep(&self, facts: &NodeView) -> (NodeState, Option<String>) {
         let (cluster, version) = (facts.cluster_id.clone(), Some(facts.version.clone()));
         let data = self.data.clone();
@@ -167,7 +169,7 @@ impl ElasticsearchDriver {
         (self.seen.lock().expect("no panic while held").state.clone(), unsaved)
     }
 
-    /// Writes down whose member the node is and which version ran on the data; returns the whole
+    /// Saves to which cluster the node belongs and which version ran on the data; returns the whole
     /// state.
     fn remember(
         data: &Path,
@@ -282,7 +284,7 @@ impl Driver for ElasticsearchDriver {
     fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>> {
         Box::pin(async move {
             if self.api().is_err() {
-                // The state could not be read when this pilot took the node over.
+                // The state could not be read when this pilot took over the node.
                 let data = self.data.clone();
                 if let Ok(Some(state)) = self.volume.glance(move |_| NodeState::load(&data)).await {
                     self.take(&state?);
@@ -294,8 +296,8 @@ impl Driver for ElasticsearchDriver {
             let mut observation = observe::summarize(&facts, serving, &state.plugins);
             observation.unsaved = unsaved;
             if let Some(host) = state.address {
-                // The endpoints are reported before there is a master: other nodes must find this
-                // one to elect one.
+                // Endpoints are reported before there is a master: other nodes must find this one
+                // to elect a master.
                 for (name, port) in [(seeds::TRANSPORT, port::TRANSPORT), ("client", port::HTTP)] {
                     let (name, host) = (name.to_owned(), host.to_string());
                     observation.endpoints.push(Endpoint { name, host, port: port.into() });
@@ -306,7 +308,7 @@ impl Driver for ElasticsearchDriver {
     }
 
     fn lives(&self) -> BoxFuture<'_, bool> {
-        // The root is answered by the network's threads, which wait for nothing else.
+        // The path `/` is answered by the network's threads, which do not wait for other work.
         Box::pin(async move {
             match self.api() {
                 Ok(api) => api.ask("/").await.is_ok(),
@@ -386,7 +388,7 @@ mod tests {
         node.address = [127, 0, 0, 1].into();
         NodeState { address: Some(node.address), ..NodeState::default() }.save(&node.data).unwrap();
         let path = node.data.join(".navigator/elasticsearch.json");
-        // A note in the form of releases that wrote it before the node was stopped for good.
+        // A state file in the form of releases that wrote it before the node was stopped for good.
         let mut note: serde_json::Value =
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         note["left"] = true.into();
@@ -413,7 +415,7 @@ mod tests {
         node_in(Path::new("/nowhere"))
     }
 
-    /// Node `a`, 10.0.0.1, master and data, with all its folders below `place`.
+    /// Returns node `a`, 10.0.0.1, master and data, with all its folders below `place`.
     pub(super) fn node_in(place: &Path) -> DatabaseNode {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("a".to_owned());

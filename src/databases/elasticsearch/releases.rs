@@ -1,4 +1,4 @@
-//! The releases of Elasticsearch that are run.
+//! The supported releases of Elasticsearch.
 
 use crate::api::validation::releases::{ReleaseLine, ReleaseTable};
 

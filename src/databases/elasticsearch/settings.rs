@@ -1,7 +1,7 @@
 //! Elasticsearch's settings that Navigator decides, for validation and for rendering.
 
-/// Settings that only Navigator may make, because the rendered ones win over the user's. `*` stands
-/// for any text.
+/// Names of settings that only Navigator may set, because the rendered ones win over the user's.
+/// `*` stands for any text.
 pub const MANAGED: &[&str] = &[
     "cluster.name",
     "node.name",

@@ -1,4 +1,4 @@
-//! Elasticsearch, as people ask for it with `kubectl navigator`.
+//! Elasticsearch's entry for `kubectl navigator`.
 
 use super::{kind::ElasticsearchNode, names::NAMES};
 use crate::plugin::{NodeLoad, Predicate, ShownDatabase};
@@ -29,8 +29,8 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     ],
 };
 
-/// Elasticsearch has no client of its own for a terminal, but its images have curl: the console
-/// sends one request where words are given, else one for each line.
+/// Shell script of the console. Elasticsearch has no client of its own for a terminal, but its
+/// images have curl: the console sends one request where words are given, else one for each line.
 const CONSOLE: &str = r#"
 ask() {
   method=GET

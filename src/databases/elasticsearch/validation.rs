@@ -1,4 +1,4 @@
-//! Rules for what only an ElasticsearchCluster has.
+//! Validation rules for fields that only an ElasticsearchCluster has.
 
 use serde_json::json;
 
@@ -11,10 +11,10 @@ use crate::api::{
     validation::{DatabaseVersion, UnsafeOverrides, Validator, pool_path},
 };
 
-/// Roles that every version knows; `coordinating` stands alone.
+/// Names of roles that every version knows; `coordinating` stands alone.
 const BASIC_ROLES: &[&str] = &["master", "data", "ingest", "coordinating"];
 
-/// Role, first version that knows it.
+/// Names of later roles, each with the first version that knows it.
 const LATER_ROLES: &[(&str, (u64, u64))] = &[
     ("ml", (5, 4)),
     ("voting_only", (7, 3)),
@@ -27,7 +27,7 @@ const LATER_ROLES: &[(&str, (u64, u64))] = &[
     ("data_frozen", (7, 12)),
 ];
 
-/// V20
+/// Validates `spec.version` (V20).
 pub fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
     if version.is_empty() {
         validator.required(path, "must be a semver version");
@@ -40,7 +40,7 @@ fn semver(version: &str) -> Option<DatabaseVersion> {
     DatabaseVersion::parse(version).filter(DatabaseVersion::is_semver)
 }
 
-/// Rules for the fields that only an ElasticsearchCluster has.
+/// Validates the fields of a spec that only an ElasticsearchCluster has.
 pub fn spec(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &UnsafeOverrides) {
     let path = FieldPath::new("spec");
     let version = semver(&new.spec.version);
@@ -49,7 +49,7 @@ pub fn spec(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &Uns
         roles(validator, &pool.own.roles, version.as_ref(), &pool_path(index).child("roles"));
     }
     let masters = masters(new);
-    // V25
+    // V25: a cluster needs a master.
     if masters == 0 {
         validator.invalid(&path.child("nodePools"), masters, "must be at least one master node");
     }
@@ -63,7 +63,7 @@ pub fn spec(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &Uns
     }
 }
 
-/// V24
+/// Validates the roles of a node pool (V24).
 fn roles(
     validator: &mut Validator,
     roles: &[String],
@@ -88,7 +88,8 @@ fn roles(
     }
 }
 
-/// V26. The lower bound keeps two halves of a cluster from electing a master each.
+/// Validates `minimumMasters` (V26). The lower bound keeps two halves of a cluster from electing a
+/// master each.
 fn minimum_masters(
     validator: &mut Validator,
     minimum: Option<i32>,
@@ -111,7 +112,7 @@ fn minimum_masters(
     }
 }
 
-/// V27: the name becomes an argument of a command.
+/// Validates the name of a plugin (V27), which becomes an argument of a command.
 fn plugin_name(validator: &mut Validator, name: &str, path: &FieldPath) {
     if name.is_empty() {
         validator.required(path, "");
@@ -123,19 +124,21 @@ fn plugin_name(validator: &mut Validator, name: &str, path: &FieldPath) {
     }
 }
 
-/// V27: a sum that no archive has would hold every node up.
+/// Validates a plugin's checksum (V27): one that no archive has would keep every node from
+/// starting.
 fn plugin_sum(validator: &mut Validator, sum: &str, path: &FieldPath) {
     if sum.len() != 128 || !sum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         validator.invalid(path, sum, "must be 128 hexadecimal characters");
     }
 }
 
-/// V23: through the last minor of each major.
+/// V23: returns the version that an upgrade has to go through first; the last minor version of each
+/// major one.
 pub fn next_version(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
     RELEASES.through((lowest.major, lowest.minor), (wanted.major, wanted.minor))
 }
 
-/// Nodes of the pools for which `counts` holds.
+/// Returns the number of nodes in the pools for which `counts` holds.
 fn nodes(cluster: &ElasticsearchCluster, counts: impl Fn(&ElasticsearchNodePool) -> bool) -> i64 {
     let pools = cluster.spec.node_pools.iter().filter(|pool| counts(pool));
     pools.map(|pool| i64::from(pool.replicas.unwrap_or(1))).sum()
@@ -145,10 +148,10 @@ fn masters(cluster: &ElasticsearchCluster) -> i64 {
     nodes(cluster, |pool| is_master(&pool.own.roles))
 }
 
-/// What is accepted, and deserves a warning.
+/// Adds warnings about accepted values of an ElasticsearchCluster.
 pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
     let written = &cluster.spec.version;
-    // W21
+    // W21: no login and no TLS.
     validator.warn(
         "spec: no login and no TLS: whoever reaches port 9200 or 9300 may read, change and delete all data; \
          keep others out with a NetworkPolicy"
@@ -156,7 +159,7 @@ pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
     );
     let version = DatabaseVersion::parse(written);
     let masters = masters(cluster);
-    // W7
+    // W7: an even number of masters.
     if masters > 0 && masters % 2 == 0 {
         let survives = |masters: i64| match (masters - 1) / 2 {
             0 => "no failure".to_owned(),
@@ -171,7 +174,7 @@ pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
             survives(masters + 1),
         ));
     }
-    // W8
+    // W8: one master for several data nodes.
     let data = nodes(cluster, |pool| pool.own.roles.iter().any(|role| role.starts_with("data")));
     if masters == 1 && data > 1 {
         validator.warn(format!(
@@ -179,11 +182,11 @@ pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
         ));
     }
     let Some(version) = version else { return };
-    // W9
+    // W9: `minimumMasters` without effect.
     if cluster.spec.own.minimum_masters.is_some() && version.major >= 7 {
         validator.warn("spec.minimumMasters is ignored from version 7".to_owned());
     }
-    // W10
+    // W10: a version that is not run.
     if RELEASES.line((version.major, version.minor)).is_none() {
         validator.warn(format!(
             "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"

@@ -1,7 +1,7 @@
-//! Authorization: the controller may do everything, any other user what the stored Roles and
+//! Authorization: the controller may do everything; any other user may do what the stored Roles and
 //! RoleBindings of the namespace allow.
 //!
-//! Members of `system:masters` are not asked about. Rules are read from the store with each
+//! Requests of members of `system:masters` do not come here. Rules are read from the store for each
 //! request, so a binding counts as soon as it is written.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::apiserver::{
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The rules in a store.
+/// Authorizes requests by the rules in a store.
 pub(super) struct RbacAuthorizer {
     store: Arc<dyn Storage>,
     controller: String,
@@ -83,7 +83,7 @@ fn read<T: DeserializeOwned>(stored: &[u8]) -> Option<T> {
     serde_json::from_slice(stored).ok()
 }
 
-/// Does a binding's subject mean this user?
+/// Does a binding's subject name this user?
 fn is(subject: &Subject, user: &User, here: &str) -> bool {
     match subject.kind.as_str() {
         "User" => subject.name == user.name,
@@ -108,7 +108,7 @@ fn permits(rule: &PolicyRule, operation: &ResourceOperation) -> bool {
         && (names.is_empty() || names.contains(&operation.name))
 }
 
-/// `pods`, `pods/log`, `*/status` or `*`.
+/// Does the resource of a rule (`pods`, `pods/log`, `*/status` or `*`) cover the request?
 fn covers(resource: &str, operation: &ResourceOperation) -> bool {
     let ResourceOperation { resource: asked, subresource, .. } = operation;
     match resource.split_once('/') {

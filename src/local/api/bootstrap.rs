@@ -1,5 +1,5 @@
-//! The objects that exist before the first request: two namespaces, and the record of the store's
-//! identity, for which the controller waits.
+//! Creates the objects that exist before the first request: two namespaces, and the ConfigMap with
+//! the store's identity, for which the controller waits.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Creates what is missing.
+/// Creates those of the first objects that are missing.
 pub(super) async fn write(store: &Arc<dyn Storage>) -> Result<(), BoxError> {
     for name in ["default", names::NAMESPACE] {
         let namespace = json!({

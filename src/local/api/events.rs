@@ -1,4 +1,4 @@
-//! Events live for an hour after they were last counted, as kube-apiserver has it.
+//! Deletes Events an hour after they were last counted, as kube-apiserver does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// In seconds.
+/// Lifetime of an Event, in seconds after it was last counted.
 const LIFE: i64 = 3600;
 const CHECK_EVERY: Duration = Duration::from_secs(300);
 
-/// Deletes what is too old, until shutdown.
+/// Deletes Events that are too old, until shutdown.
 pub(super) async fn expire(store: Arc<dyn Storage>, shutdown: Shutdown) {
     loop {
         let now = Timestamp::now().as_second();

@@ -1,7 +1,7 @@
-//! The identities of one host, and the credentials that each of them shows.
+//! The identities of clients on one host, and the credentials that each of them uses.
 //!
-//! A person and the controller show certificates; a pod shows a token, because a certificate
-//! cannot say which pod it is for.
+//! A person and the controller use certificates; a pod uses a token, because a certificate cannot
+//! say which pod it is for.
 
 use std::net::SocketAddr;
 
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::{api::names, apiserver::certs::leaf::CertificatePair};
 
-/// A client of the API.
+/// The identity of a client of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientIdentity {
     /// The administrator, who may do everything.
     Admin,
     Controller,
-    /// A pod's pilot: its ServiceAccount, and which pod it is.
+    /// A pod's pilot: its ServiceAccount, and the name and uid of the pod.
     Pod {
         namespace: String,
         service_account: String,
@@ -30,7 +30,7 @@ pub enum ClientIdentity {
     },
 }
 
-/// Gives out the credentials of identities.
+/// Issues the credentials of identities.
 pub(super) struct CredentialIssuer {
     address: SocketAddr,
     ca: String,

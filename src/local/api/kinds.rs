@@ -1,6 +1,6 @@
-//! The kinds of Kubernetes that are served here.
+//! The kinds of Kubernetes that the local API serves.
 //!
-//! Owns what tells them apart: names, defaults, what an update may touch, columns. A body must
+//! Owns what differs between them: names, defaults, what an update may change, columns. A body must
 //! be of the kind's own type; fields that the type does not know are reported and kept.
 
 mod columns;
@@ -22,12 +22,12 @@ use crate::api::{
     validation,
 };
 
-/// The core group's name in keys of the store, where every group has a name.
+/// Name of the core group in keys of the store, where every group has a name.
 pub(super) const CORE: &str = "core";
-/// Stands for the namespace of cluster-scoped objects in keys of the store.
+/// Namespace of cluster-scoped objects in keys of the store.
 pub(super) use crate::apiserver::registry::NO_NAMESPACE;
 
-/// Every kind.
+/// Returns the kinds of Kubernetes that are served.
 pub(super) fn all(schemas: &'static SchemaSet) -> Vec<&'static dyn ServedKind> {
     let mut kinds: Vec<&'static dyn ServedKind> = Vec::new();
     for native in table::ALL {
@@ -42,7 +42,7 @@ pub(super) fn all(schemas: &'static SchemaSet) -> Vec<&'static dyn ServedKind> {
     kinds
 }
 
-/// What tells one kind from another.
+/// What differs between kinds of Kubernetes.
 struct KindDefinition {
     kind: &'static str,
     plural: &'static str,
@@ -56,19 +56,19 @@ struct KindDefinition {
     selectable: &'static [&'static str],
     columns: &'static [PrinterColumn],
     cells: fn(&Value, i64) -> Vec<Value>,
-    /// Decodes a body by the kind's Rust type and encodes it again: unknown fields are gone.
+    /// Decodes a body into the kind's Rust type and encodes it again, which drops unknown fields.
     typed: fn(&Value) -> Result<Value, serde_json::Error>,
-    /// Completes every body.
+    /// Completes the body of a create or update.
     complete: fn(&mut Value),
-    /// Completes a new object.
+    /// Completes an object that is created.
     begin: fn(&mut Value),
     /// Completes an object whose deletion begins.
     end: fn(&mut Value),
-    /// Fields of spec that an update may change; all of them when absent.
+    /// Fields of spec that an update may change; all fields when absent.
     mutable: Option<&'static [&'static str]>,
 }
 
-/// A body decoded by its type and encoded again: unknown fields are gone.
+/// Decodes a body into the type `T` and encodes it again, which drops unknown fields.
 fn typed<T: DeserializeOwned + Serialize>(body: &Value) -> Result<Value, serde_json::Error> {
     serde_json::to_value(T::deserialize(body)?)
 }
@@ -191,7 +191,7 @@ impl ServedKind for KubernetesKind {
     }
 
     fn merge_update(&self, part: ObjectPart, mut new: Value, old: &Value) -> Value {
-        // The stored object, with one part taken from the new one.
+        // Takes one part from the new object, and the rest from the stored one.
         let only = |pointer: &[&str], mut new: Value| {
             let mut merged = old.clone();
             let (mut from, mut to) = (&mut new, &mut merged);
@@ -290,7 +290,8 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Fields of a body that its type does not know.
+/// Collects the paths of fields in `body` that are missing in `known`, which was encoded from the
+/// kind's type.
 fn unknown(body: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
     match (body, known) {
         (Value::Object(body), Value::Object(known)) => {

@@ -1,7 +1,7 @@
-//! `kubectl logs`: what a container wrote, out of the file that its runner keeps.
+//! Serves `kubectl logs`: what a container wrote, from the log file that the node keeps.
 //!
-//! Owns the answer to `…/pods/NAME/log`: which container and which of its lives, how much of it,
-//! and that a log which is followed goes on through restarts, until the pod is gone.
+//! Owns the answer to `…/pods/NAME/log`: which container and which of its runs, how much of the
+//! log, and that a followed log goes on through restarts, until the pod is gone.
 
 use std::{
     io::{self, SeekFrom},
@@ -35,9 +35,9 @@ use crate::{
 };
 
 const PODS: GroupResource<'static> = GroupResource { group: "", resource: "pods" };
-/// Bytes of one read.
+/// Bytes that are read from a log file at a time.
 const CHUNK: usize = 64 * 1024;
-/// Pause between looks at a followed log that has no more lines for now.
+/// Pause before a followed log that has no more lines is read again.
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Clone)]
@@ -48,7 +48,7 @@ struct LogHandler {
     closing: Shutdown,
 }
 
-/// Answers requests for logs, and leaves all others to `others`.
+/// Answers requests for logs, and passes all others to `others`.
 pub(super) fn before(
     others: Router,
     folder: PathBuf,
@@ -82,9 +82,9 @@ async fn handle(State(logs): State<LogHandler>, request: Request<Body>) -> Respo
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PodLogOptions {
     follow: bool,
-    /// Lines from the end.
+    /// Number of lines from the end; the whole log when absent.
     tail: Option<usize>,
-    /// Bytes at most.
+    /// Limit of the bytes that are sent.
     limit: Option<usize>,
 }
 
@@ -123,7 +123,7 @@ impl LogHandler {
         let previous = matches!(query.text("previous"), "true" | "1");
         let file =
             if previous { format!("{container}.previous.log") } else { format!("{container}.log") };
-        // Namespace, pod and container were checked: none of them leads out of the folder.
+        // Namespace, pod and container name were checked: none of them leads out of the folder.
         let path = self.folder.join(namespace).join(name).join(file);
         let file = match File::open(&path).await {
             Ok(file) => file,
@@ -165,7 +165,7 @@ impl LogHandler {
     }
 }
 
-/// The container that the request means: the one it names, or the pod's only one.
+/// Returns the container that the request is for: the one it names, or the pod's only one.
 fn container(pod: &Value, name: &str, asked: &str) -> Result<String, ApiError> {
     let names = |list: &str| -> Vec<&str> {
         let list = pod["spec"][list].as_array().map_or(&[][..], Vec::as_slice);
@@ -189,17 +189,17 @@ fn container(pod: &Value, name: &str, asked: &str) -> Result<String, ApiError> {
     Err(ApiError::bad_request(why))
 }
 
-/// One log on its way to the client.
+/// A log that is being sent to the client.
 struct LogStream {
     file: File,
     path: PathBuf,
     /// Bytes that may still be sent.
     left: usize,
-    /// Absent when the log is not followed.
+    /// The pod of a followed log; absent when the log is not followed.
     follows: Option<FollowedPod>,
 }
 
-/// What tells whether a followed log goes on: its pod, and the server's shutdown.
+/// Tells whether a followed log goes on: by its pod, and by the server's shutdown.
 struct FollowedPod {
     store: Arc<dyn Storage>,
     pod: Key,
@@ -208,7 +208,7 @@ struct FollowedPod {
 }
 
 impl LogStream {
-    /// Seeks to where the last `lines` lines begin, at `begin` at the earliest.
+    /// Seeks to the start of the last `lines` lines, at `begin` at the earliest.
     async fn seek_last(&mut self, lines: usize, begin: u64) -> io::Result<()> {
         if lines == usize::MAX {
             self.file.seek(SeekFrom::Start(begin)).await?;
@@ -241,7 +241,8 @@ impl LogStream {
         Ok(())
     }
 
-    /// The next chunk; `None` at the end. Not safe to cancel: a dropped future drops the response.
+    /// Returns the next chunk; `None` at the end. Not cancel-safe: a dropped future drops the
+    /// response.
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         let mut buffer = vec![0; CHUNK.min(self.left)];
         loop {
@@ -267,7 +268,7 @@ impl LogStream {
         }
     }
 
-    /// Skips lines that were given back before this slow reader got them.
+    /// Skips lines whose space was given back to the file system before this slow reader got them.
     async fn skip_hole(&mut self) -> io::Result<()> {
         let at = self.file.stream_position().await?;
         if let Some(next) = logs::data(&self.file, at)?
@@ -278,7 +279,8 @@ impl LogStream {
         Ok(())
     }
 
-    /// Opens the log of the restarted container, which has the same name, once the old one is read.
+    /// Opens the log of the restarted container, at the same path, once the old file is read to its
+    /// end.
     async fn turned(&mut self) -> io::Result<bool> {
         use std::os::unix::fs::MetadataExt;
         let file = match File::open(&self.path).await {
@@ -305,7 +307,7 @@ impl LogStream {
 }
 
 impl FollowedPod {
-    /// Waits a moment, and says whether the pod is still there and runs.
+    /// Waits a moment, and returns whether the pod still exists and runs.
     async fn goes_on(&self) -> bool {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}

@@ -1,4 +1,4 @@
-//! Nothing is created in a namespace that is missing or going away.
+//! Refuses to create objects in a namespace that is missing or being deleted.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::apiserver::{
 
 const NAMESPACES: GroupResource<'static> = GroupResource { group: "", resource: "namespaces" };
 
-/// The admission plugin, which asks the store.
+/// The admission plugin NamespaceLifecycle of the local API, which reads namespaces from the store.
 pub(super) struct NamespaceAdmission {
     store: Arc<dyn Storage>,
 }
@@ -26,7 +26,8 @@ impl NamespaceAdmission {
 
     async fn check(&self, attributes: AdmissionAttributes<'_>) -> Result<(), ApiError> {
         let AdmissionAttributes { operation, group, resource, name, namespace, .. } = attributes;
-        // Deletes must go on in a namespace that is going away, or it would never be empty.
+        // Deletes must be possible in a namespace that is being deleted, or it would never be
+        // empty.
         let itself = (group, resource) == ("", "namespaces");
         if operation == AdmissionOperation::Delete || namespace.is_empty() || itself {
             return Ok(());

@@ -1,8 +1,8 @@
 //! The keys of one installation: a CA, the server's certificate, those of the administrator and
 //! of the controller, and the key that pods' tokens are signed with.
 //!
-//! Owns the files, which only their owner reads. A certificate that is due is made anew at the next
-//! start. The CA lives for ten years, and is made anew when it has expired.
+//! Owns the key files, which only their owner may read. A certificate that is due is renewed at the
+//! next start. The CA lives for ten years, and is replaced when it has expired.
 
 use std::{
     fs::{self, File, Permissions},
@@ -25,18 +25,18 @@ use crate::{
     },
 };
 
-/// User of the administrator's certificate.
+/// User name in the administrator's certificate.
 const ADMIN: &str = "navigator-admin";
 
-/// Bytes of the key that tokens are signed with.
+/// Length of the key that signs tokens, in bytes.
 const TOKEN_KEY: usize = 32;
 
-/// User of the controller's certificate: its ServiceAccount on Kubernetes.
+/// Returns the user name in the controller's certificate: that of its ServiceAccount on Kubernetes.
 pub(super) fn controller() -> String {
     format!("system:serviceaccount:{}:{}", names::NAMESPACE, names::CONTROLLER)
 }
 
-/// The keys and certificates in the folder.
+/// The keys and certificates of an installation, from its folder.
 pub(super) struct Pki {
     folder: PathBuf,
     pub(super) ca: CertificatePair,
@@ -57,7 +57,7 @@ impl Pki {
         ca.take_if(|ca| {
             CertificateDetails::read(&ca.certificate).is_none_or(|facts| facts.is_expired(now))
         });
-        // A certificate of an older CA is worth nothing, so it is made anew, too.
+        // A certificate of an older CA is not trusted, so it is replaced, too.
         let fresh_ca = ca.is_none();
         let ca = if let Some(ca) = ca {
             ca
@@ -123,7 +123,8 @@ fn read_pair(folder: &Path, name: &str) -> io::Result<Option<CertificatePair>> {
     Ok(certificate.zip(key).map(|(certificate, key)| CertificatePair { certificate, key }))
 }
 
-/// Writes the key first: a certificate without its key is made anew at the next start.
+/// Writes a certificate and its key, the key first: a certificate without a key is replaced at the
+/// next start.
 fn write_pair(folder: &Path, name: &str, pair: &CertificatePair) -> io::Result<()> {
     write_own(&folder.join(format!("{name}.key")), &pair.key)?;
     write_own(&folder.join(format!("{name}.crt")), &pair.certificate)
@@ -137,12 +138,12 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Makes a folder that only its owner looks into, unless it is there.
+/// Makes a folder that only its owner may enter, unless it exists.
 pub(super) fn make_own(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Writes a file that only its owner reads; the file appears whole or not at all.
+/// Writes a file that only its owner may read. A crash leaves the old file or the whole new one.
 pub(super) fn write_own(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();

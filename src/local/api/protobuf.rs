@@ -1,8 +1,8 @@
-//! Bodies in Kubernetes' protobuf form, as `kubectl create namespace` and its like send them:
-//! rewritten as JSON, for the few kinds that kubectl makes out of flags.
+//! Rewrites bodies in Kubernetes' protobuf form as JSON, for the few kinds that kubectl builds from
+//! flags, as in `kubectl create namespace`.
 //!
-//! Any other body is left as it is, and then refused in words that clients know. So is a body with
-//! a field that the tables below do not name: nothing is guessed.
+//! Any other body is passed on as it is, and the handlers refuse it. So is a body with a field that
+//! the tables below do not name: nothing is guessed.
 
 use axum::{Router, body::Body, extract::State};
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -13,10 +13,10 @@ use tower::ServiceExt;
 use crate::api::decode::MAX_BODY;
 
 const TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// What every body begins with; an envelope with type and message follows.
+/// First bytes of every protobuf body; an envelope with type and message follows.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What the value under a field number is.
+/// The JSON name and the type of a field.
 #[derive(Clone, Copy)]
 enum FieldDescriptor {
     /// A field that only the server sets; a client's value is dropped.
@@ -34,7 +34,7 @@ enum FieldDescriptor {
 
 use FieldDescriptor::{Blobs, Flag, Ignored, Message, Messages, Text, Texts};
 
-/// Field numbers of a message, in any order.
+/// Descriptors of a message's fields by their numbers, in any order.
 type MessageDescriptor = &'static [(u64, FieldDescriptor)];
 
 const META: MessageDescriptor = &[
@@ -97,7 +97,7 @@ const KINDS: &[(&str, MessageDescriptor)] = &[
     ),
 ];
 
-/// Rewrites bodies that can be rewritten, and passes every request on to `others`.
+/// Rewrites bodies that it understands, and passes every request on to `others`.
 pub(super) fn before(others: Router) -> Router {
     Router::new().fallback(handle).with_state(others)
 }
@@ -126,7 +126,7 @@ async fn rewrite(request: Request<Body>) -> Request<Body> {
     Request::from_parts(parts, Body::from(object.to_string()))
 }
 
-/// The object in a body; `None` when any part of the body is not understood.
+/// Decodes the object in a body; `None` when any part of the body is not understood.
 fn object(body: &[u8]) -> Option<Value> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), None);
     for field in fields(body.strip_prefix(MAGIC)?) {
@@ -201,7 +201,7 @@ fn put(object: &mut Map<String, Value>, name: &str, key: String, value: Value) {
     map.as_object_mut().expect("a name has one shape in a table").insert(key, value);
 }
 
-/// An entry of a map.
+/// Decodes an entry of a map.
 fn pair(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (mut key, mut value) = (String::new(), &b""[..]);
     for field in fields(bytes) {
@@ -223,7 +223,7 @@ enum WireValue<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, each with its number; `None` for one that cannot be read.
+/// Iterates over the fields of a message, each with its number; `None` for one that cannot be read.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = Option<(u64, WireValue<'_>)>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -247,13 +247,13 @@ fn field<'a>(rest: &mut &'a [u8]) -> Option<(u64, WireValue<'a>)> {
             *rest = after;
             WireValue::Bytes(bytes)
         }
-        // Fixed numbers and groups occur in none of the kinds.
+        // None of these kinds has fixed-size numbers or groups.
         _ => return None,
     };
     Some((tag >> 3, wire))
 }
 
-/// A varint: seven bits a byte, the lowest first.
+/// Decodes a varint: seven bits a byte, the lowest first.
 fn number(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
@@ -271,7 +271,7 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A field of bytes.
+    /// Encodes a field of bytes.
     fn bytes(number: u8, bytes: &[u8]) -> Vec<u8> {
         let length = u8::try_from(bytes.len()).unwrap();
         assert!(length < 128 && number < 16);

@@ -1,6 +1,7 @@
-//! `/scale` of StatefulSets, as `kubectl scale` speaks it: desired and observed number of pods.
+//! Serves `/scale` of StatefulSets for `kubectl scale`: desired and observed number of pods.
 //!
-//! Owns the form, `autoscaling/v1`. The handlers behind read and write the StatefulSet.
+//! Owns the form, `autoscaling/v1`. The StatefulSet itself is read and written by the API's other
+//! handlers.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use crate::{
 const GROUP: &str = "apps";
 const MERGE: &str = "application/merge-patch+json";
 
-/// Answers requests about scale, and leaves all others to `others`.
+/// Answers requests about scale, and passes all others to `others`.
 pub(super) fn before(others: Router) -> Router {
     Router::new().fallback(handle).with_state(others)
 }
@@ -94,7 +95,8 @@ async fn scale(
     Ok(Response::from_parts(parts, Body::from(shown(&set).to_string())))
 }
 
-/// The patch of the set that a Scale asks for. `absent` stands for a missing number of replicas.
+/// Returns the patch of the StatefulSet that a Scale in `body` asks for. `absent` replaces a
+/// missing number of replicas.
 async fn asked(body: Body, absent: Option<u32>) -> Result<Value, ApiError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("the body of the request is no Scale: {error}"))
@@ -124,7 +126,7 @@ async fn asked(body: Body, absent: Option<u32>) -> Result<Value, ApiError> {
     Ok(change)
 }
 
-/// A set's `Scale`.
+/// Returns the Scale of a StatefulSet.
 fn shown(set: &Value) -> Value {
     let mut metadata = json!({});
     for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {

@@ -1,7 +1,8 @@
-//! Tokens of pods: signed JSON (JWT, HS256) that says which pod it was made for.
+//! Tokens of pods: signed JSON (JWT, HS256) that names the pod it was made for.
 //!
-//! Nothing about a token is kept, so it is good after a restart. As on Kubernetes a token ends with
-//! its pod: that of a pod that is gone, or was replaced under its name, proves nothing.
+//! Nothing about a token is stored, so it stays valid over a restart of the API server. As on
+//! Kubernetes a token ends with its pod: the token of a pod that is gone, or was replaced under its
+//! name, is rejected.
 
 use std::sync::Arc;
 
@@ -18,10 +19,10 @@ use crate::apiserver::{
     storage::{self, Key, Storage},
 };
 
-/// Bytes of a block of SHA-256.
+/// Block size of SHA-256 in bytes.
 const BLOCK: usize = 64;
 
-/// What a token says.
+/// The claims in a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TokenClaims {
@@ -52,7 +53,7 @@ impl TokenAuthority {
         format!("{said}.{signature}")
     }
 
-    /// The claims of a token that this server signed.
+    /// Returns the claims of a token, if this server signed it.
     fn read(&self, token: &str) -> Option<TokenClaims> {
         let (said, signature) = token.rsplit_once('.')?;
         let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -65,7 +66,7 @@ impl TokenAuthority {
         serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
-    /// HMAC (RFC 2104) with SHA-256.
+    /// Signs `text` with HMAC-SHA-256 (RFC 2104).
     fn sign(&self, text: &[u8]) -> [u8; 32] {
         let pad = |with: u8| {
             let mut block = [with; BLOCK];
@@ -99,7 +100,7 @@ impl TokenAuthority {
     }
 }
 
-/// Extra of a ServiceAccount token: which pod of that name it was issued to.
+/// Key in the user's extra fields for the uid of the pod that a ServiceAccount token was issued to.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
 impl TokenReviewer for TokenAuthority {

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::local::folder::{read_if_there, write_own};
 
-/// Addresses by pod.
+/// The addresses that were given out, by pod.
 #[derive(Debug)]
 pub(crate) struct PodAddresses {
     file: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct PodAddresses {
 }
 
 impl PodAddresses {
-    /// Reads the addresses that were given before.
+    /// Reads the addresses that were given out before.
     pub(crate) fn open(file: PathBuf) -> io::Result<Self> {
         let given = match read_if_there(&file)? {
             Some(text) => serde_json::from_str(&text)?,
@@ -29,8 +29,8 @@ impl PodAddresses {
         Ok(Self { file, given: Mutex::new(given) })
     }
 
-    /// The address of a pod. A later pod of the same name gets the same address: the database may
-    /// have told it to other nodes.
+    /// Returns the address of a pod. A later pod of the same name gets the same address: the
+    /// database may have told it to other nodes.
     pub(crate) fn of(&self, namespace: &str, pod: &str) -> io::Result<Ipv4Addr> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let key = format!("{namespace}/{pod}");
@@ -48,8 +48,8 @@ impl PodAddresses {
     }
 }
 
-/// First address for the pods of a folder. It is a hash of the folder's path, so that two
-/// installations can run side by side. Other programs use 127.0 and networks near it.
+/// Returns the first address for the pods of a folder. It is a hash of the folder's path, so that
+/// two installations can run side by side. Other programs use 127.0 and networks near it.
 fn network(file: &str) -> Ipv4Addr {
     let hash = Sha256::digest(file);
     Ipv4Addr::new(127, 20 + hash[0] % 80, hash[1] / 2, 0)

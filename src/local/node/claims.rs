@@ -1,4 +1,5 @@
-//! A claim is a folder: bound once the folder is there, and removed with it when no pod uses it.
+//! Carries out claims as folders: a claim is bound once its folder exists, and the folder is
+//! removed with the claim when no pod uses it.
 
 use std::{fs, io, time::Duration};
 
@@ -25,7 +26,7 @@ pub(crate) struct ClaimController {
     pub(crate) bell: ChangeNotifier,
 }
 
-/// Why a claim is looked at again.
+/// Why a claim could not be processed and is tried again.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("failed to write the claim")]

@@ -1,7 +1,7 @@
-//! Collects what is left over, as Kubernetes does: objects whose owners are gone, owners that wait
-//! for what they own, and all that is in a namespace that is being deleted.
+//! Garbage collection, as in Kubernetes: of objects whose owners are gone, of dependents that their
+//! owners wait for, and of the objects in a namespace that is being deleted.
 //!
-//! Nothing is deleted by what a cache says alone: the server is asked for the owner first.
+//! A cache alone is no reason to delete an object: the server is asked for the owner first.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,7 +31,7 @@ use crate::{
     runtime::{Runtime, Shutdown},
 };
 
-/// Changes that come this close to each other are looked at together.
+/// How long changes are gathered before they are processed together.
 const TOGETHER: Duration = Duration::from_millis(300);
 const RETRY: Duration = Duration::from_secs(2);
 /// Finalizers of owners that wait for their dependents, and of owners that orphan them.
@@ -54,7 +54,7 @@ struct WatchedKind {
 }
 
 impl GarbageCollector {
-    /// Begins to watch every kind that can be deleted.
+    /// Starts to watch every kind that can be deleted.
     pub(crate) async fn start(client: Client, rt: &Runtime) -> Result<Self, kube::Error> {
         let bell = watch::ChangeNotifier::default();
         let discovery = Discovery::new(client.clone()).run().await?;
@@ -162,7 +162,7 @@ impl GarbageCollector {
         self.patch(kind, object.meta(), &json!({"ownerReferences": left})).await
     }
 
-    /// Is this owner gone, or replaced by another object of its name?
+    /// Is `owner` gone, or replaced by another object of its name?
     async fn is_gone(
         &self,
         owner: &OwnerReference,
@@ -171,7 +171,8 @@ impl GarbageCollector {
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let is =
             |kind: &&WatchedKind| kind.resource.group == group && kind.resource.kind == owner.kind;
-        // A kind that this server does not serve is unknown, so its objects count as there.
+        // The owner's kind is not served here, so whether the owner exists is unknown: it counts as
+        // existing.
         let Some(kind) = self.kinds.iter().find(is) else { return Ok(false) };
         let found = self.api(kind, dependent.namespace.as_deref()).get_opt(&owner.name).await?;
         Ok(found.is_none_or(|found| found.uid().as_ref() != Some(&owner.uid)))
@@ -216,7 +217,7 @@ impl GarbageCollector {
         self.patch(kind, meta, &json!({"finalizers": left})).await
     }
 
-    /// Does one of these owners stay, so that the dependent stays, too?
+    /// Does one of `owners` stay, so that the dependent stays, too?
     async fn is_held(
         &self,
         owners: &[OwnerReference],
@@ -231,7 +232,8 @@ impl GarbageCollector {
         Ok(false)
     }
 
-    /// Empties namespaces that are being deleted: pods first, then all the rest.
+    /// Deletes the objects in namespaces that are being deleted: pods and StatefulSets first, then
+    /// the rest.
     async fn end_namespaces(
         &self,
         all: &[(&WatchedKind, Arc<DynamicObject>)],
@@ -252,7 +254,7 @@ impl GarbageCollector {
                 .collect();
             let pods: Vec<_> =
                 inside.iter().filter(|(kind, _)| kind.resource.kind == "Pod").copied().collect();
-            // StatefulSets go with the pods, because they would make them again.
+            // StatefulSets are deleted with the pods, because they would make new ones.
             let now = if pods.is_empty() {
                 inside.clone()
             } else {

@@ -1,12 +1,11 @@
-//! Secrets and ConfigMaps that a pod's variables and volumes name. Owns which are read, and reads
-//! each once.
+//! Reads the Secrets and ConfigMaps that a pod's variables and volumes name, each of them once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Secret, Volume};
 use kube::{Api, Client};
 
-/// Where a value is taken from, as messages call it.
+/// The kind of object that a value is taken from, as messages call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ValueSource {
     Secret,
@@ -22,10 +21,10 @@ impl ValueSource {
     }
 }
 
-/// Values by key.
+/// Values of a Secret or ConfigMap by key.
 pub(crate) type ObjectData = BTreeMap<String, Vec<u8>>;
 
-/// The Secrets and ConfigMaps that were found.
+/// The Secrets and ConfigMaps that a pod names and that were found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReferencedObjects(BTreeMap<(ValueSource, String), ObjectData>);
 
@@ -63,7 +62,7 @@ impl ReferencedObjects {
         self
     }
 
-    /// All values of an object; `None` where the object is optional and missing.
+    /// Returns all values of an object; `None` where the object is optional and missing.
     pub(crate) fn all(
         &self,
         source: ValueSource,
@@ -76,7 +75,7 @@ impl ReferencedObjects {
         }
     }
 
-    /// One value of an object; `None` where the value is optional and missing.
+    /// Returns one value of an object; `None` where the value is optional and missing.
     pub(crate) fn value(
         &self,
         source: ValueSource,
@@ -106,7 +105,7 @@ fn config_map(found: ConfigMap) -> ObjectData {
         .collect()
 }
 
-/// Secrets and ConfigMaps that these containers and volumes name.
+/// Returns the Secrets and ConfigMaps that these containers and volumes name.
 fn named(containers: &[Container], volumes: &[Volume]) -> BTreeSet<(ValueSource, String)> {
     let mut found = BTreeSet::new();
     let mut add = |source: ValueSource, name: Option<&String>| {

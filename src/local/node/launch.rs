@@ -1,8 +1,8 @@
-//! What a container of a pod means on a host without containers: which program is started, with
-//! which words, folders and variables. Pure.
+//! Decides how a container of a pod is run on a host without containers: which program, with which
+//! arguments, folders and variables. Pure.
 //!
-//! Two programs are known, both of them this one: the installer and the pilot of a database. An
-//! image is never pulled and never run.
+//! Only two programs are run, both of them this binary: the installer and the pilot of a database.
+//! An image is never pulled and never run.
 
 use std::{
     collections::BTreeMap,
@@ -20,35 +20,35 @@ use crate::{
     pilot::database::{DrivenDatabase, JavaLocation},
 };
 
-/// Where a pod's pilot writes its configuration.
+/// Path in the container where a pod's pilot writes its configuration.
 pub(crate) const CONFIG_DIR: &str = "/etc/navigator";
 
-/// What a container is to run.
+/// The program that a container runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ContainerRole {
-    /// Puts the pilot into a folder of the pod.
+    /// The installer, which puts the pilot into a folder of the pod.
     Installer,
     Pilot(&'static DrivenDatabase),
 }
 
-/// What a pod's programs need to know of their host.
+/// The facts about the host that starting a pod's programs needs.
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchContext<'a> {
     pub(crate) folder: &'a StateFolder,
-    /// This program.
+    /// Path of this program.
     pub(crate) program: &'a Path,
     /// Name of the Node.
     pub(crate) machine: &'a str,
     pub(crate) address: Ipv4Addr,
-    /// Variables that every process gets.
+    /// Environment variables that every process gets.
     pub(crate) environment: &'a [(OsString, OsString)],
-    /// Java of the search path, which not every launcher looks at.
+    /// Installation folder of the Java on the search path, where not every launcher looks.
     pub(crate) java: Option<&'a Path>,
-    /// The daemon may run programs as other users.
+    /// The daemon is root, so it may run programs as other users.
     pub(crate) root: bool,
 }
 
-/// What this container runs; `None` for anything that is in an image.
+/// Returns the program that a container runs; `None` for one that is in an image.
 pub(crate) fn role(
     databases: &[&'static DrivenDatabase],
     container: &Container,
@@ -64,8 +64,8 @@ pub(crate) fn role(
     }
 }
 
-/// The folder of this host that a volume of a pod is. `None` for kinds of volumes that are not
-/// served here.
+/// Returns the folder of this host that stands for a volume of a pod. `None` for kinds of volumes
+/// that are not served here.
 pub(crate) fn volume_folder(folder: &StateFolder, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
     let (namespace, name) = key(pod);
     if let Some(claim) = &volume.persistent_volume_claim {
@@ -79,25 +79,25 @@ pub(crate) fn volume_folder(folder: &StateFolder, pod: &Pod, volume: &Volume) ->
     made.then(|| folder.pod(namespace, name).join(&volume.name))
 }
 
-/// The file of a container's termination message.
+/// Returns the path of the file with a container's termination message.
 pub(crate) fn termination_log(folder: &StateFolder, pod: &Pod, container: &str) -> PathBuf {
     let (namespace, name) = key(pod);
     folder.pod(namespace, name).join(format!("{container}.termination-log"))
 }
 
-/// The kubeconfig of a pod's pilot.
+/// Returns the path of the kubeconfig of a pod's pilot.
 pub(crate) fn kubeconfig(folder: &StateFolder, pod: &Pod) -> PathBuf {
     let (namespace, name) = key(pod);
     folder.pod(namespace, name).join("pod.kubeconfig")
 }
 
-/// Namespace and name.
+/// Returns the namespace and name of a pod.
 pub(crate) fn key(pod: &Pod) -> (&str, &str) {
     let meta = &pod.metadata;
     (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// How this container's installer is started.
+/// Returns how to start the container's installer.
 pub(crate) fn installer(
     place: &LaunchContext<'_>,
     pod: &Pod,
@@ -120,8 +120,8 @@ pub(crate) fn installer(
     })
 }
 
-/// How this container's pilot is started, with the distribution in `home` and the container's own
-/// variables `told`.
+/// Returns how to start the container's pilot, with the distribution in `home` and the container's
+/// own variables `told`.
 pub(crate) fn pilot(
     place: &LaunchContext<'_>,
     pod: &Pod,
@@ -149,7 +149,8 @@ pub(crate) fn pilot(
     tell("NAVIGATOR_DATABASE_HOME", shown(home.to_owned()));
     tell("NAVIGATOR_TERMINATION_LOG", shown(termination_log(folder, pod, &container.name)));
     tell("NAVIGATOR_BIND_ADDRESS", place.address.to_string());
-    // The data folder is no mount here, and limits are the host's: the pilot must not refuse them.
+    // The data folder is no mount on this host, and its limits are the host's: the pilot must not
+    // refuse either.
     tell("NAVIGATOR_ALLOW_UNMOUNTED_DATA", "true".to_owned());
     tell("NAVIGATOR_ALLOW_LOW_LIMITS", "true".to_owned());
     if let Some(limit) = memory_limit(container) {
@@ -168,7 +169,7 @@ pub(crate) fn pilot(
     })
 }
 
-/// The variable that tells the launcher where Java is, if it would find none by itself.
+/// Returns the variable that tells the launcher where Java is, if it would find none by itself.
 fn java(
     place: &LaunchContext<'_>,
     database: &DrivenDatabase,
@@ -185,7 +186,7 @@ fn java(
     Some((first, told.or_else(|| place.java.map(Into::into))?))
 }
 
-/// The path on this host that a path in a container stands for.
+/// Returns the path on this host for a path in a container.
 fn translated(
     folder: &StateFolder,
     pod: &Pod,
@@ -204,13 +205,13 @@ fn translated(
     Some(found)
 }
 
-/// Bytes that a container may take.
+/// Returns the container's memory limit in bytes.
 pub(crate) fn memory_limit(container: &Container) -> Option<u64> {
     let limit = container.resources.as_ref()?.limits.as_ref()?.get("memory")?;
     quantity::units(&limit.0).and_then(|bytes| u64::try_from(bytes).ok())
 }
 
-/// The user of a container's program, as `UID:GID`.
+/// Returns the user of a container's program, as `UID:GID`.
 fn user(pod: &Pod, container: &Container) -> Option<String> {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let own = container.security_context.as_ref();

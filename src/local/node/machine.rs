@@ -1,4 +1,4 @@
-//! The Node object of this host, for users who look at nodes.
+//! Writes the Node object of this host, for users who look at nodes.
 
 use std::{path::Path, time::Duration};
 
@@ -107,7 +107,7 @@ fn arch() -> &'static str {
     }
 }
 
-/// Bytes of memory, by their name in `/proc/meminfo`: `MemTotal`, `MemAvailable`.
+/// Reads an amount of memory in bytes by its name in `/proc/meminfo`: `MemTotal`, `MemAvailable`.
 pub fn memory(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     parse_memory(&text, name)

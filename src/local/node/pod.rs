@@ -1,8 +1,8 @@
-//! The life of one pod: its folders, the installer, the pilot's process, its probes, restarts, and
-//! its end.
+//! Runs one pod: its folders, the installer, the pilot's process, its probes, restarts, and its
+//! end.
 //!
-//! Invariant: nothing of this pod's runs twice. A process that an earlier daemon started is found
-//! again before anything is started.
+//! Invariant: no program of the pod runs twice. A process that an earlier daemon started is found
+//! before anything is started.
 
 use std::{
     fs, io,
@@ -49,40 +49,41 @@ use crate::{
     runtime::events::EventNotice,
 };
 
-/// How often a waiting pod looks again for what it lacks.
+/// Pause before a waiting pod checks again for what it lacks.
 const AGAIN: Duration = Duration::from_secs(3);
-/// A status that could not be written is written again after this time.
+/// Pause before a status that could not be written is written again.
 const REWRITE: Duration = Duration::from_secs(1);
-/// A container that ended at once is started again at once, then after this time, and then after
-/// twice as long each time.
+/// First pause of the restart back-off. A container that ended soon is started again at once, then
+/// after this pause, and then after twice as long each time, up to `LONGEST_DELAY`.
 const FIRST_DELAY: Duration = Duration::from_secs(10);
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
-/// A container that ran this long did not end at once, and its back-off begins anew.
+/// A container that ran at least this long begins its back-off anew.
 const RAN_WELL: Duration = Duration::from_secs(600);
-/// How often files follow their Secrets and ConfigMaps, as the kubelet has it.
+/// Interval at which files are updated from their Secrets and ConfigMaps, as the kubelet's.
 const REFRESH: Duration = Duration::from_secs(60);
-/// Why a pod waits for a volume.
+/// Reason of a container that waits for a volume.
 const FAILED_MOUNT: &str = "FailedMount";
-/// What Kubernetes grants a pod that asks for nothing.
+/// Grace period that Kubernetes grants a pod that asks for none.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
-/// What is remembered of a pod in its folder.
+/// The record of a pod in its folder, from which the next daemon knows the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRecord {
     pub uid: String,
     pub address: String,
-    /// Which build of this program was installed in the pod.
+    /// Id of the build of this program that was installed in the pod.
     #[serde(default)]
     pub installed: String,
-    /// The distribution that the pilot runs.
+    /// Folder of the distribution that the pilot runs.
     #[serde(default)]
     pub home: PathBuf,
-    /// The pilot's process, and when it began in the kernel's ticks.
+    /// Pid of the pilot's process; `started` is its start time in the kernel's ticks.
     #[serde(default)]
     pub pid: i32,
     #[serde(default)]
     pub started: u64,
-    /// Boot id of the kernel whose ticks these are; empty in records of earlier releases.
+    /// Boot id of the kernel that counted the ticks of `started`; empty in records of earlier
+    /// releases.
     #[serde(default)]
     pub boot: String,
     /// Grace period in seconds; 0 stands for Kubernetes' default.
@@ -91,19 +92,19 @@ pub struct PodRecord {
 }
 
 impl PodRecord {
-    /// The record in a pod's folder; `None` where there is no readable one.
+    /// Reads the record in a pod's folder; `None` where there is no readable one.
     pub fn read(folder: &Path) -> Option<Self> {
         let text = read_if_there(&folder.join(RECORD)).ok()??;
         serde_json::from_str(&text).ok()
     }
 
-    /// The pilot's process, when it still runs.
+    /// Returns the pilot's process, if it still runs.
     pub(super) fn process(&self) -> Option<DetachedProcess> {
         let is_of_now = self.boot.is_empty() || self.boot == boot();
         is_of_now.then(|| DetachedProcess::adopt(self.pid, self.started))?
     }
 
-    /// The pilot's grace period.
+    /// Returns the pilot's grace period.
     pub(super) fn grace(&self) -> Duration {
         if self.grace == 0 { DEFAULT_GRACE } else { Duration::from_secs(self.grace) }
     }
@@ -111,22 +112,22 @@ impl PodRecord {
 
 const RECORD: &str = "state.json";
 
-/// Why a task stops looking after its pod.
+/// Why a task stops running its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopReason {
-    /// The daemon ends, and the pod's processes go on.
+    /// The daemon ends, and the pod's processes keep running.
     Daemon,
-    /// Every pod is stopped, and starts again with the next daemon.
+    /// All pods are stopped, and start again with the next daemon.
     Stopped,
     Deleted,
     /// The Pod object is gone already.
     Gone,
 }
 
-/// A pod waits for something: reason and message of its containers' state.
+/// Why a pod waits: reason and message for its containers' state.
 struct WaitingReason(&'static str, String);
 
-/// What a pod's pilot is started with.
+/// What is needed to start a pod's pilot.
 struct PilotContainer {
     container: Container,
     database: &'static DrivenDatabase,
@@ -148,11 +149,11 @@ struct PodWorker {
     process: Option<DetachedProcess>,
 }
 
-/// A pod's object; `None` when it is gone. The sender lives as long as the daemon, so a closed
-/// channel says nothing of the pod.
+/// The Pod object, or `None` when it was deleted. The sender lives as long as the daemon, so a
+/// closed channel says nothing about the pod.
 pub(crate) type PodUpdate = Option<Arc<Pod>>;
 
-/// Looks after one pod until its end.
+/// Runs one pod until its end.
 pub(crate) async fn live(host: Arc<NodeContext>, mut pods: watch::Receiver<PodUpdate>) {
     let Some(pod) = pods.borrow_and_update().clone() else { return };
     let mut life = PodWorker {
@@ -177,7 +178,8 @@ impl PodWorker {
         self.host.folder.pod(namespace, name)
     }
 
-    /// Takes over what an earlier daemon left of this pod, or ends an earlier pod of its name.
+    /// Takes over the process that an earlier daemon started for this pod, or ends an earlier pod
+    /// of its name.
     async fn recall(&mut self) {
         let uid = self.pod.metadata.uid.clone().unwrap_or_default();
         let folder = self.folder();
@@ -262,7 +264,7 @@ impl PodWorker {
         }
     }
 
-    /// Makes, or waits for, what the pod needs before any of its programs starts.
+    /// Prepares what the pod needs before any of its programs starts, or returns what it waits for.
     async fn prepare(&mut self) -> Result<PilotContainer, WaitingReason> {
         let (namespace, name) = launch::key(&self.pod);
         let host = &self.host;
@@ -330,14 +332,15 @@ impl PodWorker {
         Ok(prepared)
     }
 
-    /// Containers whose program this host runs: installers and pilots.
+    /// Returns the containers whose program this host runs: installers and pilots.
     fn run_here(&self) -> Vec<Container> {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let all = spec.containers.into_iter().chain(spec.init_containers.unwrap_or_default());
         all.filter(|container| launch::role(&self.host.databases, container).is_some()).collect()
     }
 
-    /// Writes the files of volumes as their objects are now; returns the pilot's variables.
+    /// Writes the files of volumes from the present Secrets and ConfigMaps; returns the pilot's
+    /// variables.
     async fn give(&self, prepared: &PilotContainer) -> Result<EnvVars, WaitingReason> {
         let containers = self.run_here();
         let volumes = volumes::mounted(&self.pod, &containers);
@@ -356,7 +359,8 @@ impl PodWorker {
             .map_err(|text| WaitingReason("CreateContainerConfigError", text))
     }
 
-    /// Warns of volumes at paths that a program finds in a container only, and not on this host.
+    /// Warns of volumes that are mounted at paths which do not exist on this host, so that programs
+    /// do not find them.
     async fn tell_mounts(&self, prepared: &PilotContainer) {
         let PilotContainer { container, database, .. } = prepared;
         let known = [names::SHARED_DIR, launch::CONFIG_DIR, database.names.data_dir];
@@ -397,7 +401,7 @@ impl PodWorker {
         launch::pilot(&self.place(prepared), &self.pod, container, database, home, variables)
     }
 
-    /// Runs the init containers, unless this very program was installed already.
+    /// Runs the init containers, unless this build of the program is installed in the pod already.
     async fn install(&mut self, prepared: &PilotContainer) -> Option<StopReason> {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let containers = spec.init_containers.unwrap_or_default();
@@ -434,7 +438,7 @@ impl PodWorker {
         None
     }
 
-    /// Runs an installer to its end: its exit code and its termination message.
+    /// Runs an installer to its end. Returns its exit code and its termination message.
     async fn run_installer(
         &self,
         prepared: &PilotContainer,
@@ -483,7 +487,7 @@ impl PodWorker {
         Ok(())
     }
 
-    /// The status of the pilot's container.
+    /// Returns the status of the pilot's container, and adds missing statuses of containers.
     fn container(&mut self, prepared: &PilotContainer) -> &mut ContainerStatus {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for container in &spec.containers {
@@ -501,7 +505,7 @@ impl PodWorker {
         known
     }
 
-    /// Watches over the process until it has ended, or the pod is to end.
+    /// Supervises the process until it has ended, or the pod is to end.
     async fn supervise(&mut self, prepared: &PilotContainer) -> Result<ProcessExit, StopReason> {
         let known = self.container(prepared);
         if known.state.as_ref().is_none_or(|state| state.running.is_none()) {
@@ -555,7 +559,7 @@ impl PodWorker {
         }
     }
 
-    /// Runs the ephemeral containers that bring another build of the pilot.
+    /// Runs the ephemeral containers that install another build of the pilot.
     async fn deliver(&mut self, prepared: &PilotContainer) {
         let spec = self.pod.spec.clone().unwrap_or_default();
         for added in spec.ephemeral_containers.iter().flatten() {
@@ -576,7 +580,7 @@ impl PodWorker {
         }
     }
 
-    /// Reports that the pilot's process ended, and after what back-off it is started again.
+    /// Reports that the pilot's process ended, and the back-off after which it is started again.
     async fn ended(&mut self, prepared: &PilotContainer, exit: ProcessExit, delay: Duration) {
         let (pid, code) = (self.record.pid, code(exit));
         self.process = None;
@@ -615,7 +619,7 @@ impl PodWorker {
         }
     }
 
-    /// Waits out a pause, unless the pod is to end first.
+    /// Waits for `pause`, or until the pod is to end.
     async fn wait(&mut self, pause: Duration) -> Option<StopReason> {
         let until = Instant::now() + pause;
         let (stopping, shutdown) = (self.host.stopping.clone(), self.host.shutdown.clone());
@@ -633,7 +637,7 @@ impl PodWorker {
         }
     }
 
-    /// Takes over a newer version of the Pod object.
+    /// Takes over a newer version of the Pod object from the watch.
     fn heard(&mut self) {
         match self.pods.borrow_and_update().clone() {
             Some(pod) => self.pod = pod,
@@ -654,21 +658,21 @@ impl PodWorker {
         }
     }
 
-    /// The grace period that the pod's spec asks for.
+    /// Returns the grace period that the pod's spec asks for.
     fn grace(&self) -> Duration {
         let wanted = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let wanted = wanted.and_then(|seconds| u64::try_from(seconds).ok());
         wanted.map_or(DEFAULT_GRACE, Duration::from_secs)
     }
 
-    /// The grace period that the pod's deletion granted; a later deletion may shorten it.
+    /// Returns the grace period that the pod's deletion granted; a later deletion may shorten it.
     fn granted(&self) -> Duration {
         let granted = self.pod.metadata.deletion_grace_period_seconds;
         let granted = granted.and_then(|seconds| u64::try_from(seconds).ok());
         granted.map_or_else(|| self.grace(), Duration::from_secs)
     }
 
-    /// Asks the process to end, and kills it when it takes too long.
+    /// Asks the process to end, and kills it when it takes longer than its grace period.
     async fn terminate(&mut self, grace: Duration) -> ProcessExit {
         let Some(mut process) = self.process.take() else { return ProcessExit::Unseen };
         let begun = Instant::now();
@@ -741,7 +745,7 @@ impl PodWorker {
         }
     }
 
-    /// Deletes the Pod object at last: none of the pod's processes runs any more.
+    /// Deletes the Pod object, once none of the pod's processes runs any more.
     async fn release(&mut self, namespace: &str, name: &str) {
         let api: Api<Pod> = Api::namespaced(self.host.client.clone(), namespace);
         let params = DeleteParams {
@@ -764,7 +768,7 @@ impl PodWorker {
         }
     }
 
-    /// Writes the status when it differs from the last one; says whether it did.
+    /// Writes the status when it differs from the last one written; returns whether it did.
     async fn write(&mut self) -> bool {
         let now = Instant::now();
         if now < self.not_before {
@@ -822,7 +826,7 @@ fn code(exit: ProcessExit) -> Option<i32> {
     }
 }
 
-/// The restart back-off, after so many ends in a row that came soon after their start.
+/// Returns the restart back-off after `crashes` ends in a row that came soon after their start.
 fn delay(crashes: u32) -> Duration {
     match crashes {
         0 => Duration::ZERO,

@@ -28,7 +28,8 @@ struct PodWorkerHandle {
 }
 
 impl PodWorkers {
-    /// Runs until shutdown. The pods' processes go on after it.
+    /// Starts and informs the tasks of pods until shutdown. The pods' processes keep running after
+    /// it.
     pub(crate) async fn run(self, shutdown: Shutdown) {
         // An error means that the watch ended, which ends the process.
         drop(self.store.wait_until_ready().await);
@@ -72,7 +73,7 @@ impl PodWorkers {
                 other
             });
         }
-        // Forgets a pod that is gone or replaced, once its task has ended.
+        // Forgets a pod that was deleted or replaced, once its task has ended.
         kept.retain(|key, known| {
             !known.news.is_closed()
                 || there.get(key).is_some_and(|pod| pod.metadata.uid == known.uid)
@@ -85,7 +86,7 @@ impl PodWorkers {
             let (host, bell) = (Arc::clone(&self.host), self.bell.clone());
             self.tasks.spawn("pod", async move {
                 live(host, hears).await;
-                // A new pod of this name may wait for the end of this one.
+                // Wakes the loop: a new pod of this name may wait for the end of this one.
                 bell.ring();
             });
             kept.insert(key, PodWorkerHandle { uid: pod.metadata.uid.clone(), news });

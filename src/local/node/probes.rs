@@ -1,4 +1,4 @@
-//! Asks a container's probes, as often and as patiently as its spec says.
+//! Runs a container's probes, at the intervals and with the thresholds of its spec.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -16,18 +16,18 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What the probes say of a container that runs.
+/// The results of the probes of a running container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContainerHealth {
     pub(crate) started: bool,
     pub(crate) ready: bool,
-    /// Why readiness last failed; empty when it did not.
+    /// Why the readiness probe last failed; empty when it did not.
     pub(crate) unready: String,
-    /// Why the container is to be restarted; `None` when it is not.
+    /// Why the container must be restarted; `None` when it must not.
     pub(crate) dead: Option<String>,
 }
 
-/// How one probe is run.
+/// Settings of one HTTP probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HttpProbe {
     port: u16,
@@ -39,7 +39,7 @@ struct HttpProbe {
     failures: u32,
 }
 
-/// How many times in a row a probe succeeded or failed.
+/// Number of successes or failures of a probe in a row.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbeStreak {
     good: u32,
@@ -47,7 +47,8 @@ struct ProbeStreak {
 }
 
 impl ProbeStreak {
-    /// Has the probe passed (or failed) by now? `None` when its result stays as before.
+    /// Counts one result. Returns whether the probe passes or fails by its thresholds; `None` while
+    /// its result stays as before.
     fn count(&mut self, good: bool, question: &HttpProbe) -> Option<bool> {
         if good {
             (self.good, self.bad) = (self.good + 1, 0);
@@ -59,8 +60,8 @@ impl ProbeStreak {
     }
 }
 
-/// Runs the probes until startup or liveness failed. Can be cancelled anywhere; the caller boxes
-/// it.
+/// Runs the probes until the startup or liveness probe has failed. Cancel-safe; the caller boxes
+/// the future.
 pub(crate) async fn ask(
     container: Container,
     address: Ipv4Addr,
@@ -128,7 +129,8 @@ pub(crate) async fn ask(
     }
 }
 
-/// Only HTTP probes are run; a probe of another kind counts as passed.
+/// Returns the settings of an HTTP probe; `None` for a probe of another kind, which counts as
+/// passed.
 fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(HttpProbe, IpAddr)> {
     let http = probe.http_get.as_ref()?;
     let port = match &http.port {
@@ -162,7 +164,7 @@ fn question(container: &Container, probe: &Probe, pod: Ipv4Addr) -> Option<(Http
     Some((question, host))
 }
 
-/// A status code from 200 to 399 is a success.
+/// Sends one probe request. A status code from 200 to 399 is a success.
 async fn answer(question: &HttpProbe, host: IpAddr) -> Result<(), String> {
     let HttpProbe { port, path, .. } = question;
     let asked = async {

@@ -1,7 +1,7 @@
-//! A process that outlives the daemon that started it, and is known again by the next daemon.
+//! A process that outlives the daemon that started it, and that the next daemon recognises.
 //!
-//! Owns start, adoption, signals and the end of a container's process. Not the pilot's
-//! supervisor: that one kills its children when it dies, and here they must live on.
+//! Owns start, adoption, signals and the end of a container's process. The pilot's supervisor is
+//! not used here: it kills its children when it dies, and these processes must live on.
 
 #![expect(clippy::disallowed_methods, reason = "stands for a container runtime: starts pods")]
 
@@ -21,20 +21,20 @@ use nix::{
 };
 use tokio::time::{Instant, sleep};
 
-/// How often a process is looked at.
+/// Interval at which a process is checked.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
 /// How long the kernel may take to end a process after SIGKILL.
 pub(super) const REAPED: Duration = Duration::from_secs(30);
 
-/// What to start.
+/// How to start a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchSpec {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
-    /// The whole environment.
+    /// The whole environment; nothing is inherited.
     pub(crate) env: Vec<(OsString, OsString)>,
     pub(crate) directory: PathBuf,
-    /// Both standard output and error are appended to it.
+    /// File to which both standard output and error are appended.
     pub(crate) log: PathBuf,
 }
 
@@ -43,15 +43,16 @@ pub(crate) struct LaunchSpec {
 pub(crate) enum ProcessExit {
     /// The exit code, or 128 and the signal's number.
     Code(i32),
-    /// The exit code is not known: the process was no child of this daemon.
+    /// The exit code is unknown: the process was no child of this daemon.
     Unseen,
 }
 
-/// A process, known by its pid and start time: the kernel uses a pid again, with another time.
+/// A process, identified by its pid and start time: the kernel reuses a pid, but with another start
+/// time.
 #[derive(Debug)]
 pub(crate) struct DetachedProcess {
     pub(crate) pid: i32,
-    /// In the kernel's ticks since boot.
+    /// Start time in the kernel's ticks since boot.
     pub(crate) started: u64,
     child: Option<Child>,
 }
@@ -77,13 +78,13 @@ impl DetachedProcess {
         Ok(Self { pid, started, child: Some(child) })
     }
 
-    /// The process of this pid and start time, when it still runs.
+    /// Returns the process of this pid and start time, if it still runs.
     pub(crate) fn adopt(pid: i32, started: u64) -> Option<Self> {
         (start_time(pid) == Some(started)).then_some(Self { pid, started, child: None })
     }
 
-    /// The process that runs this program with these arguments, found without a record: a daemon
-    /// that was killed right after the start wrote none.
+    /// Finds the process that runs `program` with `args` without a record: a daemon that was killed
+    /// right after the start wrote none.
     pub(crate) fn find(program: &Path, args: &[String]) -> Option<Self> {
         let mut wanted = program.as_os_str().as_encoded_bytes().to_vec();
         for arg in args {
@@ -103,7 +104,7 @@ impl DetachedProcess {
         })
     }
 
-    /// How the process ended, once it has.
+    /// Returns how the process ended, once it has.
     pub(crate) fn ended(&mut self) -> Option<ProcessExit> {
         let Some(child) = &mut self.child else {
             return (start_time(self.pid) != Some(self.started)).then_some(ProcessExit::Unseen);
@@ -141,19 +142,20 @@ impl DetachedProcess {
     }
 }
 
-/// When a process began, in ticks since boot. `None` when it does not run: a zombie, which has
-/// ended and is not yet waited for, does not.
+/// Returns when a process began, in ticks since boot. `None` when it does not run: a zombie, which
+/// has ended and is not yet waited for, does not run.
 pub fn start_time(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&text)
 }
 
-/// The kernel's boot id, which is another after each start of the machine.
+/// Returns the kernel's boot id, which changes with each start of the machine.
 pub(super) fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Reads `/proc/PID/stat`. The name in parentheses may hold anything, so its last `)` counts.
+/// Parses the start time from `/proc/PID/stat`. The name in parentheses may hold anything, so its
+/// last `)` counts.
 fn parse_stat(text: &str) -> Option<u64> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {

@@ -1,8 +1,10 @@
-//! Pods and claims of StatefulSets, as Kubernetes makes them for a set whose pods start in
-//! parallel. They are replaced when they are deleted, and one by one where the set says so.
+//! Makes the pods and claims of StatefulSets, as Kubernetes does for a StatefulSet whose pods start
+//! in parallel. Deleted pods are replaced, and outdated ones are replaced one by one where the
+//! update strategy asks for it.
 //!
-//! Owns which pods there should be. Every pod is made from the set as the server has it at that
-//! moment, never from a copy: a pod that was deleted to be replaced must not come back as it was.
+//! Owns which pods should exist. Every pod is made from the StatefulSet as the server has it at
+//! that moment, never from a cache: a pod that was deleted to be replaced must not come back as it
+//! was.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,13 +28,13 @@ use tracing::{info, warn};
 use super::{MANAGER, gone, watch::ChangeNotifier};
 use crate::{error::chain, runtime::Shutdown};
 
-/// Pause after a failure.
+/// Pause before a failed StatefulSet is processed again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A claim in use is kept until its pod is gone.
+/// Finalizer that keeps a claim in use until its pod is gone.
 pub(crate) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 
-/// Why a set is looked at again.
+/// Why a StatefulSet could not be processed and is tried again.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("a request failed")]
@@ -46,7 +48,7 @@ pub(crate) struct StatefulSetController {
     pub(crate) store: Store<StatefulSet>,
     pub(crate) pods: Store<Pod>,
     pub(crate) bell: ChangeNotifier,
-    /// Name of the Node that every pod is put on.
+    /// Name of the Node that every pod is assigned to.
     pub(crate) machine: String,
     /// Once triggered, no new pods are made.
     pub(crate) stopping: Shutdown,
@@ -100,7 +102,7 @@ impl StatefulSetController {
         Ok(self.report(set, &pods).await?)
     }
 
-    /// The set as the server has it; `None` when it is gone or going.
+    /// Reads the StatefulSet from the server; `None` when it is gone or being deleted.
     async fn current(&self, known: &ObjectMeta) -> Result<Option<StatefulSet>, kube::Error> {
         let (namespace, name) = key(known);
         let api: Api<StatefulSet> = Api::namespaced(self.client.clone(), namespace);
@@ -136,7 +138,8 @@ impl StatefulSetController {
         Ok(())
     }
 
-    /// Makes the set the pod's controller; the pod's change leads to another look at the set.
+    /// Makes the StatefulSet the pod's controller; the change of the pod makes the StatefulSet due
+    /// again.
     async fn adopt(&self, set: &StatefulSet, pod: &ObjectMeta) -> Result<(), kube::Error> {
         // A set that is being deleted may just have orphaned the pod.
         if self.current(&set.metadata).await?.is_none() {
@@ -183,7 +186,7 @@ impl StatefulSetController {
     }
 }
 
-/// Says whether the object was created now; one that is already there is fine.
+/// Returns whether the object was created now; an object that already exists is no error.
 fn created<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
     match result {
         Ok(_) => Ok(true),
@@ -201,7 +204,7 @@ fn owner(meta: &ObjectMeta) -> Option<&str> {
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
-/// Was this pod orphaned by an earlier set of this name, and has it no controller now?
+/// Was this pod orphaned by an earlier StatefulSet of this name, and has it no controller now?
 fn is_left_by_an_earlier(set: &StatefulSet, pod: &ObjectMeta) -> bool {
     let selector = set.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
     let labels = pod.labels.clone().unwrap_or_default();
@@ -216,8 +219,8 @@ fn is_left_by_an_earlier(set: &StatefulSet, pod: &ObjectMeta) -> bool {
         && selected
 }
 
-/// The pod that a rolling update replaces next: all pods of higher ordinals are of the new revision
-/// and ready.
+/// Returns the pod that a rolling update replaces next: all pods of higher ordinals are of the new
+/// revision and ready.
 fn next_to_replace<'a>(set: &StatefulSet, pods: &[&'a Arc<Pod>]) -> Option<&'a Pod> {
     let strategy = set.spec.as_ref()?.update_strategy.as_ref()?;
     if strategy.type_.as_deref() != Some("RollingUpdate") {
@@ -238,7 +241,7 @@ fn next_to_replace<'a>(set: &StatefulSet, pods: &[&'a Arc<Pod>]) -> Option<&'a P
     None
 }
 
-/// The owner reference that makes the set a pod's controller.
+/// Returns the owner reference that makes the StatefulSet a pod's controller.
 fn reference(set: &StatefulSet) -> OwnerReference {
     OwnerReference {
         api_version: "apps/v1".to_owned(),
@@ -259,7 +262,7 @@ fn ordinal(set: &StatefulSet, pod: &ObjectMeta) -> Option<i32> {
     pod.name.as_deref()?.strip_prefix(name)?.strip_prefix('-')?.parse().ok()
 }
 
-/// Name of the revision of the set's template.
+/// Returns the name of the revision of the StatefulSet's template.
 fn revision(set: &StatefulSet) -> String {
     let template = set.spec.as_ref().map(|spec| json!(spec.template)).unwrap_or_default();
     let hash = Sha256::digest(template.to_string());
@@ -304,7 +307,7 @@ fn status(set: &StatefulSet, pods: &[&Pod]) -> StatefulSetStatus {
     }
 }
 
-/// Claims of the pod with this ordinal.
+/// Builds the claims of the pod with this ordinal.
 fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
     let Some(spec) = &set.spec else { return Vec::new() };
     let (namespace, name) = key(&set.metadata);
@@ -331,7 +334,7 @@ fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
         .collect()
 }
 
-/// The pod with this ordinal.
+/// Builds the pod with this ordinal.
 fn pod(set: &StatefulSet, ordinal: i32, machine: &str) -> Pod {
     let (namespace, set_name) = key(&set.metadata);
     let name = format!("{set_name}-{ordinal}");

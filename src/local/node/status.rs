@@ -1,4 +1,4 @@
-//! The status of a pod, made from the states of its programs. Pure.
+//! Builds the status of a pod from the states of its programs. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -11,10 +11,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-/// Most characters of a termination message; the kubelet keeps 4096 bytes.
+/// Limit of a termination message in characters; the kubelet keeps 4096 bytes.
 const MESSAGE: usize = 4096;
 
-/// Now, as Kubernetes writes times: in whole seconds.
+/// Returns the present time in whole seconds, as Kubernetes writes times.
 pub(crate) fn now() -> Time {
     let now = Timestamp::now();
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
@@ -37,7 +37,7 @@ pub(crate) fn running(since: Time) -> ContainerState {
     }
 }
 
-/// `code` is `None` where the exit code is not known.
+/// Builds the state of a container that ended. `code` is `None` where the exit code is not known.
 pub(crate) fn terminated(
     code: Option<i32>,
     message: &str,
@@ -52,7 +52,7 @@ pub(crate) fn terminated(
     let message: String = message.trim().chars().take(MESSAGE).collect();
     ContainerState {
         terminated: Some(ContainerStateTerminated {
-            // The kubelet says 137 of a container whose end it did not see.
+            // The kubelet reports 137 for a container whose end it did not see.
             exit_code: code.unwrap_or(137),
             reason: Some(reason.to_owned()),
             message: (!message.is_empty()).then_some(message),
@@ -65,12 +65,12 @@ pub(crate) fn terminated(
     }
 }
 
-/// Stands for the id of a container.
+/// Makes a container id from the pid of its process.
 pub(crate) fn id(pid: i32) -> String {
     format!("process://{pid}")
 }
 
-/// The status of a container of which nothing is known yet.
+/// Returns the status of a container about which nothing is known yet.
 pub(crate) fn unknown(container: &Container, state: ContainerState) -> ContainerStatus {
     ContainerStatus {
         name: container.name.clone(),
@@ -81,26 +81,28 @@ pub(crate) fn unknown(container: &Container, state: ContainerState) -> Container
     }
 }
 
-/// When a container that runs was started.
+/// Returns when a running container was started.
 pub(crate) fn began(status: &ContainerStatus) -> Option<Time> {
     status.state.as_ref()?.running.as_ref()?.started_at.clone()
 }
 
-/// What is known of a pod.
+/// What the node knows of a pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservedPod {
     pub(crate) address: Option<Ipv4Addr>,
     pub(crate) init: Vec<ContainerStatus>,
     pub(crate) containers: Vec<ContainerStatus>,
     pub(crate) ephemeral: Vec<ContainerStatus>,
-    /// Containers that are not run, because their program is in an image; they count for nothing.
+    /// Containers that are not run, because their program is in an image; they do not count for the
+    /// pod's status.
     pub(crate) ignored: Vec<String>,
-    /// Why the pod is not ready, in the words of its probe.
+    /// Why the pod is not ready, from its readiness probe.
     pub(crate) unready: String,
 }
 
 impl ObservedPod {
-    /// The state of a container that does not run. One whose program is in an image never will.
+    /// Returns the state of a container that does not run. One whose program is in an image never
+    /// will.
     pub(crate) fn waiting(&self, name: &str, reason: &str, message: &str) -> ContainerState {
         if self.ignored.iter().any(|ignored| ignored == name) {
             return waiting("NotRun", "images are not run on this host");
@@ -109,7 +111,7 @@ impl ObservedPod {
     }
 }
 
-/// The whole status. A condition that did not change keeps its transition time.
+/// Builds the pod's whole status. A condition that did not change keeps its transition time.
 pub(crate) fn status(pod: &Pod, before: &PodStatus, view: &ObservedPod) -> PodStatus {
     let ObservedPod { address, init, containers, ephemeral, ignored, unready } = view;
     let counts = |status: &&ContainerStatus| !ignored.contains(&status.name);

@@ -1,7 +1,8 @@
-//! Variables of a container: literal, from other objects, or fields of its pod. Pure.
+//! Resolves the variables of a container: literals, values of other objects, or fields of its pod.
+//! Pure.
 //!
 //! A variable without a value is an error, in the kubelet's words where it has some: a program that
-//! lacks a variable would do something else, and give no warning.
+//! lacks a variable would behave differently, and give no warning.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -13,10 +14,10 @@ use super::{
 };
 use crate::api::quantity;
 
-/// A variable's name, and its value.
+/// Values of variables by name.
 pub(crate) type EnvVars = BTreeMap<String, String>;
 
-/// Every variable of a container.
+/// Returns the variables of a container.
 pub(crate) fn variables(
     place: &LaunchContext<'_>,
     pod: &Pod,
@@ -44,7 +45,7 @@ pub(crate) fn variables(
     Ok(told)
 }
 
-/// `None` where the value is optional and missing.
+/// Returns the value of a variable; `None` where the value is optional and missing.
 fn value(
     place: &LaunchContext<'_>,
     pod: &Pod,
@@ -89,7 +90,7 @@ fn expand(text: &str, known: &EnvVars) -> String {
         }
         done.push('$');
         done.push_str(part);
-        // The first `$` of two escapes the second, which is dropped.
+        // In `$$`, the first `$` escapes the second: one of them stays.
         if part.is_empty() {
             done.push_str(parts.next().unwrap_or_default());
         }
@@ -97,7 +98,7 @@ fn expand(text: &str, known: &EnvVars) -> String {
     done
 }
 
-/// A field of the pod, as the downward API names it.
+/// Returns a field of the pod, by its path in the downward API.
 pub(crate) fn field(place: &LaunchContext<'_>, pod: &Pod, path: &str) -> Result<String, String> {
     let meta = &pod.metadata;
     let in_map = |map: &Option<BTreeMap<String, String>>, rest: &str| {
@@ -129,7 +130,7 @@ pub(crate) fn field(place: &LaunchContext<'_>, pod: &Pod, path: &str) -> Result<
     found.ok_or_else(|| format!("unsupported fieldPath: {path}"))
 }
 
-/// How much of something a container asks for, or may have.
+/// Returns the request or limit of a resource of a container.
 pub(crate) fn amount(
     container: &Container,
     selector: &ResourceFieldSelector,

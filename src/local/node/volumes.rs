@@ -1,8 +1,8 @@
-//! Volumes of a pod: which are served on this host, and the files of those that are made of other
-//! objects.
+//! Makes the volumes of a pod: decides which kinds are served on this host, and writes the files of
+//! those that come from other objects.
 //!
-//! Invariant: a volume that is not served, or a value that is not there, is an error with its
-//! name; nothing is left out in silence.
+//! Invariant: a volume that is not served, or a value that is missing, is an error with its name;
+//! nothing is left out in silence.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +20,13 @@ use super::{
     variables::{amount, field},
 };
 
-/// Mode of a file where the volume names none.
+/// Mode of a file where the volume gives none.
 const MODE: i32 = 0o644;
 
-/// Content and mode of files, by the path in the volume.
+/// Content and mode of the files of a volume, by the path in the volume.
 type VolumeFiles = BTreeMap<PathBuf, (Vec<u8>, u32)>;
 
-/// Volumes that one of these containers mounts; the others are not made.
+/// Returns the volumes that one of `containers` mounts; the others are not made.
 pub(crate) fn mounted(pod: &Pod, containers: &[Container]) -> Vec<Volume> {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.clone()).unwrap_or_default();
     let has = |volume: &Volume| {
@@ -55,14 +55,14 @@ pub(crate) fn make(
     write(&folder, &files, owner(pod).filter(|_| place.root)).map_err(failed)
 }
 
-/// The kind of a volume, named by the field of its source.
+/// Returns the kind of a volume, which is the name of its source's field.
 fn kind(volume: &Volume) -> String {
     let all = json!(volume);
     let mut names = all.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
     names.find(|name| *name != "name").unwrap_or("one of no kind").to_owned()
 }
 
-/// The files of a volume that is made of other objects; `None` for one that is a folder.
+/// Returns the files of a volume that comes from other objects; `None` for one that is a folder.
 fn files(
     place: &LaunchContext<'_>,
     pod: &Pod,
@@ -106,7 +106,7 @@ fn files(
     Ok(Some(files))
 }
 
-/// Adds the values of an object: all of them, or those that are listed.
+/// Adds the values of a Secret or ConfigMap: all of them, or those that are listed.
 fn take(
     files: &mut VolumeFiles,
     found: Option<&ObjectData>,
@@ -131,7 +131,7 @@ fn take(
     Ok(())
 }
 
-/// Adds fields of the pod, as the downward API names them.
+/// Adds files with fields of the pod, by their paths in the downward API.
 fn tell(
     files: &mut VolumeFiles,
     place: &LaunchContext<'_>,
@@ -171,7 +171,7 @@ fn add(
     Ok(())
 }
 
-/// User and group that the pod's programs run as.
+/// Returns the user and group that the pod's programs run as.
 fn owner(pod: &Pod) -> Option<(u32, u32)> {
     let context = pod.spec.as_ref()?.security_context.as_ref()?;
     let user = context.run_as_user?;
@@ -179,7 +179,8 @@ fn owner(pod: &Pod) -> Option<(u32, u32)> {
     Some((u32::try_from(user).ok()?, u32::try_from(group).ok()?))
 }
 
-/// Replaces each changed file as a whole. Only the folder's owner can enter it.
+/// Writes the files of a volume. A changed file is replaced as a whole. Only the folder's owner can
+/// enter it.
 fn write(folder: &Path, files: &VolumeFiles, owner: Option<(u32, u32)>) -> io::Result<()> {
     let own = |path: &Path| match owner {
         Some((user, group)) => chown(path, Some(user), Some(group)),

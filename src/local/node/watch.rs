@@ -1,4 +1,5 @@
-//! Caches of what the node reads, each filled by a watch, and one bell that rings with every change.
+//! Caches of the objects that the node reads, each filled by a watch, and a notifier that wakes a
+//! task after every change.
 
 use std::{fmt::Debug, hash::Hash, sync::Arc};
 
@@ -17,7 +18,7 @@ use tracing::warn;
 
 use crate::{error::chain, runtime::Runtime};
 
-/// Wakes the task that waits, or else the next one that will wait. Many rings count as one.
+/// Wakes the task that waits, or else the next one that will wait. Many notifications count as one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChangeNotifier(Arc<Notify>);
 
@@ -26,14 +27,14 @@ impl ChangeNotifier {
         self.0.notify_one();
     }
 
-    /// Waits for a ring since the last wait. One task waits at a time.
+    /// Waits for a notification since the last wait. One task waits at a time.
     pub(crate) async fn rung(&self) {
         self.0.notified().await;
     }
 }
 
-/// A cache of these objects, for as long as the process runs. Each of the bells rings when the
-/// cache was filled, and with every change.
+/// Starts a cache that is kept for as long as the process runs. Each of the notifiers is rung when
+/// the cache was filled, and with every change.
 pub(crate) fn watch<K>(
     rt: &Runtime,
     task: &'static str,

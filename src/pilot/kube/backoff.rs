@@ -11,7 +11,7 @@ use kube::runtime::utils::{Backoff as Pauses, ResetTimerBackoff};
 
 const FIRST: Duration = Duration::from_secs(1);
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
-/// A watch counts as repaired when it held for this long.
+/// How long a watch must hold to count as repaired: then its pauses begin anew.
 const HELD: Duration = Duration::from_secs(120);
 
 /// The pauses after failures in a row.
@@ -21,7 +21,7 @@ pub struct RetryBackoff {
 }
 
 impl RetryBackoff {
-    /// How long to wait after one more failure.
+    /// Counts one more failure and returns how long to wait after it.
     pub fn pause(&mut self) -> Duration {
         let doubled = FIRST.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
@@ -33,7 +33,8 @@ impl RetryBackoff {
         }
     }
 
-    /// For a watch: its list may succeed and the watch fail, again and again.
+    /// Returns the pauses of a watch, which begin anew only when it has held for `HELD`: its list
+    /// may succeed and the watch fail, again and again.
     pub fn of_watch() -> impl Pauses {
         ResetTimerBackoff::new(Self::default(), HELD)
     }

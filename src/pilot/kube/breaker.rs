@@ -22,9 +22,9 @@ use tracing::{debug, info, warn};
 
 use crate::{error::chain, pilot::kube::backoff::RetryBackoff};
 
-/// An API that takes longer to begin its answer counts as away.
+/// How long the API may take to begin an answer before it counts as away.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long a request that defers leaves the try to others.
+/// How much longer than other requests one that defers waits to try an API that is away.
 const COURTESY: Duration = Duration::from_millis(500);
 /// How often the log repeats that the API turns the pilot away.
 const REMINDER: Duration = Duration::from_secs(600);
@@ -40,7 +40,7 @@ pub enum Error {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Cheap to clone; all clones are one breaker.
+/// The circuit breaker of one pilot. Cheap to clone; its clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct CircuitBreaker(Arc<watch::Sender<BreakerState>>);
 
@@ -49,7 +49,7 @@ struct BreakerState {
     /// While the API is away: since when, and when the next request may be sent.
     away: Option<ApiOutage>,
     backoff: RetryBackoff,
-    /// Requests that were not answered, ever.
+    /// How many requests have not been answered so far.
     lost: u64,
     refusal: Option<TokenRefusal>,
 }
@@ -58,7 +58,7 @@ const REFUSED: &str = "The API turns the pilot away (401): it does not accept it
     ServiceAccount deleted and made again? kubelet renews the token within 50 minutes; the database \
     runs on";
 
-/// The API answers 401: the token belongs to no ServiceAccount, or no longer.
+/// A time in which the API answers 401: it does not accept the pilot's token.
 #[derive(Clone, Copy, Debug)]
 struct TokenRefusal {
     since: Instant,
@@ -77,13 +77,14 @@ struct ApiOutage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialRole {
     Tries,
-    /// The caller gives up too soon to see a slow answer: its request lets others find out, when
-    /// there are any. A leader whose one renewal was refused has no time to wait for a heartbeat.
+    /// Only if no other request does within `COURTESY`: the caller gives up too soon to see a slow
+    /// answer. It does try then, because a leader that must renew has no time to wait for the next
+    /// heartbeat.
     Defers,
 }
 
 impl CircuitBreaker {
-    /// A client whose requests go through this breaker.
+    /// Returns a client whose requests go through this breaker.
     pub fn guard(&self, client: &Client, part: TrialRole) -> Client {
         let namespace = client.default_namespace().to_owned();
         let (breaker, client) = (self.clone(), client.clone());
@@ -115,8 +116,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// Sends a request in its turn. May be dropped at any await: a try that is given up counts as
-    /// one.
+    /// Waits for the turn of a request, then sends it. May be dropped at any await: a try that its
+    /// caller gives up is still followed by a pause.
     async fn pass<B>(
         &self,
         part: TrialRole,
@@ -162,7 +163,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// Lets one of the requests go whose turn it is; the others see a later turn.
+    /// Gives the turn at `seen` to one of the requests that wait for it. False: another request has
+    /// it, and the next turn is later.
     fn claim(&self, seen: Instant) -> bool {
         self.0.send_if_modified(|BreakerState { away, backoff, .. }| {
             let Some(away) = away.as_mut().filter(|away| away.next == seen) else { return false };
@@ -181,7 +183,8 @@ impl CircuitBreaker {
         });
     }
 
-    /// Logs that the API turns the pilot away, again from time to time, and when that is over.
+    /// Logs that the API turns the pilot away, again every `REMINDER`, and when that is over.
+    /// `known`: the latest answer was not 401.
     fn recognised(&self, known: bool) {
         let now = Instant::now();
         self.0.send_if_modified(|state| {
@@ -231,7 +234,8 @@ impl CircuitBreaker {
     }
 }
 
-/// The address has no server behind it, or the server has no capacity for this request.
+/// Does this status say that the address has no server behind it, or that the server has no
+/// capacity for the request?
 fn says_away(status: StatusCode) -> bool {
     matches!(
         status,

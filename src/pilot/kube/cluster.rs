@@ -26,11 +26,11 @@ use crate::{
 /// The field manager of the fields that a pilot writes.
 const MANAGER: &str = "navigator-pilot";
 
-/// Cheap to clone.
+/// The API as one pilot uses it, through a circuit breaker. Cheap to clone.
 #[derive(Clone)]
 pub struct PilotApi {
     client: Client,
-    /// For the lease and for events, whose writers give up after a moment.
+    /// The client for the lease and for events, whose writers give up after a moment.
     hasty: Client,
     breaker: CircuitBreaker,
     database: &'static DrivenDatabase,
@@ -64,7 +64,7 @@ impl PilotApi {
         }
     }
 
-    /// Decides when requests are sent.
+    /// Returns the circuit breaker that decides when requests are sent.
     pub fn breaker(&self) -> &CircuitBreaker {
         &self.breaker
     }
@@ -73,7 +73,7 @@ impl PilotApi {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// For requests that are given up after a moment.
+    /// Returns the client for requests that are given up after a moment.
     pub fn hasty_client(&self) -> Client {
         self.hasty.clone()
     }
@@ -88,13 +88,14 @@ impl PilotApi {
         &self.namespace
     }
 
-    /// Labels of all Pilots of the cluster that `own` belongs to.
+    /// Returns the selector of all Pilots of the cluster that `own` belongs to; `None` without a
+    /// cluster.
     pub fn selector(&self, own: &Pilot) -> Option<String> {
         let cluster = own.spec.cluster_ref.as_ref()?;
         Some(format!("{}={}", self.database.names.cluster_label, cluster.name))
     }
 
-    /// The other Pilots of the cluster that `own` belongs to.
+    /// Lists the other Pilots of the cluster that `own` belongs to.
     pub async fn peers(&self, own: &Pilot) -> kube::Result<Vec<Pilot>> {
         let Some(selector) = self.selector(own) else { return Ok(vec![]) };
         let list = self.pilots().list(&ListParams::default().labels(&selector)).await?;
@@ -105,7 +106,8 @@ impl PilotApi {
             .collect())
     }
 
-    /// The API server's clock, to the second, by the Date header of an answer.
+    /// Returns the time of the API server's clock, to the second, from the Date header of an
+    /// answer.
     pub async fn time(&self) -> Option<SystemTime> {
         let path = <Pilot as Resource>::url_path(&(), Some(&self.namespace));
         let request = Request::get(format!("{path}/{}", self.name)).body(Body::empty()).ok()?;
@@ -139,14 +141,14 @@ impl PilotApi {
         self.leases().create(&written(), lease).await
     }
 
-    /// A compare-and-swap: the lease carries the resourceVersion that was read.
+    /// Replaces a lease by compare-and-swap: `lease` carries the resourceVersion that was read.
     pub async fn replace_lease(&self, lease: &LeaderLease) -> kube::Result<LeaderLease> {
         let name = lease.metadata.name.clone().unwrap_or_default();
         self.leases().replace(&name, &written(), lease).await
     }
 
-    /// The uid of the Pod of this name. `None` when there is none, or the pilot may not read it
-    /// (403).
+    /// Returns the uid of the Pod that has the Pilot's name. `None` when there is none, or the
+    /// pilot may not read it (403).
     pub async fn pod_uid(&self) -> kube::Result<Option<String>> {
         match self.pods().get_metadata_opt(&self.name).await {
             Ok(pod) => Ok(pod.and_then(|pod| pod.metadata.uid)),
@@ -159,7 +161,7 @@ impl PilotApi {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// How the database's container ended last, when this is a pod.
+    /// Returns how the database's container ended last, as the status of the node's Pod has it.
     pub async fn last_state(&self) -> kube::Result<Option<LastContainerState>> {
         let statuses =
             self.pods().get(&self.name).await?.status.unwrap_or_default().container_statuses;
@@ -178,14 +180,14 @@ fn written() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
 
-/// The owner that is the Pilot's cluster.
+/// Returns the owner reference of `pilot` that names its cluster.
 pub fn owner(pilot: &Pilot) -> Option<&OwnerReference> {
     let cluster = pilot.spec.cluster_ref.as_ref()?;
     let owners = pilot.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.kind == cluster.kind && owner.name == cluster.name)
 }
 
-/// A lease without a holder, owned by the Pilot's cluster.
+/// Makes a lease without a holder, owned by the Pilot's cluster.
 pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
     let owned = owner(pilot).map(|owner| OwnerReference {
         // The cluster does not wait for its lease, and pilots may not update its finalizers.
@@ -203,7 +205,7 @@ pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
     }
 }
 
-/// Did the API server answer 409? A failure on the way to the server is none.
+/// Did the API server answer 409? A failure on the way to the server is no conflict.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }

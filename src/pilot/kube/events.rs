@@ -11,7 +11,7 @@ use crate::{
     runtime::events::EventNotice,
 };
 
-/// One event per change of state.
+/// Returns the events between the reports `before` and `after`: at most one for each reason.
 pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
     let mut notices = Vec::new();
     notices.extend(ended(before, after));
@@ -63,7 +63,7 @@ fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
 
 fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
     let mut notices = Vec::new();
-    // Condition, its reason, and the event; none where the event is empty.
+    // Condition, its reason (empty: any other) and the event (empty: none).
     const WARNINGS: [(&str, &str, &str); 10] = [
         ("Ready", "ProcessHung", "ProcessHung"),
         ("Ready", "DiskFull", "DiskFull"),
@@ -119,7 +119,8 @@ fn find<'a>(status: &'a PilotStatus, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// The part of a condition whose change is news. Figures in its message move all the time.
+/// Returns the part of a condition whose change is news: its reason, and its message without the
+/// figures, which move all the time.
 fn gist(condition: &Condition) -> (&str, String) {
     let words = condition.message.chars().filter(|c| !c.is_ascii_digit()).collect();
     (&condition.reason, words)

@@ -55,7 +55,7 @@ pub enum StartTurn {
     Refused(FailedCheck),
 }
 
-/// The permission to start.
+/// The permission for a node to start its database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartPermit {
     pub may_found: bool,
@@ -63,7 +63,7 @@ pub struct StartPermit {
     pub ring: Option<Ring>,
 }
 
-/// What one look at the record leads to.
+/// What one look at the founding record leads to.
 enum FoundingOutcome {
     Turn(StartTurn),
     /// Nothing can be done until these peers change.
@@ -79,14 +79,14 @@ impl From<StartPermit> for FoundingOutcome {
     }
 }
 
-/// What the record in the lease means for a node without data.
+/// What the founding record means for a node whose volume holds no data of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FoundingDecision {
     /// No founder is recorded: try to become it.
     Claim,
-    /// This very attempt of this node is recorded.
+    /// This node is recorded, with the id of its present attempt: it founds.
     Found,
-    /// A member is there to be joined.
+    /// The database cluster has a member, which the node joins.
     Join,
     Wait(String),
 }
@@ -101,7 +101,7 @@ pub struct StartApplicant<'a> {
 }
 
 impl StartApplicant<'_> {
-    /// The mark on the volume, and whether data of a database lie there.
+    /// Reads the mark on the volume, and whether data of a database lie there.
     async fn found(&self) -> Result<(VolumeMark, bool), Error> {
         let (data, holds) = (self.data.to_owned(), self.database.has_data);
         let read = move |files: &PilotFiles| -> io::Result<_> {
@@ -117,7 +117,7 @@ impl StartApplicant<'_> {
 
 /// Waits for this node's turn to start; says whether it may found. `say` is told what is waited
 /// for. May be dropped at any await: the record is written only after the attempt's id is safe on
-/// the disk, so the next attempt finds both or neither.
+/// the disk, so a later attempt goes on under the same id, whether the record was written or not.
 pub async fn take_turn(
     cluster: Option<&PilotApi>,
     node: StartApplicant<'_>,
@@ -232,8 +232,9 @@ async fn look(
     }
 }
 
-/// A node with data starts without regard to its peers, unless its data are of another ring. Data
-/// that were this cluster's before need no API.
+/// Decides on the start of a node with data of a member: it starts without regard to its peers,
+/// unless its data are of another ring or the lease is an earlier cluster's. With data that were
+/// this cluster's before, it starts even while the API does not answer.
 async fn rejoin(
     cluster: &PilotApi,
     node: StartApplicant<'_>,
@@ -277,7 +278,8 @@ async fn rejoin(
     }
 }
 
-/// Writes down that the volume is of this ring, before its database starts.
+/// Writes the ring of `record` and the cluster's uid into the volume's mark, before the database
+/// starts.
 async fn settle(
     node: StartApplicant<'_>,
     mark: &VolumeMark,
@@ -296,7 +298,7 @@ async fn settle(
     Ok(())
 }
 
-/// Records a founder by compare-and-swap. The next look decides what follows.
+/// Writes the founding record by compare-and-swap. The next look at it decides what follows.
 async fn claim(
     cluster: &PilotApi,
     lease: Option<LeaderLease>,

@@ -27,7 +27,7 @@ use crate::{
 /// How long the API may take before a known database starts from the remembered intent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The Pilot, and whether it is from the disk and not from the API.
+/// The Pilot, and whether it was read from the disk, not from the API.
 #[derive(Clone, Debug)]
 pub struct IntentSnapshot {
     pub pilot: Pilot,
@@ -101,7 +101,7 @@ pub async fn follow(
     }
 }
 
-/// A node that never ran has nothing to start from: it waits for its Pilot.
+/// Waits for the Pilot of a node that remembers no intent to start from. False: the watch is over.
 async fn wait_on(
     events: &mut (impl futures::Stream<Item = watcher::Result<Event<Pilot>>> + Unpin),
     seen: &IntentSender,
@@ -133,8 +133,8 @@ async fn wait_on(
     }
 }
 
-/// Is the object there? A watch tells only the objects that exist, and then that the list is
-/// complete.
+/// Finds out from a watch whether the Pilot exists: a watch tells only the objects that exist, and
+/// then that the list is complete.
 struct PilotPresence {
     listed: bool,
     absence: Option<Arc<Notify>>,
@@ -160,13 +160,14 @@ impl PilotPresence {
     }
 }
 
-/// A listed Pilot replaces the known one, also from a store that went back to an earlier state.
+/// Replaces the known Pilot by a listed one, even an older one: the store may have gone back to an
+/// earlier state.
 fn take(seen: &IntentSender, pilot: Pilot) {
     seen.send_replace(Some(IntentSnapshot { pilot, remembered: false }));
 }
 
-/// The answer to a write shows the spec of that moment; a watch on a dead connection would tell of
-/// it only after minutes.
+/// Takes the intent from the answer to a write, where that differs and is not older: a watch on a
+/// dead connection would tell of a new spec only after minutes.
 pub fn heed_answer(seen: &IntentSender, pilot: &Pilot) {
     let differs = |known: &Pilot| {
         known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
@@ -191,7 +192,7 @@ fn take_later(seen: &IntentSender, pilot: Pilot, also: impl FnOnce(&Pilot) -> bo
     });
 }
 
-/// The place of the object's version in the order of its store.
+/// Returns the resourceVersion as a number, which grows with the writes of its store.
 pub fn revision(pilot: &Pilot) -> u64 {
     let text = pilot.metadata.resource_version.as_deref();
     text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX)

@@ -39,8 +39,8 @@ use crate::{
 /// How long a leader whose node does not serve for a moment may go on: two questions that the
 /// database answers late are no reason to elect anew.
 const FALTERING: Duration = Duration::from_secs(12);
-/// Pause between two renewals: with 15 s for others to wait and 10 s for the leader to act, three
-/// renewals may fail.
+/// Pause between two renewals. A leader acts for 10 s after its last renewal, which leaves time for
+/// two or three tries; other pilots wait for 15 s.
 const RETRY: Duration = Duration::from_secs(3);
 
 /// May this node's pilot lead?
@@ -53,8 +53,8 @@ pub enum LeaderEligibility {
 }
 
 impl LeaderEligibility {
-    /// `shared`: other pilots could lead. A node that leaves has better left its duties to one that
-    /// stays: the duties go on after its end.
+    /// Tells whether the pilot of a node in `state` may lead. `shared`: other pilots could lead.
+    /// Then a node that leaves leads no more: the leader's duties go on after its end.
     pub fn of(state: &NodeMachine, shared: bool) -> Self {
         match &state.life {
             NodePhase::Up(up) if up.decommissioning.is_some() && shared => Self::No,
@@ -138,11 +138,13 @@ async fn unable(eligibility: &mut watch::Receiver<LeaderEligibility>) {
 pub struct PilotsLease {
     cluster: PilotApi,
     name: String,
-    /// The Pilot whose cluster owns a lease that is made.
+    /// The node's Pilot: its cluster becomes the owner of a lease that this pilot makes.
     pilot: Pilot,
-    /// Where the ring's id is kept, when this cluster has one (see `ring`).
+    /// Records on the volume, which keep the ring's id; `None` where this cluster has none (see
+    /// `ring`).
     records: Option<VolumeRecords>,
-    /// The volume carries the id that is recorded.
+    /// The volume needs to learn no ring id any more: it was looked at once, and written if need
+    /// be.
     settled: AtomicBool,
 }
 
@@ -151,8 +153,8 @@ impl PilotsLease {
         Self { cluster, name, pilot, records: None, settled: AtomicBool::new(false) }
     }
 
-    /// Keeps the record of the ring too: the leader records the ring when that is missing, and the
-    /// volumes of nodes that serve learn its id.
+    /// Keeps the founding record, too: the leader writes it when it is missing, and the volumes of
+    /// nodes that serve learn the ring's id.
     #[must_use]
     pub fn keeping(self, records: VolumeRecords) -> Self {
         Self { records: Some(records), ..self }
@@ -162,8 +164,8 @@ impl PilotsLease {
         cluster::owner(&self.pilot).map(|owner| owner.uid.as_str())
     }
 
-    /// A volume that was marked before rings had ids learns the id of the ring in which its node
-    /// serves.
+    /// Writes the id of the ring in which the node serves into a volume that was marked before
+    /// rings had ids.
     async fn learn(&self, lease: &LeaderLease) {
         let Some((records, founder)) = self
             .records
@@ -196,7 +198,7 @@ impl PilotsLease {
         }
     }
 
-    /// The founder to record, when none is recorded and this node has data.
+    /// Returns the founder to record, when none is recorded and this node has data of a member.
     async fn missing(&self, lease: &LeaderLease) -> Option<Founder> {
         let records = self.records.as_ref()?;
         if lease.spec.founder.is_some() || ring::is_former(lease, &self.pilot) {

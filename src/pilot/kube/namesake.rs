@@ -24,7 +24,7 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// A pilot that gives no sign of life for this long is not waited for: two and a half of its
+/// How long another pilot may give no sign of life before its name is free: two and a half of its
 /// heartbeats.
 const SILENT: Duration = Duration::from_secs(75);
 const IN_POD: &str = "Kubernetes";
@@ -41,12 +41,12 @@ pub enum NameHolder {
 
 pub type NameHolderReceiver = watch::Receiver<NameHolder>;
 
-/// For a pilot that shares its name with no other.
+/// Returns the verdict for a pilot that shares its name with no other: it holds the name.
 pub fn alone() -> NameHolderReceiver {
     watch::channel(NameHolder::Ours).1
 }
 
-/// Judges by every version of the Pilot that is seen, until shutdown.
+/// Decides which pilot holds the name, anew whenever the Pilot changes, until shutdown.
 pub async fn run(
     own: Instance,
     cluster: PilotApi,
@@ -148,7 +148,7 @@ fn set(holder: &watch::Sender<NameHolder>, now: NameHolder) {
 #[derive(Debug, PartialEq, Eq)]
 enum HolderVerdict {
     Ours,
-    /// Another pilot stands there, and no sign of life was seen of it so far.
+    /// The status names another pilot, of which no sign of life was seen so far.
     Silent {
         until: Instant,
     },
@@ -158,10 +158,11 @@ enum HolderVerdict {
     AskKubernetes,
 }
 
-/// The pilot that stands in the status in place of this one.
+/// What is known of a pilot that the Pilot's status names in place of this one.
 struct RivalPilot {
     own: Instance,
-    /// The rival, its last heartbeat, when that was seen, and whether an earlier one was.
+    /// The other pilot, its last heartbeat, when this pilot first saw that heartbeat, and whether
+    /// it has seen more than one.
     heard: Option<(Instance, Option<Time>, Instant, bool)>,
     /// Kubernetes said that the Pod of this name is ours and not this rival's.
     kubernetes: Option<Instance>,

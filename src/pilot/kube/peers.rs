@@ -1,8 +1,8 @@
 //! Waits until the other nodes of the cluster have changed.
 //!
-//! Owns which changes count: a peer that became a member, became ready or no longer is, moved, or
-//! is gone; not its heartbeats and figures. A node watches its peers only while it waits for them,
-//! so a running cluster does not pay for it.
+//! Owns which changes count: a peer that became a member, became ready or no longer is, says
+//! something else about the data on its volume, moved, or is gone; not its heartbeats and figures.
+//! A node watches its peers only while it waits for them, so a running cluster does not pay for it.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ use crate::{
 /// The condition by which a Pilot says whether its volume holds data of a database.
 pub const VOLUME_HOLDS_DATA: &str = "VolumeHoldsData";
 
-/// What a Pilot says that its volume holds; `None` while its pilot has not looked. A Pilot of an
-/// earlier cluster of this name does not speak for the present one.
+/// Returns whether the volume of `peer` holds data, as its Pilot says; `None` while its pilot has
+/// not looked. A Pilot of an earlier cluster of this name does not speak for the present one.
 pub fn holds_data(peer: &Pilot, own: &Pilot) -> Option<bool> {
     let uid = |pilot| cluster::owner(pilot).map(|owner| &owner.uid);
     if uid(peer) != uid(own) {
@@ -37,7 +37,7 @@ pub fn holds_data(peer: &Pilot, own: &Pilot) -> Option<bool> {
     said(peer)
 }
 
-/// Is this a member of the database cluster, whose data are there as far as its Pilot says?
+/// Is `peer` a member of the database cluster, and does its Pilot not say that its data are gone?
 pub fn is_member(peer: &Pilot) -> bool {
     was_member(peer) && said(peer) != Some(false)
 }
@@ -84,7 +84,8 @@ pub async fn changed(cluster: &PilotApi, own: &Pilot, known: &[Pilot]) {
             Ok(Event::InitApply(peer) | Event::Apply(peer)) => {
                 let name = peer.name_any();
                 missing.retain(|one| **one != name);
-                // A peer without identity, data and addresses does not count as a change.
+                // A new peer that is not ready and has no identity, data and addresses does not
+                // count.
                 let before = known.get(&name).cloned().unwrap_or_default();
                 name != own && before != PeerState::of(&peer)
             }

@@ -23,8 +23,8 @@ use crate::{
     runtime::Shutdown,
 };
 
-/// Makes the Pilot whenever `missing` says so: as it was last seen, or else as in the file. A Pilot
-/// that was deleted while its node runs comes back, because the node is still there.
+/// Makes the Pilot whenever `missing` is notified: as it was last seen, or else as in `file`. A
+/// Pilot that was deleted while its node runs comes back, because the node is still there.
 pub async fn run(
     cluster: PilotApi,
     file: Pilot,
@@ -47,7 +47,7 @@ pub async fn run(
     }
 }
 
-/// Tries until the object is there, from this pilot or from another client.
+/// Tries to make the Pilot until it exists, from this pilot or from another client.
 async fn make(cluster: &PilotApi, pilot: &Pilot) {
     let mut backoff = RetryBackoff::default();
     let mut troubled = false;
@@ -68,8 +68,8 @@ async fn make(cluster: &PilotApi, pilot: &Pilot) {
     }
 }
 
-/// The Pilot of a file, as it is to be made: with its name and namespace, and with the label of its
-/// cluster, by which its peers find it.
+/// Completes the Pilot of a file for its making: with its name and namespace, and with the label of
+/// its cluster, by which its peers find it.
 pub fn complete(mut pilot: Pilot, database: &DrivenDatabase, namespace: &str, name: &str) -> Pilot {
     pilot.metadata.name = Some(name.to_owned());
     pilot.metadata.namespace = Some(namespace.to_owned());
@@ -82,8 +82,8 @@ pub fn complete(mut pilot: Pilot, database: &DrivenDatabase, namespace: &str, na
     pilot
 }
 
-/// Leaves to the server the fields that a server fills. Owners too: the garbage collector would
-/// take the object away again if they are gone.
+/// Returns the Pilot without the fields that a server fills, and without owners: the garbage
+/// collector would delete it again if they are gone.
 fn anew(pilot: Pilot) -> Pilot {
     let ObjectMeta { name, namespace, labels, annotations, .. } = pilot.metadata;
     let metadata = ObjectMeta { name, namespace, labels, annotations, ..ObjectMeta::default() };

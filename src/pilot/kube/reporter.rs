@@ -2,8 +2,9 @@
 //!
 //! The reporter compares with the object as the server last showed it, so a write by another client
 //! (the controller marks a silent pilot) is put right, and a Pilot that was made again is filled
-//! again. An idle node writes heartbeats and nothing else. A report that the server refuses holds
-//! up no heartbeat: heartbeats stop only with the pilot, or while another pilot holds the name.
+//! again. A node whose report does not change writes only heartbeats. A report that the server
+//! refuses holds up no heartbeat. While there is no Pilot, or another pilot holds the name, nothing
+//! is written.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -31,16 +32,17 @@ use crate::{
 };
 
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// Two writes in a row are at least this far apart.
+/// Least time from one write to the next. A try after a failed write, and the last report at
+/// shutdown, may come sooner.
 const PACE: Duration = Duration::from_secs(1);
-/// Figures that always move wait this long, unless something else is written anyway. A rule that
-/// begins or ceases to hold is no figure: the controller may be about to decide by it.
+/// Least time from one report to the next where only figures changed, as they always do. A blocker
+/// that appears or goes is no figure: the controller may be about to decide by it.
 const FIGURES_PACE: Duration = Duration::from_secs(30);
 
-/// Parts of a status that hold figures, beside what is the database's own.
+/// Fields of a status that hold figures, beside those of the database's own part.
 const FIGURES: [&str; 2] = ["storage", "blockers"];
 
-/// Runs until shutdown, then writes what is left of the report once.
+/// Writes reports and heartbeats until shutdown, then tries for a second to write what is left.
 pub async fn run(
     cluster: PilotApi,
     mut wanted: watch::Receiver<PilotStatus>,
@@ -105,7 +107,7 @@ struct StatusReporter {
     revision: Option<(String, u64)>,
     backoff: RetryBackoff,
     refusals: RetryBackoff,
-    /// Failed writes, and the refusal of the report, have been logged.
+    /// Failed writes have been logged, and in `refused` the refusal of the report.
     troubled: bool,
     refused: bool,
     next_write: Instant,
@@ -137,7 +139,8 @@ impl StatusReporter {
         }
     }
 
-    /// When the next write is due; the heartbeat at the latest.
+    /// Returns when the next write is due: at the next heartbeat at the latest, but not before
+    /// `next_write`.
     fn due(&self, status: &PilotStatus) -> Instant {
         let changes = patch(&self.server, status);
         let only_figures = only_figures(&self.server, status, &changes);
@@ -208,7 +211,7 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-/// May these changes wait?
+/// Do `changes` concern only figures, so that they may wait?
 fn only_figures(server: &PilotStatus, wanted: &PilotStatus, changes: &Map<String, Value>) -> bool {
     let rules = |status: &PilotStatus| -> BTreeSet<String> {
         status.blockers.iter().map(|blocker| blocker.predicate.clone()).collect()
@@ -253,7 +256,7 @@ fn same_percent(server: &PilotStatus, wanted: &PilotStatus) -> bool {
     plain(before) == plain(after)
 }
 
-/// What must be merged into `server` to make it `wanted`. The heartbeat's time is left alone.
+/// Returns the merge patch that turns `server` into `wanted`. The heartbeat's time is left alone.
 fn patch(server: &PilotStatus, wanted: &PilotStatus) -> Map<String, Value> {
     let fields = |status: &PilotStatus| match serde_json::to_value(status) {
         Ok(Value::Object(mut fields)) => {
@@ -265,7 +268,7 @@ fn patch(server: &PilotStatus, wanted: &PilotStatus) -> Map<String, Value> {
     merge_patch(&fields(server), &fields(wanted))
 }
 
-/// The inverse of RFC 7386: the patch that turns `from` into `to`.
+/// Returns the merge patch (RFC 7386) that turns `from` into `to`.
 fn merge_patch(from: &Map<String, Value>, to: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = Map::new();
     for (key, value) in to {

@@ -9,25 +9,25 @@ use k8s_openapi::{
 
 use crate::api::v1beta1::Blocker;
 
-/// The rule that holds while the database lives and leaves a question open.
+/// Predicate of the blocker that stands while the database lives and leaves a question open.
 pub const HOLDINGS_KNOWN: &str = "HoldingsKnown";
 
-/// The rules that hold, each since when it has held without a break.
+/// The rules that forbid a stop now, each with the time since which it holds without a break.
 #[derive(Debug, Default)]
 pub struct StopBlockers {
     known: BTreeMap<String, Blocker>,
 }
 
 impl StopBlockers {
-    /// Goes on from what an earlier program of the pilot reported.
+    /// Goes on from the blockers that an earlier program of the pilot reported.
     pub fn resumed(reported: &[Blocker]) -> Self {
         let known = reported.iter().map(|blocker| (blocker.predicate.clone(), blocker.clone()));
         Self { known: known.collect() }
     }
 
-    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports. `open`:
-    /// the questions that the database left open. While there are any, rules that held before still
-    /// hold, and so does [`HOLDINGS_KNOWN`].
+    /// Turns the rules that hold now, each with a sentence, into what the Pilot reports. `open`
+    /// names the questions that the database left open. While there are any, rules that held before
+    /// still hold, and so does [`HOLDINGS_KNOWN`].
     pub fn update(
         &mut self,
         holding: Vec<(&'static str, String)>,
@@ -58,7 +58,7 @@ impl StopBlockers {
     }
 }
 
-/// The time in whole seconds, as objects carry it.
+/// Returns the time in whole seconds, as Kubernetes objects carry it.
 pub fn now() -> Time {
     let now = Timestamp::now();
     Time(now.round(Unit::Second).unwrap_or(now))

@@ -5,7 +5,7 @@
 //! - two children at once, be it the database or a program that prepares its start;
 //! - a start while the node is wanted Fenced or Stopped, or after it left its cluster;
 //! - a restart before the wanted configuration is known to be good;
-//! - a KILL that no request to end preceded;
+//! - a KILL of a running child that no request to end preceded;
 //! - anything but silence after `Exit`.
 
 mod decommission;
@@ -33,7 +33,8 @@ pub struct NodeMachine {
     /// The last request for a restart that was acted upon.
     restart: Option<String>,
     attempt: AttemptId,
-    /// Crashes in a row without having served.
+    /// Crashes, failed spawns and failed preparations in a row. A process that serves when it ends
+    /// begins the count anew, and so do a wanted stop and a new intent.
     failures: u32,
     /// The node holds nothing that others lack and left its database cluster, for good.
     decommissioned: bool,
@@ -53,17 +54,17 @@ pub enum NodePhase {
     Preflight,
     /// Preflight failed; it is tried again.
     Refused,
-    /// Other nodes start first.
+    /// The node waits for its turn to start.
     Turn,
     Configuring,
-    /// No usable configuration; it is tried again.
+    /// There is no usable configuration yet; the start is tried again.
     Rejected,
     /// Programs that come before the database run now.
     Preparing {
         /// The programs' result is no longer wanted: the machine only waits for their end.
         cancelled: bool,
     },
-    /// One of these programs failed; all of them are tried again.
+    /// A program that comes before the database failed; the start is tried again.
     Unprepared,
     Spawning,
     Up(RunningNode),
@@ -98,7 +99,7 @@ pub struct RunningNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopStage {
     Flush,
-    /// The process was sent this signal of its stop plan.
+    /// The process was sent the signal at this index of its stop plan.
     Signal(usize),
     Kill,
 }
@@ -136,7 +137,7 @@ impl NodeMachine {
         }
     }
 
-    /// Is this the latest attempt or validation?
+    /// Is `attempt` the number of the latest attempt or validation?
     pub fn is_latest(&self, attempt: AttemptId) -> bool {
         self.attempt == attempt
     }
@@ -145,14 +146,15 @@ impl NodeMachine {
         self.want
     }
 
-    /// The node holds nothing that others lack, left its database cluster for good, and its
-    /// process is gone or on its way out with the pilot.
+    /// Has the node left its database cluster for good, with its process gone or ending with the
+    /// pilot?
     pub fn is_gone(&self) -> bool {
         let running = matches!(self.life, NodePhase::Up(_) | NodePhase::Stopping { .. });
         self.decommissioned && (self.ending || !running)
     }
 
-    /// The programs of this attempt run, or were just cancelled.
+    /// Do the programs run that come before the database in `attempt`, be it that they were
+    /// cancelled?
     pub fn is_preparing(&self, attempt: AttemptId) -> bool {
         matches!(self.life, NodePhase::Preparing { .. }) && self.attempt == attempt
     }
@@ -175,7 +177,8 @@ impl NodeMachine {
         self.ending
     }
 
-    /// Takes one event. Events that do not fit the present life are late answers, and dropped.
+    /// Takes one event; returns the next state and its effects. Events that do not fit the present
+    /// phase are late answers, and dropped.
     #[must_use]
     pub fn step(mut self, event: MachineEvent) -> (Self, Vec<MachineEffect>) {
         let mut effects = Vec::new();
@@ -376,7 +379,7 @@ impl NodeMachine {
         }
     }
 
-    /// Starts what is wanted, from the beginning. There is no child.
+    /// Begins anew with what is wanted. Called while there is no child.
     fn begin(&mut self, effects: &mut Vec<MachineEffect>) {
         self.attempt += 1;
         effects.extend([
@@ -395,7 +398,8 @@ impl NodeMachine {
         };
     }
 
-    /// Ends the programs early. The machine decides what is next when they have ended.
+    /// Cancels the programs that come before the database. The machine decides what is next when
+    /// they have ended.
     fn cancel_preparation(&mut self, effects: &mut Vec<MachineEffect>) {
         if self.life == (NodePhase::Preparing { cancelled: false }) {
             self.life = NodePhase::Preparing { cancelled: true };
@@ -420,7 +424,8 @@ impl NodeMachine {
         }
     }
 
-    /// The restart back-off: longer after each failure in a row.
+    /// Counts one more failure and returns the restart back-off, which is longer after each failure
+    /// in a row.
     fn next_delay(&mut self) -> Duration {
         let (first, longest) = BACKOFF;
         let delay = first.saturating_mul(1 << self.failures.min(6)).min(longest);

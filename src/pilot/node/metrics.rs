@@ -127,7 +127,8 @@ impl Metrics {
         }
     }
 
-    /// Without a role, where all nodes are alike, the metric has no series.
+    /// Sets the metric of the node's role. Without a role, where all nodes are alike, it has no
+    /// series.
     pub fn set_role(&self, role: Option<ReplicationRole>) {
         if role.is_none() {
             self.role.reset();

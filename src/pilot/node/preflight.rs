@@ -32,11 +32,12 @@ pub struct PreflightContext {
     pub namespace: String,
     /// The database orders writes by the machine's clock.
     pub orders_by_time: bool,
-    /// What the API server's clock says, where it is another machine's.
+    /// The time of the API server's clock; `None` where that is unknown or may be this machine's.
     pub api_time: Option<SystemTime>,
 }
 
-/// Runs every check; `lock` is filled with the lock of the data directory when it is free.
+/// Checks the data directory, the clock and the network. `lock` is filled with the lock of the data
+/// directory when that is free.
 pub fn check(
     node: &DatabaseNode,
     host: &PreflightContext,

@@ -79,7 +79,7 @@ pub async fn serve(
     Ok(listeners)
 }
 
-/// `::` takes both families of addresses; a machine without IPv6 has only IPv4.
+/// Listens at `bind`. `::` takes both families of addresses; on a machine without IPv6, IPv4 only.
 async fn listen(bind: IpAddr, port: u16) -> io::Result<TcpListener> {
     match TcpListener::bind(SocketAddr::new(bind, port)).await {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse && bind.is_unspecified() => {

@@ -17,12 +17,13 @@ use crate::{
     runtime::build,
 };
 
-/// The bound of the message of a condition and of a blocker.
+/// Most bytes of the message of a condition or a blocker.
 const MESSAGE: usize = 1024;
 
-/// A node is Failed and no longer Starting after so many crashes in a row.
+/// Failures in a row after which a node that waits for its restart is Failed, and no longer
+/// Starting.
 const HOPELESS: u32 = 3;
-/// Ends that another start alone does not repair.
+/// Reasons of ends that another start alone does not repair.
 const KNOWN_ENDS: &[&str] = &[
     "AwayTooLong",
     "ConfigRejected",
@@ -32,10 +33,10 @@ const KNOWN_ENDS: &[&str] = &[
     "OutOfMemory",
     "PreflightFailed",
 ];
-/// Ends after which a node begins anew with its next start, and is on its way.
+/// Reasons of ends after which a node begins anew with its next start, and counts as Starting.
 const PASSING_ENDS: &[&str] = &[JOIN_FAILED, "JoinWaits"];
 
-/// All that the runner knows.
+/// What the runner knows of the node beside the state of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     pub generation: Option<i64>,
@@ -49,11 +50,12 @@ pub struct NodeFacts {
     pub rejected: Option<String>,
     /// How the programs that come before the database ended last.
     pub preparation: Option<Result<(), String>>,
-    /// Hash of the wanted configuration, and of the one that the process was started with.
+    /// Hash of the wanted configuration; `running_hash` is that of the configuration with which the
+    /// process was started.
     pub wanted_hash: Option<String>,
     pub running_hash: Option<String>,
     pub observation: NodeObservation,
-    /// What speaks against a stop, as the database said last.
+    /// Blockers of a stop, as the database named them last.
     pub blockers: Vec<Blocker>,
     pub process: Option<Process>,
     pub termination: Option<Termination>,
@@ -63,15 +65,17 @@ pub struct NodeFacts {
     pub decommission: Option<Decommission>,
     /// Why a decommission does not go on.
     pub refused: Option<String>,
-    /// Why the volume counts as full, and since when that speaks against a stop.
+    /// Why the volume counts as full; `headroom` is the blocker that forbids a stop for it.
     pub full: Option<String>,
     pub headroom: Vec<Blocker>,
-    /// Which installation of the pilot's program runs, and what lies in its place now.
+    /// Which installation of the pilot's program runs; `successor` is the state of another one that
+    /// lies in its place.
     pub program: Option<String>,
     pub successor: Option<SuccessorState>,
 }
 
-/// The status as it should stand. A condition that did not change keeps its time.
+/// Returns the status as it should stand. A condition whose status did not change keeps its
+/// transition time.
 pub fn status(
     database: &DrivenDatabase,
     state: &NodeMachine,
@@ -138,7 +142,7 @@ pub fn status(
     status
 }
 
-/// Where the node is in its life.
+/// Returns the phase of the node's life, as its Pilot reports it.
 pub fn phase(state: &NodeMachine, facts: &NodeFacts) -> PilotPhase {
     match &state.life {
         NodePhase::Waiting | NodePhase::Turn => PilotPhase::Pending,
@@ -322,8 +326,9 @@ fn stopped(database: &DrivenDatabase, state: &NodeMachine) -> ConditionReading {
     }
 }
 
-/// Once true the condition stays true, through the end of this pilot and the start of the next: the
-/// controller would take a node that is no longer decommissioned for one that has data.
+/// Reads the condition Decommissioned. Once true it stays true, through the end of this pilot and
+/// the start of the next: the controller would take a node that is no longer decommissioned for one
+/// that has data.
 fn decommissioned(state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
     if state.is_gone() {
         (true, "NodeDecommissioned", "the node left its database cluster".into())
@@ -336,7 +341,7 @@ fn decommissioned(state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
     }
 }
 
-/// The one of these reasons for which the last process ended.
+/// Returns the reason for which the last process ended, where it is one of `ends`.
 fn ended_as(facts: &NodeFacts, ends: &[&'static str]) -> Option<&'static str> {
     let reason = facts.termination.as_ref()?.reason.as_deref()?;
     ends.iter().find(|known| **known == reason).copied()
@@ -353,7 +358,8 @@ fn preflight(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading>
     })
 }
 
-/// Other pilots wait for this condition before one of them founds a new database cluster.
+/// Reads the condition VolumeHoldsData, for which other pilots wait before one of them founds a new
+/// database cluster.
 fn holds(facts: &NodeFacts) -> Option<ConditionReading> {
     Some(if facts.holds? {
         (true, "HoldsData", "data of a database lie on the volume".into())
@@ -382,21 +388,24 @@ fn prepared(told: &PreparationCondition, facts: &NodeFacts) -> Option<ConditionR
     })
 }
 
-/// Only while the pilot's own state files cannot be read or written.
+/// Reads the condition StateSaved, which stands only while the pilot's own state files cannot be
+/// read or written.
 fn saved(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
     let why =
         facts.observation.unsaved.as_ref().filter(|_| matches!(state.life, NodePhase::Up(_)))?;
     Some((false, "StateNotSaved", format!("{why}; the database is left alone")))
 }
 
-/// Only while the database refuses writes for want of room. A database whose volume is nearly full
-/// still takes them, and `PreflightPassed` says so.
+/// Reads the condition Writable, which stands only while the database refuses writes for want of
+/// room. A database whose volume is nearly full still takes them: there `PreflightPassed` tells of
+/// the volume.
 fn writable(state: &NodeMachine, facts: &NodeFacts) -> Option<ConditionReading> {
     let why = facts.observation.refuses_writes.clone().filter(|_| is_ready(state))?;
     Some((false, "DiskFull", why))
 }
 
-/// Only while another program lies in the place of the pilot's own.
+/// Reads the condition ProgramCurrent, which stands only while another program lies in the place of
+/// the pilot's own.
 fn successor(facts: &NodeFacts) -> Option<ConditionReading> {
     Some(match facts.successor.as_ref()? {
         SuccessorState::Pending(what) => (false, "TakeoverPending", what.clone()),
@@ -409,7 +418,7 @@ fn successor(facts: &NodeFacts) -> Option<ConditionReading> {
     })
 }
 
-/// What every one of these checks found.
+/// Joins the messages of the checks in `failed`.
 pub fn joined<'a>(failed: impl Iterator<Item = &'a FailedCheck>) -> String {
     failed.map(|check| check.message.as_str()).collect::<Vec<_>>().join("; ")
 }

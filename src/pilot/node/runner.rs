@@ -72,14 +72,16 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Messages of the tasks that run beside the loop: a handful of tasks with one each.
+/// Most messages of tasks that wait for the loop: a handful of tasks run beside it, with one
+/// message each.
 const QUEUE: usize = 64;
 
 /// Runs one node until the pilot is asked to end; returns the exit code. `start` may hold a node
 /// that an earlier program of this process ran: then this program goes on with that node.
 ///
 /// # Errors
-/// When signals or the probes' ports cannot be had. Nothing was started then.
+/// When signals, the probes' ports or a descriptor that was handed over cannot be had. No database
+/// was started then.
 pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io::Result<u8> {
     let mut signals = SignalStream::new()?;
     let records = settings.records.then_some(settings.database.names.word);

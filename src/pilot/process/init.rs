@@ -18,14 +18,14 @@ use crate::pilot::process::{
     takeover::{self, ProcessStart, ProgramHandoff, ProgramTakeover},
 };
 
-/// How long before the end of the grace period the group is killed. The kubelet kills the
+/// How long before the end of the grace period a process group is killed. The kubelet kills the
 /// container at its end; two seconds are left for writing down what happened.
 pub const KILL_MARGIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub struct InitSettings {
     pub command: ChildCommand,
-    /// Counted from the first TERM.
+    /// Grace period of the container, counted from the first TERM.
     pub grace: Duration,
     pub termination_log: PathBuf,
 }
@@ -104,7 +104,8 @@ pub async fn run(settings: &InitSettings, start: ProcessStart) -> io::Result<u8>
     Ok(code)
 }
 
-/// The command writes where the pilot writes: there are no pipes to hand over.
+/// Makes the handoff of a command. It writes where the pilot writes: there are no pipes to hand
+/// over.
 fn handoff(supervisor: &Supervisor, child: &ChildProcess) -> ProgramHandoff {
     ProgramHandoff {
         child: Some(supervisor.hand_over(child, &ParkedPipes::default())),

@@ -90,14 +90,14 @@ impl ChildProcess {
     }
 }
 
-/// Between the request to end and the kill of a helper.
+/// How long a helper that was asked to end has before it is killed.
 const HELPER_GRACE: Duration = Duration::from_secs(5);
 
-/// What became of a helper.
+/// How a helper program ended.
 #[derive(Debug)]
 pub struct HelperOutcome {
     pub exit: Result<ChildExit, AbortReason>,
-    /// The last lines of its output; at most 20 and 4 KiB.
+    /// The last lines of the helper's output: at most 20 lines and 4 KiB.
     pub last_lines: Vec<String>,
 }
 
@@ -108,7 +108,7 @@ pub enum AbortReason {
     TooLate,
 }
 
-/// Cheap to clone; all clones are one.
+/// Starts and reaps the children of this process. Cheap to clone; its clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor(Arc<SupervisorState>);
 
@@ -117,12 +117,14 @@ struct SupervisorState {
     children: Mutex<HashMap<i32, oneshot::Sender<ExitStatus>>>,
     /// The child that owns the terminal, when there is one.
     terminal: Mutex<Option<i32>>,
-    /// The program's name under which lines of a [`Output::Tee`] become records.
+    /// The program's name under which lines of [`OutputMode::Tee`] become records; `None`: they
+    /// pass as they are.
     records: Option<&'static str>,
 }
 
 impl Supervisor {
-    /// Adopts orphans from now on: PID 1 does so anyway, any other process must ask for it.
+    /// Makes a supervisor, which adopts orphans from now on: PID 1 does so anyway, any other
+    /// process must ask for it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -130,8 +132,8 @@ impl Supervisor {
         Self::recording(None)
     }
 
-    /// As [`Supervisor::new`], and passes lines on as records of a program of this name, when there
-    /// is one.
+    /// Makes a supervisor as [`Supervisor::new`] does, which passes lines on as records of the
+    /// program named by `records`, when there is a name.
     ///
     /// # Errors
     /// Those of [`Supervisor::new`].
@@ -173,8 +175,8 @@ impl Supervisor {
     }
 
     /// Runs a short-lived helper to its end. A helper that takes longer than `limit`, or whose
-    /// `cancelled` comes first, is asked to end and then killed with its group: in any case no
-    /// process of it runs when this returns. Must not be dropped half-way.
+    /// `cancelled` comes first, is asked to end and then killed. In any case its process group is
+    /// killed before this returns. Must not be dropped half-way.
     ///
     /// # Errors
     /// When the helper cannot be started.
@@ -231,8 +233,8 @@ impl Supervisor {
         }
     }
 
-    /// The next signal meant for the child. Reaps children meanwhile, so it must be polled all the
-    /// time. Cancel-safe.
+    /// Returns the next signal meant for the child. Reaps children meanwhile, so it must be polled
+    /// all the time. Cancel-safe.
     pub async fn next_signal(&self, signals: &mut SignalStream) -> ForwardedSignal {
         loop {
             match signals.next().await {
@@ -271,7 +273,8 @@ impl Supervisor {
         }
     }
 
-    /// Ctrl-Z reached the child's group: the pilot stops too, or the shell would wait for ever.
+    /// Stops the pilot, too, when Ctrl-Z has stopped the child that owns the terminal: otherwise
+    /// the shell would wait for ever.
     fn stop_with(&self, pid: i32) {
         let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
         if terminal != Some(pid) || std::process::id() == 1 {
@@ -283,8 +286,8 @@ impl Supervisor {
         }
     }
 
-    /// After `fg`: the shell gave the terminal to the pilot, and the child must have it to read
-    /// from it.
+    /// Passes the terminal on to the child after `fg`: the shell gave it to the pilot, and the
+    /// child must have it to read from it.
     fn resume_terminal(&self) {
         let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pid) = terminal.filter(|_| signals::owns_terminal()) {
@@ -303,7 +306,7 @@ impl Supervisor {
     }
 }
 
-/// Children of all threads of a process.
+/// Lists the children of all threads of the process `pid`.
 fn children(pid: i32) -> Vec<i32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());

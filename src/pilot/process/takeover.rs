@@ -4,8 +4,8 @@
 //! only after two looks found it the same (so it is complete), and executed only after it proved,
 //! as a child of its own, that it understands the handoff and this command line on this machine.
 //! The open file that was checked is the one that is executed. A file that is refused is not tried
-//! again; the running pilot stays as it was, also when the exec fails. No signal triggers any of
-//! this: all of them belong to the child.
+//! again, unless the policy changes; the running pilot stays as it was, also when the exec fails.
+//! No signal triggers any of this: all of them belong to the child.
 
 mod handoff;
 mod program;
@@ -33,11 +33,13 @@ use crate::{
     runtime::log,
 };
 
-/// A program that takes longer to say that it can take over is ended.
+/// How long a program may take to say that it can take over; then it is ended.
 const CHECK_LIMIT: Duration = Duration::from_secs(20);
-/// Checks of one file that may take too long: a busy machine makes no program unfit.
+/// How many checks of one file must take too long for it to be refused: a busy machine makes no
+/// program unfit.
 const TRIES: u32 = 5;
-/// How long a reader of the child's output may hold up what was read last.
+/// How long a reader of the child's output may hold up a takeover, which must wait until what was
+/// read last is written.
 pub const PARK_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long the reader of the pilot's own log may hold up the exec.
@@ -46,16 +48,17 @@ const FLUSH: Duration = Duration::from_millis(500);
 /// When a new program may take over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TakeoverPolicy {
-    /// While the child runs.
+    /// At any time, also while the child runs.
     #[default]
     InPlace,
-    /// Between two runs of the child.
+    /// Only while no child runs.
     OnRestart,
     Never,
 }
 
 impl TakeoverPolicy {
-    /// `pilotUpdate` of a Pilot's spec; an unknown word is acted on as the default.
+    /// Returns the policy that `pilotUpdate` of a Pilot's spec names; an unknown word counts as the
+    /// default.
     pub fn of(word: Option<&str>) -> Self {
         match word {
             Some("OnRestart") => Self::OnRestart,
@@ -83,7 +86,7 @@ pub enum SuccessorState {
     Pending(String),
     /// The program cannot take over: why.
     Refused(String),
-    /// [`Policy::Never`].
+    /// The policy is [`TakeoverPolicy::Never`]: the program is not checked.
     LeftAside,
 }
 
@@ -108,7 +111,7 @@ enum CandidateRefusal {
 /// What a pilot's process begins with.
 pub struct ProcessStart {
     pub program: RunningProgram,
-    /// Between two looks at the program's file; zero never looks.
+    /// Pause between two looks at the program's file; with zero there are none.
     pub every: Duration,
     /// What an earlier program of this process left; `None` in a new process.
     pub handed: Option<ProgramHandoff>,
@@ -121,9 +124,9 @@ pub struct ProgramTakeover {
     policy: TakeoverPolicy,
     next_look: Instant,
     not_before: Instant,
-    /// The other file as the last look found it.
+    /// The file of another program, as the last look found it.
     seen: Option<FileId>,
-    /// The file that is not tried again.
+    /// The file that was refused or left aside, and is not tried again unless the policy changes.
     refused: Option<FileId>,
     /// Checks of `seen` that took too long.
     late: u32,
@@ -132,7 +135,8 @@ pub struct ProgramTakeover {
 }
 
 impl ProgramTakeover {
-    /// Looks `every` so often; never when that is zero. Call from within tokio.
+    /// Makes a watch that looks at the program's file at intervals of `every`; never when that is
+    /// zero. Call from within tokio.
     pub fn new(program: RunningProgram, every: Duration) -> Self {
         Self {
             program,
@@ -148,7 +152,8 @@ impl ProgramTakeover {
         }
     }
 
-    /// The program that lies in the place of the running one; `None` while that is the running one.
+    /// Returns the state of the program that lies in the place of the running one; `None` while
+    /// that is the running one itself.
     pub fn successor(&self) -> Option<&SuccessorState> {
         self.successor.as_ref()
     }
@@ -206,7 +211,8 @@ impl ProgramTakeover {
         }
     }
 
-    /// What is to be done about a file that was the same at the last look and is not refused.
+    /// Looks at the program's file. Returns what is to be done about another one that is not
+    /// refused and was the same at the last look.
     fn look(&mut self) -> Option<TakeoverEvent> {
         let Some(found) = self.program.other() else {
             (self.seen, self.refused, self.stage) = (None, None, TakeoverStage::Watching);
@@ -315,8 +321,9 @@ impl ProgramTakeover {
         self.refuse(candidate.id, error.to_string());
     }
 
-    /// Begins anew as the program that runs, with `handoff` and `keep` as above: state that this
-    /// program lost or broke by a bug of its own is made again. Returns why the exec failed.
+    /// Begins anew as the program that runs, with `handoff` and `keep` as for
+    /// [`Self::become_accepted`]: state that this program lost or broke by a bug of its own is made
+    /// again. Returns why the exec failed.
     pub fn become_itself(&self, handoff: &ProgramHandoff, keep: &[BorrowedFd<'_>]) -> io::Error {
         match self.program.itself() {
             Ok(itself) => self.become_program(&itself, handoff, keep),
@@ -343,7 +350,7 @@ impl ProgramTakeover {
         }
     }
 
-    /// What the next program must know of this one.
+    /// Completes a handoff by the path and the command line of this program.
     fn complete(&self, handoff: &ProgramHandoff) -> ProgramHandoff {
         ProgramHandoff {
             program: self.program.path().to_owned(),

@@ -24,7 +24,7 @@ pub fn copy_stock(from: &Path, to: &Path) -> Result<(), Error> {
     copy(from, to, &FolderHandle::open(to).map_err(failed)?)
 }
 
-/// `path` is the place of `folder`, for error messages.
+/// Copies what lies in `from` into `folder`; `path` is the place of `folder`, for error messages.
 fn copy(from: &Path, path: &Path, folder: &FolderHandle) -> Result<(), Error> {
     let Ok(entries) = fs::read_dir(from) else { return Ok(()) };
     for entry in entries.flatten() {

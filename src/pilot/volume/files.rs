@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{api::v1beta1::Pilot, pilot::volume::folder::FolderHandle};
 
-/// Name of the folder.
+/// Name of the pilot's own folder at the root of a data volume.
 pub const FOLDER: &str = ".navigator";
 
 const MARK: &str = "identity.json";
 const INTENT: &str = "pilot.json";
 const LEFT: &str = "left.json";
 const RUN: &str = "run.json";
-/// A file that keeps room for what must be written down on a full volume: removed then, and made
-/// again at the next start of the database.
+/// A file that keeps room for what must be written down on a full volume. It is removed when the
+/// volume is full, and made again at the next start of the database.
 const RESERVE: &str = "reserve";
 const RESERVED: usize = 64 << 10;
 
-/// The pilot's files in this data directory.
+/// The pilot's own files in a data directory.
 #[derive(Clone, Debug)]
 pub struct PilotFiles(PathBuf);
 
@@ -42,10 +42,11 @@ pub struct VolumeMark {
     pub pilot: String,
     /// The database's own id of its cluster, where it has one.
     pub cluster_id: Option<String>,
-    /// The database's own id of the node, from the time that it first served.
+    /// The database's own id of the node, from the time that the node first served or had joined.
     pub node_id: Option<String>,
     pub since: Option<Time>,
-    /// Id of the founding that this node recorded in the cluster's LeaderLease.
+    /// Id of this node's attempt to found, which it records in the cluster's LeaderLease after it
+    /// wrote the id here.
     pub founding: Option<String>,
     /// Id of the ring that the data belong to, as the LeaderLease records it (see `ring`).
     /// Volumes that were marked before rings had ids have none yet.
@@ -69,7 +70,7 @@ struct DecommissionRecord {
 }
 
 impl PilotFiles {
-    /// The files in a data directory. Nothing is created yet.
+    /// Names the files in a data directory. Nothing is created yet.
     pub fn of(data: &Path) -> Self {
         Self(data.to_owned())
     }
@@ -82,7 +83,7 @@ impl PilotFiles {
         self.write(MARK, mark)
     }
 
-    /// The intent as last seen, to start from when the API is away.
+    /// Reads the intent as last seen, to start from when the API is away.
     pub fn intent(&self) -> io::Result<Option<Pilot>> {
         self.read(INTENT)
     }
@@ -100,7 +101,7 @@ impl PilotFiles {
         self.write(LEFT, &DecommissionRecord { time })
     }
 
-    /// A run whose end no pilot has seen.
+    /// Reads the run whose end no pilot has seen, if there is one.
     pub fn open_run(&self) -> io::Result<Option<DatabaseRun>> {
         self.read(RUN)
     }

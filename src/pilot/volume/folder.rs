@@ -32,10 +32,10 @@ pub struct FolderHandle(OwnedFd);
 const OPEN: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
 
 impl FolderHandle {
-    /// A folder that the pilot was told of: the path to it is trusted, and may be a link.
+    /// Opens a folder that the pilot was told of: the path to it is trusted, and may be a link.
     ///
     /// # Errors
-    /// When the folder is not there or is no folder; likewise below.
+    /// When the folder is not there or is no folder.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(open(path, OPEN, Mode::empty())?))
     }
@@ -107,24 +107,24 @@ impl FolderHandle {
         File::from(self.0.try_clone()?).sync_all()
     }
 
-    /// Names of the folder's entries.
+    /// Lists the names of the folder's entries.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let own = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         fs::read_dir(own)?.map(|entry| Ok(entry?.file_name())).collect()
     }
 
-    /// The folder itself becomes a user's.
+    /// Gives the folder itself to `user`, but not what is in it.
     pub fn give(&self, user: ProcessUser) -> io::Result<()> {
         fchown(self.0.as_fd(), Some(user.uid), Some(user.gid))
     }
 
-    /// Is this entry the user's already?
+    /// Does the entry `name` belong to `user` already?
     pub fn is_of(&self, name: &OsStr, user: ProcessUser) -> io::Result<bool> {
         let about = fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         Ok((about.st_uid, about.st_gid) == (user.uid, user.gid))
     }
 
-    /// An entry and all below it become a user's. Links are given, not followed.
+    /// Gives an entry and all below it to `user`. Links are given, not followed.
     pub fn give_entry(&self, name: &OsStr, user: ProcessUser) -> io::Result<()> {
         match self.at(name) {
             Ok(folder) => {

@@ -24,20 +24,22 @@ use tokio::{
 /// lock.
 pub type VolumeLock = Flock<File>;
 
-/// Longer than the slowest disk takes to copy a configuration folder and to flush it.
+/// How long work may take before the volume counts as hanging: longer than the slowest disk takes
+/// to copy a configuration folder and to flush it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a caller waits that has more urgent work to do.
+/// How long a caller with more urgent work waits for the volume.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Cheap to clone; all clones are one.
+/// The data volume, on which one piece of work is done at a time. Cheap to clone; all clones are
+/// one volume.
 #[derive(Clone, Debug, Default)]
 pub struct Volume(Arc<VolumeState>);
 
 #[derive(Debug, Default)]
 struct VolumeState {
     lock: Arc<Mutex<Option<VolumeLock>>>,
-    /// Since when the work under way goes on.
+    /// When the work began that is under way.
     busy: Cell<Option<Instant>>,
 }
 
@@ -80,7 +82,8 @@ impl Volume {
         *kept.expect("nobody visits the volume before the lock is handed over") = lock;
     }
 
-    /// The lock; no work is begun while the caller holds it. `None` while work goes on.
+    /// Returns the lock while no work goes on, else `None`. No work is begun while the caller holds
+    /// it.
     pub fn idle(&self) -> Option<OwnedMutexGuard<Option<VolumeLock>>> {
         self.0.lock.clone().try_lock_owned().ok()
     }
@@ -99,7 +102,7 @@ impl Volume {
             let mut lock = self.0.lock.clone().lock_owned().await;
             let begun = BusyGuard::begin(self.0.clone());
             spawn_blocking(move || {
-                // The mark ends before the lock is given back.
+                // The volume ceases to be busy before the lock is given back.
                 let _begun = begun;
                 work(&mut lock)
             })
@@ -133,7 +136,7 @@ impl Volume {
         }
     }
 
-    /// Does work that waits for other things, too.
+    /// Does work that may wait for other things, such as an answer of the database.
     ///
     /// # Errors
     /// As [`Volume::visit`].

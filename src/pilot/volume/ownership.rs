@@ -10,7 +10,7 @@ use crate::pilot::{
     volume::{files::FOLDER, folder::FolderHandle},
 };
 
-/// Gives a folder and all below it. Links are given, not followed.
+/// Gives a folder and all below it to `user`. Links are given, not followed.
 ///
 /// # Errors
 /// When the pilot may not, or the folder cannot be read.
@@ -20,8 +20,8 @@ pub fn give(path: &Path, user: ProcessUser) -> io::Result<()> {
     folder.names()?.iter().try_for_each(|name| folder.give_entry(name, user))
 }
 
-/// Gives a data volume. An entry directly on it that belongs to the user already is not gone
-/// through again: there may be millions of files below.
+/// Gives a data volume to `user`, except the pilot's own folder. An entry directly on it that
+/// belongs to the user already is not gone through again: there may be millions of files below.
 ///
 /// # Errors
 /// Those of [`give`].

@@ -10,7 +10,7 @@ use crate::pilot::volume::{
     lock::{Volume, VolumeTimeout},
 };
 
-/// Cheap to clone; all clones are of one volume.
+/// The pilot's own files on one data volume. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct VolumeRecords {
     files: PilotFiles,
@@ -18,7 +18,7 @@ pub struct VolumeRecords {
 }
 
 impl VolumeRecords {
-    /// The records in this data directory, which lies on this volume.
+    /// Makes the records in the data directory `data`, which lies on `volume`.
     pub fn new(data: &Path, volume: &Volume) -> Self {
         Self { files: PilotFiles::of(data), volume: volume.clone() }
     }

@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// What the record says about a volume with data.
+/// What the founding record says about a volume with data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RingMembership {
     Here,
@@ -56,14 +56,14 @@ pub fn classify(
     let alike = || known_by.iter().any(|id| *id == record.id || record.formerly.contains(id));
     let here = match &mark.ring {
         Some(ring) if *ring == record.id => true,
-        // Recorded by a node that knew no id of its ring, when others did.
+        // The ring was recorded again by a node that knew no id of it, when other nodes did.
         Some(_) => record.formerly.contains(&record.id) && alike(),
         None => mark.cluster_uid.as_deref() == uid || alike(),
     };
     if here { RingMembership::Here } else { RingMembership::Elsewhere }
 }
 
-/// What a volume without a ring's id is known by.
+/// Returns the ids by which a volume without a ring's id is recognised.
 fn known_by(mark: &VolumeMark) -> Vec<String> {
     let mut known: Vec<String> = mark.cluster_uid.iter().chain(&mark.cluster_id).cloned().collect();
     known.dedup();
@@ -74,13 +74,13 @@ pub fn of(record: &Founder) -> Ring {
     Ring { id: record.id.clone(), remade: is_remade(record) }
 }
 
-/// Was the ring there before this cluster object?
+/// Is the recorded ring older than the cluster object?
 pub fn is_remade(record: &Founder) -> bool {
     !record.formerly.is_empty()
 }
 
-/// Is it the lease of an earlier cluster of this name? It is about to be collected, and what is
-/// recorded there with it.
+/// Does `lease` belong to an earlier cluster of the same name? Then garbage collection is about to
+/// delete it, and what it records.
 pub fn is_former(lease: &LeaderLease, pilot: &Pilot) -> bool {
     let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
     let Some(own) = cluster::owner(pilot) else { return false };
@@ -93,7 +93,8 @@ pub fn is_adopted(pilot: &Pilot) -> bool {
     annotations.and_then(|all| all.get(annotation::ADOPT_DATA)).is_some_and(|value| value == "true")
 }
 
-/// Why a volume of another ring is refused, and the ways on. `joined`: its node was a member.
+/// Makes the failed check that says why a volume of another ring is refused, and what a person can
+/// do. `joined`: its node was a member.
 pub fn refusal(
     database: &DrivenDatabase,
     pilot: &Pilot,

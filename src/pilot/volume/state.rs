@@ -20,7 +20,7 @@ pub trait StateFile: Default + Serialize + DeserializeOwned {
     /// Name of the file.
     const FILE: &'static str;
 
-    /// The state on this volume; a fresh one when there is no file.
+    /// Reads the state from the volume at `data`; a fresh one when there is no file.
     fn load(data: &Path) -> Result<Self, Error> {
         let known = PilotFiles::of(data).read(Self::FILE);
         let known = known.map_err(|source| Error::Read { path: path::<Self>(data), source })?;

@@ -1,11 +1,12 @@
-//! A gzipped tar archive, made in memory: the few fields of POSIX' ustar form that files need.
+//! Makes a gzipped tar archive in memory, with the few fields of POSIX' ustar form that files need.
 
 use std::io::{self, Write};
 
 use flate2::{Compression, write::GzEncoder};
 
 const BLOCK: usize = 512;
-/// Most bytes of a file's name, and of the folders before it, that the format can hold.
+/// Limits of the format in bytes: of a file's name (`NAME`), and of the folders before it
+/// (`PREFIX`).
 const NAME: usize = 100;
 const PREFIX: usize = 155;
 
@@ -17,13 +18,14 @@ pub struct TarArchive {
 }
 
 impl TarArchive {
-    /// All files lie in `folder` and are of `time`, in seconds since the epoch.
+    /// Starts an archive. All files are in `folder` and have the time `time`, in seconds since the
+    /// epoch.
     pub fn new(folder: &str, time: i64) -> Self {
         let encoder = GzEncoder::new(Vec::new(), Compression::default());
         Self { folder: folder.to_owned(), time, encoder, bytes: 0 }
     }
 
-    /// Bytes of all files so far.
+    /// Returns the size of all files so far, in bytes, before compression.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -38,7 +40,7 @@ impl TarArchive {
         self.bytes += content.len();
     }
 
-    /// The packed archive.
+    /// Ends the archive and returns its bytes.
     pub fn finish(mut self) -> io::Result<Vec<u8>> {
         self.encoder.write_all(&[0; 2 * BLOCK])?;
         self.encoder.finish()
@@ -56,7 +58,7 @@ fn header(path: &str, size: usize, time: i64) -> [u8; BLOCK] {
     put(116, "0000000\0");
     put(124, &format!("{size:011o}\0"));
     put(136, &format!("{:011o}\0", time.max(0)));
-    // The checksum counts its own field as spaces.
+    // The checksum is computed with its own field as spaces.
     put(148, "        ");
     put(156, "0");
     put(257, "ustar\x0000");
@@ -66,7 +68,8 @@ fn header(path: &str, size: usize, time: i64) -> [u8; BLOCK] {
     header
 }
 
-/// Folders and name, each cut to what the format holds. Names of Kubernetes' objects are ASCII.
+/// Splits a path into folders and name, each cut to what the format holds. Names of Kubernetes'
+/// objects are ASCII.
 fn split(path: &str) -> (&str, &str) {
     let (prefix, name) = path.rsplit_once('/').unwrap_or(("", path));
     let end = |text: &str, most: usize| {
@@ -90,7 +93,7 @@ mod tests {
         let packed = archive.finish().unwrap();
         let mut raw = Vec::new();
         flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut raw).unwrap();
-        // Header, content, header, and two empty blocks at the end.
+        // The archive has a header, a content block, a header, and two empty blocks at the end.
         assert_eq!(raw.len(), 5 * BLOCK);
         assert_eq!(&raw[0..6], b"b.txt\0");
         assert_eq!(&raw[345..354], b"report/a\0");

@@ -1,13 +1,13 @@
-//! Takes secrets out of what leaves the cluster: values by the names that they stand under, and in
-//! texts what follows such a name.
+//! Removes secrets from what leaves the cluster: values under telling names, and in texts what
+//! follows such a name.
 //!
-//! Takes out too much rather than too little. A marker replaces each value; its name stays.
+//! Removes too much rather than too little. A marker replaces each value; its name stays.
 
 use serde_json::Value;
 
 pub const REDACTED: &str = "REDACTED";
 
-/// Parts of names under which secrets stand.
+/// Parts of the names of fields and variables that hold secrets.
 const SECRET: &[&str] = &[
     "password",
     "passwd",
@@ -28,22 +28,22 @@ const SECRET: &[&str] = &[
     "authorization",
     "bearer",
 ];
-/// Ends of such names that only say where a secret lies, or count something.
+/// Ends of such names that only say where a secret is, or count something.
 const HARMLESS: &[&str] = &["name", "names", "ref", "tokens", "path", "file", "type"];
 
-/// Does a secret stand under this name?
+/// Does a field or variable of this name hold a secret?
 fn is_secret(name: &str) -> bool {
     let name = name.to_lowercase();
     SECRET.iter().any(|part| name.contains(part)) && !HARMLESS.iter().any(|end| name.ends_with(end))
 }
 
-/// Takes secrets out of an object.
+/// Removes secrets from an object.
 pub fn value(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            // Field managers and their times: long, and of no use to a reader.
+            // Field managers and their times are long, and of no use to a reader.
             fields.remove("managedFields");
-            // `{name: PASSWORD, value: x}`, as environments are written.
+            // Environment variables are written as `{name: PASSWORD, value: x}`.
             let named = fields.get("name").and_then(Value::as_str).is_some_and(is_secret);
             for (name, inner) in fields.iter_mut() {
                 let secret = is_secret(name) || (named && name == "value");
@@ -51,7 +51,7 @@ pub fn value(value: &mut Value) {
                     Value::String(_) | Value::Number(_) if secret => {
                         *inner = REDACTED.into();
                     }
-                    // The annotation holds the whole object once more, as text.
+                    // The annotation holds the whole object again, as text.
                     Value::String(words) if name.ends_with("last-applied-configuration") => {
                         *words = applied(words);
                     }
@@ -75,8 +75,8 @@ fn applied(words: &str) -> String {
     }
 }
 
-/// Takes secrets out of a text: what follows a telling name and `=` or `:`, the credentials of
-/// URLs and of Authorization headers, and keys in PEM form.
+/// Removes secrets from a text: what follows a telling name and `=` or `:`, the credentials in URLs
+/// and Authorization headers, and private keys in PEM form.
 pub fn text(words: &str) -> String {
     let mut out = String::with_capacity(words.len());
     let mut in_key = false;
@@ -99,7 +99,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// `password=x`, `"password": "x"`, `-Dkey.password=x`, `Authorization: Basic x`.
+/// Removes values such as in `password=x`, `"password": "x"`, `-Dkey.password=x`, `Authorization:
+/// Basic x`.
 fn assignments(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
@@ -122,7 +123,7 @@ fn assignments(line: &str) -> String {
         }
         let start = after.len() - after.trim_start_matches(['"', '\'', '\\', ' ']).len();
         let (quote, value) = after.split_at(start);
-        // `Authorization: Basic …`: the scheme may stay.
+        // The scheme in `Authorization: Basic …` may stay.
         let scheme = ["Basic ", "Bearer ", "basic ", "bearer "];
         let scheme =
             scheme.into_iter().find(|scheme| value.starts_with(scheme)).unwrap_or_default();
@@ -144,7 +145,7 @@ fn assignments(line: &str) -> String {
     out
 }
 
-/// `https://user:password@host`
+/// Removes the credentials of URLs such as `https://user:password@host`.
 fn urls(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;

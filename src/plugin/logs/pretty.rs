@@ -1,22 +1,24 @@
-//! JSON lines of logs as lines for people. A line that is no JSON object stays as it is.
+//! Turns JSON lines of logs into lines for people. A line that is no JSON object stays as it is.
 
 use serde_json::{Map, Value};
 
 use crate::plugin::text::{OutputStyle, Screen, StyledText, Tone, cell, clean};
 
-/// Names under which programs log the same thing; the first that is there counts.
+/// Names that programs use for the time, level, message and source of a line; the first that a line
+/// has counts.
 const TIME: &[&str] = &["timestamp", "@timestamp", "ts", "time"];
 const LEVEL: &[&str] = &["level", "log.level", "severity"];
 const MESSAGE: &[&str] = &["message", "msg"];
 const FROM: &[&str] = &["target", "component", "log.logger", "logger"];
-/// A line of the database, which its pilot puts into a line of its own.
+/// Field with a line of the database, which its pilot put into a line of its own.
 const RECORD: &str = "record";
-/// Names of the pilot and its cluster, which are in every line of a pilot: the user asked for them.
+/// Fields with the pilot and its cluster, which every line of a pilot has. They are not shown: the
+/// user asked for them.
 const WHOSE: [&str; 2] = ["cluster", "pilot"];
-/// Lines of a stack trace, each shown on a line of its own.
+/// Fields with a stack trace, whose lines are shown one below the other.
 const TRACE: &[&str] = &["stacktrace", "error.stack_trace"];
 
-/// A line as people read it, with its end. It may become several.
+/// Returns a line as people read it, with its line end. It may become several lines.
 pub fn pretty(line: &str, style: OutputStyle) -> String {
     let mut screen = Screen::new(OutputStyle { width: None, ..style });
     match object(line) {
@@ -26,7 +28,7 @@ pub fn pretty(line: &str, style: OutputStyle) -> String {
     screen.finish()
 }
 
-/// A JSON object that is a line of a log: it has a message or a record.
+/// Parses a line that is a JSON object with a message or a record.
 fn object(line: &str) -> Option<Map<String, Value>> {
     let line = line.trim();
     if !line.starts_with('{') {
@@ -93,7 +95,7 @@ fn take(fields: &mut Map<String, Value>, names: &[&str]) -> Option<String> {
     fields.remove(*name).map(|value| field(&value))
 }
 
-/// A value without quotes where none are needed.
+/// Writes a value, without quotes where none are needed.
 fn field(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -101,7 +103,7 @@ fn field(value: &Value) -> String {
     }
 }
 
-/// A time to the millisecond: what is finer only takes room.
+/// Cuts a time to milliseconds: finer digits only take room.
 fn short_time(time: &str) -> String {
     let Some((whole, fraction)) = time.split_once(['.', ',']) else { return time.to_owned() };
     let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();

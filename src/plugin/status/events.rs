@@ -1,17 +1,17 @@
-//! Events about a cluster and its nodes.
+//! Reads events about a cluster and its nodes.
 
 use std::collections::HashSet;
 
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use kube::{Api, Client, api::ListParams};
 
-/// Events of a page, and the most pages that are read. Events are kept for an hour, so these are
-/// many.
+/// Events of a page (`PAGE`), and the most pages that are read (`PAGES`). Events are kept for an
+/// hour, so this limit is high.
 const PAGE: u32 = 500;
 const PAGES: usize = 8;
 
-/// The events of a namespace. A field selector cannot say "one of these objects", and a request for
-/// each node would cost more.
+/// Reads the events of a namespace. A field selector cannot say "one of these objects", and a
+/// request for each node would cost more.
 pub(super) async fn read(client: &Client, namespace: &str) -> Result<Vec<Event>, kube::Error> {
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
     let (mut events, mut token) = (Vec::new(), None);
@@ -41,13 +41,13 @@ pub(super) fn is_about(event: &Event, kind: &str, name: &str, nodes: &[&str]) ->
     }
 }
 
-/// When the event was seen last; the epoch where it has no time.
+/// Returns when the event was seen last; the epoch where it has no time.
 pub(super) fn last_seen(event: &Event) -> Timestamp {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let precise = series.or(event.event_time.as_ref()).map(|time| time.0);
     let coarse = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref());
     let made = event.metadata.creation_timestamp.as_ref();
-    // Whichever is the latest: a series leaves the older fields as they were.
+    // The latest of the times counts: a series leaves the older fields as they were.
     [precise, coarse.map(|time| time.0), made.map(|time| time.0)]
         .into_iter()
         .flatten()
@@ -66,8 +66,8 @@ pub struct EventSummary {
     pub count: i32,
 }
 
-/// The latest `most` events, oldest first. Events of one object with one reason and message count
-/// once.
+/// Returns the latest `most` events, oldest first. Events of one object with one reason and message
+/// count once.
 pub fn told(events: &[Event], most: usize) -> Vec<EventSummary> {
     let mut seen = HashSet::new();
     let mut told: Vec<EventSummary> = Vec::new();

@@ -1,4 +1,4 @@
-//! How the answer to `status` looks. Pure: objects, a time and a width in, text out.
+//! Draws the answer to `status`. Pure: objects, a time and a width in, text out.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -18,13 +18,14 @@ use crate::{
     },
 };
 
-/// Events that are shown, and with `-o wide`.
+/// Number of events that are shown; `EVENTS_WIDE` with `-o wide`.
 const EVENTS: usize = 6;
 const EVENTS_WIDE: usize = 20;
-/// Steps of an operation that are shown, and with `-o wide`.
+/// Number of steps of an operation that are shown; `STEPS_WIDE` with `-o wide`.
 const STEPS: usize = 5;
 const STEPS_WIDE: usize = 50;
-/// A pilot reports every few seconds; the controller calls it silent after 90.
+/// Age of a pilot's report, in seconds, after which it is shown as a warning; after `SILENT`
+/// seconds, when the controller calls the pilot silent, as an error.
 const LATE: i64 = 30;
 const SILENT: i64 = 90;
 
@@ -103,7 +104,7 @@ fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditi
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// `Ready`, or why not.
+/// Returns the text of the column for the condition Ready: its status, or `Unknown`.
 fn state(found: &ClusterObject, ready: Option<&Condition>) -> StyledText {
     match ready {
         Some(_) if found.is_ready() => cell("True", Tone::Good),
@@ -330,10 +331,10 @@ fn heartbeat(pilot: &Pilot, now: Timestamp) -> StyledText {
     cell(since(time.0, now), tone)
 }
 
-/// Conditions that are False on a node that is well.
+/// Conditions that may be False on a healthy node.
 const QUIET: [&str; 5] = ["Stopped", "Decommissioned", "VolumeHoldsData", "Started", CLEANUP_DUE];
 
-/// What is wrong with a node, or what it is busy with.
+/// Returns what is wrong with a node, or what it is busy with.
 fn troubles(pilot: &Pilot, now: Timestamp) -> Vec<(String, Tone)> {
     let status = &pilot.status;
     let mut told: Vec<(String, Tone)> = Vec::new();
@@ -343,7 +344,7 @@ fn troubles(pilot: &Pilot, now: Timestamp) -> Vec<(String, Tone)> {
             || one.status == "Unknown" && one.type_ == "Ready"
             || leaving && one.type_ == "Decommissioned" && one.status == "False"
             || one.type_ == CLEANUP_DUE && one.status == "True";
-        // The condition Ready repeats what a more particular one says.
+        // The condition Ready repeats what a more specific one says.
         let text = format!("{}: {}", one.reason, one.message);
         if speaks && !told.iter().any(|(known, _)| *known == text) {
             let care = ["Ready", CLEANUP_DUE].contains(&&*one.type_);
@@ -415,7 +416,7 @@ fn steps(screen: &mut Screen, operation: &Operation, now: Timestamp, wide: bool)
         &[("STEP", 0), ("NODE", 0), ("STATE", 0), ("TIME", 1), ("MESSAGE", 0)];
     let most = if wide { STEPS_WIDE } else { STEPS };
     let mut table = TextTable::new(COLUMNS);
-    // Unfinished steps come first in the status.
+    // The status lists unfinished steps first.
     for step in operation.steps.iter().take(most) {
         let end = step.completion_time.as_ref().map_or(now, |time| time.0);
         let tone = match step.phase.as_str() {
@@ -458,7 +459,7 @@ fn blocked(screen: &mut Screen, block: &BlockedBy, now: Timestamp) {
     }
 }
 
-/// Conditions of a cluster that people should see beside Ready, while they have this status.
+/// Conditions of a cluster that are shown beside Ready, while they have this status.
 const NOTABLE: [(&str, &str); 3] =
     [("Available", "False"), ("PilotsCurrent", "False"), ("Drainable", "False")];
 

@@ -4,8 +4,8 @@
 //! [`LeaderElector`](super::LeaderElector) the reading and the compare-and-swap.
 //!
 //! Invariant: a candidate takes another's lease only after the record stood unchanged before its
-//! own eyes for the whole duration. A holder stops after a shorter time without renewal, so no
-//! two ever believe at once, whatever their wall clocks say.
+//! own eyes for the whole duration. A holder stops after a shorter time without renewal, so no two
+//! candidates ever believe at once that they lead, whatever their wall clocks say.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ pub struct LeaseRecord {
 pub(super) enum LeaseMove {
     /// Another candidate holds the lease, until this moment at least.
     Wait(Instant),
-    /// Take or renew it by writing this over what was read; the writer leads once it is stored.
+    /// Take or renew the lease by writing this record over what was read; the writer leads once it
+    /// is stored.
     Write(LeaseRecord),
 }
 
@@ -50,8 +51,8 @@ impl LeaseCandidate {
         Self { identity, duration, seen: None, reign: None }
     }
 
-    /// Judges what was read and its version; `now` is when the answer came, `wall` is only shown
-    /// to people.
+    /// Decides what to do about the lease that was read with its version; `now` is when the answer
+    /// came, `wall` is only shown to people.
     pub(super) fn consider(
         &mut self,
         read: Option<(&LeaseRecord, &str)>,
@@ -76,8 +77,8 @@ impl LeaseCandidate {
         self.begin(record.transitions.map_or(0, |count| count.saturating_add(1)), wall)
     }
 
-    /// The record that frees the lease for the next candidate; `None` when this one does not hold
-    /// it.
+    /// Returns the record that frees the lease for the next candidate; `None` when this candidate
+    /// does not hold it.
     pub(super) fn release(&self, record: &LeaseRecord) -> Option<LeaseRecord> {
         self.is_own(record).then(|| LeaseRecord {
             holder: None,
@@ -91,7 +92,7 @@ impl LeaseCandidate {
         self.reign.is_some()
     }
 
-    /// Number of the reign that was tried last.
+    /// Returns the number of the reign that this candidate tried to begin last.
     pub(super) fn transition(&self) -> i32 {
         self.reign.as_ref().map_or(0, |(number, _)| *number)
     }
@@ -120,8 +121,8 @@ impl LeaseCandidate {
     }
 }
 
-/// A time as precise as it is stored: otherwise a candidate would not recognise its own reign when
-/// it reads the lease back.
+/// Makes a time as precise as it is stored: otherwise a candidate would not recognise its own reign
+/// when it reads the lease back.
 fn micro(time: Timestamp) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
 }

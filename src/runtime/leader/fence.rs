@@ -1,4 +1,4 @@
-//! A client for the writes of one reign.
+//! A client for the writes of a leader.
 //!
 //! Invariant: nothing is sent, and no answer is waited for, once the claim has ended. A request
 //! that is under way then is given up; should it be heard all the same, it carries the version
@@ -19,8 +19,8 @@ use super::LeaderClaim;
 #[error("this process does not lead any more")]
 pub struct DeposedError;
 
-/// A client that sends requests by `client` for as long as the claim is held, with `agent` and the
-/// number of the reign as `User-Agent`.
+/// Returns a client that sends requests by `client` for as long as the claim is held, with `agent`
+/// and the number of the reign as `User-Agent`.
 pub fn fenced(client: Client, claim: watch::Receiver<LeaderClaim>, agent: &'static str) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |mut request: Request<Body>| {

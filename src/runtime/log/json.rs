@@ -21,10 +21,10 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// Fields of every line of this process, as they are written.
+/// Fields that every log line of this process carries, as JSON text.
 static MARKS: OnceLock<String> = OnceLock::new();
 
-/// Puts these fields into every line from now on. Only the first call counts.
+/// Puts `fields` into every log line from now on. Only the first call counts.
 pub fn mark(fields: &[(&str, &str)]) {
     let mut text = String::new();
     for (name, value) in fields {
@@ -42,8 +42,8 @@ fn marks() -> &'static str {
 pub struct RecordHead(String);
 
 impl RecordHead {
-    /// The head of what `target` writes to `stream`. The level of such lines is not known: INFO
-    /// stands for any.
+    /// Makes the head of the records of what `target` writes to `stream`. The level of such lines
+    /// is not known: INFO stands for any.
     pub fn new(target: &str, stream: &str) -> Self {
         let mut text = String::from(r#","level":"INFO""#);
         add(&mut text, "target", target);
@@ -71,12 +71,12 @@ impl RecordHead {
     }
 }
 
-/// The time, as lines tell it.
+/// Returns the present time, as log lines tell it.
 pub fn now() -> String {
     format!("{:.6}", Timestamp::now())
 }
 
-/// How our own lines look.
+/// Formats the log lines of this process as JSON.
 pub(super) struct JsonFormat;
 
 impl<S> FormatEvent<S, JsonFields> for JsonFormat
@@ -117,7 +117,8 @@ where
 /// Keys with a meaning of their own in every line: a field of an event by such a name gets a `_`
 /// behind it.
 const TAKEN: &[&str] = &["ts", "level", "target", "msg", "cluster", "pilot"];
-/// The field of a task's span. An event that has it itself is logged without the span's fields.
+/// Name of the field of a task's span. An event that has a field of this name itself is logged
+/// without the span's fields.
 const TASK: &str = "task";
 
 /// The fields of one line while they are collected.
@@ -186,7 +187,7 @@ fn begin(out: &mut String, ts: &str) {
     out.push('"');
 }
 
-/// One more field.
+/// Appends one more field to `out`.
 fn add(out: &mut String, key: &str, value: &str) {
     name(out, key, "");
     quote(out, value);

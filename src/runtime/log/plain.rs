@@ -13,13 +13,13 @@ pub struct LineRecord {
 }
 
 impl LineRecord {
-    /// `None` when the line is no record.
+    /// Reads a line as a record; `None` when it is none.
     pub fn parse(line: &str) -> Option<Self> {
         if line.starts_with('{') { serde_json::from_str(line).ok() } else { None }
     }
 }
 
-/// Takes a log piece by piece.
+/// Takes a log piece by piece, and gives back the lines that other programs wrote.
 #[derive(Debug, Default)]
 pub struct PlainLog {
     /// The beginning of a line whose end has not come yet.
@@ -32,14 +32,14 @@ pub struct PlainLog {
 enum OpenLine {
     #[default]
     No,
-    /// From the next record of this stream.
+    /// The end will come in the next record of this stream.
     Stream(String),
-    /// From the log as it is: the line is no record.
+    /// The end will come as the next bytes of the log: the line is no record.
     Other,
 }
 
 impl PlainLog {
-    /// What the next piece of a log says.
+    /// Takes the next piece of a log, and returns what is to be printed for it.
     pub fn add(&mut self, piece: &[u8]) -> String {
         let mut out = String::new();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
@@ -56,7 +56,7 @@ impl PlainLog {
         out
     }
 
-    /// What is left at the end of a log.
+    /// Returns what is left to be printed at the end of a log.
     pub fn end(&mut self) -> String {
         let mut out = String::new();
         let rest = std::mem::take(&mut self.rest);
@@ -86,7 +86,7 @@ impl PlainLog {
         }
     }
 
-    /// A line that is no record, or a part of it.
+    /// Prints a line that is no record, or a part of such a line.
     fn other(&mut self, out: &mut String, line: &str) {
         // This line does not continue the open line of a stream.
         if let OpenLine::Stream(_) = std::mem::take(&mut self.open) {

@@ -18,7 +18,8 @@ use prometheus::IntCounter;
 use tracing::warn;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// A start and a stop with all that can be wrong come to a hundred lines of about 300 bytes.
+/// Most log lines that wait to be written. A start and a stop with all that can be wrong come to a
+/// hundred lines of about 300 bytes.
 const LINES: usize = 1000;
 const STACK: usize = 128 * 1024;
 
@@ -28,7 +29,8 @@ enum QueueMessage {
     Flush(SyncSender<()>),
 }
 
-/// Cheap to clone; all clones are one.
+/// The queue of log lines that wait for the thread that writes them. Cheap to clone; all clones are
+/// one queue.
 #[derive(Clone)]
 pub(super) struct LogQueue {
     messages: SyncSender<QueueMessage>,
@@ -36,7 +38,7 @@ pub(super) struct LogQueue {
 }
 
 impl LogQueue {
-    /// Writes to `to` from now on.
+    /// Makes a queue, and a thread that writes its lines to `to`.
     pub(super) fn begin(to: impl Write + Send + 'static) -> io::Result<Self> {
         let (messages, taken) = sync_channel(LINES);
         let queue = Self { messages, dropped: dropped().clone() };
@@ -63,7 +65,7 @@ impl LogQueue {
     }
 }
 
-/// Lines that were dropped in this process.
+/// Returns the counter of log lines that were dropped in this process.
 pub(super) fn dropped() -> &'static IntCounter {
     static DROPPED: OnceLock<IntCounter> = OnceLock::new();
     DROPPED.get_or_init(|| {

@@ -1,6 +1,7 @@
-//! One question to one webhook, and what becomes of its answer.
+//! One call of one webhook, and what follows from its answer.
 //!
-//! Owns the rules that both sorts of webhooks share: dry runs, selectors, conditions, failures.
+//! Owns the rules that mutating and validating webhooks share: dry runs, selectors, conditions,
+//! failures.
 
 use std::time::Instant;
 
@@ -23,13 +24,14 @@ use crate::{
     },
 };
 
-/// Why a webhook had no say, or said no.
+/// Why a webhook did not decide, or refused.
 pub(super) enum WebhookFailure {
-    /// The webhook was not reached, or its answer is unreadable. `code` is what metrics count.
+    /// The webhook was not reached, or its answer is unreadable. Metrics count `code`.
     Call { why: String, code: u16 },
     /// The webhook refused the write.
     Denied(ApiError),
-    /// The webhook takes no dry runs, or its patch does not fit. No failure policy forgives that.
+    /// The webhook takes no dry runs, or its patch does not fit. The request fails whatever the
+    /// failure policy.
     Wrong(ApiError),
 }
 
@@ -41,7 +43,7 @@ impl WebhookFailure {
     }
 }
 
-/// The objects of a write as one version shows them.
+/// The objects of a write in one version, as JSON.
 pub(super) struct VersionedObjects {
     object: Option<Box<RawValue>>,
     old: Option<Box<RawValue>>,
@@ -75,7 +77,7 @@ impl VersionedObjects {
         }
     }
 
-    /// The object that shall be stored.
+    /// Parses the object that is to be stored.
     pub(super) fn object(&self) -> Option<Value> {
         let object = self.object.as_ref()?;
         Some(serde_json::from_str(object.get()).expect("it was a Value"))
@@ -83,8 +85,8 @@ impl VersionedObjects {
 }
 
 impl WebhookDispatcher {
-    /// The version in which a webhook is to be asked, as far as rules and selectors tell; `None`
-    /// when the webhook is not to be asked.
+    /// Returns the version in which a webhook is sent the objects, as far as rules and selectors
+    /// tell; `None` when the webhook is not to be called.
     pub(super) async fn wanted(
         &self,
         hook: &AdmissionWebhook,
@@ -110,7 +112,7 @@ impl WebhookDispatcher {
         Ok(Some(version))
     }
 
-    /// Do the webhook's conditions let it be asked about what it would be shown?
+    /// Tells whether the webhook's conditions hold for the objects that it would be sent.
     pub(super) fn conditions_hold(
         &self,
         hook: &AdmissionWebhook,
@@ -156,7 +158,7 @@ impl WebhookDispatcher {
         Ok(holds)
     }
 
-    /// Calls the webhook, and passes on its warnings and annotations. Returns its patch when it
+    /// Calls the webhook, and records its warnings and annotations. Returns its patch when it
     /// allows the request.
     pub(super) async fn ask(
         hook: &AdmissionWebhook,
@@ -199,7 +201,7 @@ impl WebhookDispatcher {
         denied.map_or(Ok(patch), |denied| Err(WebhookFailure::Denied(denied)))
     }
 
-    /// Counts the call of a webhook. Fails when its failure, or its refusal, fails the request.
+    /// Counts the call of a webhook. Fails when the webhook's failure or refusal fails the request.
     pub(super) fn judge(
         &self,
         hook: &AdmissionWebhook,

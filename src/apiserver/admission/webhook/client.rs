@@ -1,7 +1,7 @@
-//! How webhooks are called: HTTPS and HTTP/1.1, with connections that are kept for each of them.
+//! Calls webhooks by HTTPS and HTTP/1.1, with connections that are kept for each endpoint.
 //!
-//! Owns what a webhook may cost: time, bytes of its answer, calls at one time. Sends no
-//! credentials of ours, follows no redirect, and knows no proxy.
+//! Owns the limits of a call: time, bytes of the answer, calls at one time. Sends no credentials of
+//! ours, follows no redirect, and uses no proxy.
 
 use std::{
     collections::HashMap,
@@ -25,32 +25,32 @@ use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
 use crate::{api::decode::MAX_BODY, error::chain};
 
-/// Longest answer: a patch may replace a whole object, in base64.
+/// Most bytes of an answer: a patch may replace a whole object, in base64.
 const LONGEST_ANSWER: usize = 2 * MAX_BODY;
-/// Calls of one endpoint at one time; more wait, within their own time.
+/// Most calls of one endpoint at one time; further calls wait, within their own time limit.
 const CALLS: usize = 64;
-/// Connections that wait for the next call, and for how long.
+/// Most idle connections that are kept for an endpoint, and below for how long.
 const IDLE: usize = 16;
 const IDLE_TIME: Duration = Duration::from_secs(60);
-/// Port of a Service, and of a URL, that names none.
+/// Port of a Service that the configuration gives no port.
 const PORT: u16 = 443;
 
-/// A webhook's URL, and the CAs that vouch for it. Webhooks with both in common share connections.
+/// URL of a webhook, and the CAs that vouch for it. Webhooks with both in common share connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WebhookEndpoint {
     url: String,
-    /// CA certificates, as PEM; empty for the CAs that the system trusts.
+    /// CA certificates as PEM; empty for the CAs that the system trusts.
     authorities: Vec<u8>,
 }
 
-/// Calls one endpoint.
+/// Client of one endpoint, with its connections.
 pub(super) struct WebhookClient {
     url: String,
     transport: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, legacy::Error>,
     room: Semaphore,
 }
 
-/// Why there is no answer.
+/// Why a webhook gave no answer that can be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WebhookPostError {
     #[error("Post {url:?}: {}", chain(source))]
@@ -68,7 +68,7 @@ pub(super) enum WebhookPostError {
 }
 
 impl WebhookPostError {
-    /// The status code that metrics count.
+    /// Returns the status code under which metrics count the error.
     pub(super) fn code(&self) -> u16 {
         match self {
             Self::Status(code) => code.as_u16(),
@@ -101,7 +101,7 @@ impl WebhookEndpoint {
     }
 }
 
-/// Clients by endpoint; one that no webhook uses any more is gone, with its connections.
+/// Clients by endpoint. A client is dropped, with its connections, once no webhook uses it.
 #[derive(Default)]
 pub(super) struct WebhookClients(HashMap<WebhookEndpoint, Weak<WebhookClient>>);
 
@@ -149,7 +149,7 @@ impl WebhookClient {
         Ok(Self { url: endpoint.url.clone(), transport, room: Semaphore::new(CALLS) })
     }
 
-    /// The body of the answer, which comes within `limit` or not at all.
+    /// Posts a review and returns the answer's body, or fails after `limit`.
     pub(super) async fn post(
         &self,
         body: Bytes,
@@ -199,7 +199,7 @@ mod tests {
         WebhookEndpoint::new(config).map(|endpoint| endpoint.url)
     }
 
-    /// Name resolution, the certificate's name and the Host header all follow the URL.
+    /// Name resolution, the certificate's name and the Host header follow the URL.
     #[test]
     fn a_service_is_called_by_its_name_in_the_cluster() {
         let service = |path: Option<&str>, port| ServiceReference {

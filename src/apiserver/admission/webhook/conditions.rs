@@ -1,9 +1,9 @@
-//! `matchConditions`: expressions in CEL that a webhook wants to hold before it is called.
+//! `matchConditions`: expressions in CEL that must hold before a webhook is called.
 //!
 //! Owns how a webhook's conditions decide together, by the rules of upstream's package
-//! `matchconditions`. Expressions are compiled once, when the configuration comes. An expression
+//! `matchconditions`. Expressions are compiled once, when the configuration is read. An expression
 //! that cannot be compiled, fails, calls an unknown function or would take too long is an error of
-//! its condition, and never true or false.
+//! its condition, and not true or false.
 
 mod library;
 mod meter;
@@ -27,11 +27,11 @@ const OBJECT: &str = "object";
 const OLD_OBJECT: &str = "oldObject";
 const REQUEST: &str = "request";
 
-/// Upstream's message.
+/// Upstream's message for an expression that is too expensive.
 const OVER: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// All conditions of one webhook.
+/// The conditions of one webhook, compiled.
 pub(super) struct MatchConditions {
     conditions: Vec<CompiledCondition>,
     patterns: Arc<CompiledPatterns>,
@@ -50,12 +50,13 @@ pub(super) struct ConditionVariables<'a> {
     pub(super) request: &'a str,
 }
 
-/// What a webhook's conditions come to together.
+/// Outcome of a webhook's conditions together.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MatchResult {
-    /// True: all hold. False: one is false. An error: none is false, but some have errors.
+    /// True when all conditions hold, false when one is false, and an error when none is false but
+    /// some have errors.
     pub(super) holds: Result<bool, String>,
-    /// Conditions with errors.
+    /// How many conditions had errors.
     pub(super) errors: usize,
 }
 
@@ -78,7 +79,7 @@ impl MatchConditions {
         self.conditions.is_empty()
     }
 
-    /// About how many bytes the expressions go through; nested loops multiply them.
+    /// Estimates how many bytes the expressions go through; nested loops multiply them.
     pub(super) fn effort(&self, seen: ConditionVariables<'_>) -> usize {
         let length = |json: Option<&str>| json.map_or(0, str::len);
         let bytes = length(seen.object) + length(seen.old) + seen.request.len();
@@ -118,7 +119,7 @@ impl MatchConditions {
         MatchResult { holds, errors: errors.len() }
     }
 
-    /// Holds only the variables that the expressions use.
+    /// Creates the context of an evaluation, with only those variables that the expressions use.
     fn context<'v>(
         &self,
         meter: &Arc<CostMeter>,

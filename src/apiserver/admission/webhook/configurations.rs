@@ -1,7 +1,7 @@
-//! What webhooks there are: both kinds of configurations of the core cluster, watched.
+//! The webhooks that there are: both kinds of webhook configurations of the core cluster, watched.
 //!
-//! What webhooks would say is unknown until both kinds were read once; until then writes are
-//! refused. When a watch breaks, the webhooks that were last known still count.
+//! The webhooks are unknown until both kinds were read once; until then writes wait, and are
+//! refused after a while. When a watch breaks, the webhooks that were last known still count.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{apiserver::kubernetes::WatchBackoff, error::chain, runtime::Runtime};
 
-/// Webhooks that may have a say about our kinds, in the order in which they are asked.
+/// Webhooks whose rules may match our kinds, in the order of their configurations.
 #[derive(Default)]
 pub(super) struct ConfiguredWebhooks {
     pub(super) mutating: Vec<Arc<AdmissionWebhook>>,
@@ -36,10 +36,10 @@ impl ConfiguredWebhooks {
     }
 }
 
-/// The latest webhooks; absent until both kinds were read.
+/// Receiver of the latest webhooks; absent until both kinds of configurations were read.
 pub(super) type WebhooksReceiver = watch::Receiver<Option<Arc<ConfiguredWebhooks>>>;
 
-/// Which kinds are read.
+/// Which kinds of webhook configurations are read.
 #[derive(Clone, Copy, Debug)]
 pub struct EnabledWebhookTypes {
     pub mutating: bool,
@@ -51,15 +51,16 @@ enum ConfigurationEvent {
     Validating(Event<ValidatingWebhookConfiguration>),
 }
 
-/// Objects of one kind by name.
+/// The known configurations of one kind, by name.
 struct KnownConfigurations<K> {
     now: BTreeMap<String, K>,
-    /// A list that is being read.
+    /// Configurations of a list that is being read.
     next: BTreeMap<String, K>,
     is_complete: bool,
 }
 
-/// Follows the configurations of the sorts. Readiness waits until they were read.
+/// Follows the webhook configurations of the types in `sorts`. Readiness waits until they were
+/// read.
 pub(super) fn follow(
     client: &Client,
     sorts: EnabledWebhookTypes,
@@ -120,7 +121,7 @@ where
     told(events.backoff(WatchBackoff::new()), of).boxed()
 }
 
-/// Logs failures; kube's watcher tries again by itself.
+/// Logs failures of a watch and drops them; kube's watcher tries again by itself.
 fn told<K>(
     events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     of: impl Fn(Event<K>) -> ConfigurationEvent,
@@ -138,7 +139,7 @@ impl<K: Resource + WebhookConfiguration> KnownConfigurations<K> {
         Self { now: BTreeMap::new(), next: BTreeMap::new(), is_complete }
     }
 
-    /// Did the event change the objects that are known?
+    /// Takes in an event. Tells whether the known configurations changed.
     fn apply(&mut self, event: Event<K>) -> bool {
         let name = |object: &K| object.meta().name.clone().unwrap_or_default();
         match event {
@@ -164,7 +165,7 @@ impl<K: Resource + WebhookConfiguration> KnownConfigurations<K> {
         true
     }
 
-    /// The webhooks in the order of the configurations' names, as upstream has it.
+    /// Returns the webhooks in the order of their configurations' names, as upstream does.
     fn hooks(&self, group: &str, clients: &mut WebhookClients) -> Vec<Arc<AdmissionWebhook>> {
         let mut hooks = Vec::new();
         let mut first = 0;

@@ -1,4 +1,4 @@
-//! One webhook, as a configuration names it, with upstream's defaults filled in.
+//! One webhook of a configuration, with upstream's defaults filled in.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,12 +15,12 @@ use super::{
 };
 use crate::apiserver::selector::LabelSelector;
 
-/// `timeoutSeconds` when absent, and its bounds.
+/// Seconds of `timeoutSeconds` when it is absent, and below its bounds.
 const TIMEOUT: i32 = 10;
 const SHORTEST: i32 = 1;
 const LONGEST: i32 = 30;
 
-/// What a failed call means.
+/// What a failed call means for the request: the webhook's `failurePolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailurePolicy {
     /// The request fails.
@@ -29,33 +29,33 @@ pub(super) enum FailurePolicy {
     Ignore,
 }
 
-/// A webhook that may have a say about our kinds.
+/// A webhook whose rules may match our kinds.
 pub(super) struct AdmissionWebhook {
     pub(super) name: String,
     /// Name of the configuration that lists the webhook.
     pub(super) configuration: String,
-    /// Its place among all webhooks of its sort; audit annotations name it.
+    /// Position among all webhooks of the same type; audit annotations name it.
     pub(super) index: usize,
     pub(super) rules: WebhookRules,
-    /// Selects by labels of the namespace. An error where the selector cannot be understood.
+    /// Selector by labels of the namespace; an error when it cannot be parsed.
     pub(super) namespaces: Result<LabelSelector, String>,
-    /// Selects by labels of the old or the new object.
+    /// Selector by labels of the old or the new object; an error when it cannot be parsed.
     pub(super) objects: Result<LabelSelector, String>,
     pub(super) on_failure: FailurePolicy,
-    /// The webhook declares that dry runs have no side effects.
+    /// Whether the webhook declares that dry runs have no side effects.
     pub(super) takes_dry_runs: bool,
     pub(super) timeout: Duration,
-    /// Mutating webhooks only: asked once more when a later one changed the object.
+    /// Whether a mutating webhook is called once more when a later one changed the object.
     pub(super) reinvoked: bool,
-    /// Its `matchConditions`.
+    /// The webhook's `matchConditions`, compiled.
     pub(super) conditions: MatchConditions,
-    /// The webhook understands `admission.k8s.io/v1`.
+    /// Whether the webhook understands `admission.k8s.io/v1`.
     pub speaks_v1: bool,
     /// The client of the webhook's endpoint, or why there is none.
     pub(super) client: Result<Arc<WebhookClient>, String>,
 }
 
-/// The fields that both sorts of webhooks have.
+/// The fields that mutating and validating webhooks share.
 struct WebhookSpec {
     name: String,
     client_config: WebhookClientConfig,
@@ -71,10 +71,10 @@ struct WebhookSpec {
     admission_review_versions: Vec<String>,
 }
 
-/// A configuration of either sort.
+/// A configuration of mutating or of validating webhooks.
 pub(super) trait WebhookConfiguration {
-    /// The configuration's webhooks that may be asked about objects of `group`, numbered from
-    /// `first`, and how many webhooks it has in all.
+    /// Returns the configuration's webhooks that may be called about objects of `group`, numbered
+    /// from `first`, and how many webhooks it has in all.
     fn hooks(
         &self,
         group: &str,
@@ -124,7 +124,7 @@ fn hooks(
 }
 
 impl AdmissionWebhook {
-    /// `None` when its rules mean nothing of the group.
+    /// Creates the webhook; `None` when its rules match nothing in `group`.
     fn new(
         said: WebhookSpec,
         configuration: &str,

@@ -1,31 +1,32 @@
-//! Which requests a webhook's rules mean, and in which version it wants to see them.
+//! Which requests a webhook's rules match, and in which version the webhook is sent the objects.
 //!
-//! Pure. Asked for every write, so nothing is allocated here.
+//! Does no I/O. Rules are matched for each write, so matching allocates nothing.
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
 use crate::{api::kind::ServedVersion, apiserver::admission::AdmissionOperation};
 
-/// What a request is about, as rules see it.
+/// A request as webhook rules see it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RuleSubject<'a> {
     pub(super) operation: AdmissionOperation,
     pub(super) group: &'a str,
-    /// The version of the request.
+    /// The version that the request names.
     pub(super) version: ServedVersion,
-    /// All versions in which the same objects are served.
+    /// The versions in which the kind is served.
     pub(super) versions: &'a [ServedVersion],
     pub(super) resource: &'a str,
-    /// Empty for the object itself.
+    /// The subresource, empty for the object itself.
     pub(super) subresource: &'a str,
     pub(super) is_namespaced: bool,
 }
 
-/// Rules of one webhook.
+/// The rules of one webhook.
 #[derive(Clone, Debug)]
 pub(super) struct WebhookRules {
     rules: Vec<WebhookRule>,
-    /// `matchPolicy: Equivalent`: rules about another version of the same objects count, too.
+    /// Set for `matchPolicy: Equivalent`: rules about another version of the same objects count,
+    /// too.
     equivalent: bool,
 }
 
@@ -34,7 +35,7 @@ struct WebhookRule {
     operations: Vec<String>,
     groups: Vec<String>,
     versions: Vec<String>,
-    /// Resource and subresource.
+    /// Pairs of resource and subresource.
     resources: Vec<(String, String)>,
     scope: RuleScope,
 }
@@ -56,13 +57,14 @@ impl WebhookRules {
         }
     }
 
-    /// Can the rules match any resource of this group?
+    /// Tells whether the rules can match any resource of `group`.
     pub(super) fn are_about(&self, group: &str) -> bool {
         self.rules.iter().any(|rule| any(&rule.groups, group))
     }
 
-    /// The version in which the webhook wants to be asked: that of the request when a rule names
-    /// it, else that of the first rule which names another. `None` when it is not to be asked.
+    /// Returns the version in which the webhook is sent the objects: the request's if a rule names
+    /// it, else the first other version that a rule names. `None` when the webhook is not to be
+    /// called.
     pub(super) fn version(&self, subject: RuleSubject<'_>) -> Option<ServedVersion> {
         if self.rules.iter().any(|rule| rule.matches(subject, subject.version)) {
             return Some(subject.version);

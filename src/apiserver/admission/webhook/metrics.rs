@@ -1,7 +1,7 @@
-//! Numbers about admission, under upstream's names.
+//! Metrics of admission, under upstream's names.
 //!
-//! Names of webhooks are labels: they come from objects that only administrators write. A code
-//! above 600 counts as 600.
+//! Names of webhooks are labels: they come from objects that only administrators write. A status
+//! code above 600 counts as 600.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const WEBHOOK_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 const HIGHEST_CODE: u16 = 600;
 
-/// Which sort of webhook.
+/// Whether a webhook mutates or validates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WebhookType {
     Mutating,
@@ -24,7 +24,8 @@ pub(super) enum WebhookType {
 }
 
 impl WebhookType {
-    /// Upstream writes `validating` in these labels, where other metrics have `validate`.
+    /// Returns the label `type`. Upstream writes `validating` here, where other metrics have
+    /// `validate`.
     fn label(self) -> &'static str {
         match self {
             Self::Mutating => "admit",
@@ -39,7 +40,7 @@ impl WebhookType {
         }
     }
 
-    /// What a key of the audit trail begins with when a call failed and was ignored.
+    /// Returns the prefix of the audit annotation for a call that failed and was ignored.
     pub(super) fn failed_open(self) -> &'static str {
         match self {
             Self::Mutating => "failed-open.mutating.webhook.admission.k8s.io",
@@ -48,7 +49,7 @@ impl WebhookType {
     }
 }
 
-/// See each metric's help text.
+/// Metrics of plugins and webhooks; each metric's help text explains it.
 pub struct AdmissionMetrics {
     steps: HistogramVec,
     plugins: HistogramVec,
@@ -60,7 +61,7 @@ pub struct AdmissionMetrics {
     exclusions: IntCounterVec,
 }
 
-/// One plugin's or step's time: looked up once, since every write is counted.
+/// Histograms of one plugin or step, looked up once, since they are used for each write.
 pub struct AdmissionTiming([[Histogram; 2]; 3]);
 
 impl AdmissionTiming {
@@ -82,7 +83,7 @@ impl AdmissionTiming {
 }
 
 impl AdmissionMetrics {
-    /// Metrics that are not registered yet; see [`AdmissionMetrics::register`].
+    /// Creates metrics that are not registered yet; see [`AdmissionMetrics::register`].
     #[expect(clippy::new_without_default, reason = "a default would suggest that it is registered")]
     pub fn new() -> Self {
         Self {
@@ -163,7 +164,7 @@ impl AdmissionMetrics {
         }
     }
 
-    /// `name` is a plugin's; `step`, the label `type`, is `admit` or `validate`.
+    /// Returns the timing of the plugin `name`; `step`, the label `type`, is `admit` or `validate`.
     pub fn plugin(&self, name: &str, step: &str) -> AdmissionTiming {
         AdmissionTiming::new(&self.plugins, &[name, step])
     }

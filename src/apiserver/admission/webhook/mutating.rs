@@ -1,5 +1,5 @@
-//! Webhooks that may change what shall be stored: one after the other, each sees what the one
-//! before it made.
+//! Calls webhooks that may change the object that is to be stored: one after the other, each with
+//! the object as the one before left it.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -23,8 +23,8 @@ use crate::{
 const SORT: WebhookType = WebhookType::Mutating;
 
 impl WebhookDispatcher {
-    /// Asks all webhooks in turn, and once more those with `reinvocationPolicy: IfNeeded` when a
-    /// later one changed the object. Says whether the object, in hub form, was changed.
+    /// Calls the webhooks in turn, and once more those with `reinvocationPolicy: IfNeeded` when a
+    /// later one changed the object. Returns whether the object, in hub form, was changed.
     pub(super) async fn mutate_by(
         &self,
         webhooks: &configurations::ConfiguredWebhooks,
@@ -33,14 +33,14 @@ impl WebhookDispatcher {
     ) -> Result<bool> {
         let weight = asked.weight(object.as_deref());
         let mut changed = false;
-        // Webhooks to be asked again, if a later one changes the object.
+        // Webhooks to be called again, if a later one changes the object.
         let mut earlier = BTreeSet::new();
         let mut again = BTreeSet::new();
         for round in 0..2 {
             if round == 1 && again.is_empty() {
                 break;
             }
-            // The objects as the last webhook was shown them, unless it changed the object.
+            // The objects as the last webhook was sent them, unless it changed the object.
             let mut kept: Option<(ServedVersion, VersionedObjects)> = None;
             let reinvoked = std::mem::take(&mut again);
             for hook in &webhooks.mutating {
@@ -87,7 +87,7 @@ impl WebhookDispatcher {
     }
 }
 
-/// Applies a patch. Says whether it changed the object.
+/// Applies a webhook's patch to the object. Returns whether the object changed.
 fn patch_object(
     hook: &AdmissionWebhook,
     asked: &ReviewSubject<'_>,
@@ -141,7 +141,7 @@ fn patch_object(
     Ok(true)
 }
 
-/// For the audit trail, in upstream's form.
+/// Adds the mutation and its patch to the audit annotations, in upstream's form.
 fn annotate(
     hook: &AdmissionWebhook,
     asked: &ReviewSubject<'_>,

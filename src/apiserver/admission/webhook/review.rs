@@ -1,4 +1,5 @@
-//! `AdmissionReview` of `admission.k8s.io/v1`: the question, and what an answer must be.
+//! `AdmissionReview` of `admission.k8s.io/v1`: the request to a webhook, and the checks of its
+//! answer.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +86,7 @@ struct UserInfo<'a> {
     extra: &'a BTreeMap<String, Vec<String>>,
 }
 
-/// The question about a write. `version` is the one in which the objects are shown.
+/// Encodes the review of a write. `version` is the one in which `object` and `old` are encoded.
 pub(super) fn question(
     asked: &ReviewSubject<'_>,
     uid: &str,
@@ -99,7 +100,7 @@ pub(super) fn question(
     serde_json::to_vec(&review).expect("a review has string keys only").into()
 }
 
-/// The request as conditions see it: the objects are variables beside it.
+/// Encodes the request as match conditions see it: the objects are variables beside it.
 pub(super) fn request_alone(asked: &ReviewSubject<'_>, version: ServedVersion) -> String {
     let request = request(asked, "", version, None);
     serde_json::to_string(&request).expect("a review has string keys only")
@@ -163,18 +164,18 @@ struct AdmissionResponse {
     warnings: Option<Vec<String>>,
 }
 
-/// What a webhook said.
+/// A webhook's answer to a review.
 #[derive(Debug)]
 pub(super) struct WebhookAnswer {
-    /// The refusal, where the webhook does not allow the request.
+    /// The error for the client when the webhook does not allow the request.
     pub(super) denied: Option<ApiError>,
-    /// A JSON patch; empty for none.
+    /// JSON patch of the object; empty for none.
     pub(super) patch: Vec<u8>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the answer of the webhook `hook`, or says what is wrong with it.
+/// Reads the answer of the webhook `hook`, or returns what is wrong with it.
 pub(super) fn answer(
     body: &[u8],
     hook: &str,

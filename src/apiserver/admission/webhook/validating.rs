@@ -1,4 +1,4 @@
-//! Webhooks that only say yes or no: all at one time. The first refusal counts.
+//! Calls webhooks that allow or refuse a write: concurrently. The refusal that comes first counts.
 
 use std::{collections::BTreeMap, time::Instant};
 

@@ -17,7 +17,8 @@ use std::{
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use redb::{BackendError, StorageBackend};
 
-/// Did a sync fail? Shared by a backend and the writer, which decides what to do about it.
+/// Whether a sync has failed. Shared by a backend and the writer, which decides what to do about
+/// it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SyncFailure(Arc<AtomicBool>);
 

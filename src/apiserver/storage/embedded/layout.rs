@@ -16,12 +16,12 @@ use super::super::{
     Error, Key, KeyPrefix, PageRequest, Result, Revision, StoreEntry, StoreEvent, StorePage,
 };
 
-/// Raised when an older binary could not read the file any more.
+/// Version of the file's format, raised when an older binary could not read the file any more.
 const FORMAT: u64 = 1;
 
-/// Key → revision of the last write, value.
+/// The latest entries: key → revision of the last write, value.
 const LATEST: TableDefinition<'static, &str, (u64, &[u8])> = TableDefinition::new("latest");
-/// Revision → what was written. Contiguous from `COMPACTED + 1` to `REVISION`.
+/// The history: revision → what was written. Contiguous from `COMPACTED + 1` to `REVISION`.
 const LOG: TableDefinition<'static, u64, LogRecord<'static>> = TableDefinition::new("log");
 const NUMBERS: TableDefinition<'static, &str, u64> = TableDefinition::new("numbers");
 const TEXTS: TableDefinition<'static, &str, &str> = TableDefinition::new("texts");
@@ -30,24 +30,26 @@ const REVISION: &str = "revision";
 const COMPACTED: &str = "compacted";
 const FORMAT_NUMBER: &str = "format";
 const ID: &str = "id";
-/// Why the latest writes may be missing; absent when there is no sign of that.
+/// Name of the text that says why the latest writes may be missing; absent when there is no sign of
+/// that.
 const DOUBT: &str = "doubt";
 
 /// Revisions that are skipped when a store without its latest writes is accepted: more than
 /// can have been lost since a backup.
 const JUMP: u64 = 1_000_000;
 
-/// Unix seconds; key; value (absent: deleted); revision and value before (absent: created).
+/// A record of the log: Unix seconds; key; value (absent: deleted); revision and value before
+/// (absent: created).
 type LogRecord<'a> = (u64, &'a str, Option<&'a [u8]>, Option<(u64, &'a [u8])>);
 
-/// Bytes that a record is counted as beside its key and values.
+/// Bytes that a record of the log counts as beside its key and values.
 const RECORD_OVERHEAD: u64 = 64;
 
 /// The first revision of a new store. Not 0, so that no list shows revision 0, which clients
 /// read as "any".
 const FIRST: u64 = 1;
 
-/// Any error of redb: its many types convert into one another.
+/// Turns any error of redb into the store's: redb's many types convert into one another.
 pub(super) fn failed(error: impl Into<redb::Error>) -> Error {
     match error.into() {
         redb::Error::Corrupted(reason) => Error::Corrupt { reason },
@@ -55,7 +57,7 @@ pub(super) fn failed(error: impl Into<redb::Error>) -> Error {
     }
 }
 
-/// Fills a new database.
+/// Fills a new database with its tables and its id.
 pub(super) fn initialize(database: &Database, id: &str) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(LATEST)?;
@@ -75,13 +77,14 @@ pub(super) fn initialize(database: &Database, id: &str) -> Result<(), redb::Erro
 pub(super) struct DatabaseSummary {
     pub id: String,
     pub revision: Revision,
-    /// Size of the log in bytes, as [`WriteBatch::trim`] counts them.
+    /// Bytes of the log, as [`WriteBatch::trim`] counts them.
     pub log_bytes: u64,
-    /// Why the latest writes may be missing.
+    /// Why the latest writes may be missing; absent when there is no sign of that.
     pub doubt: Option<String>,
 }
 
-/// Reads the whole log; the text of the error says what is wrong with the file.
+/// Reads the whole log and what the database says about itself; the text of an error says what is
+/// wrong with the file.
 pub(super) fn summarize(database: &Database) -> Result<DatabaseSummary> {
     let snapshot = Snapshot::begin(database)?;
     let format = snapshot.number(FORMAT_NUMBER)?;
@@ -110,7 +113,8 @@ pub(super) fn summarize(database: &Database) -> Result<DatabaseSummary> {
     Ok(DatabaseSummary { id, revision: Revision(revision), log_bytes, doubt })
 }
 
-/// Records that the latest writes may be missing. The next opening would find nothing wrong.
+/// Records that the latest writes may be missing, because the next opening would find nothing
+/// wrong.
 pub(super) fn doubt(database: &Database, why: &str) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(TEXTS)?.insert(DOUBT, why)?;
@@ -118,7 +122,7 @@ pub(super) fn doubt(database: &Database, why: &str) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Clears the doubt: a person accepted the store as it is.
+/// Removes the record that the latest writes may be missing: a person accepted the store as it is.
 pub(super) fn trust(transaction: &WriteTransaction) -> Result<()> {
     let mut texts = transaction.open_table(TEXTS).map_err(failed)?;
     drop(texts.remove(DOUBT).map_err(failed)?);
@@ -138,7 +142,7 @@ pub(super) struct Snapshot(ReadTransaction);
 /// Events after a revision, in order.
 pub(super) struct LogEvents {
     pub events: Vec<StoreEvent>,
-    /// Every event up to here was looked at.
+    /// Revision up to which every record of the log was read.
     pub reached: Revision,
 }
 
@@ -151,7 +155,7 @@ impl Snapshot {
         self.number(REVISION).map(Revision)
     }
 
-    /// The oldest revision whose state is known.
+    /// Returns the oldest revision whose state is known.
     pub(super) fn compacted(&self) -> Result<Revision> {
         self.number(COMPACTED).map(Revision)
     }
@@ -170,7 +174,7 @@ impl Snapshot {
             .ok_or_else(|| Error::Corrupt { reason: format!("it does not say its {name}") })
     }
 
-    /// Is history from `asked` on known?
+    /// Fails unless the history from `asked` on is known.
     pub(super) fn reaches(&self, asked: Revision) -> Result<()> {
         let (oldest, latest) = (self.compacted()?, self.revision()?);
         if asked < oldest {
@@ -228,7 +232,7 @@ impl Snapshot {
                 }
             };
             let found = if from_older {
-                // Values of keys before the page, or behind it, are not read.
+                // The values of keys before the page are not read.
                 let next = older.next().filter(|(key, _)| !skipped(key.as_str()));
                 match next.and_then(|(_, at)| *at) {
                     Some(at) => previous(&log, at)?,
@@ -250,7 +254,7 @@ impl Snapshot {
         }
     }
 
-    /// Keys of a prefix from this one on, after some writes were undone.
+    /// Counts the keys of a prefix from `from` on, after the writes in `undone` were undone.
     fn count(
         &self,
         prefix: &KeyPrefix,
@@ -269,8 +273,8 @@ impl Snapshot {
         Ok(count)
     }
 
-    /// For every key that was written after `revision`: the record that holds its entry as of then,
-    /// if there was one.
+    /// Returns for every key that was written after `revision` the record that holds its entry as
+    /// of `revision`, if there was one.
     fn undone(&self, prefix: &KeyPrefix, revision: Revision) -> Result<BTreeMap<Key, Option<u64>>> {
         let mut undone = BTreeMap::new();
         let log = self.0.open_table(LOG).map_err(failed)?;
@@ -286,7 +290,7 @@ impl Snapshot {
         Ok(undone)
     }
 
-    /// Events of a prefix after `from`, looking at no more than `limit` records.
+    /// Returns the events of a prefix after `from`, from no more than `limit` records of the log.
     pub(super) fn events(
         &self,
         prefix: &KeyPrefix,
@@ -318,7 +322,7 @@ impl Snapshot {
     }
 }
 
-/// The entry of a record's key before that record.
+/// Returns the entry that a record's key had before that record.
 fn previous(log: &ReadOnlyTable<u64, LogRecord<'static>>, at: u64) -> Result<Option<StoreEntry>> {
     let record = log.get(at).map_err(failed)?;
     Ok(record.and_then(|record| {
@@ -335,7 +339,7 @@ fn entry(key: &str, (revision, value): (u64, &[u8])) -> StoreEntry {
     }
 }
 
-/// One change that a writer asks for.
+/// One change of a key that a client asks for.
 #[derive(Debug)]
 pub(super) enum EntryChange {
     Create(Bytes),
@@ -343,14 +347,14 @@ pub(super) enum EntryChange {
     Delete { expected: Revision },
 }
 
-/// How much history is kept.
+/// How much history one batch leaves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrimLimits {
     pub events: u64,
     pub bytes: u64,
-    /// Records from before this time, in Unix seconds, may go.
+    /// Unix seconds before which records of the log may go.
     pub since: u64,
-    /// At most this many go at once, so that no writer waits long.
+    /// Most records that go at once, so that no writer waits long.
     pub step: usize,
 }
 
@@ -424,7 +428,7 @@ impl<'t> WriteBatch<'t> {
         Ok(Revision(revision))
     }
 
-    /// Forgets history up to `revision`.
+    /// Forgets the history up to `revision`.
     pub(super) fn compact(&mut self, revision: Revision) -> Result<()> {
         if revision.0 > self.revision {
             let latest = Revision(self.revision);
@@ -436,7 +440,7 @@ impl<'t> WriteBatch<'t> {
         Ok(())
     }
 
-    /// Skips every revision up to `past`, and some more; all history is forgotten.
+    /// Skips every revision up to `past`, and [`JUMP`] more; all history is forgotten.
     pub(super) fn advance(&mut self, past: Revision) -> Result<Revision> {
         while self.log.pop_first().map_err(failed)?.is_some() {}
         self.revision = self.revision.max(past.0).saturating_add(JUMP);
@@ -445,7 +449,7 @@ impl<'t> WriteBatch<'t> {
         Ok(Revision(self.revision))
     }
 
-    /// Forgets history beyond the limits.
+    /// Forgets history beyond the limits, at most `limits.step` records of it.
     pub(super) fn trim(&mut self, limits: TrimLimits) -> Result<()> {
         for _ in 0..limits.step {
             let too_many = self.log.len().map_err(failed)? > limits.events;
@@ -472,7 +476,7 @@ impl<'t> WriteBatch<'t> {
         Ok(())
     }
 
-    /// Writes the numbers down; the transaction may be committed afterwards.
+    /// Writes the revisions into their table; the transaction may be committed afterwards.
     pub(super) fn finish(mut self) -> Result<()> {
         self.numbers.insert(REVISION, self.revision).map_err(failed)?;
         self.numbers.insert(COMPACTED, self.compacted).map_err(failed)?;

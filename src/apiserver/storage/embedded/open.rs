@@ -30,11 +30,11 @@ const MARKER: &str = "store.id";
 const CREATING: &str = "store.redb.creating";
 const CORRUPT_PREFIX: &str = "store.redb.corrupt-";
 
-/// Pages that redb keeps in memory. Objects are read from the cache above; writes look at a page
-/// or two, and the kernel has the rest.
+/// Bytes of pages that redb keeps in memory. Objects are read from the API server's cache; writes
+/// look at a page or two, and the kernel has the rest.
 const PAGE_CACHE_BYTES: usize = 16 << 20;
 
-/// What a file of redb begins with.
+/// First bytes of a file of redb.
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 const REPAIRED: &str =
     "its file was damaged and recovered to its last sound state; the latest writes may be lost";
@@ -85,7 +85,7 @@ pub enum StoreOpenError {
 }
 
 impl StoreOpenError {
-    /// Is it of no use to try again?
+    /// Tells whether it is of no use to try again.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Directory { .. } | Self::Open { .. } | Self::InUse { .. } => false,
@@ -101,7 +101,7 @@ impl StoreOpenError {
     }
 }
 
-/// A store that is in no file: for tests that decide what a disk does.
+/// Opens a store that is in no file: for tests that decide what a disk does.
 pub(super) fn on(backend: impl StorageBackend) -> Result<OpenedStore, StoreOpenError> {
     let file = PathBuf::new();
     let failed =
@@ -118,7 +118,7 @@ pub(super) fn on(backend: impl StorageBackend) -> Result<OpenedStore, StoreOpenE
     Ok(OpenedStore { database, file, summary, sync_failed })
 }
 
-/// An opened store.
+/// A store that was opened, with what it says about itself.
 pub(super) struct OpenedStore {
     pub database: Database,
     pub file: PathBuf,
@@ -171,7 +171,7 @@ pub(super) fn reopen(file: &Path) -> Result<OpenedStore, StoreOpenError> {
     open_existing(file.to_owned(), file.with_file_name(MARKER))
 }
 
-/// What a new store says about itself.
+/// The id of a new store, and why its latest writes may be missing.
 pub(super) struct NewStore {
     pub id: String,
     pub doubt: Option<String>,
@@ -209,7 +209,7 @@ fn create(
         file: file.to_owned(),
         source,
     };
-    // A start that was killed before it wrote the marker left this, which never held anything.
+    // A start that was killed before it wrote the marker left this file, which never held anything.
     if let Err(error) = fs::remove_file(creating)
         && error.kind() != io::ErrorKind::NotFound
     {
@@ -231,7 +231,8 @@ fn create(
     Ok(())
 }
 
-/// A marker without a store is a lost store, unless the new store still waits for its name.
+/// Finishes the creation of a store. A marker without a store means that the store is lost, unless
+/// the new store still waits for its name.
 fn finish_creation(
     directory: &Path,
     file: &Path,
@@ -302,7 +303,7 @@ impl From<DatabaseError> for OpenFailure {
         match error {
             DatabaseError::DatabaseAlreadyOpen => Self::InUse,
             DatabaseError::Storage(redb::StorageError::Corrupted(reason)) => Self::Corrupt(reason),
-            // redb's word for a file that is not a database, or is cut short.
+            // redb's error for a file that is not a database, or is cut short.
             DatabaseError::Storage(redb::StorageError::Io(error))
                 if matches!(
                     error.kind(),
@@ -348,8 +349,8 @@ fn checked(
         .unwrap_or_else(|_| Err(OpenFailure::Corrupt("redb panicked while it was read".to_owned())))
 }
 
-/// Copies the file aside, once: a process that is restarted again and again must not fill the
-/// volume with copies.
+/// Copies the file aside, unless an equal copy is there: a process that is restarted again and
+/// again must not fill the volume with copies.
 fn keep_copy(file: &Path) -> io::Result<PathBuf> {
     let directory = file.parent().unwrap_or(Path::new("."));
     for entry in fs::read_dir(directory)? {

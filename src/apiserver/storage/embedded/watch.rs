@@ -14,20 +14,21 @@ use super::{
     layout::Snapshot,
 };
 
-/// Records that one read looks at: keeps a read short and bounds what a watcher holds.
+/// Most records of the log that one read looks at: this keeps a read short and bounds what a
+/// watcher holds.
 const CHUNK: usize = 512;
 
 struct EmbeddedWatcher {
     shared: Arc<SharedDatabase>,
     published: watch::Receiver<Revision>,
     prefix: KeyPrefix,
-    /// Every record up to here was read.
+    /// Revision up to which every record of the log was read.
     reached: Revision,
     ready: VecDeque<StoreEvent>,
     ended: bool,
 }
 
-/// Events after `from`, which the caller has checked.
+/// Returns the events after `from`, a revision that the caller has checked.
 pub(super) fn events(
     shared: Arc<SharedDatabase>,
     prefix: KeyPrefix,

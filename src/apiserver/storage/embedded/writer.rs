@@ -27,17 +27,17 @@ use super::{
 };
 use crate::error::chain;
 
-/// Writes that one commit takes at most. One commit costs one or two fsyncs, about as long as
+/// Most commands that one commit takes. One commit costs one or two fsyncs, about as long as
 /// applying some hundred small writes.
 const BATCH: usize = 256;
-/// History records over the limits that one batch trims at most: more than a batch can add. A
+/// Most history records over the limits that one batch trims: more than a batch can add. A
 /// compaction that was asked for is not bounded by it.
 const TRIM_STEP: usize = 4 * BATCH;
 /// Pause between two attempts to open a store whose file failed.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
 const LOST: &str = "the store's file lacks writes that were acknowledged";
 
-/// What the thread is asked to do.
+/// A command for the writer's thread.
 pub(super) enum WriterCommand {
     Write { key: Key, change: EntryChange, reply: oneshot::Sender<Result<Revision>> },
     Compact { revision: Revision, reply: oneshot::Sender<Result<()>> },
@@ -48,13 +48,13 @@ pub(super) struct StoreWriter {
     pub shared: Arc<SharedDatabase>,
     pub commands: mpsc::Receiver<WriterCommand>,
     pub history: HistoryLimits,
-    /// Absent for a store that is in no file.
+    /// The store's file; absent for a store that is in no file.
     pub file: Option<PathBuf>,
     pub log_bytes: u64,
     pub sync_failed: SyncFailure,
 }
 
-/// What becomes of a command once the batch is committed.
+/// The answer to a command once the batch is committed.
 enum CommandOutcome {
     Written(Result<Revision>),
     Compacted(Result<()>),
@@ -62,7 +62,7 @@ enum CommandOutcome {
 }
 
 impl StoreWriter {
-    /// Runs until every sender is gone.
+    /// Runs until every sender is gone, or until the store has failed for good.
     pub(super) fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
         while self.commands.blocking_recv_many(&mut batch, BATCH) > 0 {
@@ -91,7 +91,8 @@ impl StoreWriter {
         }
     }
 
-    /// One transaction. An error means that the file failed: no outcome is known.
+    /// Commits a batch in one transaction. An error means that the file failed: no outcome is
+    /// known.
     fn commit(&mut self, batch: &[WriterCommand]) -> Result<Vec<CommandOutcome>> {
         let database = self.shared.database()?;
         let transaction = database.begin_write().map_err(failed)?;
@@ -115,7 +116,8 @@ impl StoreWriter {
             });
         }
         if before == (tables.revision, tables.compacted) {
-            // Every write was refused. What was seen is committed, so there is nothing to sync.
+            // Nothing was changed. What the refusals were based on is committed, so there is
+            // nothing to sync.
             drop(tables);
             transaction.abort().map_err(failed)?;
             return Ok(outcomes);
@@ -140,9 +142,9 @@ impl StoreWriter {
         Ok(outcomes)
     }
 
-    /// Opens the file again until that works. False when no sender is left, or when it is clear
-    /// that opening never will work. After an I/O error, such as a full disk, redb refuses all work
-    /// on a file until it is opened again.
+    /// Opens the file again until that works. Returns false when no sender is left, or when it is
+    /// clear that opening never will work. After an I/O error, such as a full disk, redb refuses
+    /// all work on a file until it is opened again.
     fn reopen(&mut self, file: &Path) -> bool {
         let acknowledged = self.shared.latest();
         self.shared.close();
@@ -184,7 +186,8 @@ impl StoreWriter {
 }
 
 impl Drop for StoreWriter {
-    /// Also when the thread panics: a store that cannot write says so to every caller.
+    /// Closes the store, also when the thread panics: a store that cannot write says so to every
+    /// caller.
     fn drop(&mut self) {
         if thread::panicking() {
             self.shared.end("the thread that writes the store panicked");
@@ -193,7 +196,7 @@ impl Drop for StoreWriter {
     }
 }
 
-/// Tells failures of the file (the outer result) from answers to one command (the inner one).
+/// Separates failures of the file (the outer result) from answers to one command (the inner one).
 fn sorted<T>(result: Result<T>) -> Result<Result<T>> {
     match result {
         Err(error @ (Error::Unavailable { .. } | Error::Corrupt { .. })) => Err(error),

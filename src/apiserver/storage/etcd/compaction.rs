@@ -1,8 +1,8 @@
 //! Forgets old history of an etcd that no other process compacts.
 //!
-//! Owns one half of upstream's protocol (storage/etcd3/compact.go), so our servers, and a
-//! kube-apiserver on the same etcd, take turns: the server that moves `compact_rev_key` on first
-//! compacts to the revision that it saw one interval ago.
+//! Follows upstream's protocol (storage/etcd3/compact.go), so our servers, and a kube-apiserver on
+//! the same etcd, take turns: the server that is first to move `compact_rev_key` on compacts to the
+//! revision that it saw one interval ago.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ pub const COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
 
 const KEY: &str = "compact_rev_key";
 
-/// What this server saw when it last had its turn.
+/// What this server saw of `compact_rev_key` one interval ago.
 #[derive(Clone, Copy, Debug, Default)]
 struct CompactionTurn {
-    /// Version of the key: how often it was written.
+    /// Version of `compact_rev_key`: how often the key was written.
     version: i64,
     revision: Revision,
 }
 
 impl EtcdStore {
-    /// Compacts once an interval, until shutdown, as long as the store `is_ours`: nothing is
-    /// written into a foreign one. History reaches back one to two intervals.
+    /// Compacts once an interval, until shutdown, as long as `is_ours` holds: nothing is written
+    /// into a foreign store. History reaches back one to two intervals.
     pub async fn compact_periodically(
         &self,
         interval: Duration,
@@ -72,7 +72,7 @@ impl EtcdStore {
             return Ok(CompactionTurn { version: version.unwrap_or_default(), revision });
         }
         let now = CompactionTurn { version: seen.version + 1, revision };
-        // The first turn knows of no older revision.
+        // A server that has just begun knows of no older revision.
         if seen.revision > Revision(0) {
             self.compact(seen.revision).await?;
             debug!(revision = seen.revision.0, "Compacted etcd");

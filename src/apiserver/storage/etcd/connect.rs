@@ -9,7 +9,8 @@ use std::{
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use tokio::fs;
 
-/// Upstream's values (storagebackend/factory/etcd3.go).
+/// Most time to connect to etcd. These three are upstream's values
+/// (storagebackend/factory/etcd3.go).
 const DIAL_WITHIN: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_WITHIN: Duration = Duration::from_secs(10);
@@ -19,21 +20,21 @@ const KEEP_ALIVE_WITHIN: Duration = Duration::from_secs(10);
 pub struct Config {
     /// URLs, for example `https://etcd-0:2379`.
     pub endpoints: Vec<String>,
-    /// What every key in etcd begins with, for example `/registry/navigator.jetstack.io`.
+    /// Prefix of every key in etcd, for example `/registry/navigator.jetstack.io`.
     pub prefix: String,
     pub tls: Option<EtcdTlsFiles>,
 }
 
-/// Files in PEM form.
+/// Files in PEM form for TLS with etcd.
 #[derive(Clone, Debug)]
 pub struct EtcdTlsFiles {
-    /// Authority that signed etcd's certificates.
+    /// Certificate of the authority that signed etcd's certificates.
     pub ca: PathBuf,
-    /// Our certificate and its key.
+    /// The API server's client certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Why the configuration cannot work.
+/// Why etcd cannot be reached with the configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdConnectError {
     #[error("no etcd server is named")]

@@ -1,9 +1,9 @@
-//! Is the etcd that answers the one that was opened?
+//! Checks that the etcd that answers is the one that was opened.
 //!
-//! The key `store-id`, made once, is read in or after every answer that an object's being depends
-//! on (`storage::standing`). For a write the id is not enough, or a store that lost its latest
-//! writes would soon look whole again: this process's latest write, the witness, must be there
-//! still, or the revision is looked at first.
+//! The key `store-id`, made once, is read in or after every answer that says whether an object
+//! exists (`storage::standing`). For a write the id is not enough, or a store that lost its latest
+//! writes would soon look whole again: the witness, which is this process's latest write, must be
+//! there still, or the revision is looked at first.
 
 use etcd_client::{Compare, CompareOp, KeyValue, Txn, TxnOp};
 use futures::future::try_join_all;
@@ -14,15 +14,15 @@ use super::{
     ANSWER_WITHIN, Duration, EtcdStore, header, within,
 };
 
-/// Revisions that are skipped one write at a time: some ten seconds' worth.
+/// Most revisions that are skipped one write at a time: some ten seconds' worth.
 const FARTHEST: u64 = 100_000;
-/// Writes on their way at one time while revisions are skipped.
+/// Writes that are under way at one time while revisions are skipped.
 const TOGETHER: usize = 64;
 
 impl EtcdStore {
-    /// Reads the id of the store, or makes it where none is. From now on every answer must come
-    /// from this store. Two servers that start together agree: the transaction lets one of them
-    /// win.
+    /// Reads the id of the store, or makes one where none is. From now on every answer must come
+    /// from this store. Two servers that start together agree on the id: the transaction lets one
+    /// of them win.
     pub async fn establish(&self) -> Result<String> {
         self.establish_as(&Uuid::new_v4().to_string()).await
     }
@@ -79,14 +79,15 @@ impl EtcdStore {
         Ok(now)
     }
 
-    /// The latest revision, of the store that was opened.
+    /// Returns the latest revision. Fails unless the store is the one that was opened, with its
+    /// latest writes.
     pub(super) async fn verify(&self, limit: Duration) -> Result<Revision> {
         let sight = self.look(limit).await?;
         self.believe(sight)
     }
 
-    /// Refuses an answer at `now`, asked for when `asked` was the latest revision, that came with
-    /// this id.
+    /// Fails for an answer at `now` whose `id`, or revision, is not that of the store that was
+    /// opened. `asked` was the latest revision when the request was sent.
     pub(super) fn opened(
         &self,
         asked: Revision,
@@ -104,8 +105,8 @@ impl EtcdStore {
         }
     }
 
-    /// The error for an answer that is a sign of loss: is this another store, or ours without its
-    /// latest writes?
+    /// Returns the error for an answer that is a sign of loss: it tells another store from the
+    /// opened one without its latest writes.
     pub(super) async fn refused(&self, sign: WriteLoss) -> Error {
         let other = self.look(ANSWER_WITHIN).await.ok().and_then(|sight| sight.other);
         if other.is_none() {
@@ -114,7 +115,7 @@ impl EtcdStore {
         self.standing.replaced(other.unwrap_or(sign.why))
     }
 
-    /// Reads the id beside the objects: what is there, ours or not.
+    /// Reads the id beside the objects, and returns what is there, whichever store it is.
     pub(super) async fn look(&self, limit: Duration) -> Result<StoreStatus> {
         let asked = self.standing.latest();
         let answer = within(limit, self.kv().get(self.id_path(), None)).await?;

@@ -25,7 +25,8 @@ impl EtcdStore {
     }
 }
 
-/// A text that is no version comes from a private build, not from an old release.
+/// Tells whether watches report progress in order. A text that is no version comes from a private
+/// build, not from an old release.
 fn reports_progress_in_order(version: &str) -> bool {
     let mut parts = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     let (Some(Some(major)), Some(Some(minor)), Some(Some(patch))) =

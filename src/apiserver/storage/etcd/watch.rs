@@ -19,7 +19,7 @@ use super::{
     ANSWER_WITHIN, EtcdStore, failed, number, revision,
 };
 
-/// Pause between two requests for progress of one watch.
+/// Pause between two requests for progress by one watch.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 struct EtcdWatcher {
@@ -27,13 +27,13 @@ struct EtcdWatcher {
     stream: etcd_client::WatchStream,
     wanted: latest::Receiver<Revision>,
     ask_at: Instant,
-    /// Every event up to here was read.
+    /// Revision up to which every event was read.
     reached: Revision,
     ready: VecDeque<StoreEvent>,
     ended: bool,
 }
 
-/// Events after `from`.
+/// Returns the events of a prefix after `from`.
 pub(super) async fn events(
     etcd: &EtcdStore,
     prefix: &KeyPrefix,
@@ -61,8 +61,8 @@ pub(super) async fn events(
     })))
 }
 
-/// The oldest revision that a compacted etcd knows. etcd tells it to a watch that asks for an older
-/// one; an etcd that was never compacted keeps silent.
+/// Returns the oldest revision that a compacted etcd knows. etcd tells it to a watch that asks for
+/// an older one; an etcd that was never compacted keeps silent.
 pub(super) async fn oldest(etcd: &EtcdStore) -> Result<Revision> {
     let mut stream = open(etcd, "store-id", Revision(0)).await?;
     while let Some(response) = stream.message().await.map_err(failed)? {

@@ -1,6 +1,6 @@
 //! Requests to kube-apiserver and what its answers mean.
 //!
-//! Owns paths, patience and statuses. Only a request that was certainly not carried out is sent
+//! Owns paths, time limits and statuses. Only a request that was certainly not carried out is sent
 //! again.
 
 use std::time::Duration;
@@ -20,13 +20,14 @@ use super::{
 };
 
 const JSON: &str = "application/json";
-/// Of an object that was written, only the revision is of interest.
+/// Accepted form of the answer to a write: only the revision of the object that was written is of
+/// interest.
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// kube-apiserver is asked again after at most this long when it is too busy.
+/// Longest pause before kube-apiserver is asked again when it is too busy.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What kube-apiserver said.
+/// An answer of kube-apiserver.
 pub(super) struct KubernetesResponse {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
@@ -40,7 +41,7 @@ pub(super) struct StatusMessage {
 }
 
 impl KubernetesResponse {
-    /// The body of a successful answer.
+    /// Returns the body of a successful answer, or the error of another one.
     pub(super) fn read<T: for<'a> Deserialize<'a>>(&self) -> Result<T> {
         if !self.status.is_success() {
             return Err(self.error());
@@ -48,15 +49,15 @@ impl KubernetesResponse {
         serde_json::from_slice(&self.body).map_err(unavailable)
     }
 
-    /// The revision of the object that was written.
+    /// Returns the revision of the object that was written.
     pub(super) fn revision(&self) -> Result<Revision> {
         let written: Value = self.read()?;
         revision(written["metadata"]["resourceVersion"].as_str().unwrap_or_default())
     }
 
-    /// The error of an unsuccessful answer, where no caller knows better. `oldest` in `Compacted`
-    /// is what kube-apiserver says, or 0; `asked`, and the size in `TooLarge`, are the caller's to
-    /// fill in.
+    /// Returns the error of an unsuccessful answer, where no caller knows better. `oldest` in
+    /// `Compacted` is what kube-apiserver says, or 0; `asked`, and the size in `TooLarge`, are the
+    /// caller's to fill in.
     pub(super) fn error(&self) -> Error {
         let said = serde_json::from_slice(&self.body).unwrap_or_else(|_| StatusMessage {
             message: String::from_utf8_lossy(&self.body[..self.body.len().min(200)]).into_owned(),
@@ -77,7 +78,8 @@ pub(super) fn failed(status: StatusCode, message: &str) -> Error {
     Error::Unavailable { source: source.into() }
 }
 
-/// `too old resource version: 5 (12)`: a watch may begin at 12. 0 where that is not said.
+/// Reads the oldest revision that a watch may begin at: 12 in `too old resource version: 5 (12)`. 0
+/// where that is not said.
 fn oldest(message: &str) -> Revision {
     let number = message.rsplit_once('(').and_then(|(_, rest)| rest.split_once(')'));
     Revision(number.and_then(|(number, _)| number.parse().ok()).unwrap_or_default())
@@ -112,7 +114,7 @@ impl KubernetesStore {
         self.ask(method, path, METADATA, Some(object.to_string().into()), limit).await
     }
 
-    /// One request, and again as long as kube-apiserver says that it is too busy to begin.
+    /// Sends a request, and again as long as kube-apiserver says that it is too busy to begin.
     pub(super) async fn ask(
         &self,
         method: Method,
@@ -179,7 +181,7 @@ impl KubernetesStore {
     }
 }
 
-/// For a query: what is no letter and no digit is escaped.
+/// Escapes a text for a query: all but letters, digits and `-._~`.
 pub(super) fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()

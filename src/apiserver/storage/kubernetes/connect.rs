@@ -6,22 +6,22 @@ use kube::Client;
 
 use crate::apiserver::kubernetes::{self, KubeClientError};
 
-/// A namespace of a Kubernetes cluster.
+/// The namespace of a Kubernetes cluster in which the store keeps its objects.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// How to reach kube-apiserver; in-cluster credentials when absent.
+    /// Path of a kubeconfig for kube-apiserver; in-cluster credentials count when absent.
     pub kubeconfig: Option<PathBuf>,
-    /// Where the objects are; nothing else in it is touched.
+    /// Namespace of the objects; the store touches nothing else in it.
     pub namespace: String,
 }
 
-/// Why the configuration cannot work.
+/// Why kube-apiserver cannot be reached with the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to find out how to reach the kube-apiserver that keeps objects")]
 pub struct KubernetesConnectError(#[from] KubeClientError);
 
-/// Each request is sent once: a write that was not answered may have been done, and asked again
-/// it would contradict itself.
+/// Makes a client that sends each request once: a write that was not answered may have been done,
+/// and if it were sent again it would contradict itself.
 pub(super) async fn client(config: &Config) -> Result<Client, KubernetesConnectError> {
     Ok(kubernetes::client(config.kubeconfig.as_deref()).await?)
 }

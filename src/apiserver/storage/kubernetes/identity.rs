@@ -21,11 +21,11 @@ use super::{
     object::{self, DELETED, STORE, StoreMark, StoredObject, StoredObjectList},
 };
 
-/// Revisions that are skipped one write at a time: some ten seconds' worth.
+/// Most revisions that are skipped one write at a time: some ten seconds' worth.
 const FARTHEST: u64 = 10_000;
-/// Writes on their way at one time while revisions are skipped, each of an object of its own.
+/// Writes that are under way at one time while revisions are skipped, each of an object of its own.
 const TOGETHER: usize = 16;
-/// Tries of a change when other writers come between.
+/// Most tries of a change when other writers come between.
 const TRIES: usize = 20;
 
 /// The object of the store, as it was found.
@@ -35,13 +35,14 @@ pub(super) struct FoundMark {
 }
 
 impl KubernetesStore {
-    /// Reads the id of the store, or makes it where none is. From now on every answer must come
-    /// from this store. Of two servers that start together one makes it.
+    /// Reads the id of the store, or makes one where none is. From now on every answer must come
+    /// from this store. When two servers start together, one of them makes the id.
     pub async fn establish(&self) -> Result<String> {
         self.establish_as(&Uuid::new_v4().to_string(), "").await
     }
 
-    /// Reads the id of the store, or makes the store with the id `new` and the loss `lost`.
+    /// Reads the id of the store, or makes the store with the id `new` and with `lost` as the
+    /// reason why its latest writes may be missing.
     pub async fn establish_as(&self, new: &str, lost: &str) -> Result<String> {
         let mark = StoreMark { id: new.to_owned(), floor: 0, lost: lost.to_owned() };
         let made = self.write(Method::POST, "", &object::store(&mark, None)).await?;
@@ -58,7 +59,7 @@ impl KubernetesStore {
         Ok(known)
     }
 
-    /// Removes what is left of deletions that a process did not finish.
+    /// Removes the objects of deletions that a process did not finish.
     async fn sweep(&self) -> Result<()> {
         let path = format!("?labelSelector={}", super::ask::escaped(&format!("{DELETED}=true")));
         let left: StoredObjectList = self.read(&path, ANSWER_WITHIN).await?.read()?;
@@ -68,7 +69,7 @@ impl KubernetesStore {
         Ok(())
     }
 
-    /// Reads the object of the store.
+    /// Reads the object that stands for the store.
     async fn found(&self) -> Result<Option<FoundMark>> {
         let answer = self.read(&format!("/{STORE}"), ANSWER_WITHIN).await?;
         if answer.status == StatusCode::NOT_FOUND {
@@ -81,8 +82,8 @@ impl KubernetesStore {
         Ok(Some(FoundMark { mark, revision }))
     }
 
-    /// Before a write: nothing is written into a store that is not ours. Returns the latest
-    /// revision that was seen before.
+    /// Fails unless the store is the one that was opened: called before a write, because nothing is
+    /// written into another store. Returns the latest revision that was seen before.
     pub(super) async fn identified(&self) -> Result<Revision> {
         let asked = self.standing.latest();
         let found = self.found().await?;
@@ -93,7 +94,8 @@ impl KubernetesStore {
         }
     }
 
-    /// The latest revision, of the store that was opened.
+    /// Returns the latest revision. Fails unless the store is the one that was opened, and has lost
+    /// no writes since.
     pub(super) async fn verify(&self, limit: Duration) -> Result<Revision> {
         let (_, sight) = self.look(limit).await?;
         // A loss from before this process opened the store is for a person to judge.
@@ -103,7 +105,7 @@ impl KubernetesStore {
         }
     }
 
-    /// The error for an answer that shows a revision which is no more possible.
+    /// Returns the error for an answer at a revision that the store has left behind.
     pub(super) async fn refused(&self, sign: WriteLoss) -> Error {
         let other = self.look(ANSWER_WITHIN).await.ok().and_then(|(_, sight)| sight.other);
         if other.is_none() {
@@ -112,7 +114,7 @@ impl KubernetesStore {
         self.standing.replaced(other.unwrap_or(sign.why))
     }
 
-    /// Lists the object of the store: what is there, ours or not, as of now.
+    /// Lists the object of the store, and returns what is there as of now, whichever store it is.
     pub(super) async fn look(&self, limit: Duration) -> Result<(Option<StoreMark>, StoreStatus)> {
         let asked = self.standing.latest();
         let path = format!("?fieldSelector=metadata.name%3D{STORE}");
@@ -129,7 +131,8 @@ impl KubernetesStore {
         Ok((mark, sight))
     }
 
-    /// Judges an answer at `revision` with this mark. `asked` was the latest revision before it.
+    /// Judges an answer at `revision` with the store's object `mark`. `asked` was the latest
+    /// revision before the answer.
     pub(super) fn judged(
         &self,
         mark: Option<&StoreMark>,
@@ -148,12 +151,12 @@ impl KubernetesStore {
         StoreStatus { id, revision, other: None, lost: gone_back.or(recorded) }
     }
 
-    /// The oldest revision that reads may ask for, as far as this process knows.
+    /// Returns the oldest revision that reads may ask for, as far as this process knows.
     pub(super) fn floor(&self) -> Revision {
         Revision(self.shared.floor.load(Ordering::SeqCst))
     }
 
-    /// From now on revisions before `oldest` are refused.
+    /// Makes this process refuse revisions before `oldest` from now on.
     pub(super) fn learn(&self, oldest: Revision) {
         self.shared.floor.fetch_max(oldest.0, Ordering::SeqCst);
     }
@@ -187,8 +190,9 @@ impl KubernetesStore {
         Err(unavailable("others write the object of the store all the time"))
     }
 
-    /// An object was deleted behind our back. No user deleted it, and what it owns must not be
-    /// taken for garbage: from now on the store is one that lost writes.
+    /// Records the loss of an object that was deleted without the API server. No user deleted it,
+    /// and what it owns must not be taken for garbage: from now on the store is one that lost
+    /// writes. Returns the error.
     pub(super) async fn bereft(&self, why: String) -> Error {
         let reached = self.standing.latest();
         self.standing.lost(Some(WriteLoss { why: why.clone(), reached }));

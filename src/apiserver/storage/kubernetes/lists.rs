@@ -25,31 +25,32 @@ use super::{
     watch,
 };
 
-/// Objects of kube-apiserver's first page, and of a page of small objects.
+/// Most objects of kube-apiserver's first page. Pages of small objects grow up to [`MANY`].
 const FEW: usize = 32;
 const MANY: usize = 500;
-/// Most bytes of kube-apiserver's answer, base64 and all. One object has at most 1.5 MiB.
+/// Most bytes of an answer of kube-apiserver, base64 and all, unless it holds one object, which has
+/// at most 1.5 MiB.
 const ANSWER_BYTES: usize = 6 << 20;
 /// Most bytes of a range that is kept for a reader's next pages.
 const KEPT: usize = 4 << 20;
-/// Tries of a list of the latest state, which ends early when its revision is compacted.
+/// Most tries of a list of the latest state, which ends early when its revision is compacted.
 const TRIES: usize = 3;
 
-/// A range as of one revision.
+/// The entries of a range as of one revision.
 pub(super) struct RangeSnapshot {
     prefix: KeyPrefix,
     pub(super) revision: Revision,
     entries: BTreeMap<Key, StoreEntry>,
 }
 
-/// The first entries of a range that a page wants, out of all that come.
+/// Builds a page: keeps the first entries of a range that the page wants, out of all that come.
 struct PageBuilder {
     request: PageRequest,
     entries: BTreeMap<Key, StoreEntry>,
     bytes: usize,
-    /// Entries after the place where the page begins.
+    /// Number of entries after the place where the page begins.
     seen: usize,
-    /// Only entries that the page wants are kept.
+    /// Whether only entries that the page wants are kept, because the range is long.
     cut: bool,
 }
 
@@ -58,7 +59,7 @@ struct RangeCursor {
     /// The selector in the query of every request.
     base: String,
     at: Option<Revision>,
-    /// The latest revision when the reading began.
+    /// The latest revision that the store had shown when the reading began.
     asked: Revision,
     few: usize,
     /// kube-apiserver's `continue` token.
@@ -91,7 +92,7 @@ impl PageBuilder {
         }
     }
 
-    /// Drops the last entries that the page has no place for.
+    /// Drops the last entries, for which the page has no room.
     fn trim(&mut self) {
         let limit = self.request.limit.unwrap_or(usize::MAX);
         while let Some(last) = self.entries.last_entry() {
@@ -144,7 +145,7 @@ impl KubernetesStore {
             gathered.add(entry.clone());
         }
         let page = gathered.page(listing.revision);
-        // A list of one object only asks whether there is any; no next page is asked for.
+        // A list of one object only asks whether there is any; its reader asks for no next page.
         let reads_on = page.more && page.entries.len() > 1;
         let mut kept = self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if reads_on {
@@ -156,8 +157,8 @@ impl KubernetesStore {
         Ok(page)
     }
 
-    /// The entries that a page wants of a range. A list of the latest state begins anew when its
-    /// revision is compacted meanwhile.
+    /// Reads the entries that a page wants of a range. A list of the latest state begins anew when
+    /// its revision is compacted meanwhile.
     async fn gathered(
         &self,
         prefix: &KeyPrefix,
@@ -186,7 +187,7 @@ impl KubernetesStore {
         Err(super::ask::unavailable("the list took longer than Kubernetes keeps its history"))
     }
 
-    /// Is `at` a revision that this store has reached and still tells of?
+    /// Fails unless `at` is a revision that this store has reached and still tells of.
     pub(super) async fn reachable(&self, at: Revision) -> Result<()> {
         let latest = self.verify(ANSWER_WITHIN).await?;
         let oldest = self.floor();
@@ -200,7 +201,7 @@ impl KubernetesStore {
         Ok(())
     }
 
-    /// All of a range, as of a revision that this store has reached or the latest.
+    /// Returns all of a range, as of a revision that this store has reached or the latest.
     pub(super) fn scan_pages<'a>(
         &'a self,
         prefix: &'a KeyPrefix,
@@ -224,9 +225,9 @@ impl KubernetesStore {
         Box::pin(pages)
     }
 
-    /// The error for a revision that kube-apiserver forgot. From now on this process refuses
-    /// revisions before the oldest that may still be there, so that a client that begins there gets
-    /// on.
+    /// Returns the error for a revision that kube-apiserver forgot. From now on this process
+    /// refuses revisions before the oldest that may still be there, so that a client that begins
+    /// there gets on.
     pub(super) async fn compacted(&self, asked: Revision) -> Error {
         let latest = match self.verify(ANSWER_WITHIN).await {
             Ok(latest) => latest,
@@ -295,7 +296,8 @@ impl KubernetesStore {
         Ok(StorePage { entries, revision, more: reading.more.is_some(), remaining: 0 })
     }
 
-    /// Was the range read from this store, and did the store not go back since `reading` began?
+    /// Fails unless the range was read from the store that was opened, and the store did not go
+    /// back since `reading` began.
     fn is_whole(&self, reading: &RangeCursor, revision: Revision) -> Result<()> {
         // A list as of an earlier revision is no sign that the store went back.
         let asked = if reading.at.is_some() { Revision(0) } else { reading.asked };
@@ -331,7 +333,7 @@ mod tests {
         StoreEntry { key, value: Bytes::from(vec![b'x'; bytes]), revision: Revision(1) }
     }
 
-    /// What a page has of a hundred entries, which come in the order of their hashes.
+    /// Returns what a page has of a hundred entries, which come in the order of their hashes.
     fn page(size: usize, request: PageRequest) -> (Vec<usize>, usize, bool) {
         let mut gathered = PageBuilder::new(request);
         let mut most = 0;

@@ -19,13 +19,13 @@ use crate::engine::stored_object::{GROUP, KIND, VERSION};
 /// Name of the object that stands for the store, and its value of every label: it belongs to
 /// every range, so each list and each watch carries it.
 pub(super) const STORE: &str = "store";
-/// Label of objects that were deleted and are still there.
+/// Label of objects that were deleted but not yet removed.
 pub(super) const DELETED: &str = "store.navigator.jetstack.io/deleted";
 
-/// Labels by the depth of a prefix.
+/// Names of the labels that hold hashes of prefixes, by the depth of the prefix.
 const RANGES: [&str; 3] = ["group", "resource", "namespace"];
 
-/// A list, or a part of one.
+/// A list of objects, or a part of one.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StoredObjectList {
@@ -66,15 +66,15 @@ pub(super) struct StoredObjectMetadata {
     resource_version: String,
 }
 
-/// What the store says of itself.
+/// What the store's object says about the store.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct StoreMark {
     #[serde(default)]
     pub(super) id: String,
-    /// Revisions before this one are refused.
+    /// Revision before which reads are refused.
     #[serde(default)]
     pub(super) floor: u64,
-    /// How writes were lost, until a person accepts that.
+    /// How writes were lost; empty once a person has accepted the loss.
     #[serde(default)]
     pub(super) lost: String,
 }
@@ -84,7 +84,7 @@ impl StoredObject {
         revision(&self.metadata.resource_version)
     }
 
-    /// Does the object stand for the store?
+    /// Tells whether the object stands for the store.
     pub(super) fn is_store(&self) -> bool {
         self.metadata.name == STORE
     }
@@ -110,7 +110,7 @@ impl StoredObject {
     }
 }
 
-/// Kubernetes' revisions are etcd's, as text.
+/// Reads a resource version of Kubernetes: etcd's revision, as text.
 pub(super) fn revision(text: &str) -> Result<Revision> {
     let number = text.parse().ok();
     number.map(Revision).ok_or_else(|| Error::Corrupt {
@@ -118,7 +118,8 @@ pub(super) fn revision(text: &str) -> Result<Revision> {
     })
 }
 
-/// The object's name, a SHA-256: two keys with one name are not to be found.
+/// Returns the name of the object that holds a key: a SHA-256, as two keys with one name are not to
+/// be found.
 pub(super) fn name(key: &Key) -> String {
     hex(&Sha256::digest(key.as_str()))
 }
@@ -130,7 +131,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Value of a label: a whole SHA-256 would not fit into one.
+/// Returns the value of a label for a prefix: a part of its SHA-256, as a whole one would not fit.
 fn hash(prefix: &str) -> String {
     hex(&Sha256::digest(prefix)[..20])
 }
@@ -139,21 +140,22 @@ fn label(range: &str) -> String {
     format!("{GROUP}/{range}")
 }
 
-/// Selects what lies below a prefix, and the object of the store.
+/// Returns the label selector for what lies below a prefix, and for the object of the store.
 pub(super) fn selector(prefix: &KeyPrefix) -> String {
     let prefix = prefix.as_str();
     let depth = prefix.matches('/').count().clamp(1, RANGES.len());
     format!("{} in ({},{STORE})", label(RANGES[depth - 1]), hash(prefix))
 }
 
-/// One label for each prefix that the key lies below.
+/// Returns one label for each prefix that the key lies below.
 fn labels(key: &Key) -> Value {
     let ends = key.as_str().match_indices('/').map(|(at, _)| at + 1);
     let pairs = RANGES.iter().zip(ends);
     pairs.map(|(range, end)| (label(range), json!(hash(&key.as_str()[..end])))).collect()
 }
 
-/// A value under a key; with a revision, in place of the object that was written at it.
+/// Makes the object that holds a value under a key; with a revision `at`, it replaces the object
+/// that was written then.
 pub(super) fn live(key: &Key, value: &[u8], at: Option<Revision>) -> Value {
     let mut object = object(&name(key), &labels(key), at);
     object["key"] = json!(key.as_str());
@@ -161,7 +163,7 @@ pub(super) fn live(key: &Key, value: &[u8], at: Option<Revision>) -> Value {
     object
 }
 
-/// A deletion of the object that was written at a revision.
+/// Makes the object that marks a key as deleted, in place of the object that was written at `at`.
 pub(super) fn deletion(key: &Key, at: Revision) -> Value {
     let mut labels = labels(key);
     labels[DELETED] = json!("true");
@@ -171,7 +173,7 @@ pub(super) fn deletion(key: &Key, at: Revision) -> Value {
     object
 }
 
-/// The object that stands for the store.
+/// Makes the object that stands for the store.
 pub(super) fn store(mark: &StoreMark, at: Option<Revision>) -> Value {
     let labels: Value = RANGES.iter().map(|range| (label(range), json!(STORE))).collect();
     let mut object = object(STORE, &labels, at);
@@ -180,7 +182,7 @@ pub(super) fn store(mark: &StoreMark, at: Option<Revision>) -> Value {
     object
 }
 
-/// An object that belongs to no range, to be written for its revision's sake.
+/// Makes an object that belongs to no range, to be written for its revision's sake.
 pub(super) fn filler(name: &str) -> Value {
     object(name, &json!({}), None)
 }

@@ -33,7 +33,7 @@ use crate::error::chain;
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// kube-apiserver reports progress every minute; a watch that is silent for longer is dead.
 const SILENT_FOR: Duration = Duration::from_secs(180);
-/// Bytes of a large event that are read at one time.
+/// Most bytes of a large event that are read at one time.
 const BUFFER: usize = 64 << 10;
 
 type WatchLines = Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>;
@@ -44,14 +44,14 @@ struct KubernetesWatcher {
     lines: WatchLines,
     wanted: latest::Receiver<Revision>,
     beat_at: Instant,
-    /// Every event up to here was read.
+    /// Revision up to which every event was read.
     reached: Revision,
     /// Keys of the objects that exist.
     present: HashSet<Key>,
     ended: bool,
 }
 
-/// One line of a watch.
+/// One line of kube-apiserver's answer to a watch.
 #[derive(Deserialize)]
 struct WatchLine<'a> {
     #[serde(rename = "type")]
@@ -60,7 +60,7 @@ struct WatchLine<'a> {
     object: &'a RawValue,
 }
 
-/// Events after `from`, a revision that this store has reached.
+/// Returns the events of a prefix after `from`, a revision that this store has reached.
 pub(super) async fn events(
     store: &KubernetesStore,
     prefix: &KeyPrefix,
@@ -98,7 +98,7 @@ pub(super) async fn events(
     })))
 }
 
-/// The oldest revision that a watch may begin at.
+/// Returns the oldest revision that a watch may begin at.
 pub(super) async fn oldest(store: &KubernetesStore) -> Result<Revision> {
     let opened = async {
         let mut lines = open(store, &format!("none={STORE}"), Revision(1)).await?;
@@ -135,7 +135,7 @@ async fn open(store: &KubernetesStore, selector: &str, from: Revision) -> Result
     Ok(BufReader::with_capacity(BUFFER, reader).lines())
 }
 
-/// The error that an `ERROR` line tells.
+/// Returns the error that an `ERROR` line tells; `None` for another line.
 fn refusal(line: &str) -> Option<Error> {
     #[derive(Default, Deserialize)]
     struct WatchRefusal {
@@ -187,7 +187,8 @@ impl KubernetesWatcher {
         }
     }
 
-    /// kube-apiserver ends every watch after half an hour or more, and when it stops.
+    /// Opens the watch again: kube-apiserver ends every watch after half an hour or more, and when
+    /// it stops.
     async fn open_again(&mut self) -> Result<()> {
         sleep(AGAIN_AFTER).await;
         self.lines = match open(&self.store, &selector(&self.prefix), self.reached).await {
@@ -197,7 +198,7 @@ impl KubernetesWatcher {
         Ok(())
     }
 
-    /// The event that a line tells, if it tells one.
+    /// Returns the event that a line tells, if it tells one.
     async fn read(&mut self, line: &str) -> Result<Option<StoreEvent>> {
         let WatchLine { kind, object } = serde_json::from_str(line).map_err(unavailable)?;
         if kind == "ERROR" {

@@ -1,5 +1,5 @@
-//! Objects of a cluster in Kubernetes, as the server shows them now: those that are surely the
-//! cluster's, and those that only look like it.
+//! Finds the objects of a cluster in Kubernetes, as the server shows them now: those that are
+//! surely the cluster's, and those that only carry its labels.
 
 use std::fmt;
 
@@ -54,18 +54,18 @@ impl fmt::Display for DependentObject {
 /// The objects of a cluster, without Pilots, pods and claims.
 #[derive(Debug, Default)]
 pub(super) struct ClusterDependents {
-    /// Objects of this cluster and this store, in the order in which they go.
+    /// Objects of this cluster and this store, in the order in which they are deleted.
     pub(super) ours: Vec<DependentObject>,
-    /// Objects with the cluster's labels, and with the mark of another cluster or none.
+    /// Objects with the cluster's labels that were made for another cluster, or for none.
     pub(super) strange: Vec<DependentObject>,
-    /// Objects of this cluster with the mark of another store.
+    /// Objects of this cluster that are marked with the identity of another store.
     pub(super) elsewhere: Vec<DependentObject>,
     /// Names of the cluster's pods.
     pub(super) pods: Vec<String>,
 }
 
-/// Kinds of Kubernetes that the controller makes, in the order in which they go: pilots need their
-/// rights to the end.
+/// Returns the kinds of Kubernetes objects that the controller makes, in the order in which they
+/// are deleted: pilots need their rights to the end.
 fn kinds() -> [ApiResource; 6] {
     [
         ApiResource::erase::<StatefulSet>(&()),
@@ -77,7 +77,8 @@ fn kinds() -> [ApiResource; 6] {
     ]
 }
 
-/// Lists objects by the cluster's label, and asks by name for those that may have lost the label.
+/// Finds the cluster's objects: lists by the cluster's label, and asks by name for those that may
+/// have lost the label.
 pub(super) async fn find(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -121,8 +122,8 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// Pods of the cluster that are still there, without those of StatefulSets that are not its own. A
-/// pod that no StatefulSet controls is not waited for.
+/// Returns the cluster's remaining pods, without those of StatefulSets that are not its own. A pod
+/// that no StatefulSet controls is not waited for.
 async fn pods(
     ctx: &ControllerContext,
     desired: &DesiredCluster,

@@ -1,7 +1,7 @@
-//! Machines are drained under the simulation: a pod is evicted whenever Kubernetes lets it go.
+//! Drains machines in the simulation: a pod is evicted whenever Kubernetes lets it go.
 //!
-//! A node that comes back lacks data for a while, and pilots report late. Meanwhile only what the
-//! controller knows keeps the other nodes from being evicted.
+//! A node that comes back lacks data for a while, and pilots report late. Meanwhile only the
+//! controller's own knowledge keeps the other nodes from being evicted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,10 +20,10 @@ use crate::controller::{
     resources::{PreparedObject, disruption_budget, former_budget},
 };
 
-/// Turns in which a node catches up on what it missed.
+/// Number of ticks in which a node that came back catches up on data.
 const CATCHES_UP: u32 = 4;
 
-/// Which budgets limit evictions.
+/// The PodDisruptionBudgets that limit evictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Budgets {
     OfCluster,
@@ -34,13 +34,13 @@ pub(crate) enum Budgets {
 #[derive(Debug)]
 pub(crate) struct Drains {
     budgets: Budgets,
-    /// The specs that were written last, each with the pool whose pods it selects.
+    /// Specs of the budgets that were written last, each with the pool whose pods it selects.
     written: Vec<(Option<String>, Value)>,
     serving: BTreeSet<String>,
     members: BTreeSet<String>,
-    /// Nodes that are back, and for how many turns they still lack data.
+    /// Nodes that came back, and for how many ticks they still lack data.
     behind: BTreeMap<String, u32>,
-    /// Turns since each pilot reported, and since its node came back.
+    /// Ticks since each pilot reported; `back` has the ticks since each node came back.
     silence: BTreeMap<String, u64>,
     back: BTreeMap<String, u64>,
     pub(crate) evictions: usize,
@@ -65,7 +65,8 @@ impl Drains {
 }
 
 impl Simulation {
-    /// From now on nodes catch up when they are back, and their pods can be evicted.
+    /// Turns drains on: from now on nodes catch up when they come back, and their pods can be
+    /// evicted.
     pub(crate) fn drained_under(&mut self, budgets: Budgets) {
         let members = self.observed.pools.iter().flat_map(|pool| pool.members.values());
         let serving = members.filter(|member| member.serving());
@@ -112,14 +113,15 @@ impl Simulation {
         }
     }
 
-    /// Pods, with their pools.
+    /// Returns the nodes that have a pod, with their pools.
     fn pods(&self) -> impl Iterator<Item = (&ObservedPool, &Member)> {
         let pools = self.observed.pools.iter();
         let members = pools.flat_map(|pool| pool.members.values().map(move |one| (pool, one)));
         members.filter(|(_, member)| member.pod.is_some())
     }
 
-    /// Kubernetes' own rule (registry/core/pod/storage/eviction.go, controller/disruption).
+    /// Applies Kubernetes' rule for evictions (registry/core/pod/storage/eviction.go,
+    /// controller/disruption).
     fn lets_go(&self, pool: &ObservedPool, member: &Member) -> bool {
         let Some(pod) = &member.pod else { return false };
         if !pod.started {
@@ -152,7 +154,7 @@ impl Simulation {
         unready || healthy > wanted
     }
 
-    /// A drain tries to evict each pod, in any order.
+    /// Tries to evict each pod once, in random order.
     pub(crate) fn drain(&mut self) {
         let mut names: Vec<String> = self.pods().map(|(_, member)| member.name.clone()).collect();
         while !names.is_empty() {
@@ -178,7 +180,7 @@ impl Simulation {
         }
     }
 
-    /// Time passes: nodes that are back catch up, and some pilots report what they see.
+    /// Lets time pass: nodes that came back catch up, and some pilots report what they see.
     pub(super) fn report(&mut self) {
         let Some(mut drains) = self.drains.take() else { return };
         let Self { observed, joined, rng, .. } = self;
@@ -222,7 +224,8 @@ impl Simulation {
         self.count_lost();
     }
 
-    /// Counts a loss where more than one node is without its data: the others answer for one.
+    /// Counts a loss where more than one node is without its data: one copy may be missing, not
+    /// two.
     pub(super) fn count_lost(&mut self) {
         let Some(drains) = &self.drains else { return };
         let members = || self.observed.pools.iter().flat_map(|pool| pool.members.values());

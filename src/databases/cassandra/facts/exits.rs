@@ -1,8 +1,8 @@
-//! What it means when Cassandra's process ends by itself.
+//! Explains why Cassandra's process ended by itself.
 
 use crate::engine::ending::ExitExplanation;
 
-/// Text in the log → what it means, most telling first. Measured on 5.0.6.
+/// Texts in the log and what each means, most telling first. Measured on 5.0.6.
 const LOG: &[(&str, ExitExplanation)] = &[
     (
         "This node was decommissioned and will not rejoin",
@@ -161,11 +161,11 @@ const LOG: &[(&str, ExitExplanation)] = &[
     ),
 ];
 
-/// Judges by the exit code (128 plus the signal's number where a signal ended it) and the last
-/// lines of the log. `None`: nothing that Cassandra is known for.
+/// Explains the end of the process from its exit code (128 plus the signal's number where a signal
+/// ended it) and the last lines of its log. `None`: the cause is unknown.
 ///
-/// That a node left is final, so it is taken only from the exception's own line, which begins with
-/// its text, and from Cassandra's exit code for it: texts of users get into logs too.
+/// That a node left is final, so it is concluded only when Cassandra exited with 1 and a line
+/// begins with the exception's own text: texts of users get into logs too.
 pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
     if code == 0 || code == 143 {
         return None;

@@ -3,7 +3,7 @@
 //! The launcher takes every line that starts with `-` from `jvm-server.options` and from the
 //! file of the running Java version, and splits at white space.
 
-/// For every Java version. Heap dumps are left out: they would fill the data volume, and a
+/// Options for every Java version. Heap dumps are left out: they would fill the data volume, and a
 /// node that is out of memory is restarted.
 pub(super) const SERVER: &str = "\
 -ea
@@ -21,7 +21,7 @@ pub(super) const SERVER: &str = "\
 -Dio.netty.tryReflectionSetAccessible=true
 ";
 
-/// The collector, unless the user chose another: the JVM refuses two.
+/// Options of the default collector, used unless the user chose another: the JVM refuses two.
 pub(super) const COLLECTOR: &str = "\
 -XX:+UseG1GC
 -XX:+ParallelRefProcEnabled
@@ -48,7 +48,7 @@ pub(super) const JAVA_11: &str = "\
 --add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED
 ";
 
-/// What Java 17 needs beyond Java 11.
+/// Options that Java 17 needs beyond those of Java 11.
 pub(super) const JAVA_17_MORE: &str = "\
 -Djava.security.manager=allow
 --add-exports=java.base/java.lang.ref=ALL-UNNAMED

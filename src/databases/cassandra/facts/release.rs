@@ -1,4 +1,4 @@
-//! Which versions of Cassandra this build runs, and what differs between them.
+//! The Cassandra releases that this build runs, and how they differ.
 
 use std::{fmt, str::FromStr};
 
@@ -18,16 +18,17 @@ pub enum Release {
 pub struct UnsupportedVersion(pub String);
 
 impl Release {
-    /// Every release, as [`RELEASES`] lists them.
+    /// The releases of this build, in the order of [`RELEASES`].
     #[cfg(test)]
     const ALL: [Self; 3] = [Self::V4_0, Self::V4_1, Self::V5_0];
 
-    /// Can it start on data that `written` wrote last? Data never go back.
+    /// Can this release start on data that `written` wrote last? A release never reads data of a
+    /// newer one.
     pub fn reads(self, written: Self) -> bool {
         self >= written
     }
 
-    /// Java versions that the launcher of this release takes.
+    /// Returns the Java versions that this release runs on.
     pub fn java(self) -> &'static [u32] {
         match self {
             // The vendor's 4.x launcher refuses 17, the jars themselves run on it.
@@ -40,7 +41,7 @@ impl Release {
 impl FromStr for Release {
     type Err = UnsupportedVersion;
 
-    /// Reads `4.1`, `4.1.10`, `5.0-beta1`.
+    /// Parses a version such as `4.1`, `4.1.10` or `5.0-beta1`; fails for a line that is not run.
     fn from_str(version: &str) -> Result<Self, UnsupportedVersion> {
         let unsupported = || UnsupportedVersion(version.to_owned());
         let mut parts = version.split(['.', '-']);

@@ -1,7 +1,7 @@
-//! Renders a node's configuration folder.
+//! Renders the files of a node's configuration folder.
 //!
-//! Owns the contents of every file that we write. Keys that Navigator manages are written
-//! last, so no overlay can change them; everything else is the user's. Writes nothing.
+//! Owns the contents of every file that Navigator writes there. Keys that Navigator manages are
+//! written last, so no overlay can change them; the other keys are the user's. Writes nothing.
 
 use std::{
     collections::BTreeMap,
@@ -14,18 +14,18 @@ use serde_json::{Map, Value, json};
 use super::{Release, options};
 use crate::{databases::cassandra::names::port, engine::settings};
 
-/// What a node's configuration depends on.
+/// The values that a node's configuration depends on.
 #[derive(Clone, Debug)]
 pub struct NodeSettings<'a> {
     pub release: Release,
     pub cluster_name: &'a str,
     pub datacenter: &'a str,
     pub rack: &'a str,
-    /// Absent: the version's default of 16.
+    /// Number of tokens; `None`: the version's default of 16.
     pub num_tokens: Option<i32>,
-    /// Replication factor that tokens are spread evenly for; absent: they are random.
+    /// Replication factor that tokens are spread evenly for; `None`: tokens are random.
     pub token_factor: Option<u32>,
-    /// Host names or addresses, with or without a port.
+    /// Seeds as host names or addresses, with or without a port.
     pub seeds: &'a [String],
     pub address: IpAddr,
     /// Root of the data volume.
@@ -36,10 +36,10 @@ pub struct NodeSettings<'a> {
     pub jvm_options: &'a [String],
 }
 
-/// File name → text.
+/// Texts of configuration files, by file name.
 pub type RenderedFiles = BTreeMap<&'static str, String>;
 
-/// A configuration that Cassandra could not read back as it was meant.
+/// Why settings were refused: Cassandra could not read them back as they were meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     #[error("jvm option {0:?} must start with '-' and contain no white space")]
@@ -52,7 +52,7 @@ pub enum RenderError {
     Yaml(String),
 }
 
-/// Renders every file that we own in the configuration folder.
+/// Renders the files of the configuration folder that Navigator writes.
 pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
     for (field, value) in [("datacenter", settings.datacenter), ("rack", settings.rack)] {
         if value.is_empty() || value.chars().any(char::is_control) {
@@ -82,7 +82,8 @@ pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError>
 const GENERATED: &str =
     "# Written by Navigator at every start of the database; changes are lost.\n";
 
-/// Log lines go to standard output and nowhere else: the container's log is the log.
+/// Text of `logback.xml`: log lines go to standard output only, since the container's log is the
+/// log.
 const LOGBACK: &str = r#"<!-- Written by Navigator at every start of the database; changes are lost. -->
 <configuration>
   <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -101,8 +102,8 @@ fn cassandra_yaml(settings: &NodeSettings<'_>) -> Map<String, Value> {
         .iter()
         .any(|key| yaml.contains_key(*key));
     if periodic && !period_given {
-        // Cassandra refuses to start without the period, with it in another mode, and when it
-        // is given under the old and the new name at once.
+        // Cassandra refuses to start in three cases: without the period in this mode, with the
+        // period in another mode, and when it is given under the old and the new name at once.
         let (key, value) = match settings.release {
             Release::V4_0 => ("commitlog_sync_period_in_ms", json!(10_000)),
             Release::V4_1 | Release::V5_0 => ("commitlog_sync_period", json!("10000ms")),
@@ -116,15 +117,16 @@ fn cassandra_yaml(settings: &NodeSettings<'_>) -> Map<String, Value> {
     yaml
 }
 
-/// What differs from Cassandra's built-in defaults, mostly as in the vendor's own file. `tests/it`
-/// compares the two key by key, and has a sentence for each that is left as it is built in.
+/// Returns settings that differ from Cassandra's built-in defaults, mostly as in the vendor's own
+/// file. `tests/it` compares the two key by key, and gives a reason for each key that stays at its
+/// built-in default.
 fn defaults(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let mut yaml = Map::new();
     yaml.insert("partitioner".to_owned(), json!("org.apache.cassandra.dht.Murmur3Partitioner"));
     yaml.insert("commitlog_sync".to_owned(), json!("periodic"));
-    // The built-in default is to go on with a disk that fails. The vendor's file stops all but the
-    // process, which no supervisor would then restart; the pilot restarts one that dies, and says
-    // why.
+    // By its built-in default Cassandra goes on with a failing disk. With the vendor's file it
+    // stops everything but the process, so no supervisor would restart it. With `die` the process
+    // ends; the pilot restarts it and reports why.
     yaml.insert("disk_failure_policy".to_owned(), json!("die"));
     yaml.insert("internode_compression".to_owned(), json!("dc"));
     // A node that was away for longer than tombstones are kept would bring deleted rows back;
@@ -142,7 +144,7 @@ fn defaults(settings: &NodeSettings<'_>) -> Map<String, Value> {
     yaml
 }
 
-/// Managed keys whose right value is to be absent.
+/// Managed keys that must be absent.
 const ABSENT: &[&str] = &[
     "auto_bootstrap",
     "broadcast_address",
@@ -152,7 +154,7 @@ const ABSENT: &[&str] = &[
     "ssl_storage_port",
 ];
 
-/// Keys that Navigator decides.
+/// Returns the settings that Navigator decides.
 fn managed(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let folder = |name: &str| json!(settings.data.join(name));
     let rpc_address = match settings.address {
@@ -182,7 +184,8 @@ fn managed(settings: &NodeSettings<'_>) -> Map<String, Value> {
     .collect()
 }
 
-/// The value of `seed_provider` for these seeds. Cassandra reads it again when told to.
+/// Returns the value of `seed_provider` for `seeds`. A running Cassandra reads it again when told
+/// to.
 pub fn seed_provider(seeds: &[String]) -> Value {
     let seeds: Vec<String> = seeds.iter().map(|seed| with_port(seed)).collect();
     json!([{
@@ -191,7 +194,8 @@ pub fn seed_provider(seeds: &[String]) -> Value {
     }])
 }
 
-/// `10.0.0.1` → `10.0.0.1:7000`, `::1` → `[::1]:7000`, `seed:7001` stays.
+/// Adds the storage port to a seed without one: `10.0.0.1` → `10.0.0.1:7000`, `::1` → `[::1]:7000`;
+/// `seed:7001` stays.
 fn with_port(seed: &str) -> String {
     match seed.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => format!("[{address}]:{}", port::STORAGE),

@@ -1,11 +1,11 @@
-//! When a node of Cassandra has to be restarted.
+//! Decides when a Cassandra node has to be restarted.
 
 use serde_json::{Value, json};
 
 use super::super::kind::CassandraNode;
 use crate::{api::v1beta1::PilotSpec, engine::revision};
 
-/// Hash of everything in a Pilot's spec that needs a restart of its Cassandra.
+/// Returns a hash of the parts of a Pilot's spec whose change needs a restart of Cassandra.
 pub fn config_hash(spec: &PilotSpec) -> String {
     let own = spec.part::<CassandraNode>();
     revision::config_hash(spec, vec![Value::Null, json!(own)])
@@ -16,8 +16,8 @@ mod tests {
     use super::*;
     use crate::databases::cassandra::kind::PilotCassandraSpec;
 
-    /// These hashes stand in Pilots of running databases. If this test fails, so would every user's
-    /// database be restarted by an upgrade: repair the code, not the numbers.
+    /// These hashes are stored in Pilots of running databases. If this test fails, an upgrade would
+    /// restart every user's database: repair the code, not the numbers.
     #[test]
     fn hashes_that_released_controllers_stored_stay_what_they_are() {
         let common = |version: &str| PilotSpec {

@@ -1,11 +1,11 @@
-//! Whether a node that was away may come back: the basis of Cassandra's own check
+//! Decides whether a node that was away may come back: the basis of Cassandra's own check
 //! (`check_data_resurrection`, from 4.1 on).
 //!
 //! A running node writes its heartbeat to a file. Cassandra does not start on a node that was away
 //! for longer than a table keeps its tombstones, as rows that other nodes deleted meanwhile are
 //! still here. Owns the exceptions, for which the pilot removes the heartbeat: the node was away
-//! for less than an hour, which the hints of the others cover whatever a table keeps; a person
-//! takes the risk; or no other node ran meanwhile that could have deleted rows, as when a whole
+//! for less than an hour, which the hints of the other nodes cover whatever a table keeps; a person
+//! takes the risk; or no other node ran long enough meanwhile to have deleted rows, as when a whole
 //! cluster was stopped.
 
 use std::{
@@ -27,13 +27,14 @@ use crate::{
     },
 };
 
-/// The heartbeat file, where no other one is configured.
+/// Path of the heartbeat file in the data directory, where no other one is configured.
 const HEARTBEAT: &str = "data/cassandra-heartbeat";
-/// How long other nodes may have run without this one: they keep hints of what it missed for three
-/// hours. A table may keep its tombstones for a minute, and a restart takes as long.
+/// Longest absence in which other nodes may have run, without risk: they keep hints of what the
+/// node missed for three hours. A table may keep its tombstones for only a minute, and a restart
+/// takes as long.
 const HINTED: Duration = Duration::from_secs(3600);
 
-/// Removes the heartbeat where it must not keep the node down. Called before a start.
+/// Removes the heartbeat where it must not keep the node from starting. Called before a start.
 pub(super) fn review(node: &DatabaseNode, now: SystemTime) -> Result<(), Error> {
     let path = node.data.join(HEARTBEAT);
     let Ok(last) = fs::metadata(&path).and_then(|about| about.modified()) else { return Ok(()) };
@@ -46,7 +47,7 @@ pub(super) fn review(node: &DatabaseNode, now: SystemTime) -> Result<(), Error> 
         );
         return forget(path);
     }
-    // A file that cannot be read says nothing here, and the running node reports it.
+    // A file that cannot be read decides nothing here; the running node reports it.
     let members = HeldRanges::load(&node.data).ok().and_then(|known| known.members);
     if ran_without(&node.peers, members, last, now).is_some_and(|ran| ran <= HINTED) {
         info!("No other node ran while this one was away");
@@ -64,9 +65,9 @@ fn forget(path: PathBuf) -> Result<(), Error> {
     }
 }
 
-/// The longest time that one of the other nodes ran since `last`; `None` where one of them does not
-/// say. `members`: nodes of the ring when this one looked last. With more of these than Pilots,
-/// unknown nodes may have run.
+/// Returns the longest time that one of the other nodes ran since `last`; `None` where one of them
+/// does not say. `members` is the number of ring members when this node looked last. If it exceeds
+/// the number of Pilots, unknown nodes may have run.
 fn ran_without(
     peers: &[Pilot],
     members: Option<usize>,
@@ -97,7 +98,7 @@ fn ran_since(peer: &Pilot, last: SystemTime, now: SystemTime) -> Option<Duration
     if begun.is_some_and(|begun| begun <= last) {
         return Some(after(now, last));
     }
-    // The peer's last end before its present run: earlier runs ended before that.
+    // Only the peer's last end before its present run is known: earlier runs ended before it.
     let ended = at(status.last_termination.as_ref()?.finish_time.as_ref())?;
     Some(after(ended, last) + begun.map_or(Duration::ZERO, |begun| after(now, begun)))
 }
@@ -118,8 +119,8 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
-    /// A peer whose earlier run ended so long after the heartbeat, and whose present one began so
-    /// long before now.
+    /// Returns a peer whose earlier run ended `ended` after the heartbeat, and whose present run
+    /// began `begun` before now.
     fn other(ended: Option<Duration>, begun: Option<Duration>, last: SystemTime) -> Pilot {
         let time = |at: SystemTime| Some(Time(Timestamp::try_from(at).unwrap()));
         let mut pilot = peer("b", "10.0.0.2", true);

@@ -1,5 +1,5 @@
-//! A node gives ranges away, reports that, is cleaned up, refused, restarted half-way and asked
-//! again: the whole story against a scripted Jolokia.
+//! Tests cleanup from beginning to end against a scripted Jolokia: a node gives ranges away,
+//! reports that, is cleaned up, refused, restarted half-way and asked again.
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +27,10 @@ use crate::{
 /// The state of the node's ring, and the cleanups that Cassandra was told to run.
 #[derive(Debug, Default)]
 struct ScriptedRing {
-    /// Another node is a member, and has half of each keyspace.
+    /// True when another node is a member, and has half of each keyspace.
     shared: bool,
     joining: bool,
-    /// Keyspaces whose cleanup does not succeed, with the answer to it.
+    /// Answers of cleanups that do not succeed, by keyspace.
     answers: BTreeMap<&'static str, Value>,
     cleaned: Vec<String>,
 }
@@ -114,7 +114,7 @@ impl Stage {
         change(&mut self.ring.lock().unwrap())
     }
 
-    /// A pilot that begins with this volume.
+    /// Makes a new pilot on this volume.
     fn pilot(&self) -> CassandraDriver {
         CassandraDriver::new(self.node.config.clone(), self.node.data.clone())
     }
@@ -124,8 +124,8 @@ impl Stage {
             Some([(CLEANUP.to_owned(), request.to_owned())].into());
     }
 
-    /// Does what the pilot does every few seconds; returns the keyspaces that Cassandra was told to
-    /// clean up.
+    /// Runs the pilot's regular upkeep once; returns the keyspaces that Cassandra was told to clean
+    /// up.
     async fn goes_on(&self, pilot: &CassandraDriver) -> Vec<String> {
         self.ring(|ring| ring.cleaned.clear());
         if pilot.wants_upkeep(&self.node.pilot) {

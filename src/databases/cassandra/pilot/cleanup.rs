@@ -1,10 +1,10 @@
-//! Removes rows of ranges that are other nodes' now (Cassandra's cleanup), when a person asks for
+//! Removes rows of ranges that other nodes own now (Cassandra's cleanup), when a person asks for
 //! it.
 //!
 //! Owns which node's turn it is, and the run: keyspace by keyspace, one node of the cluster after
-//! the other. Keyspaces that are done are written down, so a pilot or a database that is restarted
-//! goes on where it was; the keyspace that was under way begins anew. No node is cleaned up
-//! unasked: a cleanup reads and writes all of its tables.
+//! the other. Finished keyspaces are saved, so a restarted pilot or database goes on where it was;
+//! the keyspace that was under way begins anew. No node is cleaned up unasked: a cleanup reads and
+//! writes all of the node's tables.
 
 use std::time::Duration;
 
@@ -30,23 +30,23 @@ use crate::{
     pilot::driver::{DatabaseNode, Error},
 };
 
-/// The signature of the operation, the same in every release that is run.
+/// Signature of the JMX operation, the same in every release that is run.
 const CLEANUP: &str = "forceKeyspaceCleanup(int,java.lang.String,[Ljava.lang.String;)";
-/// Files of a table that are read and written at once, as `nodetool cleanup` has it.
+/// Files of a table that are read and written at once; the default of `nodetool cleanup`.
 const JOBS: u32 = 2;
-/// Limit for one keyspace. A cleanup that takes longer counts as failed, and may be asked for
-/// again.
+/// Limit for the cleanup of one keyspace. A cleanup that takes longer counts as failed, and may be
+/// requested again.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-/// In Cassandra's refusal for as long as a node joins, leaves or moves.
+/// Words of Cassandra's refusal while a node joins, leaves or moves.
 const MEMBERSHIP: &str = "membership changes";
 
-/// What a person asks of this node, by the annotation of its Pilot.
+/// Returns the cleanup request in the Pilot's annotation, unless it is empty.
 fn request(pilot: &Pilot) -> Option<&str> {
     let annotations = pilot.metadata.annotations.as_ref()?;
     annotations.get(annotation::CLEANUP).map(String::as_str).filter(|text| !text.is_empty())
 }
 
-/// The progress that a Pilot shows of its node's cleanup.
+/// Returns the cleanup progress in the Pilot's status.
 fn shown(pilot: &Pilot) -> Option<CassandraCleanup> {
     pilot.status.part::<CassandraNode>()?.cleanup
 }
@@ -55,9 +55,10 @@ fn is_over(progress: &CassandraCleanup) -> bool {
     [DONE, FAILED].contains(&progress.phase.as_str())
 }
 
-/// The node that is cleaned up first: one that is under way, then the earliest request, then names
-/// in their order, in which a whole cluster is asked. A node that does not serve holds no other up,
-/// nor does one whose pilot is of an earlier release.
+/// Returns a peer that is cleaned up before this node, if any: one whose cleanup runs, whose
+/// request is earlier, or whose request is equal and whose name comes first (a whole cluster gets
+/// equal requests). Peers that do not serve, or whose pilot is of a release without cleanup, are
+/// not waited for.
 fn ahead<'a>(own: &Pilot, peers: &'a [Pilot]) -> Option<&'a str> {
     let mine = (request(own), name(own));
     let takes_part = |peer: &&Pilot| {
@@ -73,7 +74,7 @@ fn ahead<'a>(own: &Pilot, peers: &'a [Pilot]) -> Option<&'a str> {
     peers.iter().filter(takes_part).find(goes_first).map(name)
 }
 
-/// Why a cleanup may not begin.
+/// Returns why a cleanup may not begin now; `None` when it may.
 fn unsettled(facts: &NodeView) -> Option<String> {
     if facts.mode != "NORMAL" {
         return Some(format!("waits while the node is {}", facts.mode));
@@ -87,7 +88,7 @@ fn unsettled(facts: &NodeView) -> Option<String> {
 #[derive(Debug, PartialEq, Eq)]
 enum CleanupOutcome {
     Cleaned,
-    /// Something else must end first.
+    /// The cleanup was refused for now, with Cassandra's reason.
     Later(String),
     Failed(String),
 }
@@ -111,13 +112,14 @@ impl CleanupOutcome {
 }
 
 impl CassandraDriver {
-    /// Does the Pilot ask for a cleanup that was not carried out?
+    /// Does the Pilot ask for a cleanup that was not carried out? Drops a cleanup that is no longer
+    /// requested.
     pub(super) fn is_asked(&self, pilot: &Pilot) -> bool {
         let Some(request) = request(pilot) else {
             self.upkeep_state(UpkeepState::withdraw);
             return false;
         };
-        // A new volume has no record of an earlier cleanup, and the Pilot may have one.
+        // A new volume has no record of an earlier cleanup, but the Pilot may have one.
         let shown = shown(pilot).is_some_and(|it| it.request == request && is_over(&it));
         !shown
             && self.upkeep_state(|upkeep| {
@@ -126,7 +128,7 @@ impl CassandraDriver {
             })
     }
 
-    /// Begins the cleanup that is asked for, or goes on with it, when it is this node's turn.
+    /// Begins the requested cleanup, or goes on with it, when it is this node's turn.
     pub(super) async fn clean_up(&self, node: &DatabaseNode) -> Result<(), Error> {
         let ended = self.go_on(node).await;
         if let Err(error) = &ended {
@@ -188,7 +190,7 @@ impl CassandraDriver {
         facts: &NodeView,
         keyspace: &str,
     ) -> Result<CleanupOutcome, Error> {
-        // A cleanup keeps the ranges that the node owns when it begins.
+        // Cassandra keeps rows of the ranges that the node owns when the cleanup begins.
         let before = ask(jolokia, facts, &[keyspace.to_owned()]).await?.remove(keyspace);
         let arguments = json!([JOBS, keyspace, []]);
         let executed = jolokia.execute(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
@@ -196,7 +198,7 @@ impl CassandraDriver {
         if let CleanupOutcome::Failed(_) = outcome
             && !all_keyspaces(jolokia).await?.iter().any(|found| found == keyspace)
         {
-            // The keyspace was dropped meanwhile.
+            // The keyspace was dropped meanwhile, so it has nothing to clean up.
             outcome = CleanupOutcome::Cleaned;
         }
         if outcome == CleanupOutcome::Cleaned {
@@ -226,7 +228,8 @@ impl CassandraDriver {
         self.note_unsaved().await;
     }
 
-    /// Keyspaces that are done and not written down would be cleaned up again after a restart.
+    /// Saves the holdings and logs a failure: keyspaces that are finished but not saved would be
+    /// cleaned up again after a restart.
     async fn note_unsaved(&self) {
         if let Some(why) = self.save_holdings().await {
             warn!(why, "What was cleaned up is not written down");

@@ -1,7 +1,7 @@
-//! Writes a node's configuration folder and says what to start.
+//! Writes a node's configuration folder and returns the process to start.
 //!
-//! Relies only on what the vendor's own launcher reads. The folder is complete: the vendor's
-//! files first (`cassandra-env.sh` and what it sources), ours over them.
+//! Relies only on what the vendor's own launcher reads. The folder is complete: the vendor's files
+//! first (`cassandra-env.sh` and what it sources), Navigator's over them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,12 +44,12 @@ use crate::{
 /// Folders of the volume that Cassandra writes to.
 const FOLDERS: &[&str] = &["data", "commitlog", "saved_caches", "hints", "cdc_raw", "logs"];
 
-/// The user's settings may hold secrets: passwords of key stores, say.
+/// Mode of the written files. Users' settings may hold secrets: passwords of key stores, say.
 const OWN: u32 = 0o600;
 
 const MIB: u64 = 1 << 20;
 
-/// A configuration that passed every check, not yet on the disk.
+/// A rendered configuration that passed every check, not yet on the disk.
 struct RenderedConfig {
     state: NodeState,
     data_found: bool,
@@ -58,7 +58,7 @@ struct RenderedConfig {
     files: RenderedFiles,
 }
 
-/// Would [`configure`] take this intent? Writes nothing.
+/// Checks whether [`configure`] would accept the intent of `node`. Writes nothing.
 pub(super) fn validate(node: &DatabaseNode) -> Result<(), Error> {
     rendered(node).map(drop)
 }
@@ -94,8 +94,9 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     Ok(RenderedConfig { state, data_found, intent, way, files })
 }
 
-/// Everything is rendered and validated before the first file is touched, so a rejected intent
-/// leaves the running database's folder as it is.
+/// Writes the configuration folder and returns the process to start. Everything is rendered and
+/// validated before the first file is touched, so a rejected intent leaves the running database's
+/// folder as it is.
 pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClient), Error> {
     let RenderedConfig { mut state, data_found, intent, way, files } = rendered(node)?;
     for folder in FOLDERS {
@@ -113,13 +114,13 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClie
     if state.joined && data_found {
         absence::review(node, SystemTime::now())?;
     } else {
-        // The holdings of an earlier node mean nothing on this volume any more.
+        // Holdings recorded on this volume for an earlier node do not apply any more.
         if HeldRanges::load(&node.data).ok() != Some(HeldRanges::default()) {
             HeldRanges::default().save(&node.data)?;
         }
-        // A member whose volume was emptied begins again.
+        // A member whose volume was emptied begins with a new state.
         let version = state.version.take().filter(|_| data_found);
-        // What an interrupted join received is on the volume, and is not received again.
+        // Data that an interrupted join received are on the volume, and are not received again.
         let received = state.bootstrap_bytes_received.filter(|_| data_found);
         state = NodeState {
             founded: way.founds,
@@ -138,7 +139,7 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClie
     Ok((process(node, &intent, &way, joins), jolokia))
 }
 
-/// Most bytes that a ready member of this datacenter says it holds.
+/// Returns the most bytes that any ready member of the datacenter reports to hold.
 fn ring_load(node: &DatabaseNode, datacenter: &str) -> Option<i64> {
     let near = node.peers.iter().filter(|peer| {
         let spec = peer.spec.part::<CassandraNode>();
@@ -153,12 +154,12 @@ fn ring_load(node: &DatabaseNode, datacenter: &str) -> Option<i64> {
 pub(super) const LEFT: &str = "the data on the volume are of a node that was decommissioned; \
                                delete them to let a new node begin";
 
-/// The replication factor that tokens are spread for; `None`: they are random.
+/// Returns the replication factor that tokens are spread for; `None`: they are random.
 ///
 /// Cassandra (`TokenAllocation.createStrategy`, the same in 4.0, 4.1 and 5.0) counts the racks of
-/// the datacenter that have members, or one while this node's has none, and refuses to start when
-/// they are more than one and fewer than the factor. With as many as the factor each rack is spread
-/// by itself, and only its first node is random.
+/// the datacenter that have members, or one while this node's rack has none. It refuses to start
+/// when there are more racks than one and fewer than the factor. With as many racks as the factor,
+/// each rack is spread by itself, and only its first node is random.
 fn token_factor(node: &DatabaseNode, intent: &ResolvedSpec) -> Option<u32> {
     let near = |peer: &&Pilot| {
         let part = peer.spec.part::<CassandraNode>();
@@ -168,10 +169,10 @@ fn token_factor(node: &DatabaseNode, intent: &ResolvedSpec) -> Option<u32> {
     let peers = || node.peers.iter().filter(near);
     let told = node.pilot.spec.part::<CassandraNode>();
     if told.is_some_and(|told| !told.additional_seeds.is_empty()) {
-        // Racks of other clusters may be in the same datacenter, and no Pilot tells of them.
+        // Racks of other clusters may be in the same datacenter, and no Pilot reports them.
         return racks(peers()).iter().all(|rack| *rack == intent.rack).then_some(3);
     }
-    // A lost node is in the ring until another takes its place.
+    // A lost node stays in the ring until another takes its place.
     let members = racks(peers().filter(|peer| was_member(peer) && !is_decommissioned(peer)));
     Some(if members.len() == 2 && members.contains(&intent.rack) { 2 } else { 3 })
 }
@@ -180,14 +181,14 @@ fn racks<'a>(peers: impl Iterator<Item = &'a Pilot>) -> BTreeSet<String> {
     peers.filter_map(|peer| peer.spec.part::<CassandraNode>()?.rack).collect()
 }
 
-/// Do Cassandra's own tables lie on the volume?
+/// Does the volume hold Cassandra's own tables?
 pub(super) fn has_data(data: &Path) -> bool {
     fs::read_dir(data.join("data/system")).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// A join that was cut off begins anew: every release knows this property, and 5.0 refuses to start
-/// on the data of an earlier join unless it is set (CASSANDRA-17679). Not for a member: there it
-/// would make `nodetool rebuild` fetch everything again.
+/// Java property that makes an interrupted join begin anew: every release knows it, and 5.0 refuses
+/// to start on the data of an earlier join unless it is set (CASSANDRA-17679). It is not set for a
+/// member: there it would make `nodetool rebuild` fetch everything again.
 const RESET_PROGRESS: &str = "-Dcassandra.reset_bootstrap_progress=";
 
 fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bool) -> ProcessSpec {
@@ -218,7 +219,8 @@ fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bo
         ("JVM_EXTRA_OPTS", extra),
     ]);
     if choose_collector(&intent.jvm_options) {
-        // With any collector but G1 the vendor's script wants this and MAX_HEAP_SIZE together.
+        // With any collector but G1 the vendor's script requires HEAP_NEWSIZE and MAX_HEAP_SIZE
+        // together.
         env.insert("HEAP_NEWSIZE", format!("{}M", intent.heap / MIB / 4));
     }
     ProcessSpec {
@@ -235,8 +237,9 @@ fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bo
     }
 }
 
-/// JMX listens on 127.0.0.1 whatever the node's address, so nodes that share a machine through
-/// loopback addresses need ports of their own. `None`: the usual one.
+/// Returns the JMX port of a node on a loopback address; `None`: the default port. JMX listens on
+/// 127.0.0.1 whatever the node's address, so nodes that share a machine through loopback addresses
+/// need different ports.
 fn jmx_port(address: IpAddr) -> Option<u16> {
     match address {
         IpAddr::V4(v4) if v4.is_loopback() && v4.octets() != [127, 0, 0, 1] => {
@@ -247,8 +250,8 @@ fn jmx_port(address: IpAddr) -> Option<u16> {
     }
 }
 
-/// Writes other seeds into the configuration that the running process was started with.
-/// Returns whether they differ.
+/// Writes the current seeds into the configuration of the running process. Returns whether they
+/// changed.
 pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<bool, Error> {
     let state = NodeState::load(&node.data)?;
     if !state.joined {
@@ -262,7 +265,7 @@ pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<bool, Error> {
     };
     let read = || FolderHandle::open(&node.config)?.read("cassandra.yaml");
     let text = read().map_err(|error| unreadable(&error))?;
-    // A person may have changed the file; content that is no mapping is not repaired here.
+    // A person may have changed the file; content that is not a mapping is not repaired here.
     let mut yaml: serde_json::Map<String, serde_json::Value> =
         serde_yaml::from_slice(&text).map_err(|error| unreadable(&error))?;
     let wanted = crate::databases::cassandra::facts::seed_provider(&way.seeds);
@@ -318,7 +321,7 @@ mod tests {
         node.pilot.spec.version = Some("3.11.4".to_owned());
         assert!(matches!(validate(&node), Err(Error::ConfigRejected(_))));
         assert!(matches!(configure(&node), Err(Error::ConfigRejected(_))));
-        // A good intent that is only validated changes nothing either.
+        // Validating a good intent changes nothing either.
         node.pilot.spec.version = Some("5.0.6".to_owned());
         validate(&node).unwrap();
         assert_eq!(fs::read_to_string(node.config.join("cassandra.yaml")).unwrap(), before);

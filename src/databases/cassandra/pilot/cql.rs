@@ -1,4 +1,5 @@
-//! Does Cassandra answer its clients? A second opinion where its management agent says nothing.
+//! Checks whether Cassandra answers its clients: a second opinion where its management agent does
+//! not answer.
 
 use std::net::IpAddr;
 
@@ -9,13 +10,13 @@ use tokio::{
 
 use crate::databases::cassandra::names::port;
 
-/// An OPTIONS request in version 4 of the protocol, which every Cassandra of ours speaks. It is
-/// answered before any login, by the threads that answer queries.
+/// An OPTIONS request in version 4 of the CQL protocol, which every supported Cassandra speaks. It
+/// is answered before any login, by the threads that answer queries.
 const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
-/// The bit that marks an answer, in its first byte.
+/// The bit of the first byte that marks an answer in the CQL protocol.
 const ANSWER: u8 = 0x80;
 
-/// Does Cassandra answer the request, with whatever content? Waits for ever when no answer comes.
+/// Does Cassandra answer the request, with whatever content? Sets no time limit of its own.
 pub(super) async fn answers(host: IpAddr) -> bool {
     let asked = async {
         let mut stream = TcpStream::connect((host, port::CQL)).await?;
@@ -33,7 +34,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_to_options_is_life_and_a_closed_port_is_none() {
-        // The port is fixed: an address of its own keeps it apart.
+        // The port is fixed, so this test uses an address of its own.
         let host = IpAddr::from([127, 0, 99, 1]);
         assert!(!answers(host).await);
         let server = TcpListener::bind((host, port::CQL)).await.unwrap();

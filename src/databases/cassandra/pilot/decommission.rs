@@ -1,6 +1,6 @@
-//! Leaves the ring with all data handed over.
+//! Decommissions a node: it leaves the ring with all data handed over.
 //!
-//! Every call looks at the ring first and takes the next step from there, so a decommission resumes
+//! Every call reads the ring first and takes the next step from there, so a decommission resumes
 //! after a crash of the pilot, of the database, or of both. Refuses before it begins when the other
 //! nodes could not hold the data; once Cassandra says LEAVING there is no way back.
 
@@ -33,24 +33,25 @@ use crate::{
     },
 };
 
-/// Cassandra refuses at once; an operation that takes longer has begun.
+/// How long to wait for Cassandra to refuse a decommission. Refusals come at once; an operation
+/// that takes longer has begun.
 const REFUSAL: Duration = Duration::from_secs(3);
-/// A leaving node that streams nothing for this long is asked again: 4.x stays LEAVING when a
-/// stream fails. Longer than the ring delay (30 s) for which it announces itself before the
-/// first stream and after the last one; asked too early, Cassandra says [`UNDER_WAY`].
+/// How long a leaving node may stream nothing before it is told to leave again: 4.x stays LEAVING
+/// when a stream fails. Longer than the ring delay (30 s) for which the node announces itself
+/// before the first stream and after the last one; told too early, Cassandra answers [`UNDER_WAY`].
 const STALLED: Duration = Duration::from_secs(60);
 const UNDER_WAY: &str = "still decommissioning";
 
-/// What the pilot saw of streams that Cassandra no longer lists, since this process was asked to
-/// leave last.
+/// What the pilot saw of the decommission's streams, some of which Cassandra no longer lists, since
+/// this process was last told to leave.
 #[derive(Debug, Default)]
 pub(super) struct DecommissionProgress {
-    /// Plan → bytes to send and bytes sent, the greatest seen: Cassandra's own totals shrink
-    /// when sessions finish.
+    /// By plan, the most bytes to send and the most bytes sent that were seen: Cassandra's own
+    /// totals shrink when sessions finish.
     plans: BTreeMap<String, (i64, i64)>,
     idle_since: Option<Instant>,
-    /// Since when this process knows that the node gives its data away: a full volume cannot keep
-    /// that.
+    /// Time since which this process knows that the node gives its data away: a full volume cannot
+    /// store it.
     pub(super) begun: Option<Time>,
 }
 
@@ -72,7 +73,8 @@ impl DecommissionProgress {
         self.idle_since.is_some_and(|since| since.elapsed() > STALLED)
     }
 
-    /// Bytes left and percent, once anything is known to be sent.
+    /// Returns the bytes left to send and the percentage sent; `None` while no bytes to send are
+    /// known.
     pub(super) fn figures(&self) -> Option<(i64, i32)> {
         let (total, sent) =
             self.plans.values().fold((0, 0), |(total, sent), (t, s)| (total + t, sent + s));
@@ -81,7 +83,7 @@ impl DecommissionProgress {
     }
 }
 
-/// The next step of a decommission, from what the ring says.
+/// The next step of a decommission, from what the ring reports.
 #[derive(Clone, Debug, PartialEq)]
 enum DecommissionStep {
     Left,
@@ -168,8 +170,7 @@ pub(super) async fn decommission(
                 start_time: Some(since),
                 percent: Some(0),
                 bytes_left: facts.load,
-                // From here on only the ring itself knows whether the node has announced that it
-                // leaves.
+                // From here on only the ring knows whether the node has announced that it leaves.
                 irreversible: true,
                 ..Decommission::default()
             }))
@@ -177,15 +178,15 @@ pub(super) async fn decommission(
     }
 }
 
-/// Since when the node gives its data away, by its volume or, where that could not be written, by
-/// this process.
+/// Returns since when the node gives its data away, by its volume or, where that could not be
+/// written, by this process.
 fn begun(state: &NodeState, progress: &std::sync::Mutex<DecommissionProgress>) -> Option<Time> {
     let told = || progress.lock().expect("no panic while held").begun.clone();
     state.decommissioning_since.clone().or_else(told)
 }
 
-/// Writes down how far a decommission is. A full volume holds none up: leaving is the way out of
-/// it, and Cassandra itself says how far the node is.
+/// Saves how far a decommission is. A full volume does not stop it: leaving frees the volume, and
+/// Cassandra itself reports how far the node is.
 fn keep(state: &NodeState, node: &DatabaseNode) {
     if let Err(error) = state.save(&node.data) {
         warn!(error = %chain(&error), "Where the departure stands is not written down");
@@ -218,8 +219,9 @@ pub(super) async fn cancel(
 /// Tells Cassandra to leave, without waiting for the end. Returns Cassandra's refusal in its own
 /// words.
 ///
-/// Forced only where the refusal is about Cassandra's own keyspaces: with three nodes or fewer it
-/// would otherwise never let a node go (system_distributed has replication factor 3).
+/// Forces the decommission only where Cassandra's refusal names one of its own keyspaces, or where
+/// `force` is set: with three nodes or fewer it would otherwise never let a node go
+/// (system_distributed has replication factor 3).
 async fn leave(jolokia: &JolokiaClient, force: bool) -> Result<Option<String>, Error> {
     let decommission = async |force: bool| {
         let arguments = json!([force]);
@@ -241,7 +243,7 @@ async fn leave(jolokia: &JolokiaClient, force: bool) -> Result<Option<String>, E
     }
 }
 
-/// Why the rest of the ring could not do without this node.
+/// Returns why the rest of the ring could not take over this node's data; `None` when it could.
 async fn obstacle(
     jolokia: &JolokiaClient,
     node: &DatabaseNode,
@@ -274,10 +276,10 @@ async fn obstacle(
     Ok(no_room(&node.peers, &ResolvedSpec::of(node)?.datacenter, facts.load))
 }
 
-/// The members that remain.
+/// The members that remain after a decommission.
 struct RemainingMembers<'a> {
     all: usize,
-    /// Members in this node's datacenter, and the datacenter's name.
+    /// Members in this node's datacenter, whose name is `datacenter`.
     near: usize,
     datacenter: Option<&'a str>,
 }
@@ -301,7 +303,7 @@ impl<'a> RemainingMembers<'a> {
         Self { all: members.len(), near, datacenter }
     }
 
-    /// Why the remaining members could not take data now.
+    /// Returns why the remaining members could not take data now; `None` when they could.
     fn unfit(&self, facts: &NodeView) -> Option<String> {
         if let Some(down) = facts.unreachable.first() {
             return Some(format!("{down} is down and could not take its part of the data"));
@@ -313,7 +315,8 @@ impl<'a> RemainingMembers<'a> {
         (facts.schemas() > 1).then(|| "the nodes do not agree on the schema yet".to_owned())
     }
 
-    /// `info` is Cassandra's text of a keyspace's replication.
+    /// Returns why too few members remain for `keyspace`. `info` is Cassandra's text of the
+    /// keyspace's replication.
     fn too_few_for(&self, keyspace: &str, info: &str) -> Result<Option<String>, Error> {
         let factors = replication_factors(info);
         let (factor, remain) = match (factors.get("replication_factor"), self.datacenter) {
@@ -340,7 +343,8 @@ impl<'a> RemainingMembers<'a> {
     }
 }
 
-/// Finds `name=number` in `…{class=…, replication_factor=3}` or `{eu=3/1, us=2}`.
+/// Returns the replication factors in `…{class=…, replication_factor=3}` or `{eu=3/1, us=2}`, by
+/// name.
 fn replication_factors(info: &str) -> BTreeMap<String, usize> {
     info.split(|c: char| c.is_whitespace() || "{},()[]\"'".contains(c))
         .filter_map(|part| part.split_once(['=', ':']))
@@ -351,9 +355,9 @@ fn replication_factors(info: &str) -> BTreeMap<String, usize> {
         .collect()
 }
 
-/// Why the other nodes have no room, by what the pilots of the peers in the same datacenter report
-/// of their volumes: replicas stay in their datacenter. A peer that reports nothing leaves the
-/// question open. A peer that left takes no data.
+/// Returns why the other nodes have no room, by what the pilots of the peers in the same datacenter
+/// report of their volumes: replicas stay in their datacenter. `None` when they have room, or when
+/// a peer reports nothing. A peer that left takes no data.
 fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<String> {
     let load = load?;
     let mut free = 0;
@@ -366,14 +370,14 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
         peers.iter().filter(near).filter(|peer| !is_decommissioned(peer)).collect();
     for peer in &peers {
         let storage = peer.status.storage.as_ref()?;
-        // Cassandra itself compacts in the last tenth.
+        // A tenth stays free, for Cassandra's compactions.
         free += (storage.capacity_bytes * 9 / 10 - storage.used_bytes).max(0);
     }
     (!peers.is_empty() && free < load)
         .then(|| format!("the other nodes have room for {free} bytes, and this node holds {load}"))
 }
 
-/// Has the peer left the ring? Its Pilot may be there for a while, and its volume with it.
+/// Has the peer left the ring? Its Pilot may exist for a while longer, and its volume with it.
 pub(super) fn is_decommissioned(peer: &Pilot) -> bool {
     matches!(peer.status.phase, Some(PilotPhase::Decommissioned))
 }

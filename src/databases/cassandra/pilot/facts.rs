@@ -1,4 +1,4 @@
-//! What one question to Cassandra brings: this node's own view of itself and of its ring.
+//! One observation of Cassandra: this node's own view of itself and of its ring.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,16 +15,16 @@ use crate::pilot::{
     heard::{QueryAnswer, UnansweredQuery},
 };
 
-/// What one question to the database brought.
+/// The answers of the database in one observation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NodeView {
-    /// `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DECOMMISSIONED`, `DRAINED` …
+    /// Operation mode: `STARTING`, `JOINING`, `NORMAL`, `LEAVING`, `DECOMMISSIONED`, `DRAINED` …
     pub(super) mode: String,
     pub(super) version: Option<String>,
     pub(super) host_id: Option<String>,
-    /// Own address, found by the own host id.
+    /// Address of this node, found by its host id.
     pub(super) address: Option<IpAddr>,
-    /// Host ids of the members.
+    /// Host ids of the ring's members, by address.
     pub(super) ids: BTreeMap<IpAddr, String>,
     pub(super) live: BTreeSet<IpAddr>,
     pub(super) unreachable: BTreeSet<IpAddr>,
@@ -32,7 +32,7 @@ pub(super) struct NodeView {
     pub(super) leaving: BTreeSet<IpAddr>,
     pub(super) moving: BTreeSet<IpAddr>,
     pub(super) serves_clients: bool,
-    /// The data of a join have begun to come, and did not all come.
+    /// True when data of a join have begun to arrive, and have not all arrived.
     pub(super) bootstrapping: bool,
     pub(super) tokens: usize,
     pub(super) load: Option<i64>,
@@ -40,12 +40,12 @@ pub(super) struct NodeView {
     pub(super) received: Option<i64>,
     pub(super) sent: Option<i64>,
     pub(super) streams: Vec<StreamState>,
-    /// Gossip's state of the nodes that it knows, also of gone ones.
+    /// Gossip's state of the nodes that it knows, including nodes that left.
     pub(super) gossip: BTreeMap<IpAddr, EndpointState>,
     pub(super) heap_used: Option<f64>,
 }
 
-/// A running exchange of data with other nodes.
+/// A running exchange of data with other nodes, as Cassandra lists it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StreamState {
     pub(super) plan: String,
@@ -53,7 +53,7 @@ pub(super) struct StreamState {
     pub(super) sending: i64,
     pub(super) sent: i64,
     pub(super) receiving: i64,
-    /// Addresses of the nodes at its other ends.
+    /// Addresses of the nodes at the stream's other ends.
     pub(super) peers: BTreeSet<IpAddr>,
 }
 
@@ -61,13 +61,13 @@ pub(super) struct StreamState {
 pub(super) struct EndpointState {
     pub(super) schema: Option<String>,
     pub(super) datacenter: Option<String>,
-    /// `NORMAL`, `LEFT`, `BOOT` …
+    /// Gossip's status of the node: `NORMAL`, `LEFT`, `BOOT` …
     pub(super) status: Option<String>,
 }
 
-/// Requests of one question.
+/// Number of JMX requests in one observation.
 const PARTS: usize = 7;
-/// The answers to these requests.
+/// The answers to the JMX requests of one observation.
 type JmxAnswers = [Option<Value>; PARTS];
 
 impl NodeView {
@@ -105,14 +105,14 @@ impl NodeView {
         Ok(Self::parse(answers).or_fail()?)
     }
 
-    /// A member must have answered, in a form that is understood, all that decisions hang on. A
-    /// node that starts says what it can.
+    /// Builds the node's view from the answers. A member must have answered what decisions depend
+    /// on, in a form that is understood; a node that starts may leave values out.
     pub(super) fn parse(answers: Vec<QueryAnswer<Value>>) -> QueryAnswer<Self> {
         let mut open = Vec::new();
         let mut answers = answers.into_iter().map(|answer| answer.or_note(&mut open));
         let parts: JmxAnswers = std::array::from_fn(|_| answers.next().flatten());
         let Some(storage) = &parts[0] else { return QueryAnswer::Not(open.remove(0)) };
-        // Before the daemon registers its service, the JVM runs and Cassandra starts.
+        // While the service is not registered, the JVM runs and Cassandra is still starting.
         if storage.is_null() {
             return QueryAnswer::Said(Self { mode: "STARTING".to_owned(), ..Self::default() });
         }
@@ -121,7 +121,7 @@ impl NodeView {
             let open = open.into_iter().next();
             let missing = match facts.mode.as_str() {
                 _ if facts.is_member() => open.or_else(|| facts.missing(&parts)),
-                // A join without a stream for long is given up.
+                // A join that has no stream for too long is given up, so the list must be known.
                 "JOINING" => open.or_else(|| not_a_list(&parts, 1, "CurrentStreams")),
                 _ => None,
             };
@@ -129,7 +129,7 @@ impl NodeView {
         })
     }
 
-    /// The first value that a member must report and did not.
+    /// Returns the first value that a member must report and did not.
     fn missing(&self, parts: &JmxAnswers) -> Option<UnansweredQuery> {
         let lists = [
             "LiveNodes",
@@ -181,7 +181,8 @@ impl NodeView {
             host_id,
             address,
             live: addresses(&storage["LiveNodes"]),
-            // Gossip remembers a node that left the ring for three days; only members are missed.
+            // Gossip remembers a node that left the ring for three days; only members count as
+            // unreachable.
             unreachable: addresses(&storage["UnreachableNodes"])
                 .into_iter()
                 .filter(|node| members.as_ref().is_none_or(|members| members.contains_key(node)))
@@ -204,7 +205,7 @@ impl NodeView {
         }
     }
 
-    /// How many versions of the schema the live nodes have: one when they agree.
+    /// Returns how many versions of the schema the live nodes have: one when they agree.
     pub(super) fn schemas(&self) -> usize {
         let live = self.gossip.iter().filter(|(node, _)| self.live.contains(node));
         live.filter_map(|(_, gossip)| gossip.schema.as_ref()).collect::<BTreeSet<_>>().len()
@@ -258,7 +259,8 @@ pub(super) fn addresses(list: &Value) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-/// `10.0.0.1`, `host/10.0.0.1`, `/10.0.0.1:7000`, `fd00:0:0:0:0:0:0:1`.
+/// Parses an address in Cassandra's spellings: `10.0.0.1`, `host/10.0.0.1`, `/10.0.0.1:7000`,
+/// `fd00:0:0:0:0:0:0:1`.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let text = text.rsplit('/').next().unwrap_or(text);
     text.parse()
@@ -266,7 +268,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
         .or_else(|| text.parse::<std::net::SocketAddr>().ok().map(|socket| socket.ip()))
 }
 
-/// Reads the failure detector's text: a line `/ADDRESS`, then indented `KEY:VERSION:VALUE`.
+/// Parses the failure detector's text: a line `/ADDRESS`, then indented `KEY:VERSION:VALUE`.
 fn parse_gossip(text: &str) -> BTreeMap<IpAddr, EndpointState> {
     let mut nodes: BTreeMap<IpAddr, EndpointState> = BTreeMap::new();
     let mut current = None;
@@ -304,7 +306,7 @@ pub(super) mod tests {
     pub(in crate::databases::cassandra::pilot) const PEER: IpAddr =
         IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 2));
 
-    /// Answers of a settled ring of two.
+    /// Returns the answers of a settled ring of two nodes.
     pub(in crate::databases::cassandra::pilot) fn answers(mode: &str) -> Vec<Value> {
         vec![
             json!({

@@ -1,10 +1,10 @@
-//! The ranges of which a node may hold rows, and which of them it does not own any more.
+//! Records the ranges of which a node may hold rows, to find those that it does not own any more.
 //!
-//! Owns `.navigator/cassandra-ranges.json`: what the node owned, keyspace by keyspace, when it was
-//! cleaned up last, and all that it owned since. A range in the file that the node does not own now
-//! was given away, to a node that joined or by a lower replication factor, and its rows still lie
-//! here. So a node that has just joined has nothing to clean up, nor has one whose pilot has only
-//! begun to write the file.
+//! Owns `.navigator/cassandra-ranges.json`: for each keyspace, what the node owned when it was
+//! cleaned up last, and what it owned since. A range in the file that the node does not own now was
+//! given away, to a node that joined or by a lower replication factor, and its rows still lie here.
+//! So a node that has just joined has nothing to clean up, nor has one whose pilot has only begun
+//! to write the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::pilot::volume::state::StateFile;
 /// Ranges of tokens by keyspace.
 pub(super) type OwnedRanges = BTreeMap<String, TokenRanges>;
 
-/// Ranges of the ring: each without its first token and with its last, in order, none touching
-/// another. A range that goes round the ring is two.
+/// Ranges of the ring, sorted; no two touch. Each excludes its first token and includes its last. A
+/// range that goes round the ring is stored as two.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(super) struct TokenRanges(Vec<(i64, i64)>);
@@ -64,10 +64,10 @@ impl TokenRanges {
 pub(super) struct CleanupJob {
     /// The request, as the Pilot's annotation has it.
     pub(super) request: String,
-    /// Keyspaces that are done.
+    /// Keyspaces whose cleanup is finished.
     pub(super) done: BTreeSet<String>,
     pub(super) finished: bool,
-    /// Why the cleanup was given up.
+    /// Why the cleanup failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
 }
@@ -78,17 +78,17 @@ impl CleanupJob {
     }
 }
 
-/// The ranges of which the node may hold rows.
+/// The ranges of which the node may hold rows, and the last cleanup.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(from = "StoredRanges", into = "StoredRanges")]
 pub(super) struct HeldRanges {
     held: OwnedRanges,
-    /// Members of the ring when the node last looked at it.
+    /// Number of ring members when the node last looked.
     pub(super) members: Option<usize>,
     pub(super) errand: Option<CleanupJob>,
 }
 
-/// Keyspaces of one replication have the same ranges, which are written once.
+/// The form of the file. Keyspaces of one replication have the same ranges, which are written once.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
 struct StoredRanges {
@@ -131,10 +131,10 @@ impl StateFile for HeldRanges {
 }
 
 impl HeldRanges {
-    /// Adds what the node owns now. Returns whether that is news.
+    /// Adds the ranges that the node owns now. Returns whether the held ranges changed.
     pub(super) fn note(&mut self, owned: &OwnedRanges) -> bool {
         let before = self.held.clone();
-        // A keyspace that was dropped has no rows here.
+        // A dropped keyspace has no rows here.
         self.held.retain(|keyspace, _| owned.contains_key(keyspace));
         for (keyspace, ranges) in owned {
             let held = self.held.entry(keyspace.clone()).or_default();
@@ -143,7 +143,7 @@ impl HeldRanges {
         self.held != before
     }
 
-    /// The keyspaces with rows in ranges that are other nodes' now.
+    /// Returns the keyspaces with held ranges that other nodes own now.
     pub(super) fn given_away(&self, owned: &OwnedRanges) -> Vec<String> {
         let none = TokenRanges::default();
         let lost = |(keyspace, held): &(&String, &TokenRanges)| {
@@ -152,15 +152,16 @@ impl HeldRanges {
         self.held.iter().filter(lost).map(|(keyspace, _)| keyspace.clone()).collect()
     }
 
-    /// A keyspace was cleaned up. The node owned `owned` of it when that began, and `now` at its
-    /// end.
+    /// Records that a keyspace was cleaned up. The node owned `owned` of it when the cleanup began,
+    /// and `now` at its end.
     pub(super) fn cleaned(&mut self, keyspace: &str, owned: &TokenRanges, now: &TokenRanges) {
         if let Some(held) = self.held.get_mut(keyspace) {
             *held = owned.union(now);
         }
     }
 
-    /// Begins the cleanup of this request, or goes on with it.
+    /// Returns the recorded cleanup for `request`; begins a new one where the recorded one is for
+    /// another request.
     pub(super) fn errand(&mut self, request: &str) -> &mut CleanupJob {
         if self.errand.as_ref().is_none_or(|errand| errand.request != request) {
             self.errand = Some(CleanupJob { request: request.to_owned(), ..CleanupJob::default() });
@@ -169,18 +170,19 @@ impl HeldRanges {
     }
 }
 
-/// What a map from ranges to replicas says of one node.
+/// The ranges of one node in Cassandra's map from ranges to replicas.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RangeMap {
     Own(TokenRanges),
-    /// The tokens are not the default partitioner's, and are not compared.
+    /// The tokens are not integers as of the default partitioner, so they are not compared.
     OtherPartitioner,
-    /// The value is no such map.
+    /// The value is not a map from ranges to replicas.
     Nonsense,
 }
 
 impl RangeMap {
-    /// `is_own`: is the node among these replicas? `None` where the value is no list of replicas.
+    /// Reads the map. `is_own` tells whether the node is among the replicas; `None` where the value
+    /// is no list of replicas.
     pub(super) fn read(map: &Value, is_own: impl Fn(&Value) -> Option<bool>) -> Self {
         let Some(map) = map.as_object() else { return Self::Nonsense };
         let mut own = Vec::new();
@@ -199,7 +201,7 @@ impl RangeMap {
     }
 }
 
-/// The two ends of a range, which Jolokia writes as `[1, 2]`.
+/// Returns the two ends of a range, which Jolokia writes as `[1, 2]`.
 fn ends(text: &str) -> Option<(&str, &str)> {
     let (start, end) = text.strip_prefix('[')?.strip_suffix(']')?.split_once(',')?;
     Some((start.trim(), end.trim()))

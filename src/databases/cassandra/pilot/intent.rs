@@ -1,4 +1,4 @@
-//! The Pilot's spec, with defaults, as far as Cassandra reads it.
+//! The Pilot's spec with defaults, as far as Cassandra uses it.
 
 use crate::{
     databases::cassandra::{
@@ -9,7 +9,7 @@ use crate::{
     pilot::driver::{DatabaseNode, Error},
 };
 
-/// What a start is rendered from.
+/// The values from which the configuration of a start is rendered.
 pub(super) struct ResolvedSpec {
     pub(super) release: Release,
     pub(super) cluster_name: String,

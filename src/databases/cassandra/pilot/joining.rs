@@ -1,9 +1,9 @@
-//! Whether a join goes on, by Cassandra's answers from one question to the next.
+//! Decides whether a join goes on, by comparing one observation of Cassandra with the next.
 //!
-//! A join whose streams failed is over, and the process stays. 5.0 says so by a mode of its own; in
-//! 4.0 and 4.1 the mode stays `JOINING`, and the only sign is that nothing is streamed. No release
-//! is asked to resume the join: 5.0 refuses that (CASSANDRA-17679), so every release begins anew,
-//! in a new process.
+//! A join whose streams failed is over, and the process stays. 5.0 reports that by a mode of its
+//! own; in 4.0 and 4.1 the mode stays `JOINING`, and the only sign is that nothing is streamed. No
+//! release is asked to resume the join: 5.0 refuses that (CASSANDRA-17679), so every release begins
+//! anew, in a new process.
 
 use std::{
     collections::BTreeSet,
@@ -13,26 +13,26 @@ use std::{
 
 use super::facts::NodeView;
 
-/// A join without a stream for so long is over. A join has none for the ring delay (30 s) and while
-/// it waits for the schema (30 s). A stuck stream still counts as one: Cassandra ends it by itself
-/// after minutes.
+/// A join without a stream for this long has failed. A healthy join has none for the ring delay (30
+/// s) and while it waits for the schema (30 s). A stuck stream still counts as one: Cassandra ends
+/// it by itself after minutes.
 const IDLE: Duration = Duration::from_secs(180);
 
-/// What was seen of the join in this process.
+/// What was seen of the join of the current process.
 #[derive(Debug, Default)]
 pub(super) struct JoinProgress {
-    /// Bytes that the join's streams were to bring: the most that was seen.
+    /// Bytes that the join's streams were to bring: the largest sum that was seen.
     expected: i64,
-    /// The other ends of the last streams that were seen.
+    /// Addresses of the nodes at the other ends of the streams that were seen last.
     peers: BTreeSet<IpAddr>,
-    /// Bytes that the join had received, and since when these have not changed while no stream was
-    /// open.
+    /// Bytes that the join had received, and the time since which that number has not changed while
+    /// no stream was open.
     still: Option<(Option<i64>, Instant)>,
 }
 
 impl JoinProgress {
-    /// Takes the facts of now. Returns why the join failed; `None` while it goes on, after
-    /// it succeeded, or when no join is under way.
+    /// Takes a new observation. Returns why the join failed; `None` while it goes on, after it
+    /// succeeded, or when no join is under way.
     pub(super) fn note(&mut self, facts: &NodeView) -> Option<String> {
         let incoming: i64 = facts.streams.iter().map(|stream| stream.receiving).sum();
         self.expected = self.expected.max(incoming);

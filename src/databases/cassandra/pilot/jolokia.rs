@@ -1,6 +1,7 @@
-//! JMX over HTTP: the Jolokia agent inside Cassandra's JVM.
+//! JMX over HTTP: a client of the Jolokia agent inside Cassandra's JVM.
 //!
-//! Jolokia answers HTTP 200 always and says in the body how each part fared.
+//! Jolokia answers with HTTP 200 even for failures, and says in the body how each request of a
+//! batch ended.
 
 use std::{fs, net::IpAddr, path::Path, time::Duration};
 
@@ -22,8 +23,8 @@ use crate::{
     },
 };
 
-/// How long an answer about the node may take: shorter than the probes' patience, longer than a
-/// full garbage collection usually takes.
+/// Limit for an answer about the node: shorter than the probes' time limit, longer than a full
+/// garbage collection usually takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) const STORAGE_SERVICE: &str = "org.apache.cassandra.db:type=StorageService";
@@ -32,7 +33,7 @@ pub(super) const FAILURE_DETECTOR: &str = "org.apache.cassandra.net:type=Failure
 pub(super) const SNITCH_INFO: &str = "org.apache.cassandra.db:type=EndpointSnitchInfo";
 pub(super) const GOSSIPER: &str = "org.apache.cassandra.net:type=Gossiper";
 
-/// A client of the agent in one JVM, for as long as its password is valid.
+/// A client of the agent in one JVM. It works as long as the agent's password is the same.
 #[derive(Clone, Debug)]
 pub(super) struct JolokiaClient {
     client: HttpClient,
@@ -40,10 +41,10 @@ pub(super) struct JolokiaClient {
 }
 
 impl JolokiaClient {
-    /// Writes the agent's settings, with a password of its own, and returns a client of the agent.
+    /// Writes the agent's settings, with a new password, and returns a client of the agent.
     ///
     /// `executor=fixed` with several threads: the default has one thread, and a running
-    /// decommission would block every other question (measured).
+    /// decommission would block every other request (measured).
     pub(super) fn prepare(config: &Path, address: IpAddr) -> Result<Self, Error> {
         let host = if address.is_loopback() { address } else { IpAddr::from([127, 0, 0, 1]) };
         let password = uuid::Uuid::new_v4().simple().to_string();
@@ -56,7 +57,8 @@ impl JolokiaClient {
         Self::new(&host.to_string(), &password)
     }
 
-    /// A client of the agent in a JVM that an earlier pilot started.
+    /// Makes a client of the agent in a JVM that an earlier pilot started; `None` when the agent's
+    /// settings cannot be read.
     pub(super) fn attach(config: &Path) -> Option<Self> {
         let text = fs::read_to_string(config.join(AGENT_PROPERTIES)).ok()?;
         let value = |key: &str| {
@@ -78,7 +80,7 @@ impl JolokiaClient {
         Ok(Self { client: HttpClient::new(base, Some(authorization)), host: address })
     }
 
-    /// Where the agent listens.
+    /// Returns the address on which the agent listens.
     pub(super) fn host(&self) -> Option<IpAddr> {
         self.host
     }
@@ -104,7 +106,7 @@ impl JolokiaClient {
         }
     }
 
-    /// Runs an operation and waits for its end.
+    /// Runs a JMX operation and waits for its end, at most `timeout`.
     pub(super) async fn execute(
         &self,
         mbean: &str,
@@ -140,7 +142,7 @@ fn answer(request: &Value, mut answer: Value) -> QueryAnswer<Value> {
     QueryAnswer::Not(UnansweredQuery::new(&asked(request), why))
 }
 
-/// What a request asks, in words for people.
+/// Describes a request in words for people.
 fn asked(request: &Value) -> String {
     let text = |name: &str| request[name].as_str().unwrap_or_default();
     let bean = text("mbean").rsplit(['=', ':']).next().unwrap_or_default();
@@ -150,7 +152,7 @@ fn asked(request: &Value) -> String {
     }
 }
 
-/// One attribute of an answer to [`read`].
+/// Returns one attribute of an answer to [`read`].
 pub(super) fn attribute<T: DeserializeOwned>(part: &Value, name: &str) -> QueryAnswer<T> {
     let value = &part[name];
     match value.as_str().filter(|text| text.starts_with(FAILED)) {
@@ -167,11 +169,11 @@ pub(super) fn attribute<T: DeserializeOwned>(part: &Value, name: &str) -> QueryA
     }
 }
 
-/// The beginning of the text that stands in place of a failed attribute.
+/// Prefix of the text that stands in place of a failed attribute.
 const FAILED: &str = "ERROR";
 const NOT_REGISTERED: &str = "javax.management.InstanceNotFoundException";
 
-/// How an operation came out.
+/// How a JMX operation ended.
 #[derive(Debug, PartialEq)]
 pub(super) enum OperationOutcome {
     Done(Value),
@@ -185,7 +187,8 @@ fn unreachable(error: question::Error) -> Error {
     Error::Unreachable { source: error.into() }
 }
 
-/// Reads attributes; an attribute that fails comes as text beginning with [`FAILED`].
+/// Makes a request for attributes; an attribute that fails is answered with text beginning with
+/// [`FAILED`].
 pub(super) fn read(mbean: &str, attributes: &[&str]) -> Value {
     json!({
         "type": "read", "mbean": mbean, "attribute": attributes,

@@ -1,4 +1,4 @@
-//! Turns what Cassandra says about itself into the pilot's observation. Pure.
+//! Turns Cassandra's answers about itself into the pilot's observation. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Turns facts into what the pilot reports.
+/// Builds the pilot's observation from the node's view and the state of its ranges.
 pub(super) fn summarize(
     facts: &NodeView,
     ranges: &RangeAvailability,
@@ -95,7 +95,7 @@ pub(super) fn summarize(
     }
 }
 
-/// Adds the progress of the cleanup that a person asked for.
+/// Adds the progress of a requested cleanup to the observation.
 pub(super) fn tell_cleanup(observation: &mut NodeObservation, progress: Option<CassandraCleanup>) {
     let word = names::NAMES.word;
     if let Some(mut part) = observation.detail.get::<PilotCassandraStatus>(word) {
@@ -104,14 +104,14 @@ pub(super) fn tell_cleanup(observation: &mut NodeObservation, progress: Option<C
     }
 }
 
-/// Reports that the join is over: this process has nothing more to do.
+/// Reports that the join failed: this process has nothing more to do.
 pub(super) fn give_up(observation: &mut NodeObservation, why: String) {
     observation.reason = Some(JOIN_FAILED);
     observation.message = Some(why);
 }
 
-/// A node that joined and received nothing of what the others hold would answer for their rows
-/// with its empty tables.
+/// Reports a node that joined and received none of the data that other nodes hold as not serving:
+/// it would answer for their rows with its empty tables.
 pub(super) fn hold_back(observation: &mut NodeObservation, load: i64) {
     if !observation.serving {
         return;
@@ -127,10 +127,11 @@ pub(super) fn hold_back(observation: &mut NodeObservation, load: i64) {
     observation.blockers.push((JOINED_EMPTY, message));
 }
 
-/// Missing members that are listed at most: a status has its bound.
+/// Most missing members that are listed: the size of a status is limited.
 const MISSED: usize = 30;
 
-/// The members that are down, with all by which a node that comes in the place of one knows it.
+/// Returns the members that are down, with the facts by which a node that replaces one recognises
+/// it.
 fn missed(facts: &NodeView, ranges: &RangeAvailability) -> Vec<CassandraPeer> {
     let peer = |node: &IpAddr| {
         let (datacenter, rack) = ranges.places.get(node).cloned().unzip();
@@ -174,7 +175,7 @@ fn blockers(facts: &NodeView, ranges: &RangeAvailability) -> Vec<(&'static str, 
     found
 }
 
-/// What [`gauges`] may tell.
+/// The gauges that [`gauges`] may set.
 pub(super) const GAUGES: &[DatabaseGauge] = &[
     DatabaseGauge {
         name: "cassandra_bootstrap_received_bytes",

@@ -1,4 +1,4 @@
-//! What Cassandra needs of its host beyond what every database needs.
+//! Preflight checks for Cassandra, beyond those for every database.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
         })
     };
     // The program in `home` is the one that will run: an image may hold another version than the
-    // spec says.
+    // spec names.
     let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
     match ResolvedSpec::of(node) {
         Err(error) => fail("ConfigRejected", error.to_string()),
@@ -92,18 +92,18 @@ pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
 /// Names of Cassandra's own jar, in its releases and in the Java package registry.
 const JARS: &[&str] = &["apache-cassandra", "cassandra-all"];
 
-/// Which version lies in this folder.
+/// Returns the Cassandra version that is installed in the folder `home`.
 pub(super) fn version(home: &Path) -> Option<String> {
     installed(home, JARS)
 }
 
-/// Cassandra wants more open files, and warns; with fewer than this it fails as soon as it has a
-/// few tables.
+/// Kernel limits for Cassandra. It asks for more open files than this, and warns; with fewer it
+/// fails as soon as it has a few tables.
 pub(super) const NEEDS: KernelNeeds =
     KernelNeeds { open_files: 8192, processes: 0, mappings: 0, locks_memory: false };
 
-/// A node without data joins through the seeds that it is told; a node with data does not depend on
-/// them.
+/// Checks that at least one of the additional seeds resolves. A node without data joins through
+/// them; a node with data does not depend on them.
 pub(super) async fn seeds(node: &DatabaseNode) -> Vec<FailedCheck> {
     let told = node.pilot.spec.part::<CassandraNode>().map(|spec| spec.additional_seeds);
     let told = told.unwrap_or_default();
@@ -163,7 +163,7 @@ mod tests {
         assert!(told[0].message.contains("written by Cassandra 5.0.6"), "{}", told[0].message);
         moved.pilot.spec.version = Some("3.11.4".to_owned());
         assert_eq!(reasons(&moved), ["ConfigRejected"]);
-        // A later version than this build knows.
+        // The data are of a later version than this build knows.
         moved.pilot.spec.version = Some("5.0.6".to_owned());
         state.version = Some("6.0.1".to_owned());
         state.save(&node.data).unwrap();
@@ -172,7 +172,7 @@ mod tests {
         assert!(told[0].message.contains("written by Cassandra 6.0.1"), "{told:?}");
         state.version = Some("5.0.6".to_owned());
         state.save(&node.data).unwrap();
-        // An image of an older version than the spec says.
+        // The image holds an older version than the spec names.
         moved.pilot.spec.version = Some("5.0.6".to_owned());
         fs::create_dir_all(moved.home.join("lib")).unwrap();
         fs::write(moved.home.join("lib/apache-cassandra-4.1.10.jar"), "").unwrap();

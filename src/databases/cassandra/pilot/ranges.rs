@@ -1,4 +1,5 @@
-//! Which nodes share the users' ranges with this one, and what a stop would mean for the ranges.
+//! Finds which nodes share the users' ranges with this one, and what a stop would mean for the
+//! ranges.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,20 +20,20 @@ use crate::{
     },
 };
 
-/// What stopping this node, or nodes that are down, mean for the users' ranges.
+/// What a stop of this node, and the nodes that are down, mean for the users' ranges.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RangeAvailability {
-    /// Some range has no quorum of live replicas now.
+    /// True when some range has no quorum of live replicas now.
     pub(super) quorum_lost: bool,
-    /// A keyspace whose range would lose its quorum if this node stopped as well.
+    /// Name of a keyspace with a range that would lose its quorum if this node stopped as well.
     pub(super) stopping_loses: Option<String>,
-    /// Datacenter and rack of the nodes that are down.
+    /// Datacenter and rack of each node that is down.
     pub(super) places: BTreeMap<IpAddr, (String, String)>,
 }
 
 impl RangeAvailability {
-    /// Asks which nodes share the users' ranges. Only worth it while a node is down: with all nodes
-    /// up, no order of restarts is better than another.
+    /// Asks Cassandra which nodes share the users' ranges. Useful only while a node is down: with
+    /// all nodes up, no order of restarts is better than another.
     pub(super) async fn ask(jolokia: &JolokiaClient, facts: &NodeView) -> Result<Self, Error> {
         let places = places(jolokia, facts).await?;
         let keyspaces = user_keyspaces(jolokia).await?;
@@ -71,7 +72,8 @@ impl RangeAvailability {
     }
 }
 
-/// Datacenter and rack of the nodes that are down: gossip forgets them when all nodes restart.
+/// Asks for datacenter and rack of the nodes that are down: gossip forgets them when all nodes
+/// restart.
 async fn places(
     jolokia: &JolokiaClient,
     facts: &NodeView,
@@ -88,7 +90,7 @@ async fn places(
         return Ok(BTreeMap::new());
     }
     let answers = jolokia.ask(&requests, PATIENCE).await?;
-    // The places are only reported, for an empty node that comes in the place of one of these.
+    // The places are only reported, for an empty node that may replace one of these nodes.
     let text =
         |answer: Option<&QueryAnswer<Value>>| Some(answer?.as_ref().figure()?.as_str()?.to_owned());
     let place = |(node, answer): (IpAddr, &[QueryAnswer<Value>])| {
@@ -97,14 +99,14 @@ async fn places(
     Ok(down.into_iter().zip(answers.chunks(2)).filter_map(place).collect())
 }
 
-/// Keyspaces that users made.
+/// Returns the keyspaces that users made.
 pub(super) async fn user_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
     let mut keyspaces = all_keyspaces(jolokia).await?;
     keyspaces.retain(|keyspace| is_users(keyspace));
     Ok(keyspaces)
 }
 
-/// Keyspaces that the nodes of the ring share.
+/// Returns the keyspaces that the nodes of the ring share, Cassandra's own among them.
 pub(super) async fn all_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
     let name = "NonLocalStrategyKeyspaces";
     let mut answers = jolokia.ask(&[read(STORAGE_SERVICE, &[name])], PATIENCE).await?;

@@ -1,6 +1,6 @@
-//! Through which seeds a node finds its ring, and whether it takes a dead node's place.
+//! Decides through which seeds a node finds its ring, and whether it takes a dead node's place.
 //!
-//! The rule that everything hangs on: a node that names itself as a seed does not bootstrap. So a
+//! The rule behind all decisions here: a node that names itself as a seed does not bootstrap. So a
 //! node without data of its own names itself only when it is the recorded founder and no other node
 //! was ever a member; otherwise it waits for a ready node.
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Seeds beyond a few add gossip and nothing else.
+/// Most ready peers, and most silent ones, that a node uses as seeds: more would only add gossip.
 const ENOUGH: usize = 3;
 
 /// Name of the endpoint that other nodes of the ring connect to.
@@ -25,13 +25,13 @@ pub(super) const TRANSPORT: &str = "transport";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SeedPlan {
     pub(super) seeds: Vec<String>,
-    /// The node begins a ring.
+    /// True when the node begins a ring.
     pub(super) founds: bool,
-    /// Address of the dead node whose tokens and data this one takes.
+    /// Address of the dead node whose tokens and data this node takes.
     pub(super) replaces: Option<IpAddr>,
 }
 
-/// Decides how a node finds its ring. `has_data`: system tables lie on its volume.
+/// Decides how a node finds its ring. `has_data`: its volume holds system tables.
 pub(super) fn choose(
     node: &DatabaseNode,
     state: &NodeState,
@@ -50,8 +50,8 @@ pub(super) fn choose(
     others.extend(spec.additional_seeds.iter().cloned());
 
     if state.joined && has_data {
-        // A member may start as its own seed: it streams nothing any more, and after a full outage
-        // one node has to come up first. Addresses of silent peers may still be right.
+        // A member may start as its own seed: it does not bootstrap any more, and after a full
+        // outage one node has to come up first. Addresses of silent peers may still be right.
         let mut seeds = vec![node.address.to_string()];
         silent.sort();
         seeds.extend(others);
@@ -85,9 +85,10 @@ pub(super) fn choose(
     Ok(SeedPlan { seeds: others, founds: false, replaces })
 }
 
-/// The address of a missing member for which no volume stands, in a ring that is older than the
-/// cluster object: no Pilot knows which member this node was. Any empty node of a rack may take the
-/// place of any of its missing members, as long as each takes another.
+/// Returns the address of a missing member that this empty node replaces, in a ring that is older
+/// than the cluster object. No Pilot records which member this node was, so an empty node of a rack
+/// may replace any of the rack's missing members that no other volume stands for, as long as each
+/// replaces another one.
 fn former_self(node: &DatabaseNode) -> Result<Option<IpAddr>, Error> {
     let mut said = node
         .peers
@@ -121,7 +122,7 @@ fn former_self(node: &DatabaseNode) -> Result<Option<IpAddr>, Error> {
     Ok(missed.get(empty).copied())
 }
 
-/// The address under which this very Pilot was a member before its volume was lost.
+/// Returns the address under which this Pilot's node was a member before its volume was lost.
 fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option<IpAddr> {
     if state.replacing.is_some() {
         return state.replacing;
@@ -140,7 +141,7 @@ fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option
     (!taken).then_some(old)
 }
 
-/// Is the Pilot's identity that of a member of another ring, one that was lost as a whole?
+/// Does the Pilot's identity name a member of another ring, one that was lost as a whole?
 fn was_elsewhere(node: &DatabaseNode) -> bool {
     let known = node.pilot.status.identity.as_ref().and_then(|known| known.ring_id.as_ref());
     let ring = node.ring.as_ref().map(|ring| &ring.id);
@@ -196,7 +197,8 @@ mod tests {
         let way = choose(&node, &NodeState::default(), EMPTY).unwrap();
         assert!(way.founds);
         assert_eq!(way.seeds, ["10.0.0.1"]);
-        // A founder that lost its volume finds members: it must stream, not found again.
+        // A founder that lost its volume finds members: it must bootstrap from them, not begin a
+        // ring again.
         node.peers = vec![peer("b", "10.0.0.2", false)];
         assert!(matches!(choose(&node, &NodeState::default(), EMPTY), Err(Error::NotYet(_))));
         node.peers = vec![peer("b", "10.0.0.2", true)];
@@ -256,7 +258,7 @@ mod tests {
         let missed = vec![gone(7, "r1"), gone(8, "r1"), gone(9, "r2")];
         node.peers = vec![says("b", missed.clone())];
         assert_eq!(chosen(&node), Some([10, 0, 0, 7].into()));
-        // One of the missing members has its volume, and comes back at another address.
+        // One of the missing members still has its volume, and comes back at another address.
         let mut returns = peer("c", "10.0.0.3", false);
         returns.status.identity.as_mut().unwrap().node_id = Some("id-7".to_owned());
         node.peers.push(returns);
@@ -264,8 +266,8 @@ mod tests {
         // A second ready node misses only a member of another rack.
         node.peers.push(says("d", vec![gone(9, "r2")]));
         assert_eq!(chosen(&node), None);
-        // Of two empty nodes each takes another place; a node whose own address is missed takes
-        // that.
+        // Two empty nodes replace different members; a node whose own old address is missed
+        // replaces that one.
         node.peers = vec![says("b", missed.clone()), Pilot::default()];
         assert_eq!(chosen(&node), Some([10, 0, 0, 7].into()));
         node.pilot.metadata.name = Some("z".to_owned());
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(chosen(&node), Some([10, 0, 0, 8].into()));
         node.address = [10, 0, 0, 7].into();
         assert_eq!(chosen(&node), Some([10, 0, 0, 7].into()));
-        // Of a ring that was founded under this cluster object every member has its Pilot.
+        // In a ring that was founded under this cluster object every member has its Pilot.
         node.ring = ring("r", false);
         assert_eq!(chosen(&node), None);
     }
@@ -286,16 +288,16 @@ mod tests {
         let old: IpAddr = [10, 0, 0, 9].into();
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
         assert_eq!(choose(&node, &NodeState::default(), DATA).unwrap().replaces, None);
-        // The replacement stands over a restart in the middle, when data lie there already.
+        // The replacement survives a restart in the middle, when the volume already holds data.
         let state = NodeState { replacing: Some(old), ..NodeState::default() };
         assert_eq!(choose(&node, &state, DATA).unwrap().replaces, Some(old));
-        // The identity is of another ring, which was lost as a whole.
+        // The identity names another ring, which was lost as a whole.
         node.pilot.status.identity.as_mut().unwrap().ring_id = Some("lost".to_owned());
         node.ring = Some(Ring { id: "new".to_owned(), remade: false });
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.ring = Some(Ring { id: "lost".to_owned(), remade: false });
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, Some(old));
-        // Another node has the address by now.
+        // Another node has the address now.
         node.peers.push(peer("c", "10.0.0.9", true));
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.peers.pop();

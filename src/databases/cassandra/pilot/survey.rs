@@ -1,4 +1,5 @@
-//! Asks which ranges the node owns, and keeps on the volume of which it may hold rows.
+//! Asks Cassandra which ranges the node owns, and records on the volume of which ranges it may hold
+//! rows.
 
 use std::{sync::Arc, time::Instant};
 
@@ -17,7 +18,7 @@ use crate::{
     pilot::{driver::Error, heard::UnansweredQuery, volume::state::StateFile},
 };
 
-/// The node's ranges of these keyspaces.
+/// Returns the node's ranges of `keyspaces`.
 pub(super) async fn ask(
     jolokia: &JolokiaClient,
     facts: &NodeView,
@@ -57,8 +58,8 @@ impl CassandraDriver {
         with(&mut self.upkeep.lock().expect("no panic while held"))
     }
 
-    /// Asks which ranges the node owns, when these may have changed. Returns the question that was
-    /// left open, and why the result could not be written down.
+    /// Asks which ranges the node owns, when these may have changed. Returns the request that was
+    /// not answered, and why the result could not be saved.
     pub(super) async fn survey(
         &self,
         jolokia: &JolokiaClient,
@@ -97,7 +98,8 @@ impl CassandraDriver {
                 };
                 self.upkeep_state(|upkeep| {
                     upkeep.open = Some(open.to_string());
-                    // A cleanup that was due still is; that none was due is no longer certain.
+                    // A cleanup that was due still is due. Where none was due, that is no longer
+                    // certain.
                     if upkeep.due().is_some_and(|due| due.is_empty()) {
                         upkeep.owned = None;
                     }
@@ -123,7 +125,7 @@ impl CassandraDriver {
         if changed { self.save_holdings().await } else { None }
     }
 
-    /// Are the holdings on the volume known?
+    /// Reads the holdings from the volume unless they are in memory; returns whether they are now.
     async fn recall_holdings(&self) -> Result<bool, String> {
         if self.upkeep_state(|upkeep| upkeep.holdings.is_some()) {
             return Ok(true);
@@ -140,7 +142,7 @@ impl CassandraDriver {
         }
     }
 
-    /// Writes the holdings down as they are when the volume is free. Returns why that failed.
+    /// Saves the holdings, unless the volume is busy. Returns why that failed.
     pub(super) async fn save_holdings(&self) -> Option<String> {
         let (data, upkeep) = (self.data.clone(), Arc::clone(&self.upkeep));
         let saved = self.volume.glance(move |_| {

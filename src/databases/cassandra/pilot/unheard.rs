@@ -1,7 +1,7 @@
-//! Every request of every verb fails, attribute by attribute, part by part and as a whole, at each
-//! stage of a node's life: no verb may go on by an answer that was not heard.
+//! Tests that no verb of the driver goes on by an answer that it did not get: every request fails,
+//! attribute by attribute, part by part and as a whole, at each stage of a node's life.
 //!
-//! A scripted Jolokia answers as the agent does: 200 always, and in the body how each part fared.
+//! A scripted Jolokia answers as the agent does: HTTP 200, and in the body how each part ended.
 
 use std::{collections::BTreeSet, fs, net::IpAddr, path::Path, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// The state of the ring; `n1` is asked, `n2` and `n3` are the others.
+/// The state of a ring in which `n1` is the node under test; `n2` and `n3` are the others.
 #[derive(Clone, Debug)]
 struct Ring {
     what: &'static str,
@@ -27,7 +27,7 @@ struct Ring {
     joining: &'static [&'static str],
     streams: usize,
     schemas: [&'static str; 3],
-    /// Replication factor of the users' one keyspace.
+    /// Replication factor of the one keyspace of users.
     factor: usize,
     leaves: bool,
 }
@@ -63,7 +63,7 @@ struct Server {
     script: Arc<Script>,
 }
 
-/// Addresses of the nodes; only the own one gets requests.
+/// Returns the address of a node; only `own` gets requests.
 fn address(own: IpAddr, node: &str) -> String {
     match node {
         "n1" => own.to_string(),
@@ -102,7 +102,7 @@ impl Server {
     }
 }
 
-/// `Bean` or `Bean.operation`.
+/// Names a request as `Bean` or `Bean.operation`.
 fn label(part: &Value) -> String {
     let bean = part["mbean"].as_str().unwrap().rsplit('=').next().unwrap();
     match part["operation"].as_str() {
@@ -174,7 +174,7 @@ impl Ring {
     }
 }
 
-/// The node's own driver, new, and the node.
+/// Returns a new driver and its node, whose agent is `server`.
 fn driven(server: &Server, place: &Path) -> (CassandraDriver, DatabaseNode) {
     let mut node = node_in(place);
     node.address = server.address;
@@ -189,7 +189,7 @@ fn rules(seen: &NodeObservation) -> BTreeSet<&'static str> {
     seen.blockers.iter().map(|(rule, _)| *rule).collect()
 }
 
-/// The state of a decommission, without its time and its text.
+/// Returns the state of a decommission, without its time and its text.
 async fn decommission(
     driver: &CassandraDriver,
     node: &DatabaseNode,
@@ -244,7 +244,7 @@ async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn nothing_goes_on_by_what_was_not_heard() {
-    // All stages at one time, since each mostly waits.
+    // The stages run concurrently, since each mostly waits.
     let stages = STAGES.iter().map(async |stage| {
         let place = tempfile::tempdir().unwrap();
         let server = Server::start(stage.clone()).await;

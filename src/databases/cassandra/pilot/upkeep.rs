@@ -1,5 +1,5 @@
-//! What is known of a node's ranges and of its cleanup, and how the condition `CleanupDue` and the
-//! Pilot's status tell it. Pure.
+//! The state of a node's ranges and of its cleanup, and how the condition `CleanupDue` and the
+//! Pilot's status show it. Pure.
 
 use std::{
     collections::BTreeSet,
@@ -17,27 +17,27 @@ use crate::{
     pilot::driver::DatabaseCondition,
 };
 
-/// The keyspace of the roles and their rights: a role that was dropped must not come back.
+/// Name of the keyspace of roles and permissions: a role that was dropped must not come back.
 const LOGINS: &str = "system_auth";
 /// Pause between two requests for the ranges while only the schema changes: the maps may be large.
 const SURVEY_EVERY: Duration = Duration::from_secs(60);
 
-/// What is known of the node's ranges, and of a cleanup.
+/// The state of the node's ranges, and of its cleanup.
 #[derive(Debug, Default)]
 pub(super) struct UpkeepState {
-    /// `None` until it was read from the volume.
+    /// Recorded ranges and cleanup; `None` until read from the volume.
     pub(super) holdings: Option<HeldRanges>,
-    /// What the node owns, as surveyed last; `None` while the last survey was not heard.
+    /// Ranges that the node owns, as asked last; `None` when the last request was not answered.
     pub(super) owned: Option<OwnedRanges>,
     pub(super) surveyed: Option<(RingState, Instant)>,
-    /// Clients need a login.
+    /// True when clients need a login.
     logins: bool,
     pub(super) activity: CleanupActivity,
-    /// Why it is not known whether a cleanup is due.
+    /// Why it is unknown whether a cleanup is due.
     pub(super) open: Option<String>,
 }
 
-/// The state of the ring that ranges depend on.
+/// The facts about the ring on which ranges depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RingState {
     pub(super) members: BTreeSet<String>,
@@ -49,7 +49,7 @@ pub(super) enum CleanupActivity {
     #[default]
     None,
     Waits(String),
-    /// The keyspace under way, its number, and of how many.
+    /// A cleanup runs: the keyspace under way, its number, and how many there are.
     Runs(String, usize, usize),
 }
 
@@ -66,7 +66,7 @@ impl RingState {
 }
 
 impl UpkeepState {
-    /// Called for each new process and each new intent.
+    /// Sets whether clients need a login. Called for each new process and each new intent.
     pub(super) fn set_logins(&mut self, logins: bool) {
         if std::mem::replace(&mut self.logins, logins) != logins {
             self.surveyed = None;
@@ -81,17 +81,17 @@ impl UpkeepState {
         moved || (now != *surveyed && when.elapsed() >= SURVEY_EVERY)
     }
 
-    /// Does it matter whether rows of this keyspace lie here that are other nodes' by now?
+    /// Does it matter whether rows of `keyspace` lie here that other nodes own now?
     pub(super) fn counts(&self, keyspace: &str) -> bool {
         is_users(keyspace) || (self.logins && keyspace == LOGINS)
     }
 
-    /// Called when the process has ended.
+    /// Clears the current activity, when the process has ended.
     pub(super) fn interrupt(&mut self) {
         self.activity = CleanupActivity::None;
     }
 
-    /// Drops a cleanup that the Pilot does not ask for any more.
+    /// Drops a cleanup that the Pilot no longer requests, unless it is over.
     pub(super) fn withdraw(&mut self) {
         self.activity = CleanupActivity::None;
         if let Some(holdings) = &mut self.holdings {
@@ -107,7 +107,7 @@ impl UpkeepState {
         self.holdings.as_ref()?.errand.as_ref()
     }
 
-    /// The condition of the Pilot; `None` before anything is known.
+    /// Returns the condition `CleanupDue` of the Pilot; `None` before anything is known.
     pub(super) fn condition(&self) -> Option<DatabaseCondition> {
         let due = self.due();
         if due.is_none() && self.open.is_none() {
@@ -141,7 +141,7 @@ impl UpkeepState {
         Some(DatabaseCondition { type_: CLEANUP_DUE, status, reason: reason.into(), message })
     }
 
-    /// The progress of the last cleanup that was asked for; `None` when none ever was.
+    /// Returns the progress of the last requested cleanup; `None` when none was ever requested.
     pub(super) fn progress(&self) -> Option<CassandraCleanup> {
         let errand = self.errand()?;
         let (phase, total, message) = match (&self.activity, &errand.failure) {
@@ -178,7 +178,7 @@ mod tests {
         OwnedRanges::from([("shop".to_owned(), all.iter().copied().collect())])
     }
 
-    /// A node that owned the whole ring once, and owns these ranges now.
+    /// Returns the state of a node that once owned the whole ring, and owns the ranges `now`.
     fn upkeep(now: &[(i64, i64)]) -> UpkeepState {
         let mut holdings = HeldRanges::default();
         holdings.note(&ranges(&[(0, 0)]));

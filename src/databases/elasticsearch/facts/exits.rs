@@ -1,4 +1,4 @@
-//! What it means when Elasticsearch's process ends by itself.
+//! Explains why Elasticsearch's process ended by itself.
 
 use crate::engine::ending::ExitExplanation;
 
@@ -6,7 +6,7 @@ const fn ending(reason: &'static str, message: &'static str) -> ExitExplanation 
     ExitExplanation { reason, message, left: false }
 }
 
-/// Text in the log → what it means, most telling first. Measured on 5.6, 7.17 and 8.19.
+/// Texts in the log and what each means, most telling first. Measured on 5.6, 7.17 and 8.19.
 const LOG: &[(&str, ExitExplanation)] = &[
     (
         "unknown setting",
@@ -58,8 +58,8 @@ const LOG: &[(&str, ExitExplanation)] = &[
     ),
 ];
 
-/// Judges by the exit code (128 plus the signal's number where a signal ended it) and the last
-/// lines of the log. `None`: nothing that Elasticsearch is known for.
+/// Explains the end of the process from its exit code (128 plus the signal's number where a signal
+/// ended it) and the last lines of its log. `None`: the cause is unknown.
 pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
     if code == 0 || code == 143 {
         return None;
@@ -73,7 +73,7 @@ pub fn explain_exit(code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
             "PreflightFailed",
             "the machine does not meet Elasticsearch's bootstrap checks; its last lines name them",
         )),
-        // Halted by Elasticsearch (5, 6) or by -XX:+ExitOnOutOfMemoryError.
+        // 127: halted by Elasticsearch (5, 6); 3: ended by -XX:+ExitOnOutOfMemoryError.
         127 | 3 => Some(ending(
             "OutOfMemory",
             "the heap was exhausted; raise jvm.heap and the memory limit",

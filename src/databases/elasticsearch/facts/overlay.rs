@@ -1,7 +1,7 @@
-//! Lays a pool's settings over its cluster's, in whichever way each of them is spelled.
+//! Merges a pool's settings over its cluster's, whichever way each is spelled.
 //!
-//! To Elasticsearch `a.b` and `{a: {b: …}}` are one setting. Merged by structure alone both
-//! spellings stand side by side, and the one that is rendered last wins, even if it is the
+//! To Elasticsearch `a.b` and `{a: {b: …}}` are one setting. Merged by structure alone, both
+//! spellings would stand side by side, and the one that is rendered last wins, even if it is the
 //! cluster's.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use super::render::flatten;
 use crate::engine::settings::merge;
 
-/// The cluster's settings with the pool's over them, as they were spelled. Only those of the
-/// cluster's settings that would win over the pool's are left out: a Pilot's settings are compared
-/// by their spelling.
+/// Returns the cluster's settings with the pool's over them, in their original spelling, since a
+/// Pilot's settings are compared by their spelling. Only those of the cluster's settings are left
+/// out that would win over the pool's.
 pub fn merged(cluster: &Map<String, Value>, pool: &Map<String, Value>) -> Map<String, Value> {
     let laid = |cluster: &Map<String, Value>| {
         // Merging over nothing drops `null`s, which stand for "not set".
@@ -36,7 +36,7 @@ pub fn merged(cluster: &Map<String, Value>, pool: &Map<String, Value>) -> Map<St
     laid(&yielding)
 }
 
-/// Every setting by its dotted name, `null`s too.
+/// Collects the settings by their dotted names, `null`s included.
 fn leaves(prefix: &str, settings: &Map<String, Value>, into: &mut BTreeMap<String, Value>) {
     for (key, value) in settings {
         match value {

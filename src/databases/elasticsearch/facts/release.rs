@@ -1,10 +1,10 @@
-//! Which versions of Elasticsearch this build runs, and what differs between them.
+//! The Elasticsearch releases that this build runs, and how they differ.
 
 use std::str::FromStr;
 
 use crate::{api::validation::DatabaseVersion, databases::elasticsearch::releases::RELEASES};
 
-/// Major and minor version.
+/// Major and minor version of a release that this build runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Release {
     pub major: u64,
@@ -21,33 +21,33 @@ impl Release {
         Self { major, minor }
     }
 
-    /// Can it start on data that `written` wrote last?
+    /// Can this release start on data that `written` wrote last?
     pub fn reads(self, written: Self) -> bool {
         RELEASES.reads((self.major, self.minor), (written.major, written.minor))
     }
 
-    /// Masters are elected by a voting configuration, not by a minimum that we set.
+    /// Are masters elected by a voting configuration, rather than by a minimum that Navigator sets?
     pub fn votes(self) -> bool {
         self.major >= 7
     }
 
-    /// Roles are a list, `node.roles`; before, each role had a setting of its own.
+    /// Are roles a list, `node.roles`? In earlier releases each role has a setting of its own.
     pub fn lists_roles(self) -> bool {
         self >= Self::new(7, 9)
     }
 
-    /// The path is `POST /_cluster/voting_config_exclusions?node_names=`; 7.0 to 7.7 have the name
+    /// Is the path `POST /_cluster/voting_config_exclusions?node_names=`? 7.0 to 7.7 have the name
     /// in the path.
     pub fn excludes_voters_by_query(self) -> bool {
         self >= Self::new(7, 8)
     }
 
-    /// A node always answers of its own state, and warns when `local` asks for that.
+    /// Does a node always answer for its own state? Such releases warn when `local` asks for that.
     pub fn answers_for_itself(self) -> bool {
         self.major >= 9
     }
 
-    /// A running node reads its seed hosts again from a file.
+    /// Does a running node read its seed hosts again from a file?
     pub fn reads_seed_file(self) -> bool {
         self.major >= 7
     }

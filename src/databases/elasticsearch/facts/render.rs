@@ -1,4 +1,4 @@
-//! Renders a node's configuration folder.
+//! Renders the files of a node's configuration folder.
 //!
 //! Keys are flat, so that dotted and nested spelling of an overlay are one. Keys that Navigator
 //! manages are written last, so no overlay can change them. Writes nothing.
@@ -17,28 +17,30 @@ use crate::{
     databases::elasticsearch::{names::port, settings::MANAGED},
 };
 
-/// File name → text.
+/// Texts of configuration files, by file name.
 pub type RenderedFiles = BTreeMap<&'static str, String>;
 
-/// Addresses of other nodes, read again by Elasticsearch 7 and later while it runs.
+/// Name of the file with addresses of other nodes, which Elasticsearch 7 and later read again while
+/// they run.
 pub const SEED_FILE: &str = "unicast_hosts.txt";
 
-/// What a node's configuration depends on.
+/// The values that a node's configuration depends on.
 #[derive(Clone, Debug)]
 pub struct NodeSettings<'a> {
     pub release: Release,
     pub cluster_name: &'a str,
     pub node_name: &'a str,
-    /// Empty: the node only coordinates.
+    /// Roles of the node; empty when it only coordinates.
     pub roles: &'a [String],
     pub zone: Option<&'a str>,
-    /// Read before version 7.
+    /// Quorum of masters, used before version 7.
     pub minimum_masters: i32,
     /// Transport addresses of other nodes, with or without a port.
     pub seeds: &'a [String],
-    /// The node begins a new cluster, alone.
+    /// True when the node begins a new cluster, alone.
     pub founds: bool,
-    /// The distribution has a security module, which is switched off until it can be managed.
+    /// True when the distribution has a security module, which is switched off until it can be
+    /// managed.
     pub has_security: bool,
     pub address: IpAddr,
     /// Root of the data volume.
@@ -47,7 +49,7 @@ pub struct NodeSettings<'a> {
     pub overlay: &'a Map<String, Value>,
 }
 
-/// A configuration that Elasticsearch could not read back as it was meant.
+/// Why settings were refused: Elasticsearch could not read them back as they were meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     #[error("failed to write elasticsearch.yml: {0}")]
@@ -56,7 +58,7 @@ pub enum RenderError {
     Role { role: String },
 }
 
-/// Renders every file that we own in the configuration folder.
+/// Renders the files of the configuration folder that Navigator writes.
 pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
     let mut keys = BTreeMap::new();
     flatten("", settings.overlay, &mut keys);
@@ -74,7 +76,8 @@ pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError>
 const GENERATED: &str =
     "# Written by Navigator at every start of the database; changes are lost.\n";
 
-/// Log lines go to standard output and nowhere else: the container's log is the log.
+/// Text of `log4j2.properties`: log lines go to standard output only, since the container's log is
+/// the log.
 const LOG4J: &str = "\
 status = error
 appender.console.type = Console
@@ -127,7 +130,7 @@ fn manage(
     set("http.port", json!(port::HTTP));
     let transport = if release.major >= 7 { "transport.port" } else { "transport.tcp.port" };
     set(transport, json!(port::TRANSPORT));
-    // Otherwise HTTP opens only after a master was found, or after 30 s (measured).
+    // Without this, HTTP opens only after a master was found, or after 30 s (measured).
     set("discovery.initial_state_timeout", json!("0s"));
     if release.votes() {
         set("discovery.seed_providers", json!("file"));
@@ -140,7 +143,7 @@ fn manage(
         set("discovery.zen.minimum_master_nodes", json!(settings.minimum_masters));
     }
     if release.major == 5 {
-        // Later versions have this as the default: 5.x lets a second process use the same data.
+        // Later versions have this default. 5.x would let a second process use the same data.
         set("node.max_local_storage_nodes", json!(1));
     }
     if settings.has_security {

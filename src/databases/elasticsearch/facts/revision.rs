@@ -1,13 +1,13 @@
-//! When a node of Elasticsearch has to be restarted.
+//! Decides when an Elasticsearch node has to be restarted.
 
 use serde_json::{Value, json};
 
 use super::super::kind::{ElasticsearchNode, PilotElasticsearchSpec};
 use crate::{api::v1beta1::PilotSpec, engine::revision};
 
-/// Hash of everything in a Pilot's spec that needs a restart of its Elasticsearch.
+/// Returns a hash of the parts of a Pilot's spec whose change needs a restart of Elasticsearch.
 pub fn config_hash(spec: &PilotSpec) -> String {
-    // A new quorum reaches running nodes through the cluster's settings.
+    // A new quorum reaches running nodes through the cluster's settings, without a restart.
     let own = spec.part::<ElasticsearchNode>();
     let own = own.map(|spec| PilotElasticsearchSpec { minimum_masters: None, ..spec });
     revision::config_hash(spec, vec![json!(own), Value::Null])
@@ -18,8 +18,8 @@ mod tests {
     use super::*;
     use crate::databases::elasticsearch::kind::ElasticsearchPlugin;
 
-    /// These hashes stand in Pilots of running databases. If this test fails, so would every user's
-    /// database be restarted by an upgrade: repair the code, not the numbers.
+    /// These hashes are stored in Pilots of running databases. If this test fails, an upgrade would
+    /// restart every user's database: repair the code, not the numbers.
     #[test]
     fn hashes_that_released_controllers_stored_stay_what_they_are() {
         let common = |version: &str| PilotSpec {

@@ -1,6 +1,6 @@
-//! The few calls of Elasticsearch's REST interface that the pilot makes.
+//! The calls of Elasticsearch's REST interface that the pilot makes.
 //!
-//! Requests that may wait for an elected master say how long, where they can: without
+//! Requests that may wait for an elected master limit that wait, where they can: without
 //! `master_timeout` a cluster without a master answers after 30 s (measured).
 
 use std::{
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Longer than `master_timeout`, shorter than the probes' patience.
+/// Limit for an answer: longer than `master_timeout`, shorter than the probes' time limit.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,8 @@ pub(super) struct RestClient {
 }
 
 impl RestClient {
-    /// A node in a pod listens on every address, a node on a loopback address on that one only.
+    /// Makes a client for the node at `address`. A node in a pod listens on every address, a node
+    /// on a loopback address on that one only.
     pub(super) fn new(address: IpAddr, release: Option<Release>) -> Self {
         let host = match address {
             IpAddr::V4(v4) if v4.is_loopback() => v4.to_string(),
@@ -44,7 +45,7 @@ impl RestClient {
         }
     }
 
-    /// Asks for any answer at all: whatever it says, the node lives.
+    /// Sends a request that any answer satisfies: whatever the answer says, the node lives.
     pub(super) async fn ask(&self, path: &str) -> Result<HttpAnswer, Error> {
         self.client
             .send(Method::GET, path, None, PATIENCE)
@@ -52,7 +53,8 @@ impl RestClient {
             .map_err(|error| Error::Unreachable { source: error.into() })
     }
 
-    /// Asks for a good answer that has all that `T` cannot do without.
+    /// Sends a request that only a successful answer satisfies, one with all fields that `T`
+    /// requires.
     pub(super) async fn hear<T: DeserializeOwned>(&self, path: &str) -> QueryAnswer<T> {
         if self.answers_for_itself {
             return self.client.hear(&path.replace("local=true&", ""), PATIENCE).await;
@@ -80,35 +82,39 @@ impl RestClient {
         Err(Error::Refused(reason.unwrap_or_else(|| answer.body.to_string())))
     }
 
-    /// Node ids in the persistent setting that keeps shards off nodes. A transient setting may hide
-    /// it: see [`Self::exclusion`]. Ids of nodes without a Pilot are not ours.
+    /// Returns the node ids in the persistent setting that keeps shards off nodes. A transient
+    /// setting may hide it: see [`Self::exclusion`]. Ids of nodes without a Pilot were not written
+    /// by Navigator.
     pub(super) async fn excluded(&self) -> Result<BTreeSet<String>, Error> {
         Ok(ids(self.settings().await?.persistent.get(EXCLUDE)))
     }
 
-    /// The exclusion that is in force: a transient setting hides the persistent one.
+    /// Returns the exclusion that is in force: a transient setting hides the persistent one.
     pub(super) async fn exclusion(&self) -> Result<AllocationExclusion, Error> {
         let ClusterSettings { persistent, transient } = self.settings().await?;
-        // An empty transient setting hides ours as well.
+        // An empty transient setting hides Navigator's as well.
         if let Some(theirs) = transient.get(EXCLUDE).and_then(Value::as_str) {
             return Ok(AllocationExclusion::Hidden(theirs.to_owned()));
         }
         Ok(AllocationExclusion::Ids(ids(persistent.get(EXCLUDE))))
     }
 
-    /// The cluster's settings. Not knowing them is an error: lists are written back as a whole.
+    /// Returns the cluster's settings. Not knowing them is an error: lists are written back as a
+    /// whole.
     async fn settings(&self) -> Result<ClusterSettings, Error> {
-        // 5.6 refuses `master_timeout` here; without a master the client's patience ends it.
+        // 5.6 refuses `master_timeout` here; without a master the client's time limit ends the
+        // request.
         Ok(self.hear("/_cluster/settings?flat_settings=true").await.or_fail()?)
     }
 
     pub(super) async fn exclude(&self, ids: &BTreeSet<String>) -> Result<(), Error> {
-        // 5 and 6 want an empty text where 7 and later take null; both take the text.
+        // 5 and 6 require an empty text where 7 and later take null; both take the text.
         let text = ids.iter().cloned().collect::<Vec<_>>().join(",");
         self.set(EXCLUDE, &json!(text)).await
     }
 
-    /// The quorum that running nodes heed before version 7, where it was set since they started.
+    /// Returns the quorum that running nodes follow before version 7, where it was set since they
+    /// started.
     pub(super) async fn minimum_masters(&self) -> Result<Option<i32>, Error> {
         let settings = self.settings().await?;
         let set = settings.persistent.get(MINIMUM_MASTERS).and_then(Value::as_str);
@@ -126,17 +132,18 @@ impl RestClient {
     }
 }
 
-/// Both parts are there in every answer, also when they are empty.
+/// The cluster's settings. Both parts are in every answer, also when they are empty.
 #[derive(Debug, Deserialize)]
 struct ClusterSettings {
     persistent: BTreeMap<String, Value>,
     transient: BTreeMap<String, Value>,
 }
 
-/// The allocation exclusion by id.
+/// The allocation exclusion that is in force.
 pub(super) enum AllocationExclusion {
     Ids(BTreeSet<String>),
-    /// Hidden by this list, a transient setting that is not ours.
+    /// Navigator's exclusion is hidden by this list, a transient setting that Navigator did not
+    /// write.
     Hidden(String),
 }
 

@@ -1,4 +1,4 @@
-//! Writes a node's configuration folder and says what to start.
+//! Writes a node's configuration folder and returns the process to start.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -18,19 +18,19 @@ use crate::{
     },
 };
 
-/// The user's settings may hold secrets.
+/// Mode of the written files. Users' settings may hold secrets.
 const OWN: u32 = 0o600;
 
-/// A configuration that passed every check, not yet on the disk.
+/// A rendered configuration that passed every check, not yet on the disk.
 struct RenderedConfig {
     state: NodeState,
     release: Release,
     files: RenderedFiles,
-    /// Value of `ES_JAVA_OPTS`.
+    /// Value of the environment variable `ES_JAVA_OPTS`.
     java: String,
 }
 
-/// Would [`configure`] take this intent? Writes nothing.
+/// Checks whether [`configure`] would accept the intent of `node`. Writes nothing.
 pub(super) fn validate(node: &DatabaseNode) -> Result<(), Error> {
     rendered(node).map(drop)
 }
@@ -70,8 +70,9 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     Ok(RenderedConfig { state, release, files, java: java.join(" ") })
 }
 
-/// Everything is rendered and validated before the first file is touched, so a rejected intent
-/// leaves the running database's folder as it is.
+/// Writes the configuration folder and returns the process to start. Everything is rendered and
+/// validated before the first file is touched, so a rejected intent leaves the running database's
+/// folder as it is.
 pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
     let RenderedConfig { mut state, release, files, java } = rendered(node)?;
     for folder in ["data", "logs"] {
@@ -100,11 +101,12 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
     })
 }
 
-/// What the vendor's programs read to find the node's own configuration.
+/// Returns environment variables through which the vendor's programs find the node's own
+/// configuration.
 pub(super) fn environment(node: &DatabaseNode, release: Release) -> BTreeMap<String, String> {
     let config = node.config.display();
     let (name, value) = match release.major {
-        // 5.x takes its folder as an argument, and reads only the JVM's options by this variable.
+        // 5.x takes its folder as an argument; only the JVM's options are read by this variable.
         5 => ("ES_JVM_OPTIONS", format!("{config}/jvm.options")),
         _ => ("ES_PATH_CONF", config.to_string()),
     };
@@ -118,7 +120,7 @@ pub(super) fn release(node: &DatabaseNode) -> Result<Release, Error> {
     })
 }
 
-/// The Pilot's name is the node's name: exclusions and voting go by it.
+/// Returns the node's name, which is the Pilot's: exclusions and voting go by it.
 fn node_name(node: &DatabaseNode) -> Result<&str, Error> {
     let name = node.pilot.metadata.name.as_deref();
     name.ok_or_else(|| Error::ConfigRejected("the Pilot has no name".to_owned()))
@@ -128,7 +130,7 @@ pub(super) fn has_data(data: &Path) -> bool {
     fs::read_dir(data.join("data")).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// Distributions without the module refuse its settings.
+/// Does the distribution have a security module? One without it refuses the module's settings.
 fn has_security(home: &Path) -> bool {
     ["modules/x-pack-security", "plugins/x-pack"].iter().any(|part| home.join(part).is_dir())
 }

@@ -1,7 +1,7 @@
-//! Gives a node's shards and its vote away.
+//! Decommissions a node: gives its shards and its vote away.
 //!
 //! The leaving node decides whether it may go, asks through its Pilot's progress, and watches. The
-//! lists that move its shards and its vote are the leading pilot's (`lead_duties`), so no two
+//! leading pilot writes the lists that move its shards and its vote (`lead_duties`), so no two
 //! pilots write them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,24 +74,24 @@ pub(super) async fn decommission(
         Some(DecommissionHold::Data) => return moving(stuck::why(api, &facts).await),
         None => {}
     }
-    // The remaining masters need the new quorum before this one is gone.
+    // The remaining masters need the new quorum before this node is gone.
     if quorum.is_some() && api.minimum_masters().await? != quorum {
         return moving(Some(WAITS_FOR_QUORUM.to_owned()));
     }
-    // Only the pilot's own note says later that the node left: until that is written, the pilot
+    // Only the pilot's own state file says later that the node left. Until it is written, the pilot
     // asks again, because shards may have come back meanwhile.
     Ok(DecommissionState::Done)
 }
 
-/// What a node still has that others may lack.
+/// What keeps a node from leaving.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DecommissionHold {
     Data,
     Waits(String),
 }
 
-/// What keeps the node. `None`: it is excluded, and has no shard, no document and no vote; only
-/// then may it leave.
+/// Returns what keeps the node from leaving. `None`: it is excluded, and has no shard, no document
+/// and no vote; only then may it leave.
 fn holds(
     facts: &NodeView,
     health: &ClusterHealth,
@@ -100,7 +100,7 @@ fn holds(
     votes: bool,
 ) -> Option<DecommissionHold> {
     if !excluded.contains(&facts.node_id) {
-        // An empty node waits for the list, too: a new shard could come.
+        // An empty node waits for the exclusion, too: otherwise it could get a new shard.
         return Some(DecommissionHold::Waits(WAITS_FOR_LIST.to_owned()));
     }
     if let Some(why) = facts.unserved(health) {
@@ -113,8 +113,8 @@ fn holds(
     votes.then(|| DecommissionHold::Waits(WAITS_FOR_VOTE.to_owned()))
 }
 
-/// Takes the node back into the cluster. Possible until its process is stopped; the leading pilot
-/// takes it off the lists.
+/// Takes a decommission back. Possible until the node's process is stopped; the leading pilot
+/// removes the node from the exclusion lists.
 pub(super) fn cancel(node: &DatabaseNode) -> Result<(), Error> {
     let state = NodeState::load(&node.data)?;
     NodeState { decommissioning_since: None, ..state }.save(&node.data)
@@ -131,12 +131,12 @@ fn hidden(theirs: &str) -> String {
     )
 }
 
-/// Masters that must remain, before version 7.
+/// Returns the number of masters that must remain, before version 7.
 pub(super) fn quorum(node: &DatabaseNode) -> Option<i32> {
     node.pilot.spec.part::<ElasticsearchNode>()?.minimum_masters
 }
 
-/// The nodes that would remain.
+/// The nodes of the cluster that would remain after a decommission.
 #[derive(Debug, Default)]
 struct RemainingNodes {
     data_nodes: usize,
@@ -148,7 +148,8 @@ const NODES: &str = "/_nodes?timeout=3s&filter_path=_nodes.failed,nodes.*.versio
 const ROOM: &str = "/_nodes/stats/fs?timeout=3s&filter_path=_nodes.failed,nodes.*.name,\
                     nodes.*.fs.total.available_in_bytes";
 
-/// The answers of all nodes. Nodes that do not answer the master in time are left out, and counted.
+/// An answer with one entry for each node. Nodes that do not answer the master in time are left
+/// out, and counted.
 #[derive(Debug, Deserialize)]
 struct NodesResponse<T> {
     #[serde(rename = "_nodes")]
@@ -183,7 +184,7 @@ struct FileSystem {
 }
 
 impl<T> NodesResponse<T> {
-    /// Fails when any node did not answer.
+    /// Returns the entries; fails when a node did not answer.
     fn complete(self, question: &str) -> Result<BTreeMap<String, T>, Error> {
         match self.answered.failed {
             0 => Ok(self.nodes),
@@ -217,14 +218,14 @@ impl RemainingNodes {
             }
             if node.roles.iter().any(|role| role.starts_with("data")) && !excluded.contains(&id) {
                 rest.data_nodes += 1;
-                // A node that came between the two answers adds no room yet.
+                // A node that joined between the two answers adds no room yet.
                 rest.free_bytes += room.get(&id).map_or(0, |room| room.fs.total.available_in_bytes);
             }
         }
         Ok(rest)
     }
 
-    /// `quorum`: masters that must remain.
+    /// Returns why the node may not leave; `None` when it may. `quorum`: masters that must remain.
     fn obstacle(&self, facts: &NodeView, bytes: i64, quorum: i32) -> Option<String> {
         if facts.master_eligible && self.masters == 0 {
             return Some("this is the last node that may be master".to_owned());
@@ -251,7 +252,8 @@ impl RemainingNodes {
                 widest.name, self.data_nodes
             ));
         }
-        // Elasticsearch fills a disk to 85 % (the low watermark), so the last part is not room.
+        // Elasticsearch fills a disk only to 85 % (the low watermark), so the rest is not counted
+        // as room.
         let room = self.free_bytes / 100 * 85;
         (room < bytes).then(|| {
             format!("the other data nodes have room for {room} bytes, and this node holds {bytes}")

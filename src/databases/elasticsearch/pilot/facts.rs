@@ -1,9 +1,9 @@
-//! One round of questions to Elasticsearch: this node's own view of itself and of its cluster.
+//! One observation of Elasticsearch: this node's own view of itself and of its cluster.
 //!
 //! The tables of a large cluster are heavy for the node that makes them, and seldom change: each
-//! look asks for the state's identity, and for the tables only where that is new. The pilot never
-//! asks for the metadata of indices: with many fields the answer takes longer than the pilot waits
-//! (5 s at 30 MB, seen).
+//! observation asks for the state's identity, and for the tables only where that is new. The pilot
+//! never asks for the metadata of indices: with many fields the answer takes longer than the pilot
+//! waits (5 s at 30 MB, seen).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// What one round of questions brought.
+/// The answers of the database in one observation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeView {
     pub(super) node_id: String,
@@ -31,11 +31,11 @@ pub(super) struct NodeView {
     pub(super) master_eligible: bool,
     pub(super) holds_data: bool,
     pub(super) plugins: Vec<PluginStatus>,
-    /// The elected master, when this node follows one.
+    /// The elected master; `None` while this node follows none.
     pub(super) elected: Option<ElectedMaster>,
-    /// UUID of the cluster; absent until it was founded, and without a master.
+    /// UUID of the cluster; `None` before the cluster was founded, and while there is no master.
     pub(super) cluster_id: Option<String>,
-    /// Id → name of the nodes in the cluster.
+    /// Names of the nodes in the cluster, by id.
     pub(super) nodes: BTreeMap<String, String>,
     pub(super) tables: Arc<ClusterTables>,
     pub(super) stats: QueryAnswer<NodeUsage>,
@@ -43,9 +43,9 @@ pub(super) struct NodeView {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ElectedMaster {
-    /// The master's id.
+    /// Node id of the master.
     pub(super) id: String,
-    /// The cluster's health, as the master says.
+    /// The cluster's health, by the master's answer.
     pub(super) health: QueryAnswer<ClusterHealth>,
 }
 
@@ -64,19 +64,20 @@ pub(super) enum HealthStatus {
     Red,
 }
 
-/// The parts of the cluster's state that change when an index, a shard or a vote does.
+/// The parts of the cluster's state that depend on indices, shards and votes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ClusterTables {
     pub(super) shards: Vec<Shard>,
-    /// Indices whose places no table names: closed ones, as versions before 7.2 close them.
+    /// Names of indices whose shards no table lists: closed ones, as versions before 7.2 close
+    /// them.
     pub(super) unlisted: Vec<String>,
-    /// Indices that take no writes until a disk has room again.
+    /// Names of indices that take no writes until a disk has room again.
     pub(super) read_only: BTreeSet<String>,
-    /// Ids of the nodes that vote, in version 7 and later.
+    /// Ids of the nodes that vote; used in version 7 and later.
     pub(super) voters: BTreeSet<String>,
 }
 
-/// What the node itself holds and uses.
+/// What the node itself holds and uses, by its statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeUsage {
     pub(super) documents: i64,
@@ -89,7 +90,7 @@ pub(super) struct NodeUsage {
 pub(super) struct Shard {
     pub(super) index: String,
     pub(super) name: String,
-    /// A copy without a node is unassigned.
+    /// The shard's copies; a copy without a node is unassigned.
     pub(super) copies: Vec<ShardCopy>,
 }
 
@@ -99,7 +100,7 @@ pub(super) struct ShardCopy {
     pub(super) node: Option<String>,
 }
 
-/// The tables that were asked for last, with the identity of their state.
+/// The tables that were asked for last, with the identity of the state that they belong to.
 pub(super) type TablesCache = Mutex<Option<(String, Arc<ClusterTables>)>>;
 
 const ROOT: &str = "/";
@@ -112,19 +113,22 @@ const TABLES: &str = "/_cluster/state/version,routing_table,blocks?local=true\
                       &filter_path=state_uuid,routing_table.indices.*.shards.*.state,\
                       routing_table.indices.*.shards.*.node,\
                       blocks.indices.*.4.description,blocks.indices.*.12.description";
-/// With an index that does not exist the answer has no index's metadata, only those of the cluster.
+/// Path that asks for the votes. It names an index that does not exist, so that the answer has only
+/// the cluster's metadata and no index's.
 pub(super) const VOTES: &str = "/_cluster/state/version,metadata/navigator-asks-for-no-index?local=true\
                                 &ignore_unavailable=true&allow_no_indices=true\
                                 &filter_path=state_uuid,metadata.cluster_coordination";
 const STATS: &str = "/_nodes/_local/stats/indices,jvm?filter_path=nodes.*.indices.docs.count,\
                      nodes.*.indices.store.size_in_bytes,nodes.*.jvm.mem.heap_used_in_bytes";
 
-/// Id of the block on every closed index.
+/// Id of the block that Elasticsearch puts on every closed index.
 const CLOSED: &str = "4";
-/// Id of the block that Elasticsearch puts on every index of a disk that passed its flood stage.
+/// Id of the block that Elasticsearch puts on indices with a shard on a disk that passed its flood
+/// stage.
 const FLOOD_STAGE: &str = "12";
 
-/// `filter_path` leaves out of an answer whatever it finds nothing for, so lists may be absent.
+/// The answer about this node. `filter_path` leaves out of an answer whatever it finds nothing for,
+/// so lists may be absent.
 #[derive(Debug, Deserialize)]
 struct LocalAnswer {
     nodes: BTreeMap<String, LocalNode>,
@@ -153,7 +157,7 @@ struct RootAnswer {
 #[derive(Debug, Deserialize)]
 struct StateAnswer {
     state_uuid: String,
-    /// Present from 6.4 on.
+    /// UUID of the cluster; present from 6.4 on.
     cluster_uuid: Option<String>,
     master_node: Option<String>,
     nodes: BTreeMap<String, StateNode>,
@@ -251,8 +255,8 @@ struct JvmMemory {
 }
 
 impl NodeView {
-    /// Fails where the node does not say which node it is or what its cluster's state is. The
-    /// master's answer and the statistics may be missing by themselves.
+    /// Asks for the node's view. Fails where the node does not say which node it is or what its
+    /// cluster's state is. The master's answer and the statistics may be missing by themselves.
     pub(super) async fn ask(api: &RestClient, kept: &TablesCache) -> Result<Self, Error> {
         let (root, local, state, health, stats) = futures::join!(
             api.ask(ROOT),
@@ -261,16 +265,16 @@ impl NodeView {
             api.hear::<ClusterHealth>(HEALTH),
             api.hear::<StatsAnswer>(STATS),
         );
-        // Only the answer at the root decides whether the node lives: the other questions may wait
-        // for a master, or be heavy.
+        // Only the answer at `/` decides whether the node lives: the other requests may wait for a
+        // master, or be heavy.
         let root = root?;
         let (node_id, node) = local.and_then(LocalAnswer::own).or_fail()?;
         let StateAnswer { state_uuid, cluster_uuid, master_node, nodes } = state.or_fail()?;
         let nodes = nodes.into_iter().map(|(id, node)| (id, node.name)).collect();
         let (mut tables, mut cluster_id, mut elected) = (Arc::default(), None, None);
-        // Without a master the tables are not up to date.
+        // Without a master the tables may be out of date.
         if let Some(id) = master_node {
-            // A bare archive of 9 lacks the module that answers at the root.
+            // A bare archive of 9 lacks the module that answers at `/`.
             let cluster_uuid = match (root.status, cluster_uuid) {
                 (StatusCode::METHOD_NOT_ALLOWED, Some(uuid)) => uuid,
                 _ => root.heard::<RootAnswer>(ROOT).or_fail()?.cluster_uuid,
@@ -304,7 +308,7 @@ impl NodeView {
         self.tables.shards.iter().filter(|shard| shard.is_on(&self.node_id)).count()
     }
 
-    /// Why indices that have a shard here take no writes, when some do not.
+    /// Returns why indices with a shard on this node take no writes; `None` when all do.
     pub(super) fn refuses_writes(&self) -> Option<String> {
         let shards = &self.tables.shards;
         let here = |index: &&String| {
@@ -320,14 +324,16 @@ impl NodeView {
         ))
     }
 
-    /// Shards that a leaving node has not given away. A shard that no node serves is among them:
-    /// right after a crash its only copy lies on this node's disk, and no table says so.
+    /// Returns the number of shards that a leaving node has not given away. A shard that no node
+    /// serves counts, too: right after a crash its only copy lies on this node's disk, and no table
+    /// says so.
     pub(super) fn shards_left(&self) -> usize {
         let left = |shard: &&Shard| shard.is_on(&self.node_id) || !shard.is_served();
         self.tables.shards.iter().filter(left).count()
     }
 
-    /// Why it is not known yet that this node holds nothing that the other nodes lack.
+    /// Returns why this node may still hold data that the other nodes lack; `None` when it does
+    /// not.
     pub(super) fn unserved(&self, health: &ClusterHealth) -> Option<String> {
         if let Some(shard) = self.tables.unserved() {
             return Some(format!(
@@ -363,7 +369,7 @@ impl StatsAnswer {
 }
 
 impl ClusterHealth {
-    /// Shards on the move or being built, in the whole cluster.
+    /// Returns the number of shards that are moving or being built, in the whole cluster.
     pub(super) fn moving(&self) -> u64 {
         self.relocating_shards + self.initializing_shards
     }
@@ -392,7 +398,8 @@ impl ClusterTables {
         let of = answer.state_uuid.clone();
         let of = votes.as_ref().is_none_or(|votes| votes.state_uuid == of).then_some(of);
         let tables = Arc::new(Self::new(answer, votes));
-        // While the state changes between two answers, the tables are not kept, and asked for anew.
+        // When the state changed between two answers, the tables are not cached, and asked for
+        // again.
         *kept.lock().expect("no panic while held") = of.map(|of| (of, Arc::clone(&tables)));
         Ok(tables)
     }
@@ -430,7 +437,7 @@ impl Shard {
         self.copies.iter().any(ShardCopy::serves)
     }
 
-    /// The only copy that serves is on this node.
+    /// Does `node` hold the only copy that serves?
     pub(super) fn only_started_on(&self, node: &str) -> bool {
         let serves = |here: bool| {
             let copies = self.copies.iter().filter(|copy| copy.serves());
@@ -439,7 +446,7 @@ impl Shard {
         serves(true) && !serves(false)
     }
 
-    /// Is a further copy wanted? Where none is, waiting for one does not help.
+    /// Does the index have replicas? Where it has none, waiting for another copy does not help.
     pub(super) fn wants_copies(&self) -> bool {
         self.copies.len() > 1
     }
@@ -465,7 +472,7 @@ pub(super) mod tests {
         serde_json::from_value(said).unwrap()
     }
 
-    /// A shard of index `logs`, with its copies.
+    /// Returns a shard of index `logs` with the given copies.
     pub(in crate::databases::elasticsearch::pilot) fn shard(
         copies: &[(Option<&str>, &str)],
     ) -> Shard {
@@ -480,7 +487,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Facts of node `n1` in a settled cluster of three that `n2` leads.
+    /// Returns the view of node `n1` in a settled cluster of three that `n2` leads.
     pub(in crate::databases::elasticsearch::pilot) fn facts() -> NodeView {
         let ids = ["n1", "n2", "n3"];
         NodeView {
@@ -508,7 +515,7 @@ pub(super) mod tests {
         ClusterTables::new(serde_json::from_value(answer.clone()).unwrap(), None)
     }
 
-    /// The state right after a crash of the node: its shards are listed and on no node.
+    /// The cluster's state right after a crash of the node: its shards are listed and on no node.
     #[test]
     fn a_shard_that_no_node_serves_counts_as_held_by_a_node_that_leaves() {
         let with = |shards: Vec<Shard>| {
@@ -558,7 +565,7 @@ pub(super) mod tests {
         let text = told(&json!({"logs": {FLOOD_STAGE: flood}})).unwrap();
         assert!(text.contains("1 indices") && text.contains("logs"), "{text}");
         assert_eq!(told(&json!({"theirs": {FLOOD_STAGE: flood}})), None);
-        // A person made the index read-only for good, with a block of another purpose.
+        // A person made the index read-only for good, by a block with another id.
         assert_eq!(told(&json!({"logs": {"5": {}}})), None);
         assert_eq!(told(&json!({})), None);
     }

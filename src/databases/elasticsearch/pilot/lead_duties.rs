@@ -1,5 +1,5 @@
-//! Keeps the lists that belong to the whole cluster as the Pilots say: which nodes may hold no
-//! shard, which have no vote, and before version 7 how many masters are a quorum.
+//! Keeps the cluster's lists as the Pilots say: which nodes may hold no shard, which have no vote,
+//! and before version 7 how many masters are a quorum.
 //!
 //! The leading pilot alone writes them; a node that leaves asks through its Pilot and watches. The
 //! lists follow from the Pilots each time and nothing is remembered, so a leader that takes over
@@ -32,7 +32,8 @@ use crate::{
     pilot::driver::{DatabaseNode, Error, LeaderPermit},
 };
 
-/// Elasticsearch itself waits 30 s for the voting configuration to change.
+/// Limit for a change of the votes: Elasticsearch itself waits 30 s for the voting configuration to
+/// change.
 const VOTE: Duration = Duration::from_secs(35);
 const VOTING: &str = "/_cluster/voting_config_exclusions";
 pub(super) const NODES: &str = "/_cluster/state/master_node,nodes?master_timeout=2s\
@@ -49,16 +50,16 @@ pub(super) struct NamedNode {
     pub(super) name: String,
 }
 
-/// The cluster's lists, and its nodes.
+/// The cluster's exclusion lists, and its nodes.
 #[derive(Debug, Default)]
 struct ExclusionLists {
-    /// Ids that no shard may be on.
+    /// Ids of the nodes that may hold no shard.
     excluded: BTreeSet<String>,
-    /// Id → name of the nodes in the cluster.
+    /// Names of the nodes in the cluster, by id.
     nodes: BTreeMap<String, String>,
-    /// Ids that vote.
+    /// Ids of the nodes that vote.
     voters: BTreeSet<String>,
-    /// Names that were excluded from voting.
+    /// Names of the nodes that were excluded from voting.
     excluded_voters: BTreeSet<String>,
 }
 
@@ -97,18 +98,19 @@ pub(super) async fn carry_out(
     }
 }
 
-/// The next change of the votes. One at a time: Elasticsearch moves the quorum for each.
+/// The next change of the votes. Only one is made at a time: Elasticsearch moves the quorum for
+/// each.
 #[derive(Debug, PartialEq, Eq)]
 enum VoteChange {
     Keep,
-    /// Takes the vote of the node of this name.
+    /// Take the vote of the node with this name.
     Exclude(String),
-    /// The list can only be cleared as a whole.
+    /// Clear the list of excluded voters, which is only possible as a whole.
     Clear,
 }
 
 impl ExclusionLists {
-    /// `None` without an elected master: then nothing can be changed anyway.
+    /// Asks for the lists. `None` without an elected master: then nothing can be changed anyway.
     async fn ask(api: &RestClient, release: Release) -> Result<Option<Self>, Error> {
         let votes = async {
             if !release.votes() {
@@ -134,8 +136,9 @@ impl ExclusionLists {
         Ok(Some(Self { excluded: excluded?, nodes, voters, excluded_voters }))
     }
 
-    /// Ids on the list afterwards: nodes that ask to leave are on it; nodes that stay, and nodes
-    /// that no longer exist, come off; a listed node without a Pilot is not ours and stays on.
+    /// Returns the ids that the allocation exclusion should list: nodes that ask to leave are
+    /// added; nodes that stay, and nodes that no longer exist, are removed; a listed node without a
+    /// Pilot was not listed by Navigator and stays.
     fn exclusions(&self, pilots: &[&Pilot]) -> BTreeSet<String> {
         let ids = |leaving: bool| -> BTreeSet<String> {
             let these = pilots.iter().filter(|pilot| asks_to_leave(pilot) == leaving);
@@ -158,14 +161,14 @@ impl ExclusionLists {
             is_empty(pilot) && votes(pilot) && !self.excluded_voters.contains(name(pilot))
         });
         if let Some(pilot) = next {
-            // Of two masters one votes, and the other is given the vote when that one leaves
+            // With two masters only one votes; the other gets the vote when the first one leaves
             // (Elasticsearch keeps the number of voters odd).
             let can_vote = |id: &String| {
                 let stays = |pilot: &&&Pilot| node_id(pilot) == Some(id) && is_master(pilot);
                 self.voters.contains(id) || pilots.iter().any(|pilot| stays(&pilot))
             };
             let remains = self.nodes.keys().any(|id| !leaves(id) && can_vote(id));
-            // The vote is not taken while no other node could take it over.
+            // A node keeps its vote while no other node could take it over.
             return if remains {
                 VoteChange::Exclude(name(pilot).to_owned())
             } else {
@@ -184,14 +187,14 @@ impl ExclusionLists {
     }
 }
 
-/// Was the node told to leave, and did it find that it may? Its progress says so. A node whose
-/// leaving is refused shows none, and keeps its shards.
+/// Was the node told to leave, and did it find that it may? Its progress in the Pilot says so. A
+/// node that may not leave reports no progress, and keeps its shards.
 fn asks_to_leave(pilot: &Pilot) -> bool {
     matches!(pilot.spec.phase, Some(PilotIntent::Decommissioned))
         && pilot.status.decommission.is_some()
 }
 
-/// Does the node, by its own count, hold nothing any more?
+/// Does the node report that it holds no shard and no document any more?
 fn is_empty(pilot: &Pilot) -> bool {
     let left = pilot.status.decommission.as_ref();
     left.is_some_and(|left| left.shards_left == Some(0) && left.documents_left == Some(0))
@@ -205,12 +208,13 @@ fn is_master(pilot: &Pilot) -> bool {
     pilot.spec.part::<ElasticsearchNode>().is_some_and(|part| kind::is_master(&part.roles))
 }
 
-/// Nodes are called like their Pilots.
+/// Returns the name of a Pilot's node, which is the Pilot's.
 pub(super) fn name(pilot: &Pilot) -> &str {
     pilot.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Before version 7 the quorum is a setting, and a new one reaches running nodes here.
+/// Sets the quorum in the running cluster. Before version 7 the quorum is a setting, and only this
+/// makes running nodes follow a new one.
 async fn minimum_masters(
     api: &RestClient,
     node: &DatabaseNode,
@@ -233,7 +237,7 @@ mod tests {
         databases::elasticsearch::kind::PilotElasticsearchSpec,
     };
 
-    /// Node `id` is called `es-id`.
+    /// Returns the Pilot of the node `id`, which is named `es-id`.
     fn pilot(id: &str, phase: PilotIntent, left: Option<(i32, i64)>) -> Pilot {
         let mut pilot = Pilot::default();
         pilot.spec.set_part::<ElasticsearchNode>(&PilotElasticsearchSpec {
@@ -311,8 +315,9 @@ mod tests {
     #[test]
     fn a_leader_that_takes_over_half_way_and_one_that_wakes_late_end_at_the_same_lists() {
         let now = [stays("a"), moves("b"), stays("c")];
-        // The last leader died between writing and clearing, or before it wrote, or wrote what an
-        // older view said: the next look repairs whatever list it left, and then rests.
+        // The last leader died between writing and clearing, or before it wrote, or wrote what
+        // followed from an older view: the next run repairs whatever list it left, and then changes
+        // nothing.
         for left_behind in [&[][..], &["b"], &["a"], &["a", "b", "c", "gone"]] {
             let list = lists(left_behind, &["a", "b", "c"], &[]);
             let repaired = exclusions(&list, &now);
@@ -358,7 +363,7 @@ mod tests {
         one_down.nodes.remove("a");
         assert_eq!(ballot(&one_down, &[stays("a"), empty("b")]), VoteChange::Keep);
         assert_eq!(ballot(&two, &[stays("a"), empty("b")]), VoteChange::Exclude("es-b".to_owned()));
-        // The votes as 7 and 8 keep them: the elected master votes, the other of two does not.
+        // The votes as 7 and 8 keep them: of two masters only the elected one votes.
         let mut only_vote = lists(&[], &["a", "b"], &[]);
         only_vote.voters.remove("a");
         let taken = VoteChange::Exclude("es-b".to_owned());

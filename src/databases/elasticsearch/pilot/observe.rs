@@ -1,7 +1,7 @@
-//! Turns what Elasticsearch says about itself into the pilot's observation. Pure.
+//! Turns Elasticsearch's answers about itself into the pilot's observation. Pure.
 //!
-//! Liveness needs no master; readiness needs one. Blockers regard this node's own shards and
-//! vote only: its pilot decides for it alone.
+//! Liveness needs no master; readiness needs one. Blockers concern this node's own shards and vote
+//! only: its pilot decides for it alone.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const NO_MASTER: &str = "no elected master is known";
 
-/// The gauges of a [`NodeObservation`].
+/// The gauges that a [`NodeObservation`] of Elasticsearch may hold.
 pub(super) const GAUGES: &[DatabaseGauge] = &[
     DatabaseGauge { name: "elasticsearch_documents", help: "Documents that the node holds." },
     DatabaseGauge { name: "elasticsearch_heap_used_bytes", help: "Use of the heap." },
@@ -32,9 +32,9 @@ pub(super) const GAUGES: &[DatabaseGauge] = &[
     DatabaseGauge { name: "elasticsearch_store_bytes", help: "Data that the node holds." },
 ];
 
-/// Turns facts into what the pilot reports. `serving`: the node follows a master, or did until a
-/// moment ago. `installed`: plugins that we installed, which the spec may name otherwise than they
-/// do.
+/// Builds the pilot's observation from the node's view. `serving`: the node follows a master, or
+/// did until a moment ago. `installed`: plugins that Navigator installed, whose source in the spec
+/// may differ from their own name.
 pub(super) fn summarize(
     facts: &NodeView,
     serving: bool,
@@ -43,7 +43,7 @@ pub(super) fn summarize(
     let mut not_heard = Vec::new();
     let asked = facts.elected.as_ref().map(|elected| elected.health.as_ref());
     if serving && asked.is_none() {
-        // Without a master the tables are not known: the blockers of before must stay.
+        // Without a master the tables are unknown: the blockers of the last observation must stay.
         not_heard.push(UnansweredQuery::new(STATE, NO_MASTER));
     }
     let health = asked.and_then(|health| health.or_note(&mut not_heard));
@@ -139,7 +139,8 @@ fn blockers(facts: &NodeView, health: Option<&ClusterHealth>) -> Vec<(&'static s
             },
         ));
     }
-    // This rule forbids the end of the pod, where the data are in the pod; a restart alone is fine.
+    // This blocker forbids deleting the pod, where the data are in the pod; a restart alone is
+    // fine.
     if let Some(shard) = single.first().or(alone.first()) {
         let count = single.len() + alone.len();
         let what = format!("{count} shards have no copy on another node, one of them: index ");

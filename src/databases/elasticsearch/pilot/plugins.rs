@@ -1,9 +1,9 @@
-//! Brings the installed plugins to what the spec lists, before the node starts.
+//! Makes the installed plugins those of the spec, before the node starts.
 //!
-//! Owns which of the plugins are ours: only those are ever removed, because the vendor's image may
-//! bring its own. Starts nothing: names the runs of `elasticsearch-plugin` that are needed, and
-//! notes how each ended. Elasticsearch refuses to start beside a half-installed or half-removed
-//! plugin, so the remains of an interrupted run are cleared first.
+//! Owns which of the plugins Navigator installed: only those are ever removed, because the vendor's
+//! image may bring its own. Starts nothing: it names the runs of `elasticsearch-plugin` that are
+//! needed, and records how each ended. Elasticsearch refuses to start beside a half-installed or
+//! half-removed plugin, so the remains of an interrupted run are cleared first.
 
 use std::{
     collections::BTreeSet,
@@ -26,10 +26,10 @@ use crate::{
     },
 };
 
-/// The bound of `status.elasticsearch.plugins[].message`.
+/// Most bytes of `status.elasticsearch.plugins[].message`.
 const MESSAGE: usize = 256;
 
-/// The steps that are needed, and the state of each plugin for the report.
+/// The steps that are needed to install and remove plugins, and each plugin's state for the report.
 #[derive(Debug, Default)]
 pub(super) struct PluginPlan {
     steps: Vec<PluginStep>,
@@ -38,7 +38,7 @@ pub(super) struct PluginPlan {
 
 #[derive(Debug)]
 enum PluginStep {
-    /// `source`: the plugin's name in the status.
+    /// Remove the plugin in `folder`. `source`: the plugin's name in the status.
     Remove {
         folder: String,
         source: String,
@@ -47,7 +47,7 @@ enum PluginStep {
 }
 
 impl PluginPlan {
-    /// Compares the spec with the disk.
+    /// Compares the plugins of the spec with those on the disk.
     pub(super) fn make(node: &DatabaseNode) -> Result<Self, Error> {
         let mut state = NodeState::load(&node.data)?;
         let half_removed = clear_leftovers(&node.home)?;
@@ -91,7 +91,7 @@ impl PluginPlan {
         Ok(plan)
     }
 
-    /// Compares each archive that is to be installed with the checksum of the spec.
+    /// Compares each archive that is to be installed with the checksum in the spec.
     pub(super) fn check_archives(&mut self) -> Result<(), Error> {
         let mut checked = Ok(());
         for step in &self.steps {
@@ -105,7 +105,7 @@ impl PluginPlan {
         checked
     }
 
-    /// Runs of the vendor's program, one for each step.
+    /// Returns the runs of the vendor's program, one for each step.
     pub(super) fn programs(&self, node: &DatabaseNode) -> Result<Vec<PreparationProgram>, Error> {
         let release = configure::release(node)?;
         let mut env = configure::environment(node, release);
@@ -134,7 +134,7 @@ impl PluginPlan {
         Ok(programs.collect())
     }
 
-    /// Notes how a step ended, on the disk and for the report.
+    /// Records how a step ended, on the disk and for the report.
     pub(super) fn ended(
         &mut self,
         node: &DatabaseNode,
@@ -171,7 +171,7 @@ impl PluginPlan {
         self.plugins.clone()
     }
 
-    /// Writes down what the next step will install, before it begins.
+    /// Records what the next step will install, before it begins.
     fn intend(&self, node: &DatabaseNode, index: usize) -> Result<(), Error> {
         let Some(PluginStep::Install(ElasticsearchPlugin { name, sha512 })) = self.steps.get(index)
         else {
@@ -187,7 +187,8 @@ impl PluginPlan {
     }
 }
 
-/// Records the folder that is new since an installation began as what it installed.
+/// Records the plugin of an interrupted or finished installation: its folder is the one that was
+/// not there before.
 fn adopt(state: &mut NodeState, present: &BTreeSet<String>) {
     let Some(PluginInstallation { source, sha512, before }) = state.installing.take() else {
         return;
@@ -213,7 +214,7 @@ fn note(plugins: &mut [PluginStatus], name: &str, status: &str, why: Option<&str
     }
 }
 
-/// The end of a text, which says what went wrong.
+/// Returns the end of a text, at most [`MESSAGE`] bytes, which says what went wrong.
 fn short(text: &str) -> String {
     let mut start = text.len().saturating_sub(MESSAGE);
     while !text.is_char_boundary(start) {
@@ -222,7 +223,7 @@ fn short(text: &str) -> String {
     text[start..].to_owned()
 }
 
-/// Folders of whole plugins. Elasticsearch's own marks begin with a dot.
+/// Returns the folders of whole plugins. Elasticsearch's own marker folders begin with a dot.
 fn folders(home: &Path) -> BTreeSet<String> {
     entries(home)
         .filter(|(name, path)| !name.starts_with('.') && path.is_dir())
@@ -235,7 +236,7 @@ fn entries(home: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     found.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
 }
 
-/// Clears what an interrupted installation left; returns the plugins that were half removed.
+/// Clears what interrupted runs left; returns the plugins that were half removed.
 fn clear_leftovers(home: &Path) -> Result<BTreeSet<String>, Error> {
     let mut half_removed = BTreeSet::new();
     for (name, path) in entries(home) {
@@ -251,7 +252,7 @@ fn clear_leftovers(home: &Path) -> Result<BTreeSet<String>, Error> {
     Ok(half_removed)
 }
 
-/// Was the plugin built for the server that lies here? A plugin for another version would keep the
+/// Was the plugin built for the installed server? A plugin for another version would keep the
 /// server from starting.
 fn fits(home: &Path, folder: &str) -> bool {
     let path = home.join("plugins").join(folder).join("plugin-descriptor.properties");
@@ -288,13 +289,13 @@ fn check_archive(plugin: &ElasticsearchPlugin) -> Result<(), String> {
     Err(format!("{} has the sha512 {found}, not that of the spec", path.display()))
 }
 
-/// `file:///x.zip` and `file:/x.zip` → `/x.zip`.
+/// Returns the path of a local archive: `file:///x.zip` and `file:/x.zip` → `/x.zip`.
 fn local_archive(source: &str) -> Option<PathBuf> {
     let rest = source.strip_prefix("file:")?;
     Some(PathBuf::from(rest.strip_prefix("//").unwrap_or(rest)))
 }
 
-/// The folder that a plugin is installed into, by the name of its archive: `analysis-icu`,
+/// Returns the folder that a plugin is installed into, by the name of its archive: `analysis-icu`,
 /// `https://…/my-plugin-8.19.4.zip` → `my-plugin`, `org.example:my-plugin:1.0` → `my-plugin`.
 fn folder_name(source: &str) -> &str {
     if source.contains('/') {
@@ -392,7 +393,7 @@ mod tests {
         plan.ended(&node, 0, Ok(())).unwrap();
         assert!(PluginPlan::make(&node).unwrap().steps.is_empty());
         assert_eq!(NodeState::load(&node.data).unwrap().plugins[0].folder, "its-own-name");
-        // A new container has the image's plugins only.
+        // A new container has only the plugins of the image.
         fs::remove_dir_all(node.home.join("plugins")).unwrap();
         assert_eq!(PluginPlan::make(&node).unwrap().steps.len(), 1);
     }
@@ -433,7 +434,7 @@ mod tests {
         let archive = place.path().join("demo.zip");
         fs::write(&archive, "abc").unwrap();
         let name = format!("file://{}", archive.display());
-        // FIPS 180-2, the example "abc".
+        // The hash is that of the example "abc" in FIPS 180-2.
         let right = "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
                      2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f";
         for (name, sha512, word) in [

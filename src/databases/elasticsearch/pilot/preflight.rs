@@ -1,7 +1,7 @@
-//! What Elasticsearch needs of its host beyond what every database needs.
+//! Preflight checks for Elasticsearch, beyond those for every database.
 //!
 //! On an address that other machines reach, Elasticsearch checks the machine itself and ends with
-//! 78; here the pilot tells the same before the start, with the remedy.
+//! 78; here the pilot reports the same before the start, with the remedy.
 
 use std::path::Path;
 
@@ -20,7 +20,8 @@ use crate::{
     },
 };
 
-/// Elasticsearch's own numbers; 5.6 wants one file more than later versions.
+/// Kernel limits that Elasticsearch itself requires; 5.6 requires one open file more than later
+/// versions.
 const NEEDS: KernelNeeds =
     KernelNeeds { open_files: 65_536, processes: 4096, mappings: 262_144, locks_memory: false };
 
@@ -36,7 +37,7 @@ pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
         );
     }
     // The program in `home` is the one that will run: an image may hold another version than the
-    // spec says.
+    // spec names.
     let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
     match (release(node).map(|release| program.unwrap_or(release)), NodeState::load(&node.data)) {
         (Err(error), _) => fail("ConfigRejected", error.to_string()),
@@ -58,12 +59,12 @@ pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
     failed
 }
 
-/// Which version lies in this folder.
+/// Returns the Elasticsearch version that is installed in the folder `home`.
 pub(super) fn version(home: &Path) -> Option<String> {
     installed(home, &["elasticsearch"])
 }
 
-/// What Elasticsearch needs, where it insists on these limits.
+/// Returns the kernel limits that a node needs, where Elasticsearch insists on them.
 pub(super) fn needs(node: &DatabaseNode) -> KernelNeeds {
     let config = &node.pilot.spec.config;
     let says = |path: &[&str], wanted: bool| {
@@ -79,7 +80,7 @@ pub(super) fn needs(node: &DatabaseNode) -> KernelNeeds {
     KernelNeeds { mappings, locks_memory, ..NEEDS }
 }
 
-/// A setting, in dotted, nested or mixed spelling.
+/// Finds a setting in dotted, nested or mixed spelling.
 fn found<'a>(config: &'a serde_json::Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
     (1..=path.len()).find_map(|length| {
         let value = config.get(&path[..length].join("."))?;
@@ -133,7 +134,7 @@ mod tests {
         assert!(told[0].message.contains("written by Elasticsearch 7.17.29"), "{told:?}");
         node.pilot.spec.version = Some("7.17.29".to_owned());
         assert_eq!(check(&node), []);
-        // An image of an older version than the spec says.
+        // The image holds an older version than the spec names.
         fs::create_dir_all(node.home.join("lib")).unwrap();
         fs::write(node.home.join("lib/elasticsearch-7.10.2.jar"), "").unwrap();
         let told = check(&node);

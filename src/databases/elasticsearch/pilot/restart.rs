@@ -1,12 +1,12 @@
-//! Tells the cluster that a node restarts, so that the master does not make the node's shard copies
-//! anew meanwhile.
+//! Announces restarts to the cluster, so that the master does not build the node's shard copies
+//! elsewhere meanwhile.
 //!
-//! Owns two ways. Where the node shutdown API is there (the default distribution from 7.15 on), a
-//! record of the node; elsewhere the delay of every index that has no delay of its own, set to a
-//! value that no other client writes. The node that stops announces the restart, with its last
-//! requests. The leading pilot takes the announcement back when every node is back: it looks for
-//! the announcements of any pilot, and remembers none. Records and delays that people set are never
-//! written.
+//! Owns two ways. Where the node shutdown API exists (the default distribution from 7.15 on), a
+//! shutdown record of the node; elsewhere the delay of every index that has no delay of its own,
+//! set to a value that no other client writes. The node that stops announces the restart, with its
+//! last requests. The leading pilot takes the announcement back when every node is back: it
+//! searches for the announcements of any pilot, and remembers none. Records and delays that people
+//! set are never written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,33 +32,35 @@ use crate::{
     },
 };
 
-/// How long a node may be away. An odd figure, which tells our delay from those of people.
+/// How long a node may be away. The odd figure tells Navigator's delay from those of people.
 const DELAY: &str = "300007ms";
-/// The reason that tells our records from those of people.
+/// Reason in a shutdown record, which tells Navigator's records from those of people.
 const REASON: &str = "navigator: the node restarts";
 const SETTING: &str = "index.unassigned.node_left.delayed_timeout";
-/// Where an answer has it. 5.6 cannot be asked for flat settings.
+/// JSON pointer to the delay in an answer. 5.6 cannot be asked for flat settings.
 const SETTING_AT: &str = "/index/unassigned/node_left/delayed_timeout";
 
 const RECORDS: &str = "/_nodes/shutdown";
-/// Indices whose name begins with a dot are the system's, whose settings may not be changed.
+/// Path that asks for the delays of indices. Indices whose name begins with a dot are the system's,
+/// whose settings may not be changed.
 const DELAYS: &str = "/*,-.*/_settings/index.unassigned.node_left.delayed_timeout\
                       ?expand_wildcards=open,closed&allow_no_indices=true";
-/// Leaves every index alone that has a delay of its own.
+/// Path that sets the delay of every index that has none of its own.
 const DELAY_ALL: &str = "/*,-.*/_settings\
                          ?preserve_existing=true&expand_wildcards=open,closed&allow_no_indices=true";
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Limit for a whole announcement: the flush has the rest of the time.
+/// Limit for a whole announcement: the flush before a stop gets the rest of the time.
 const ANNOUNCEMENT: Duration = Duration::from_secs(8);
-/// Pause between two looks for announcements. Every node must be back at two looks.
+/// Pause between two searches for announcements. Every node must be back in two of them.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
-/// After this an announcement is taken back though a node is still away: it has lost its purpose.
+/// Time after which an announcement is taken back although a node is still away: it has lost its
+/// purpose.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Bytes of index names in one request, whose first line may have 4 KiB at most.
+/// Most bytes of index names in one request, whose first line may have 4 KiB at most.
 const NAMES: usize = 2 << 10;
 
-/// Tells the cluster, where there is more than this node, that the node stops and comes back.
+/// Announces that the node stops and comes back, where the cluster has other nodes.
 pub(super) async fn announce(api: &RestClient, node: &DatabaseNode) -> Result<(), Error> {
     let Some(id) = node_id(&node.pilot).filter(|_| comes_back(&node.pilot)) else { return Ok(()) };
     tokio::time::timeout(ANNOUNCEMENT, announce_as(api, id)).await?
@@ -76,7 +78,7 @@ async fn announce_as(api: &RestClient, id: &str) -> Result<(), Error> {
         let body = json!({"type": "restart", "reason": REASON, "allocation_delay": DELAY});
         let path = format!("/_nodes/{id}/shutdown");
         match api.change(Method::PUT, &path, Some(&body), PATIENCE).await {
-            // 7.13 and 7.14 know no delay of a record.
+            // 7.13 and 7.14 do not accept a delay in a record.
             Err(Error::Refused(why)) => info!(why, "The restart is announced by delays instead"),
             done => return done.map(drop),
         }
@@ -85,17 +87,18 @@ async fn announce_as(api: &RestClient, id: &str) -> Result<(), Error> {
     api.change(Method::PUT, DELAY_ALL, Some(&body), PATIENCE).await.map(drop)
 }
 
-/// What a leader remembers of its looks. A new leader begins with none.
+/// What a leader remembers of its searches for announcements. A new leader begins with an empty
+/// one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AnnouncementWatch {
     looked: Option<Instant>,
-    /// The first of the looks that found an announcement.
+    /// Time of the first search, of those in a row, that found an announcement.
     found: Option<Instant>,
-    /// Since when every node is back.
+    /// Time since which every node is back.
     back: Option<Instant>,
 }
 
-/// Looks for announcements, and takes them back when every node is back.
+/// Searches for announcements, and takes them back when every node is back.
 pub(super) async fn take_back(
     api: &RestClient,
     node: &DatabaseNode,
@@ -114,7 +117,7 @@ pub(super) async fn take_back(
     let present: BTreeSet<String> = nodes.into_values().map(|node| node.name).collect();
     let mut pilots = node.peers.iter().chain([&node.pilot]);
     let awaited = pilots.any(|pilot| is_awaited(pilot, &present));
-    // A failed question about the one kind does not hold up the other.
+    // A failed request about records does not stop that about delays, nor the reverse.
     let (records, delays) = (records(api).await, delays(api).await);
     let ours = |all: Option<Vec<ShutdownRecord>>| -> Vec<ShutdownRecord> {
         all.into_iter().flatten().filter(|record| record.reason == REASON).collect()
@@ -130,7 +133,8 @@ pub(super) async fn take_back(
 }
 
 impl AnnouncementWatch {
-    /// Notes a look. Are the announced restarts over?
+    /// Records a search, and decides whether the announced restarts are over. `awaited`: a node is
+    /// still away; `found`: there is an announcement.
     fn is_over(&mut self, awaited: bool, found: bool, now: Instant) -> bool {
         if !found {
             (self.found, self.back) = (None, None);
@@ -141,7 +145,7 @@ impl AnnouncementWatch {
         self.back.is_some_and(|back| now - back >= LOOK_EVERY) || now - first >= LONGEST
     }
 
-    /// The watch of a leader at whose earlier looks every node was back.
+    /// Returns the watch of a leader in whose earlier searches every node was back.
     #[cfg(test)]
     pub(super) fn of_old() -> Self {
         let then = Instant::now().checked_sub(2 * LOOK_EVERY);
@@ -149,11 +153,11 @@ impl AnnouncementWatch {
     }
 }
 
-/// Our announcements, as the leader finds them.
+/// Navigator's announcements of restarts, as the leader finds them.
 #[derive(Debug, Default)]
 struct RestartAnnouncements {
     records: Vec<ShutdownRecord>,
-    /// Names of indices with our delay.
+    /// Names of indices with Navigator's delay.
     delays: Vec<String>,
 }
 
@@ -178,7 +182,7 @@ impl RestartAnnouncements {
             if !lead.holds() {
                 break;
             }
-            // The next look finds what is left.
+            // The next search finds what is left.
             let done = api.change(method, &path, body, PATIENCE).await;
             first = first.and(done.map(drop));
         }
@@ -200,8 +204,8 @@ struct ShutdownAnswer {
 }
 
 impl ShutdownAnswer {
-    /// `None` where the server has no node shutdown API: it then takes the question for one about
-    /// nodes by the id `shutdown`, of which there are none.
+    /// Returns the records; `None` where the server has no node shutdown API: it then takes the
+    /// request for one about nodes with the id `shutdown`, of which there are none.
     fn records(self) -> QueryAnswer<Option<Vec<ShutdownRecord>>> {
         match self.nodes {
             Value::Object(_) => QueryAnswer::Said(None),
@@ -222,7 +226,7 @@ struct IndexSettings {
     settings: Value,
 }
 
-/// Names of the indices with our delay.
+/// Returns the names of the indices with Navigator's delay.
 async fn delays(api: &RestClient) -> Result<Vec<String>, Error> {
     let all = api.hear::<BTreeMap<String, IndexSettings>>(DELAYS).await.or_fail()?;
     let ours = |index: &IndexSettings| {
@@ -231,18 +235,18 @@ async fn delays(api: &RestClient) -> Result<Vec<String>, Error> {
     Ok(all.into_iter().filter(|(_, index)| ours(index)).map(|(name, _)| name).collect())
 }
 
-/// Does the Pilot's spec want the node to run again at once?
+/// Does the Pilot's spec want the node to run again right away?
 fn comes_back(pilot: &Pilot) -> bool {
     matches!(pilot.spec.phase, None | Some(PilotIntent::Running))
 }
 
-/// Is this node a member that is away, or about to be, and comes back?
+/// Is the Pilot's node a member that is away, or about to be, and comes back?
 fn is_awaited(pilot: &Pilot, present: &BTreeSet<String>) -> bool {
     let serves = pilot.status.phase == Some(PilotPhase::Running) && present.contains(name(pilot));
     node_id(pilot).is_some() && comes_back(pilot) && !serves
 }
 
-/// Index names as they stand in a path, in as many requests as they need.
+/// Joins encoded index names for request paths, in as many batches as [`NAMES`] requires.
 fn batches(names: &[String]) -> Vec<String> {
     let mut batches: Vec<String> = Vec::new();
     for name in names {

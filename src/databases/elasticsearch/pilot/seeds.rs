@@ -1,9 +1,9 @@
-//! Through which seeds a node finds its cluster, and whether it begins one.
+//! Decides through which seeds a node finds its cluster, and whether it begins one.
 //!
 //! Only the recorded founder may name initial masters, itself alone, and only while no other node
 //! was ever a member. All other nodes wait for a member's identity. Before version 7 any quorum of
-//! nodes that find each other makes a cluster, so a fresh node is told of members only: two fresh
-//! nodes that cannot reach the founder do not meet.
+//! nodes that find each other makes a cluster, so a fresh node gets the addresses of members only:
+//! two fresh nodes that cannot reach the founder do not meet.
 
 use super::state::NodeState;
 use crate::{
@@ -21,11 +21,11 @@ pub(super) const TRANSPORT: &str = "transport";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SeedPlan {
     pub(super) seeds: Vec<String>,
-    /// The node begins a cluster.
+    /// True when the node begins a cluster.
     pub(super) founds: bool,
 }
 
-/// Decides how a node finds its cluster. `has_data`: the node's state lies on its volume.
+/// Decides how a node finds its cluster. `has_data`: its volume holds the node's state.
 pub(super) fn choose(
     node: &DatabaseNode,
     release: Release,
@@ -39,7 +39,7 @@ pub(super) fn choose(
     seeds.sort();
     let cluster = node.pilot.spec.cluster_ref.as_ref();
     if let Some(cluster) = cluster.filter(|_| everybody && in_a_pod(node)) {
-        // Addresses change with pods; the Service's name stands for all of them.
+        // Addresses change with pods; the Service's name stays.
         seeds.push(names::discovery_service(&cluster.name));
     }
     if member || node.peers.iter().any(is_member) {

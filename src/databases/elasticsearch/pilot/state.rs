@@ -1,4 +1,4 @@
-//! What a node remembers about itself beside its data, in `.navigator/elasticsearch.json`.
+//! The node's own state beside its data, in `.navigator/elasticsearch.json`.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -10,23 +10,23 @@ use crate::pilot::volume::state::StateFile;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct NodeState {
-    /// The address at which the running process listens; a later pilot finds it there.
+    /// Address at which the running process listens; a later pilot finds it here.
     pub(super) address: Option<IpAddr>,
-    /// Version that ran on the data last.
+    /// Elasticsearch version that last ran on the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
     /// UUID of the cluster that the node is a member of.
     pub(super) cluster_id: Option<String>,
-    /// Since when the node gives its shards away.
+    /// Time since which the node gives its shards away.
     #[serde(rename = "retiringSince")]
     pub(super) decommissioning_since: Option<Time>,
-    /// Plugins that we installed; only these are ever removed.
+    /// Plugins that Navigator installed; only these are ever removed.
     pub(super) plugins: Vec<InstalledPlugin>,
-    /// The installation under way, if any.
+    /// The plugin installation under way, if any.
     pub(super) installing: Option<PluginInstallation>,
 }
 
-/// A plugin that we installed.
+/// A plugin that Navigator installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct InstalledPlugin {
@@ -37,13 +37,14 @@ pub(super) struct InstalledPlugin {
     pub(super) sha512: Option<String>,
 }
 
-/// Written before a plugin is installed: the folder that is new afterwards is the plugin's.
+/// A plugin installation under way, saved before it begins: the folder that is new afterwards is
+/// the plugin's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PluginInstallation {
     pub(super) source: String,
     pub(super) sha512: Option<String>,
-    /// Folders that were there before the installation.
+    /// Plugin folders that existed before the installation.
     pub(super) before: BTreeSet<String>,
 }
 

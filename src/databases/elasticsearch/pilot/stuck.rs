@@ -1,4 +1,4 @@
-//! Why Elasticsearch does not move a shard away, in its own words.
+//! Explains in Elasticsearch's own words why it does not move a shard away.
 //!
 //! Exclusion only asks for shards to move; rules of allocation (disk watermarks, awareness, filters
 //! that people set) may forbid every other node, and then no shard moves and no request fails.
@@ -14,11 +14,11 @@ use super::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest sentence; reasons repeat for each node.
+/// Most bytes of the explanation; reasons repeat for each node.
 const LONGEST: usize = 512;
 
-/// A sentence when no shard of this node is on the move and one of them has nowhere to go. A
-/// question that fails gives none: the next look asks again.
+/// Returns a sentence when no shard of this node is moving and one of them has nowhere to go.
+/// `None`, too, when a request fails: the next observation asks again.
 pub(super) async fn why(api: &RestClient, facts: &NodeView) -> Option<String> {
     let here = |state: &str| {
         let is =
@@ -31,7 +31,7 @@ pub(super) async fn why(api: &RestClient, facts: &NodeView) -> Option<String> {
     };
     let (index, number) = shard.name.rsplit_once(" shard ")?;
     let copies = &shard.copies;
-    // The question must name primary or replica; either answer tells of the same rules.
+    // The request must name primary or replica; either answer lists the same rules.
     for primary in [true, false] {
         let question = json!({
             "index": index, "shard": number.parse::<u64>().ok()?, "primary": primary,

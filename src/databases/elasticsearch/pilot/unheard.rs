@@ -1,7 +1,7 @@
-//! Every request of every verb fails, one by one and all from one on, at each stage of a node's
-//! life: no verb may go on by an answer that was not heard.
+//! Tests that no verb of the driver goes on by an answer that it did not get: every request fails,
+//! one by one and all from one on, at each stage of a node's life.
 //!
-//! A scripted Elasticsearch answers the few questions of the pilot as real ones do (7.17 and 8.19,
+//! A scripted Elasticsearch answers the few requests of the pilot as real ones do (7.17 and 8.19,
 //! with `filter_path`).
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
@@ -23,23 +23,23 @@ use crate::{
     },
 };
 
-/// The state of the cluster of `n1`, which is asked.
+/// The state of a cluster in which `n1` is the node under test.
 #[derive(Clone, Debug)]
 struct Cluster {
     what: &'static str,
     health: &'static str,
     moving: u64,
     nodes: &'static [&'static str],
-    /// Node and state of the copies of the cluster's one shard.
+    /// Node and state of each copy of the cluster's one shard.
     copies: &'static [(&'static str, &'static str)],
     documents: i64,
     voters: &'static [&'static str],
     /// Ids that the allocation exclusion lists.
     excluded: &'static str,
     leaves: bool,
-    /// The delay of the cluster's one index, where it has a delay of its own.
+    /// The delay of the cluster's one index, where the index has one of its own.
     delay: Option<&'static str>,
-    /// Reasons of the records that the node shutdown API keeps of `n1`, where that API is there.
+    /// Reasons in the shutdown records of `n1`; `None` where the node shutdown API does not exist.
     records: Option<&'static [&'static str]>,
 }
 
@@ -130,7 +130,7 @@ impl Server {
         Self { cluster, address, script }
     }
 
-    /// The requests that would change something.
+    /// Returns the requests that would change something.
     fn changes(&self) -> BTreeSet<String> {
         let mut asked = self.script.asked();
         asked.retain(|asked| !asked.starts_with("GET "));
@@ -201,7 +201,7 @@ impl Cluster {
     }
 }
 
-/// The node's own driver, and the node.
+/// Returns a driver and its node, whose database is `server`.
 fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) {
     let mut node = node_in(place);
     node.address = server.address;
@@ -237,12 +237,12 @@ fn pilot(id: &str, leaves: bool) -> Pilot {
     pilot
 }
 
-/// The rules that hold, when every question was answered.
+/// Returns the names of the blockers; `None` when some request was not answered.
 fn rules(seen: &NodeObservation) -> Option<BTreeSet<&'static str>> {
     seen.not_heard.is_empty().then(|| seen.blockers.iter().map(|(rule, _)| *rule).collect())
 }
 
-/// The state of a decommission, without its time and its text.
+/// Returns the state of a decommission, without its time and its text.
 fn stands(state: DecommissionState) -> DecommissionState {
     match state {
         DecommissionState::Moving(progress) => {
@@ -279,11 +279,11 @@ async fn hold(server: &Server, fault: &Fault, place: &Path) {
     driver.announce_restart(&node).await.unwrap();
     let mut announcement = server.changes();
     if !announcement.is_empty() {
-        // The request that follows where a record is refused.
+        // This request follows where a record is refused.
         announcement.insert(DELAY_ALL.to_owned());
     }
 
-    // A pilot that knows nothing yet, and one that once had all answers.
+    // Both a pilot without any earlier answer, and one that once had all answers.
     let (newcomer, _) = driven(server, place);
     for driver in [&driver, &newcomer] {
         server.script.set(Some(fault.clone()));
@@ -327,7 +327,7 @@ async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn nothing_goes_on_by_what_was_not_heard() {
-    // All stages at one time, since each mostly waits.
+    // The stages run concurrently, since each mostly waits.
     let stages = STAGES.iter().map(async |stage| {
         let place = tempfile::tempdir().unwrap();
         let server = Server::start(stage.clone()).await;
@@ -343,7 +343,7 @@ async fn nothing_goes_on_by_what_was_not_heard() {
     assert!(tried > 500, "{tried}");
 }
 
-/// Each fault takes its five seconds, so they hang beside each other.
+/// Each fault takes its five seconds, so they run concurrently.
 #[tokio::test]
 async fn nothing_goes_on_by_what_hangs() {
     let stages = ["has the only copy of a red cluster", "is empty, and votes"];
@@ -436,7 +436,7 @@ async fn a_restart_is_announced_in_the_way_that_the_cluster_knows_and_to_nobody_
         driver.announce_restart(&node).await.unwrap();
         let changes = server.changes();
         assert_eq!(changes.iter().collect::<Vec<_>>(), announced, "{:?}", server.cluster);
-        // A release whose records know no such delay.
+        // The release does not accept a delay in its records.
         let failure = Failure::Status(400);
         let refused = Fault { request: RECORD.to_owned(), from_there_on: false, failure };
         server.script.set(Some(refused));
@@ -456,7 +456,7 @@ async fn a_restart_is_taken_back_when_the_node_is_back_whoever_leads_by_then() {
     driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new(), "one is about to be away");
     node.peers[0].status.phase = Some(PilotPhase::Running);
-    // A new leader, which was not told of the restart.
+    // A new leader does not know of the restart.
     let driver = ElasticsearchDriver::new(node.data.clone());
     driver.recall();
     driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What `kubectl get` shows of these kinds: the columns that kubectl's users know.
+//! The columns that `kubectl get` shows for these kinds, as in Kubernetes.
 
 use serde_json::{Value, json};
 
@@ -31,17 +31,17 @@ fn items<'a>(hub: &'a Value, pointer: &str) -> &'a [Value] {
     hub.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// How many fields a map has.
+/// Returns the number of fields of a map.
 fn size(hub: &Value, pointer: &str) -> usize {
     hub.pointer(pointer).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
-/// The text at this pointer in each item.
+/// Returns the text at `pointer` in each item.
 fn texts<'a>(items: &'a [Value], pointer: &str) -> Vec<&'a str> {
     items.iter().map(|item| text(item, pointer)).collect()
 }
 
-/// `a=b,c=d`
+/// Writes a selector as `a=b,c=d`.
 fn selector(hub: &Value, pointer: &str) -> String {
     let pairs = hub.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
     let pairs = pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
@@ -122,7 +122,7 @@ pub(super) fn pod(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-/// Why a container does not run; empty when it does.
+/// Returns why a container does not run; empty when it runs.
 fn stopped(status: &Value) -> String {
     for pointer in ["/state/waiting/reason", "/state/terminated/reason"] {
         let reason = text(status, pointer);

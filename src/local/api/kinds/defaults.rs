@@ -1,12 +1,12 @@
-//! Defaults that kube-apiserver writes by itself, as far as a client here relies on them: kubectl
-//! reads some of these fields without looking whether they are there.
+//! Defaults that kube-apiserver sets, as far as clients rely on them: kubectl reads some of these
+//! fields without a check.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value, json};
 
 use crate::api::field::{FieldError, FieldErrorKind, FieldPath};
 
-/// The fields of the object under this name, where there is one.
+/// Returns the fields of the object under `name`, if there is one.
 fn fields<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {
     object.get_mut(name)?.as_object_mut()
 }
@@ -108,7 +108,7 @@ pub(super) fn complete_secret(hub: &mut Value) {
     }
 }
 
-/// Grace period of a deletion in seconds: none for a pod that does not run.
+/// Returns the grace period of a deletion in seconds: 0 for a pod that does not run.
 pub(super) fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     let placed = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
@@ -119,7 +119,7 @@ pub(super) fn pod_grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     asked.or_else(own).unwrap_or(30).max(0)
 }
 
-/// The error of an update that changes other fields of spec than the mutable ones.
+/// Returns an error if an update changes other fields of spec than the mutable ones.
 pub(super) fn immutable(
     plural: &str,
     mutable: &[&str],

@@ -1,5 +1,4 @@
-//! Events under their other name: `events.k8s.io` shows the core group's Events with other words
-//! for some fields.
+//! Events of the group `events.k8s.io`: the core group's Events, with other names for some fields.
 
 use serde_json::Value;
 
@@ -12,7 +11,7 @@ use crate::api::{
     },
 };
 
-/// Names of fields: in the core group, and in `events.k8s.io`.
+/// Names of a field: in the core group, and in `events.k8s.io`.
 const WORDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -23,7 +22,7 @@ const WORDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// The kind; its hub form is the core group's Event.
+/// The kind Event of `events.k8s.io`; its hub form is the core group's Event.
 pub(super) struct EventsGroupKind {
     core: KubernetesKind,
 }

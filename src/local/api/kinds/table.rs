@@ -1,4 +1,4 @@
-//! The table of kinds.
+//! The table of the kinds of Kubernetes that are served.
 
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, StatefulSet},
@@ -20,7 +20,7 @@ const fn part(name: &'static str, verbs: &'static [&'static str]) -> Subresource
     Subresource { name, form: None, verbs }
 }
 
-/// A kind of the core group that lives in namespaces and has nothing special.
+/// A namespaced kind of the core group without anything special; the base of the others.
 const PLAIN: KindDefinition = KindDefinition {
     kind: "",
     plural: "",

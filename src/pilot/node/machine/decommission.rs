@@ -37,7 +37,8 @@ impl NodeMachine {
         matches!(&self.life, NodePhase::Up(up) if up.decommissioning.is_some())
     }
 
-    /// Called when the intent may have changed, or the database answered.
+    /// Begins a decommission that is wanted, or takes one back that no longer is. Called when the
+    /// intent may have changed, or the database answered.
     pub(super) fn review_decommission(&mut self, effects: &mut Vec<MachineEffect>) {
         let leaves = self.want == Some(NodeIntent::Decommissioned);
         let NodePhase::Up(up) = &mut self.life else { return };
@@ -59,7 +60,8 @@ impl NodeMachine {
         }
     }
 
-    /// The leaving of the node is on the disk: no later start can miss it.
+    /// Ends the process of a node that has left, now that the leaving is on the disk, where no
+    /// later start can miss it, or could not be written there for long.
     pub(super) fn recorded(&mut self, effects: &mut Vec<MachineEffect>) {
         let NodePhase::Up(up) = &self.life else { return };
         if up.decommissioning.is_some_and(PendingDecommission::is_recording) {
@@ -69,7 +71,7 @@ impl NodeMachine {
         }
     }
 
-    /// Takes an answer of the database, or the timer to ask again.
+    /// Decides what to ask next, after an answer of the database or when it is time to ask again.
     pub(super) fn decommission_answered(
         &mut self,
         event: &MachineEvent,

@@ -1,6 +1,6 @@
 //! The events that the machine takes, and the effects that it asks for.
 //!
-//! Events come from `runner`, and effects go there; an effect that is answered names its event.
+//! Events come from `runner`, and effects go there; it answers most of them with an event.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub type AttemptId = u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MachineEvent {
-    /// The intent as it is now. `restart` differs from the last one when a restart is asked
-    /// for; `changed` when anything is new that a rejected start may depend on.
+    /// The intent as it is now. `restart` differs from the last one when a restart is asked for;
+    /// `changed` is set when anything is new that a rejected start may depend on.
     Intent {
         want: NodeIntent,
         restart: Option<String>,
@@ -38,11 +38,11 @@ pub enum MachineEvent {
         may_found: bool,
     },
     Configured(AttemptId),
-    /// The configuration cannot be rendered, or not yet.
+    /// The configuration cannot be rendered, at least not yet.
     NotConfigured(AttemptId),
     /// The programs that come before the database have ended, all of them well.
     Prepared(AttemptId),
-    /// One of these programs failed, or was cancelled; none runs any more.
+    /// A program that comes before the database failed, or was cancelled; none runs any more.
     NotPrepared(AttemptId),
     Spawned {
         pid: i32,
@@ -89,7 +89,8 @@ pub enum MachineTimer {
     Recheck,
     Backoff,
     Flush,
-    /// The last signal had its time, and the process did not end; there is a stronger signal.
+    /// The signal that was sent last had its time, the process did not end, and there is a stronger
+    /// signal.
     Signal,
     Kill,
     Hung,
@@ -107,7 +108,8 @@ pub enum MachineEffect {
     },
     /// Run the programs that come before the database, to their end.
     Prepare(AttemptId),
-    /// End the program that runs; its end is still answered.
+    /// End the program that runs ahead of the database; its end is still answered by `Prepared` or
+    /// `NotPrepared`.
     CancelPreparation,
     /// Validate the wanted configuration beside the running process, touching nothing of its own.
     Validate(AttemptId),

@@ -90,8 +90,8 @@ impl NodeMachine {
         effects.push(MachineEffect::SignalGroup { pid: *pid, signal: libc::SIGKILL });
     }
 
-    /// The child has ended, as it was asked to or by itself. No process of its group may outlive
-    /// it, or the next child would find the data in use.
+    /// Cleans up after a child that has ended, as it was asked to or by itself. No process of its
+    /// group may outlive it, or the next child would find the data in use.
     pub(super) fn ended(&mut self, pid: i32, exit: ChildExit, effects: &mut Vec<MachineEffect>) {
         silence(effects);
         self.hung = false;
@@ -111,7 +111,7 @@ impl NodeMachine {
     }
 }
 
-/// A database that is being stopped is not asked how it is.
+/// Disarms the timers of a running database: one that is being stopped is not asked anything.
 fn silence(effects: &mut Vec<MachineEffect>) {
     let timers = [
         MachineTimer::Hung,

@@ -27,13 +27,14 @@ impl NodeMachine {
             }
     }
 
-    /// Crashes in a row without having served.
+    /// Returns the count of crashes, failed spawns and failed preparations in a row.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The life of a node whose database an earlier program started, with `want` and `restart` as
-    /// that program had acted upon them; and the effects with which this program goes on.
+    /// Makes the machine of a node whose database an earlier program started, with `want` and
+    /// `restart` as that program had acted upon them; and the effects with which this program goes
+    /// on.
     pub fn resumed(
         limits: TimeLimits,
         decommissioned: bool,

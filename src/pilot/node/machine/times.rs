@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::pilot::driver::{DumpSignal, StopPlan};
 
-/// What a database and a container set.
+/// The time limits that the database and the container set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimits {
     /// From the pilot's TERM until the container is killed.
@@ -19,13 +19,15 @@ pub struct TimeLimits {
 }
 
 impl TimeLimits {
-    /// The kubelet kills everything at the end of the grace period; two seconds are left for
-    /// reporting it.
+    /// Returns how long a stop may take before the process group gets KILL: two seconds less than
+    /// the grace period, at whose end the kubelet kills the container, so that the end can be
+    /// reported.
     pub fn kill_after(self) -> Duration {
         self.grace.saturating_sub(crate::pilot::process::init::KILL_MARGIN)
     }
 
-    /// The limits of a stop, `hung`: of a database that does not answer.
+    /// Returns the limits of a stop. With `hung`, for a database that does not answer, it has no
+    /// flush and a shorter grace period.
     #[must_use]
     pub(super) fn stopping(self, hung: bool) -> Self {
         let short = HUNG_GRACE + crate::pilot::process::init::KILL_MARGIN;
@@ -33,26 +35,27 @@ impl TimeLimits {
         if hung { Self { grace: self.grace.min(short), stop, ..self } } else { self }
     }
 
-    /// A flush may take all but a quarter of the time, so that signals always have some.
+    /// Returns how long a flush may take: at most three quarters of the time, so that signals
+    /// always have some.
     pub(super) fn flush_for(self) -> Duration {
         self.stop.flush.min(self.kill_after() * 3 / 4)
     }
 
-    /// The signal of this step of a stop.
+    /// Returns the signal of step `step` of a stop, from 0.
     pub fn signal(self, step: usize) -> Option<i32> {
         let first = std::iter::once(self.stop.signal);
         first.chain(self.stop.then.iter().map(|(_, signal)| *signal)).nth(step)
     }
 
-    /// How long the signal of this step has before the next one is sent; `None`: there is no next
-    /// one. All signals share the time that the flush leaves, so that each of them is sent.
+    /// Returns how long the signal of step `step` has before the next one is sent; `None`: there is
+    /// no next one. All signals share the time that the flush leaves, so that each of them is sent.
     pub fn signal_for(self, step: usize) -> Option<Duration> {
         let signals = u32::try_from(self.stop.then.len()).unwrap_or(u32::MAX).saturating_add(1);
         let share = self.kill_after().saturating_sub(self.flush_for()) / signals;
         self.stop.then.get(step).map(|(wait, _)| share.min(*wait))
     }
 
-    /// From CONT and the dump until the restart.
+    /// Returns the time from CONT and the dump until a database that stays silent is stopped.
     pub(super) fn dump_wait(self) -> Duration {
         DUMP_WAIT.min(self.silence)
     }
@@ -61,19 +64,20 @@ impl TimeLimits {
 /// [`TimeLimits::silence`] where neither the Pilot nor the command line says otherwise: longer than
 /// the pauses of a garbage collector on a large heap.
 pub const SILENCE: Duration = Duration::from_secs(90);
-/// From the moment that a full volume has room again until a database that does not serve by then
-/// is restarted.
+/// How long a database may take to serve again after its full volume has room again; then it is
+/// restarted.
 pub const FREED_WAIT: Duration = Duration::from_secs(30);
-/// From CONT and the dump until the restart: a stopped process has answered by then.
+/// Longest time from CONT and the dump until a silent database is stopped: a process that CONT woke
+/// has answered by then.
 const DUMP_WAIT: Duration = Duration::from_secs(20);
 /// How long a database that was found hung has to end: a process that answers no request rarely
 /// acts on a signal, and the rest of the grace period would only delay its restart.
 const HUNG_GRACE: Duration = Duration::from_secs(30);
-/// Until a refused preflight or configuration is tried again.
+/// Pause before a refused preflight or configuration is tried again.
 pub const RECHECK: Duration = Duration::from_secs(10);
-/// Between two looks at a decommission.
+/// Pause between two questions how far a decommission is.
 pub const DECOMMISSION_POLL: Duration = Duration::from_secs(2);
-/// Pause after a refused decommission.
+/// Pause before a decommission that was refused, or could not be taken back, is asked for again.
 pub const DECOMMISSION_RETRY: Duration = Duration::from_secs(15);
 /// First and longest wait before a database that crashed is started again.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));

@@ -17,11 +17,11 @@ use tracing::warn;
 use super::failed;
 use crate::pilot::driver::FailedCheck;
 
-/// How far machines that keep time are apart at most.
+/// How far the clock may be behind: machines that keep time are closer together.
 const BEHIND: Duration = Duration::from_secs(60);
-/// 2026-01-01: this program did not exist before.
+/// 2026-01-01, as the time since 1970: before, this program did not exist.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
-/// Files of one folder that are looked at.
+/// Most entries of one folder that are looked at.
 const MOST: usize = 4096;
 
 /// What the clock is compared with, beside the date of this program.
@@ -33,8 +33,8 @@ pub(super) struct ClockReference<'a> {
     pub(super) api: Option<SystemTime>,
 }
 
-/// The clock must not be before this program was made, nor behind the API server's, nor, where that
-/// is not known, behind the times of the data.
+/// Checks that the clock is not before this program was made, nor behind the API server's, nor,
+/// where that is not known, behind the times of the data.
 pub(super) fn check(now: SystemTime, witness: ClockReference<'_>) -> Result<(), FailedCheck> {
     let problem = |message| failed("PreflightFailed", message);
     if now < SystemTime::UNIX_EPOCH + EPOCH {
@@ -70,7 +70,7 @@ fn shown(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or_default().to_string()
 }
 
-/// When something on the volume changed last, down to the files of its folders.
+/// Returns the newest modification time on the volume, down to the files of its folders.
 fn newest(data: &Path) -> io::Result<Option<SystemTime>> {
     let mut newest = None;
     for entry in fs::read_dir(data)?.take(MOST) {

@@ -26,9 +26,9 @@ use crate::{
     },
 };
 
-/// Less free space than this, and a database does not even come up to make room.
+/// Least free space in bytes: with less, a database does not even come up to make room.
 const LEAST_FREE: u64 = 64 << 20;
-/// With fewer free inodes than this, a database does not come up either. File systems without a
+/// Least number of free inodes: with fewer, a database does not come up. File systems without a
 /// fixed number of inodes report 0 in total, and are not checked.
 const LEAST_INODES: u64 = 64;
 
@@ -39,7 +39,7 @@ pub struct VolumeSpace {
     pub full: Option<String>,
 }
 
-/// Looks at the volume. The call hangs when the volume does.
+/// Asks the file system at `data` for its size and free space. The call hangs when the volume does.
 ///
 /// # Errors
 /// When the file system does not say.
@@ -133,7 +133,7 @@ fn is_mounted(path: &Path, mountinfo: &str) -> bool {
         .is_some_and(|point| point != Path::new("/"))
 }
 
-/// The kernel writes white space and backslashes of paths as `\\040`.
+/// Decodes a path of mountinfo, where the kernel writes white space and backslashes as `\040`.
 fn unescaped(point: &str) -> PathBuf {
     let mut parts = point.split('\\');
     let mut path = parts.next().unwrap_or_default().to_owned();
@@ -151,8 +151,8 @@ fn probe_write(data: &Path) -> io::Result<()> {
     folder.remove("probe")
 }
 
-/// Are these data this node's? A volume without a mark is taken only when it is empty; then it
-/// gets one.
+/// Are the data on the volume this node's? A volume without a mark gets one when it is empty, or
+/// when the Pilot's annotation adopts its data.
 pub(super) fn identity(node: &DatabaseNode, host: &PreflightContext) -> Result<(), FailedCheck> {
     let shown = node.data.display();
     let files = PilotFiles::of(&node.data);

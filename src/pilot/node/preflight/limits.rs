@@ -8,11 +8,11 @@ use tracing::warn;
 use super::failed;
 use crate::pilot::driver::{FailedCheck, KernelNeeds};
 
-/// The way out for a user who cannot raise any limit.
+/// End of each message: the way out for a user who cannot raise the limit.
 const ALL_THE_SAME: &str =
     "; or start it at your own risk with spec.pilotSettings.allowLowLimits: true";
 
-/// The kernel's limits as they are.
+/// The kernel's limits for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelLimits {
     open_files: u64,
@@ -22,8 +22,8 @@ pub(super) struct KernelLimits {
 }
 
 impl KernelLimits {
-    /// The limits of this process and so of its children, with each soft limit raised to the hard
-    /// one: a soft limit is what a process gets, the hard one what it may take.
+    /// Raises each soft limit of this process, and so of its children, to the hard one, and returns
+    /// the limits: a soft limit is what a process gets, the hard one what it may take.
     pub(super) fn of_this_process() -> Self {
         Self {
             open_files: raised(Resource::RLIMIT_NOFILE),
@@ -33,7 +33,7 @@ impl KernelLimits {
         }
     }
 
-    /// A failed check for each limit that falls short of the database's needs.
+    /// Returns a failed check for each limit that falls short of the database's needs.
     pub(super) fn check(&self, needs: &KernelNeeds) -> Vec<FailedCheck> {
         let short = |what: &str, is: u64, least: u64, remedy: &str| {
             (is < least).then(|| {
@@ -85,7 +85,7 @@ fn raised(resource: Resource) -> u64 {
     }
 }
 
-/// A file of /proc with a number; one that cannot be read limits nothing.
+/// Reads the number in a file of /proc; a file that cannot be read counts as no limit.
 fn number(path: &Path) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.trim().parse().unwrap_or(u64::MAX)

@@ -8,7 +8,7 @@ use tokio::{net::lookup_host, time::timeout};
 use super::{PreflightContext, failed};
 use crate::pilot::driver::{DatabaseNode, FailedCheck};
 
-/// A resolver that takes longer does not answer.
+/// How long a resolver may take; one that takes longer counts as not answering.
 const RESOLVE: Duration = Duration::from_secs(10);
 
 pub(super) fn address(node: &DatabaseNode, host: &PreflightContext) -> Result<(), FailedCheck> {
@@ -30,7 +30,7 @@ pub(super) fn address(node: &DatabaseNode, host: &PreflightContext) -> Result<()
     Ok(())
 }
 
-/// The names, as `host` or `host:port`, that do not resolve now.
+/// Returns those of `names`, each `host` or `host:port`, that do not resolve now.
 pub async fn unresolved(names: &[String]) -> Vec<String> {
     failing(names, |name| async move {
         let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
@@ -39,8 +39,8 @@ pub async fn unresolved(names: &[String]) -> Vec<String> {
     .await
 }
 
-/// All names are looked up at once: many slow lookups take no longer than one, and a visit to the
-/// volume may not last as long as twenty of them in a row.
+/// Looks up all `names` at once and returns those that do not resolve: many slow lookups then take
+/// no longer than one, and a visit to the volume may not last as long as twenty in a row.
 async fn failing<'a, F: Future<Output = bool>>(
     names: &'a [String],
     resolves: impl Fn(&'a str) -> F,

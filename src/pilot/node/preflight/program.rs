@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path};
 
-/// The version in the name of the program's own jar, `lib/NAME-VERSION.jar` below `home`, for the
-/// first of these names that is there. `None`: it is laid out in another way.
+/// Returns the version in the name of the program's own jar, `lib/NAME-VERSION.jar` below `home`,
+/// for the first of `names` that is there. `None`: the installation is laid out in another way.
 pub fn installed(home: &Path, names: &[&str]) -> Option<String> {
     let files: Vec<String> = fs::read_dir(home.join("lib"))
         .ok()?

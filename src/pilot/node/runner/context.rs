@@ -23,10 +23,10 @@ use crate::{
     runtime::{Runtime, cgroup},
 };
 
-/// An API server that takes longer counts as away; the pilot uses what it knows already.
+/// How long the API server may take to answer; then the pilot goes on with what it knows already.
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
-/// The smaller of two limits, where there are any: both bind.
+/// Returns the smaller of two limits, where there are any: both bind.
 fn least(told: Option<u64>, found: Option<u64>) -> Option<u64> {
     told.into_iter().chain(found).min()
 }
@@ -45,8 +45,8 @@ pub(super) struct RunnerContext {
 }
 
 impl RunnerContext {
-    /// The node as the database sees it. Boxed: tasks that hold a node are moved about on the main
-    /// thread's stack, and pages of the stack that were used once stay resident.
+    /// Makes the node as the database sees it. Boxed: tasks that hold a node are moved about on the
+    /// main thread's stack, and pages of the stack that were used once stay resident.
     pub(super) fn node(
         &self,
         pilot: &Pilot,
@@ -79,8 +79,8 @@ impl RunnerContext {
         }
     }
 
-    /// The node's peers as the API has them now; `None` when the API does not say, and an empty
-    /// list where there is no API.
+    /// Lists the node's peers as the API has them now; `None` when the API does not say, and an
+    /// empty list where there is no API.
     pub(super) async fn peers(&self, pilot: &Pilot) -> Option<Vec<Pilot>> {
         let Some(cluster) = &self.cluster else { return Some(Vec::new()) };
         match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
@@ -93,8 +93,8 @@ impl RunnerContext {
         }
     }
 
-    /// The API server's clock. `None` on a host: there it may be this machine's own clock, which
-    /// proves nothing.
+    /// Returns the time of the API server's clock; `None` when the API does not answer, and on a
+    /// host: there it may be this machine's own clock, which proves nothing.
     pub(super) async fn api_time(&self) -> Option<SystemTime> {
         let cluster = self.cluster.as_ref().filter(|it| !it.breaker().is_away())?;
         self.settings.pod_uid.as_ref()?;

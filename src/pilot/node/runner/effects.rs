@@ -77,7 +77,7 @@ impl NodeRunner {
         None
     }
 
-    /// The node as the database sees it; `None` before its Pilot was seen.
+    /// Makes the node as the database sees it; `None` before its Pilot was seen.
     fn node(&self) -> Option<Box<DatabaseNode>> {
         let pilot = self.wanted.pilot.as_ref()?;
         Some(self.ctx.node(pilot, &self.starting.peers, self.starting.may_found()))

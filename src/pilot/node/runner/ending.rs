@@ -18,14 +18,14 @@ use crate::{
     runtime::cgroup,
 };
 
-/// How long the pilot waits for the rest of the output. That is there at once, but on a busy
-/// machine and where the reader of the pilot's own output stalls: longer would delay the pilot's
-/// own end.
+/// How long the pilot waits for the rest of a database's output after its end. The output is there
+/// at once, except on a busy machine and where the reader of the pilot's own output stalls: a
+/// longer wait would delay the pilot's own end.
 const OUTPUT: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Did the kernel kill the database at the memory limit, with so many `kills` meanwhile? The
-/// launcher of a database may outlive a server that was killed, and ends with the code that a shell
-/// gives.
+/// Did the kernel kill the database at the memory limit? `kills` counts the OOM kills since its
+/// start. The launcher of a database may outlive a server that was killed, and ends with the code
+/// that a shell gives.
 fn is_oom_kill(exit: ChildExit, kills: u64) -> bool {
     const KILLED: u8 = 128 + 9;
     exit.status() == KILLED && kills > 0

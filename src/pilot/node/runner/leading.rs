@@ -31,9 +31,10 @@ use crate::{
     },
 };
 
-/// Between two rounds of the leader's duties.
+/// Pause between two rounds of the leader's duties.
 const DUTIES_EVERY: Duration = Duration::from_secs(4);
-/// One round: a database may take half a minute to change a quorum.
+/// How long one round of the leader's duties may take: a database may need half a minute to change
+/// a quorum.
 const DUTIES_LIMIT: Duration = Duration::from_secs(60);
 const PEERS_LIMIT: Duration = Duration::from_secs(5);
 
@@ -41,7 +42,7 @@ const PEERS_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct LeaderCandidacy {
     /// May this pilot lead the cluster's pilots?
     eligibility: watch::Sender<LeaderEligibility>,
-    /// Is there a lease to share, of an API and a cluster?
+    /// Is the lead shared with other pilots by a lease? That takes an API and a cluster.
     shared: bool,
 }
 
@@ -101,7 +102,7 @@ impl LeaderCandidacy {
 /// What a leader does, as long as it leads.
 struct LeadDuties {
     ctx: RunnerContext,
-    /// Where the lead is shared with other pilots.
+    /// The API, where the lead is shared with other pilots.
     cluster: Option<PilotApi>,
     intent: intent::IntentReceiver,
     reported: watch::Receiver<PilotStatus>,
@@ -147,7 +148,8 @@ impl LeadDuties {
         }
     }
 
-    /// Looks at all Pilots and lets the database do what follows; says what went wrong.
+    /// Does one round of duties: lists the peers and has the driver do the rest. Returns what went
+    /// wrong.
     async fn round(&self, lead: &LeaderPermit) -> Option<String> {
         let mut pilot = self.intent.borrow().as_ref()?.pilot.clone();
         let peers = match &self.cluster {

@@ -17,7 +17,8 @@ use crate::{
     pilot::volume::files::{DatabaseRun, PilotFiles, VolumeMark},
 };
 
-/// Notes that wait for a volume; where more happens while it hangs, the pilot has other troubles.
+/// Most entries that wait to be written to a volume that hangs; further ones are lost, with a
+/// warning.
 const QUEUE: usize = 64;
 
 /// How often the pilot tries to write down that the node left, and the pause between two tries.
@@ -29,11 +30,11 @@ pub(super) struct VolumeLedger {
     recalled: RecallState,
     /// The checks passed once: the volume is locked and this node's.
     pub(super) ours: bool,
-    /// The node's id, as the disk has it.
+    /// The database's id of the node, as the volume's mark has it.
     pub(super) marked: Option<String>,
 }
 
-/// How far the pilot is with reading what an earlier one left.
+/// How far the pilot is with reading what an earlier pilot left on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecallState {
     /// Still to be read. The run in the records, if any, is one that was lost.
@@ -52,7 +53,7 @@ pub(super) struct RecalledRecords {
     run: io::Result<Option<DatabaseRun>>,
 }
 
-/// What these records mean for this pilot.
+/// What the records of an earlier pilot mean for this one.
 #[derive(Debug, Default)]
 pub(super) struct NodeHistory {
     pub(super) decommissioned: bool,
@@ -90,7 +91,8 @@ impl LedgerEntry {
 }
 
 impl VolumeLedger {
-    /// Writes notes down until shutdown, and then those that wait.
+    /// Makes the ledger, with a task that writes entries to the volume until shutdown, and then
+    /// those that still wait.
     pub(super) fn new(ctx: &RunnerContext) -> Self {
         let (notes, mut taken) = mpsc::channel::<LedgerEntry>(QUEUE);
         let (records, shutdown) = (ctx.records.clone(), ctx.rt.shutdown());
@@ -131,7 +133,8 @@ impl VolumeLedger {
         self.recalled == RecallState::Done
     }
 
-    /// Has everything been read, and written down or at least begun to be?
+    /// Were the records of an earlier pilot read, and does no entry wait to be written? The last
+    /// one may be under way.
     pub(super) fn is_settled(&self) -> bool {
         self.is_recalled() && self.notes.capacity() == self.notes.max_capacity()
     }
@@ -175,7 +178,7 @@ impl VolumeLedger {
         self.write_down(LedgerEntry::Intent(Box::new(kept)));
     }
 
-    /// Reads what an earlier pilot left.
+    /// Reads what an earlier pilot left on the volume, and sends it to the loop.
     pub(super) fn recall(ctx: &RunnerContext) {
         let (ctx, shutdown) = (ctx.clone(), ctx.rt.shutdown());
         let tasks = ctx.rt.tasks().clone();
@@ -222,7 +225,8 @@ impl VolumeLedger {
         known
     }
 
-    /// What was written down of the node's identity, as the API shows it.
+    /// Takes the node's identity that was written to the volume, and returns it as the API shows
+    /// it.
     pub(super) fn marked_as(&mut self, mark: &VolumeMark) -> Option<Identity> {
         info!(node_id = mark.node_id, cluster_id = mark.cluster_id, "Node has its identity");
         self.marked.clone_from(&mark.node_id);
@@ -230,7 +234,7 @@ impl VolumeLedger {
     }
 }
 
-/// A mark's identity, as the API shows it.
+/// Returns the identity in a volume's mark, as the API shows it.
 fn identity(mark: &VolumeMark) -> Option<Identity> {
     mark.node_id.as_ref()?;
     Some(Identity {

@@ -174,7 +174,7 @@ impl NodeRunner {
         self.step(event);
     }
 
-    /// What an earlier pilot left on the volume is known: now intents are acted upon.
+    /// Takes what an earlier pilot left on the volume. From now on intents are acted upon.
     fn recalled(&mut self, recalled: RecalledRecords) {
         let known = self.ledger.take_recalled(recalled);
         if known.decommissioned {

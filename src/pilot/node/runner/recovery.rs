@@ -26,20 +26,20 @@ use crate::{
     runtime::TaskGroup,
 };
 
-/// New beginnings in a row, at most. They do not help against a panic that comes back each time.
+/// Most new beginnings in a row: they do not help against a panic that comes back each time.
 const MOST: u32 = 5;
-/// A panic after so long without one counts as the first again.
+/// How long a program must run without a panic for the next one to count as the first again.
 const FORGIVEN: Duration = Duration::from_secs(600);
 /// How long the pilot waits for a moment in which it can hand the database over, and the pause
 /// between two looks.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(250);
-/// Beyond the grace period of a database that is stopped for good.
+/// How long beyond its grace period the pilot waits for a database that is stopped for good.
 const MARGIN: Duration = Duration::from_secs(5);
 
 pub(super) struct PanicRecovery {
     panics: watch::Receiver<u32>,
-    /// Beginnings anew in a row, and until when they count.
+    /// How often in a row this program began anew; that counts until `until`.
     times: u32,
     until: Instant,
     stage: RecoveryStage,
@@ -65,7 +65,7 @@ impl PanicRecovery {
         Self { panics: tasks.panics(), times: 0, until, stage: RecoveryStage::Whole }
     }
 
-    /// This program began anew for the so many-th time in a row.
+    /// Records that this program began anew for the `times`-th time in a row.
     pub(super) fn begun_anew(&mut self, times: u32) {
         self.times = times;
     }
@@ -84,13 +84,13 @@ impl PanicRecovery {
         }
     }
 
-    /// The exit code, where the machine says `code`.
+    /// Returns the exit code, where the machine says `code`: after the pilot gave up it is never 0.
     pub(super) fn answer(&self, code: u8) -> u8 {
         let failed = matches!(self.stage, RecoveryStage::Ending { .. }) && code == 0;
         if failed { SOFTWARE } else { code }
     }
 
-    /// The number of the next beginning anew; `None` when there were enough.
+    /// Returns the number of the next beginning anew; `None` when there were enough.
     fn next(&self) -> Option<u32> {
         let times = if Instant::now() < self.until { self.times } else { 0 };
         (times < MOST).then_some(times + 1)
@@ -122,7 +122,7 @@ impl NodeRunner {
         None
     }
 
-    /// Ends in order, as on a TERM.
+    /// Gives up: stops the database and the pilot in order, as on a TERM.
     fn give_up(&mut self, why: &str) {
         self.leave_reason(why);
         let until = Instant::now() + self.ctx.settings.grace + MARGIN;
@@ -138,8 +138,8 @@ impl NodeRunner {
         }
     }
 
-    /// The loop itself panicked: its last step is half done, and what it knew before stands. Tries
-    /// to begin anew, or stops the database with as little as that takes.
+    /// Goes on after a panic of the loop itself, whose last step is half done: tries to begin anew,
+    /// or stops the database with as little as that takes. Returns the exit code.
     pub(super) async fn survive(&mut self, signals: &mut SignalStream) -> u8 {
         error!("The pilot's loop panicked");
         let until = Instant::now() + PATIENCE;
@@ -180,7 +180,7 @@ impl NodeRunner {
         SOFTWARE
     }
 
-    /// Takes the only message after a panic of the loop that matters to the next program: a
+    /// Takes the only message that matters to the next program after a panic of the loop: a
     /// database that was taken over can be handed over again only when the records on its volume
     /// were read.
     fn hear_out(&mut self, message: RunnerMessage) {
@@ -192,7 +192,8 @@ impl NodeRunner {
         }
     }
 
-    /// Signals are of no interest any more, and must be read for the child to be reaped.
+    /// Waits for the child's end. Signals are of no interest any more, and must be read for the
+    /// child to be reaped.
     async fn child_ends(&mut self, signals: &mut SignalStream) {
         loop {
             tokio::select! {

@@ -195,7 +195,7 @@ impl ReportPublisher {
         self.reports.send_modify(|status| status.conditions = conditions);
     }
 
-    /// A run has begun.
+    /// Records in the report that a run of the database has begun.
     pub(super) fn begun(&mut self, run: &DatabaseRun, restarts: i32, hash: String) {
         let facts = &mut self.facts;
         facts.holds = Some(true);
@@ -215,8 +215,8 @@ impl ReportPublisher {
         (self.blockers, facts.blockers) = (StopBlockers::default(), Vec::new());
     }
 
-    /// Takes the database's answer to the question how it is, or the lack of one. Returns what that
-    /// means for the machine; `serving`: the node served so far.
+    /// Takes the database's answer to the question how it is, or the error in its place. Returns
+    /// the event for the machine; `serving`: the node served so far.
     pub(super) fn observed(
         &mut self,
         serving: bool,
@@ -258,7 +258,7 @@ impl ReportPublisher {
         }
     }
 
-    /// Sets what speaks against a stop; `open`: the questions that the database left open.
+    /// Sets the blockers of a stop; `open` names the questions that the database left open.
     fn hold(&mut self, holding: Vec<(&'static str, String)>, open: Option<String>) {
         let is_held = |all: &[Blocker]| all.iter().any(|one| one.predicate == HOLDINGS_KNOWN);
         if let Some(what) = open.as_ref().filter(|_| !is_held(&self.facts.blockers)) {
@@ -267,7 +267,7 @@ impl ReportPublisher {
         self.facts.blockers = self.blockers.update(holding, open);
     }
 
-    /// Goes on from what an earlier program of this process reported.
+    /// Goes on from the blockers that an earlier program of this process reported.
     pub(super) fn resume_blockers(&mut self, mut reported: Vec<Blocker>) {
         // The pilot looks at the volume again at once, which decides this rule anew.
         reported.retain(|blocker| blocker.predicate != DISK_HEADROOM);
@@ -275,7 +275,7 @@ impl ReportPublisher {
         self.facts.blockers = reported;
     }
 
-    /// Each trouble is logged once.
+    /// Logs why the node's state cannot be saved, once for each cause.
     fn tell_unsaved(&self, why: Option<&String>) {
         if let Some(why) = why.filter(|why| self.facts.observation.unsaved.as_ref() != Some(*why)) {
             warn!(why, "State of the node cannot be saved");
@@ -297,7 +297,8 @@ impl ReportPublisher {
         }
     }
 
-    /// The data volume was looked at; `None`: it does not answer, and what was seen last stands.
+    /// Takes the size and use of the data volume; `None`: it does not answer, and what was seen
+    /// last stands.
     pub(super) fn looked_at(
         &mut self,
         ctx: &RunnerContext,
@@ -322,7 +323,7 @@ impl ReportPublisher {
         Some(MachineEvent::Space { full: is_full })
     }
 
-    /// A run that an earlier pilot left without an end.
+    /// Reports the end of a run that an earlier pilot left without one.
     pub(super) fn lost(&mut self, run: DatabaseRun) {
         warn!(pid = run.pid, "An earlier run has no end: its pilot was killed with it");
         self.facts.termination = Some(Termination {
@@ -333,8 +334,8 @@ impl ReportPublisher {
         });
     }
 
-    /// The kubelet saw what the pilot could not: on cgroup v2 the kernel may kill the pilot
-    /// together with its database.
+    /// Adds to the report of a lost run what the kubelet saw of its end: on cgroup v2 the kernel
+    /// may kill the pilot together with its database.
     pub(super) fn explain_lost_run(&mut self, state: Option<LastContainerState>) {
         let (Some(state), Some(lost)) = (state, self.facts.termination.as_mut()) else { return };
         if lost.exit_code.is_some() {
@@ -350,7 +351,7 @@ impl ReportPublisher {
     }
 }
 
-/// A condition of the database's own, as an earlier pilot told it.
+/// Reads a condition of the database's own as an earlier pilot reported it.
 fn earlier(own: &[&'static str], told: &Condition) -> Option<DatabaseCondition> {
     let type_ = own.iter().find(|own| **own == told.type_)?;
     let status = match told.status.as_str() {
@@ -362,7 +363,7 @@ fn earlier(own: &[&'static str], told: &Condition) -> Option<DatabaseCondition> 
     Some(DatabaseCondition { type_, status, reason, message })
 }
 
-/// What it means for the machine that the database could not be observed; `serving`: the node
+/// Returns the event for the machine when the database could not be observed; `serving`: the node
 /// served so far. Only silence may lead to a restart, and a failure of the pilot itself changes
 /// nothing.
 fn unobserved(error: &driver::Error, serving: bool) -> MachineEvent {

@@ -67,7 +67,8 @@ impl DatabaseProcess {
         })
     }
 
-    /// Follows the process from now on: asks it how it is, and looks at its peers.
+    /// Follows the process from now on: asks it how it is, lets it do upkeep, and looks at its
+    /// peers.
     pub(super) fn begin_following(
         &mut self,
         ctx: &RunnerContext,
@@ -88,7 +89,7 @@ impl DatabaseProcess {
         self.following.cancel();
     }
 
-    /// A task about the running process, ended with it.
+    /// Spawns a task about the running process, which is cancelled when the process has ended.
     pub(super) fn follow<F>(&self, ctx: &RunnerContext, name: &'static str, work: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -143,7 +144,8 @@ impl DatabaseProcess {
         });
     }
 
-    /// Announces the restart and flushes. `node` is `None` before its Pilot was seen.
+    /// Announces the restart and flushes. `node` is `None` before its Pilot was seen; then there is
+    /// no announcement.
     pub(super) fn flush(&self, ctx: &RunnerContext, node: Option<Box<DatabaseNode>>) {
         info!("Flushing the database");
         let context = ctx.clone();

@@ -12,10 +12,10 @@ use crate::{
 /// Where the intent comes from and the report goes to.
 #[derive(Clone)]
 pub enum IntentSource {
-    /// The intent is the API's. A Pilot that is missing there is made from this one, when there
-    /// is one: on a host, where no controller makes it.
+    /// The intent comes from the API. A Pilot that does not exist there is made from `missing`,
+    /// when there is one: on a host, where no controller makes it.
     Client { client: kube::Client, missing: Option<Box<Pilot>> },
-    /// No API at all: the intent is this file's.
+    /// There is no API: the intent is that of a Pilot in a file.
     Alone(Box<Pilot>),
 }
 
@@ -23,10 +23,10 @@ pub enum IntentSource {
 pub struct RunnerSettings {
     pub database: &'static DrivenDatabase,
     pub api: IntentSource,
-    /// Name and namespace of the Pilot.
+    /// Name of the Pilot; `namespace` is where it lies.
     pub name: String,
     pub namespace: String,
-    /// Name of its cluster, where it was told at the start.
+    /// Name of the Pilot's cluster, where it was given at the start.
     pub cluster: Option<String>,
     pub address: IpAddr,
     pub home: PathBuf,
@@ -50,7 +50,7 @@ pub struct RunnerSettings {
     /// The database's lines become records of the log.
     pub records: bool,
     pub user: Option<ProcessUser>,
-    /// See `runner::faults`.
+    /// The file whose appearance makes the pilot panic, for tests (see `runner::faults`).
     #[cfg(debug_assertions)]
     pub panic_file: Option<PathBuf>,
     pub bind: IpAddr,
@@ -66,20 +66,22 @@ impl RunnerSettings {
         Instance { runtime: runtime.to_owned(), node: self.machine.clone(), uid: Some(uid) }
     }
 
-    /// The limit in the Pilot's spec takes precedence over the flag.
+    /// Returns the limit of silence: the one in the Pilot's spec takes precedence over the flag.
     pub(super) fn silence_limit(&self, pilot: &PilotSpec) -> Duration {
         let said = pilot.pilot_settings.as_ref().and_then(|said| said.silence_limit_seconds);
         let seconds = said.and_then(|seconds| u64::try_from(seconds).ok());
         seconds.map_or(self.silence, Duration::from_secs)
     }
 
-    /// The setting in the Pilot's spec takes precedence over the flag.
+    /// May the database start with low kernel limits? The setting in the Pilot's spec takes
+    /// precedence over the flag.
     pub(super) fn allows_low_limits(&self, pilot: &PilotSpec) -> bool {
         let said = pilot.pilot_settings.as_ref().and_then(|said| said.allow_low_limits);
         said.unwrap_or(self.allow_low_limits)
     }
 
-    /// An id that is the same for every process at this address with these data, and for no other.
+    /// Returns an id of the process on a host, made of the address and the path of the data: a
+    /// later process for the same node has the same id.
     fn place(&self) -> String {
         let place = format!("{} {}", self.address, self.data.display());
         let hash = Sha256::digest(place);

@@ -63,7 +63,7 @@ impl NodeStartup {
         self.allowed.may_found = may_found;
     }
 
-    /// Called when no start is wanted any more.
+    /// Cancels the task that prepares a start. Called when no start is wanted any more.
     pub(super) fn cancel(&self) {
         self.preparing.cancel();
     }
@@ -248,7 +248,7 @@ impl NodeStartup {
         MachineEvent::NotConfigured(attempt)
     }
 
-    /// The start is tried again as soon as the peers have changed.
+    /// Waits for the peers to change, in a task: then the start is tried again.
     fn wait_for_peers(&mut self, ctx: &RunnerContext, pilot: Option<&Pilot>) {
         let (Some(cluster), Some(pilot)) = (ctx.cluster.clone(), pilot.cloned()) else {
             return;
@@ -261,7 +261,7 @@ impl NodeStartup {
     }
 }
 
-/// What a start waits for; logged once.
+/// Reports what a start waits for, and logs it once.
 pub(super) fn waiting(facts: &mut NodeFacts, what: String) {
     if facts.waiting.as_ref() != Some(&what) {
         info!(what, "Waiting to start");
@@ -269,7 +269,7 @@ pub(super) fn waiting(facts: &mut NodeFacts, what: String) {
     facts.waiting = Some(what);
 }
 
-/// Why the wanted configuration is not the running one; logged once.
+/// Reports why the wanted configuration is not the running one, and logs it once.
 pub(super) fn rejected(facts: &mut NodeFacts, why: String) {
     if facts.rejected.as_ref() != Some(&why) {
         warn!(error = why, "Configuration was rejected");

@@ -11,7 +11,8 @@ use tokio::time::sleep;
 use super::{RunnerMessage, context::RunnerContext};
 use crate::pilot::node::preflight::space;
 
-/// Pause between two looks at the volume, and while it is full: then a user waits for the result.
+/// Pause between two looks at the volume; `EVERY_FULL` while it is full: then a user waits for the
+/// result.
 const EVERY: Duration = Duration::from_secs(30);
 const EVERY_FULL: Duration = Duration::from_secs(5);
 

@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// The programs before and after this one.
+/// What this program keeps of the one before it, and for the one after it.
 pub(super) struct ProgramHandover {
     pub(super) takeover: ProgramTakeover,
     /// Second handles of the sockets that listen, for the next program.
@@ -44,7 +44,8 @@ pub(super) struct ProgramHandover {
 pub(super) enum NextProgram {
     /// The program that proved that it can take over.
     Accepted,
-    /// The program that runs now, for the so many-th time in a row.
+    /// The program that runs now, which begins anew after a panic, for the `panics`-th time in a
+    /// row.
     Itself { panics: u32 },
 }
 
@@ -59,7 +60,7 @@ impl NodeRunner {
         }
     }
 
-    /// Becomes the next program, when nothing is under way that this would disturb. Returns only
+    /// Becomes the next program, when nothing is under way that an exec would disturb. Returns only
     /// when the exec did not happen, and says whether it was tried; then nothing has changed.
     pub(super) async fn pass_on(&mut self, next: NextProgram) -> bool {
         let quiet = self.ctx.supervisor.watches_only(self.running.child.as_ref());
@@ -102,8 +103,8 @@ impl NodeRunner {
         true
     }
 
-    /// What the next program needs. A check of that program needs no descriptors, as it touches
-    /// none.
+    /// Makes the handoff to the next program. A check of that program needs no descriptors, as it
+    /// touches none.
     pub(super) fn handoff(
         &self,
         parked: &ParkedPipes,

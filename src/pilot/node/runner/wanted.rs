@@ -53,7 +53,8 @@ impl IntentTracker {
         self.holder == NameHolder::Ours
     }
 
-    /// Called when the holder of the name has changed. Returns what the machine must hear of that.
+    /// Takes a change of the holder of the name. Returns the event that stops a database which runs
+    /// in another pilot's place.
     pub(super) fn heed_namesake(&mut self) -> Option<MachineEvent> {
         self.holder = self.namesake.borrow_and_update().clone();
         let NameHolder::Theirs(why) = &self.holder else { return None };
@@ -89,7 +90,7 @@ impl IntentTracker {
     }
 }
 
-/// What a spec wants of the node, where that is known, and the restart that it asks for.
+/// Returns what a spec wants of the node, where that is known, and the restart that it asks for.
 pub(super) fn wanted_by(spec: &PilotSpec) -> (Option<NodeIntent>, Option<String>) {
     let want = match spec.phase.clone().unwrap_or_default() {
         PilotIntent::Decommissioned => Some(NodeIntent::Decommissioned),

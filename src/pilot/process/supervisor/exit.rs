@@ -6,7 +6,7 @@ use std::{
 
 use nix::{libc, sys::signal::Signal};
 
-/// The kubelet reads at most this much of a termination message.
+/// Most bytes of a termination message that the kubelet reads.
 const MESSAGE: usize = 4096;
 
 /// A child's end: a code or a signal, never both.
@@ -21,16 +21,17 @@ impl ChildExit {
         Self { code: status.code(), signal: status.signal() }
     }
 
-    /// As a shell says it: the code, or 128 plus the signal.
+    /// Returns the end as a shell has it: the exit code, or 128 plus the signal.
     pub fn status(self) -> u8 {
         let code = self.code.or(self.signal.map(|signal| 128 + signal)).unwrap_or(1);
         u8::try_from(code & 0xff).unwrap_or(1)
     }
 
-    /// Ended by TERM, or with the exit code 143 that a JVM chooses after a TERM.
+    /// Status of a process that TERM ended, and the exit code that a JVM chooses after a TERM: 143.
     pub const BY_TERM: u8 = 128 + 15;
 
-    /// The pilot's own exit code; the codes in `success` and 0 mean that the process did as asked.
+    /// Returns the pilot's own exit code: 0 for a status in `success`, which means that the process
+    /// did as asked, else the status itself.
     pub fn answer(self, success: &[u8]) -> u8 {
         let status = self.status();
         if success.contains(&status) { 0 } else { status }
@@ -46,7 +47,7 @@ impl std::fmt::Display for ChildExit {
     }
 }
 
-/// `SIGTERM`, `SIGRTMIN+3`.
+/// Returns the name of a signal: `SIGTERM`, `SIGRTMIN+3`.
 pub fn signal_name(signal: i32) -> Cow<'static, str> {
     match Signal::try_from(signal) {
         Ok(known) => known.as_str().into(),

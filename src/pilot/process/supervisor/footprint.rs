@@ -18,8 +18,8 @@ pub fn release_program() -> io::Result<()> {
     unchanged(&mappings).into_iter().try_for_each(sys::forget)
 }
 
-/// Read-only mappings of files without a page of their own. (Constants with addresses in them are
-/// read-only too, but the relocation wrote them once.)
+/// Returns the read-only mappings of files that have no page of their own. (Constants with
+/// addresses in them are read-only too, but the relocation wrote them once.)
 fn unchanged(mappings: &str) -> Vec<Range<usize>> {
     let (mut found, mut candidate) = (Vec::new(), None);
     for line in mappings.lines() {
@@ -32,7 +32,7 @@ fn unchanged(mappings: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The first line of a mapping: its range, and whether it is a file's and cannot be written.
+/// Reads the first line of a mapping: its range, and whether it is a file's and cannot be written.
 fn parse_head(line: &str) -> Option<(Range<usize>, bool)> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

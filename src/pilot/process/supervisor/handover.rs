@@ -25,12 +25,13 @@ use super::{
 #[serde(rename_all = "camelCase", default)]
 pub struct HandedChild {
     pub pid: i32,
-    /// Numbers of the descriptors that its output is read from, when it is read.
+    /// Numbers of the descriptors, here and in `stderr`, from which the child's output is read,
+    /// when it is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout: Option<RawFd>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr: Option<RawFd>,
-    /// What is remembered of its output.
+    /// The last lines of the child's output.
     pub tail: LineBuffer,
     /// The child owns the terminal.
     pub terminal: bool,

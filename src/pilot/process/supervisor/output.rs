@@ -1,8 +1,9 @@
 //! Copies a child's output to the pilot's own and remembers its last lines.
 //!
 //! One small thread per stream, reading and writing like a plain pipe would: nothing is buffered
-//! beyond the beginning of a line, nothing is dropped, and a reader that stalls holds the child up
-//! exactly as it would without the pilot. The pilot's loop never waits for these threads.
+//! beyond the beginning of a line, nothing is dropped while there is a reader, and a reader that
+//! stalls holds the child up exactly as it would without the pilot. The pilot's loop never waits
+//! for these threads.
 //!
 //! A thread that is parked holds nothing: what it read is written, the rest is in the pipe. So
 //! another program can go on with the same pipe, and no byte is lost or doubled. The form in which
@@ -28,7 +29,7 @@ use self::passage::StreamForwarder;
 use super::sys;
 use crate::runtime::log::{RecordHead, StandardStream};
 
-/// The beginning of a line is passed on after so long without a byte.
+/// How long a line may wait for its next byte before its beginning is passed on.
 const QUIET: Duration = Duration::from_secs(1);
 const STACK: usize = 128 * 1024;
 /// How long the pilot waits for the last words of a helper after its end. They are there at once
@@ -53,7 +54,7 @@ struct StreamPump {
     /// Orders to the thread, see [`PARK`]; closing it asks the thread to take what is there and
     /// end.
     control: File,
-    /// How often the thread was asked to park, and how often it did.
+    /// How often the thread was asked to park; `parked` is how often it did.
     asked: u64,
     parked: watch::Receiver<u64>,
     done: oneshot::Receiver<()>,
@@ -72,12 +73,12 @@ pub struct ParkedPipes {
 }
 
 impl OutputTail {
-    /// The last lines, oldest first: at most 20 lines and 4 KiB.
+    /// Returns the last lines, oldest first: at most 20 lines and 4 KiB.
     pub fn lines(&self) -> Vec<String> {
         self.lock().lines.get()
     }
 
-    /// After the child's end: waits until all that it wrote was passed on, but not longer than
+    /// Waits after the child's end until all that it wrote was passed on, but not longer than
     /// `limit`: another process may hold the pipe open, or a reader may have stalled.
     pub async fn finish(&self, limit: Duration) {
         let pumps = std::mem::take(&mut self.lock().pumps);
@@ -93,8 +94,8 @@ impl OutputTail {
         }
     }
 
-    /// Stops passing on. `None` when a reader stalls, so that a thread does not stop within
-    /// `limit`; then the threads go on as before.
+    /// Parks the threads that pass the output on, and returns their pipes. `None` when a reader
+    /// stalls, so that a thread does not stop within `limit`; then the threads go on as before.
     pub(super) async fn park(&self, limit: Duration) -> Option<ParkedPipes> {
         let mut waits = Vec::new();
         for pump in &mut self.lock().pumps {
@@ -131,7 +132,7 @@ impl OutputTail {
         }
     }
 
-    /// The lines that another program of this process needs to go on remembering.
+    /// Returns the lines that another program of this process needs to go on remembering.
     pub(super) fn remembered(&self) -> LineBuffer {
         self.lock().lines.clone()
     }
@@ -151,7 +152,7 @@ pub(super) enum OutputSink {
     Records(&'static str),
 }
 
-/// Reads both streams from now on, remembering after `lines`.
+/// Starts to read both streams. Their lines are remembered behind those in `lines`.
 pub(super) fn start(
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
@@ -248,7 +249,7 @@ fn copy(
     Ok(())
 }
 
-/// Waits for the next order; `None` once no more can come.
+/// Waits for the next order to the thread; `None` once no more can come.
 fn next_word(words: &mut File) -> io::Result<Option<u8>> {
     let mut word = [0];
     loop {

@@ -17,7 +17,8 @@ use nix::{
 use tokio::io::unix::AsyncFd;
 use tracing::warn;
 
-/// Left as they are: signals of the pilot's own faults, and those that no process can catch.
+/// Signals that are left as they are: those of the pilot's own faults, and those that no process
+/// can catch.
 const KEPT: [Signal; 9] = [
     Signal::SIGFPE,
     Signal::SIGILL,
@@ -30,8 +31,8 @@ const KEPT: [Signal; 9] = [
     Signal::SIGSTOP,
 ];
 
-/// Blocked, and then thrown away: the kernel sends these when a process in the background uses the
-/// terminal, which the pilot does only to give the terminal away.
+/// Signals that are blocked and thrown away: the kernel sends them when a process in the background
+/// uses the terminal, which the pilot does only to give the terminal away.
 const DROPPED: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
 
 /// A signal that the child shall have.
@@ -67,7 +68,7 @@ fn caught() -> SigSet {
 pub struct SignalStream(AsyncFd<SignalFd>);
 
 impl SignalStream {
-    /// Call from within tokio, after [`block`].
+    /// Opens the stream of signals. Call from within tokio, after [`block`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -76,7 +77,8 @@ impl SignalStream {
         Ok(Self(super::sys::register(SignalFd::with_flags(&caught(), flags)?)?))
     }
 
-    /// Cancel-safe: a signal is read and returned without an await in between.
+    /// Waits for the next signal. Cancel-safe: a signal is read and returned without an await in
+    /// between.
     pub(super) async fn next(&mut self) -> SignalEvent {
         loop {
             let mut ready = match self.0.readable().await {
@@ -116,7 +118,8 @@ pub(super) fn owns_terminal() -> bool {
     nix::unistd::tcgetpgrp(io::stdin().as_fd()).is_ok_and(|front| front == nix::unistd::getpgrp())
 }
 
-/// Puts a process group in front. TTOU is blocked, so this works from behind as well.
+/// Puts a process group in front of the terminal. TTOU is blocked, so this works from the
+/// background as well.
 pub(super) fn take_terminal(group: Pid) {
     if let Err(error) = nix::unistd::tcsetpgrp(io::stdin().as_fd(), group) {
         tracing::debug!(%error, "Terminal cannot be handed over");

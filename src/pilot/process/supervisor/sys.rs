@@ -60,7 +60,8 @@ pub(super) fn spawn(command: &ChildCommand, terminal: bool) -> io::Result<Spawne
     // Dropping std's Child neither kills nor waits: the reaper in `super` owns that.
 }
 
-/// In the child, after its user and group were set: changing them clears PDEATHSIG.
+/// Prepares the forked child for the exec, after its user and group were set: changing them clears
+/// PDEATHSIG.
 fn prepare(parent: u32, terminal: bool) -> io::Result<()> {
     // SAFETY: plain system calls with constant or local arguments, in the forked child.
     unsafe {
@@ -113,7 +114,7 @@ pub(super) fn forget(range: std::ops::Range<usize>) -> io::Result<()> {
     }
 }
 
-/// One process that ended, or was stopped, since the last call.
+/// Returns one process that ended, or was stopped, since the last call.
 pub(super) fn wait_any() -> Option<(i32, ExitStatus)> {
     loop {
         let mut status = 0;
@@ -144,7 +145,8 @@ pub(super) fn register<T: AsRawFd + AsFd>(fd: T) -> io::Result<AsyncFd<T>> {
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 
-/// Waits until either can be read or was closed by its writer, or until the limit; says which.
+/// Waits until `a` or `b` can be read or was closed by its writer, or until `limit`; returns which
+/// of the two.
 pub(super) fn wait_readable(
     a: BorrowedFd<'_>,
     b: BorrowedFd<'_>,

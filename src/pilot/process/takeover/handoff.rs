@@ -27,19 +27,19 @@ pub const FORMAT: u32 = 1;
 /// Environment variable with the number of the handoff's descriptor. Children never see it.
 pub const VARIABLE: &str = "NAVIGATOR_PILOT_HANDOFF";
 
-/// Everything that an exec would lose.
+/// What an exec would lose and the next program needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProgramHandoff {
     pub format: u32,
     /// Version of the program that leaves.
     pub version: String,
-    /// The id of the process that is to go on: a process that inherited the variable by accident
-    /// has another.
+    /// Id of the process that is to go on: a process that inherited [`VARIABLE`] by accident has
+    /// another id.
     pub process: u32,
-    /// What a candidate must say when it is checked; empty at the exec.
+    /// What a candidate must print when it is checked; empty at the exec.
     pub token: String,
-    /// Where a next program is looked for.
+    /// Path of the file at which a next program is looked for.
     pub program: PathBuf,
     /// The command line, for the check.
     pub arguments: Vec<String>,
@@ -48,7 +48,7 @@ pub struct ProgramHandoff {
     pub panics: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<HandedChild>,
-    /// For the pilot of a database; absent when any other command runs.
+    /// What the pilot of a database hands over; absent when any other command runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<HandedNode>,
 }
@@ -65,7 +65,8 @@ pub struct HandedNode {
     pub pilot: Option<Pilot>,
     /// The Pilot is from the disk: the API did not answer.
     pub remembered: bool,
-    /// The running database has answered, serves, is moving its data away.
+    /// The running database has answered; in `serving` it serves, and in `decommissioning` it moves
+    /// its data away.
     pub answered: bool,
     pub serving: bool,
     #[serde(rename = "retiring")]
@@ -73,19 +74,21 @@ pub struct HandedNode {
     /// A restart was asked for and waits for the validation of the configuration.
     pub restart: bool,
     pub may_found: bool,
-    /// Starts in a row that failed, and starts beyond the first; -1 before the first.
+    /// Crashes, failed spawns and failed preparations in a row. `restarts` counts starts beyond the
+    /// first; -1 before the first.
     pub failures: u32,
     pub restarts: i32,
     /// The kernel's count of OOM kills when the database was started.
     pub oom_kills: u64,
-    /// Why the wanted configuration does not run, and why a decommission does not go on.
+    /// Why the wanted configuration does not run; `refused` is why a decommission does not go on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// The checks of the volume passed once.
     pub ours: bool,
-    /// Descriptors: the lock of the data directory, and the sockets that listen, by name.
+    /// Descriptor of the data directory's lock; in `listeners`, those of the sockets that listen,
+    /// by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<RawFd>,
     pub listeners: std::collections::BTreeMap<String, RawFd>,
@@ -140,7 +143,7 @@ impl ProgramHandoff {
         Ok(serde_json::from_slice(text)?)
     }
 
-    /// An open file with the handoff, to be read from its start.
+    /// Writes the handoff into an open file in memory, to be read from its start.
     pub(super) fn to_file(&self) -> io::Result<File> {
         let name = CString::new("navigator-handoff")?;
         let mut file = File::from(memfd_create(name.as_c_str(), MFdFlags::MFD_CLOEXEC)?);

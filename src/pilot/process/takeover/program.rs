@@ -61,7 +61,8 @@ pub struct RunningProgram {
 }
 
 impl RunningProgram {
-    /// `path` is where an earlier program of this process looked.
+    /// Describes the program that runs. `path` is where an earlier program of this process looked
+    /// for the next one.
     ///
     /// # Errors
     /// When `/proc` does not say what runs.
@@ -89,7 +90,8 @@ impl RunningProgram {
         &self.path
     }
 
-    /// The file at the path, when it is not the one that runs. An empty path is no reason to act.
+    /// Opens the file at the path, when it is not the one that runs. `None` also when there is no
+    /// file.
     pub(super) fn other(&self) -> Option<CandidateProgram> {
         let found = FileId::of(&fs::metadata(&self.path).ok()?);
         if found == self.running {
@@ -102,7 +104,7 @@ impl RunningProgram {
             .then(|| CandidateProgram { id, file: Arc::new(file) })
     }
 
-    /// The file that runs, also when it has no name any more.
+    /// Opens the file that runs, also when it has no name any more.
     pub(super) fn itself(&self) -> io::Result<CandidateProgram> {
         let file = File::open("/proc/self/exe")?;
         Ok(CandidateProgram { id: self.running, file: Arc::new(file) })
@@ -161,7 +163,8 @@ fn keep_open(fds: &[BorrowedFd<'_>], flag: FdFlag) -> io::Result<()> {
     Ok(())
 }
 
-/// The path in the first argument: it may be a link that an update lets point elsewhere.
+/// Returns the path in the first argument, where it leads to the file that runs: it may be a link
+/// that an update lets point elsewhere.
 fn called(arguments: &[OsString], running: FileId) -> Option<PathBuf> {
     let first = Path::new(arguments.first()?);
     let named = first.parent().is_some_and(|folder| !folder.as_os_str().is_empty());
@@ -169,7 +172,7 @@ fn called(arguments: &[OsString], running: FileId) -> Option<PathBuf> {
     (FileId::of(&fs::metadata(&path).ok()?) == running).then_some(path)
 }
 
-/// Where the running file is, or was.
+/// Returns the path at which the running file is, or was.
 fn real() -> io::Result<PathBuf> {
     let path = fs::read_link("/proc/self/exe")?.into_os_string().into_vec();
     let path = path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec();

@@ -24,20 +24,21 @@ use super::{
     quantity,
 };
 
-/// Memory of a compiled regular expression, and of what it remembers while it runs.
+/// Most bytes of a compiled regular expression, and of the cache that it fills while it runs.
 const PATTERN: usize = 64 * 1024;
 
-/// Price of compiling a regular expression, and the least price of each byte of a text it matches.
+/// Price in units of compiling a regular expression, and below the least price of each byte of a
+/// text that one is matched against.
 const COMPILE: u64 = 20_000;
 const STATES: u64 = 100;
 
-/// Stands for CEL's own `matches`, which compiles its pattern each time.
+/// Name of our function in place of CEL's `matches`, which compiles its pattern each time.
 const MATCHES: &str = "@matches";
 
-/// Regular expressions that are compiled already.
+/// Regular expressions that were compiled with the conditions, by pattern.
 pub(super) type CompiledPatterns = BTreeMap<String, Result<Regex, String>>;
 
-/// What expressions are parsed with and evaluated in.
+/// Environment that expressions are parsed with and evaluated in.
 pub(super) static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     extensions::strings(&mut env).expect("no function has the name of another");
@@ -45,13 +46,14 @@ pub(super) static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(env)
 });
 
-/// The namespace in front of a function's name, such as `sets`, which is no value.
+/// Returns the namespace in front of a function's name, such as `sets`, if `part` is one and no
+/// value.
 pub(super) fn namespace(part: &IdedExpr) -> Option<&'static str> {
     let Expr::Ident(name) = &part.expr else { return None };
     ["optional", "sets", "strings"].into_iter().find(|namespace| name == namespace)
 }
 
-/// The name of our function that replaces the library's, where ours spends its own price.
+/// Returns the name of our function that replaces the library's and spends its own price, if any.
 pub(super) fn own(namespace: Option<&str>, function: &str) -> Option<&'static str> {
     match (namespace, function) {
         (None, "matches") => Some(MATCHES),
@@ -62,7 +64,7 @@ pub(super) fn own(namespace: Option<&str>, function: &str) -> Option<&'static st
     }
 }
 
-/// How much of its operands a call of a function looks at.
+/// Returns how much of its operands a call of `function` looks at.
 pub(super) fn price(namespace: Option<&str>, function: &str) -> CallPrice {
     match (namespace, function) {
         (
@@ -79,7 +81,7 @@ pub(super) fn price(namespace: Option<&str>, function: &str) -> CallPrice {
     }
 }
 
-/// Adds the functions that need the meter, or the patterns that are compiled already.
+/// Adds the functions that need the meter or the compiled patterns to `context`.
 pub(super) fn add_to(
     context: &mut Context<'_, '_>,
     meter: &Arc<CostMeter>,
@@ -116,7 +118,7 @@ pub(super) fn add_to(
     })
 }
 
-/// The two operands of a call; the receiver of a method call is the first of them.
+/// Returns the two operands of a call; the receiver of a method call is the first of them.
 fn two<'a, 'v, T: FromVal<'a, 'v>>(
     call: &'a FunctionContext<'_, 'v>,
 ) -> Result<(&'a T, &'a T), ExecutionError> {
@@ -137,8 +139,8 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
     builder.build().map_err(|error| error.to_string())
 }
 
-/// Upstream's expressions know digits, spaces and letters of ASCII only, where `regex` means
-/// Unicode's.
+/// Rewrites a pattern so that `\d`, `\s`, `\w` and `\b` mean ASCII only, as upstream's do; for
+/// `regex` they mean Unicode.
 fn ascii(pattern: &str) -> String {
     let mut plain = String::with_capacity(pattern.len());
     let mut rest = pattern.chars();
@@ -162,7 +164,7 @@ fn ascii(pattern: &str) -> String {
     plain
 }
 
-/// In sets, order and duplicates count for nothing.
+/// Tells whether `list` has each item of `others`. Order and duplicates count for nothing in sets.
 fn contains(list: &CelList<'_>, others: &CelList<'_>) -> bool {
     others.inner().iter().all(|item| has(list, item.as_ref()))
 }

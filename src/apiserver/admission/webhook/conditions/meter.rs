@@ -1,13 +1,13 @@
-//! What an evaluation may cost.
+//! Budget of the evaluation of expressions.
 //!
 //! Expressions come from administrators, but the objects that they go through from any client. A
-//! function that takes longer the larger a value is pays for that value first, and every turn of a
-//! loop pays, too: see `priced`, which puts the calls of these functions into expressions. Once the
-//! budget is spent, no loop turns any more, so what remains is a step for each part of the
-//! expression.
+//! function that takes longer the larger a value is pays for that value first, and so do the turns
+//! of loops such as `all` and `exists`: see `priced`, which puts the calls of these functions into
+//! expressions. Once the budget is spent, each further payment is an error, and so no loop begins
+//! any more.
 //!
-//! A unit is about a byte of text. All of [`BUDGET`] takes about a tenth of a second. The budget
-//! bounds memory, too, since copies pay for what they copy.
+//! A unit is about a byte of text. To spend all of [`BUDGET`] takes about a tenth of a second. The
+//! budget bounds memory, too, since copies pay for what they copy.
 
 use std::sync::{
     Arc,
@@ -22,23 +22,24 @@ use cel::{
     },
 };
 
-/// What all conditions of a webhook may cost together, for one request.
+/// Units that all conditions of a webhook may spend together, for one request.
 pub(super) const BUDGET: u64 = 20_000_000;
 
-/// Price of one value, or of one turn of a loop.
+/// Price in units of one value, or of one turn of a loop.
 const STEP: u64 = 32;
 
-/// No list is as long.
+/// Largest number that is accepted as an index: no list is as long.
 const LARGEST_INDEX: f64 = 1e15;
 
-/// Names that CEL's grammar lets no author write in an expression.
+/// Name of the function that charges a turn of a loop, and below of the one that charges an index.
+/// CEL's grammar lets no author write such names in an expression.
 pub(super) const TURN: &str = "@turn";
 pub(super) const INDEX: &str = "@index";
 
-/// How much of a value a function looks at.
+/// How much of a value a function looks at, and so what a call pays for the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallPrice {
-    /// All that it holds.
+    /// All that the value holds.
     Whole,
     /// All of a list, whose items are searched, and nothing of a map, which is looked up by key.
     Search,
@@ -83,7 +84,7 @@ impl CallPrice {
     }
 }
 
-/// The units that are left of the budget.
+/// Counter of the units that are left of the budget.
 #[derive(Debug)]
 pub(super) struct CostMeter(AtomicU64);
 
@@ -98,7 +99,7 @@ impl CostMeter {
         if left == 0 { Err(over()) } else { Ok(()) }
     }
 
-    /// Is the budget spent? Then the outcome of the evaluation is no answer.
+    /// Tells whether the budget is spent. Then the outcome of the evaluation is no answer.
     pub(super) fn is_spent(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
@@ -107,7 +108,7 @@ impl CostMeter {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds the functions that priced expressions call.
+    /// Adds the functions that priced expressions call to `context`.
     pub(super) fn add_to(self: &Arc<Self>, context: &mut Context<'_, '_>) -> Result<(), String> {
         for price in CallPrice::ALL {
             let meter = Arc::clone(self);
@@ -140,7 +141,7 @@ fn over() -> ExecutionError {
     ExecutionError::InternalError(super::OVER.to_owned())
 }
 
-/// Adds a function that sees its arguments as they are, without copying them.
+/// Adds a function that gets its arguments as they are, without copies.
 pub(super) fn add(
     context: &mut Context<'_, '_>,
     name: &str,
@@ -160,7 +161,7 @@ pub(super) fn add(
     context.add_function(name, function).map_err(|error| error.to_string())
 }
 
-/// The price of so many bytes, or of so many turns at one unit each.
+/// Converts a count of bytes, or of turns at one unit each, to units.
 pub(super) fn units(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
@@ -169,8 +170,8 @@ fn is_container(value: &dyn Val) -> bool {
     value.downcast_ref::<CelList<'_>>().is_some() || value.downcast_ref::<CelMap<'_>>().is_some()
 }
 
-/// About how many units a value weighs. A value heavier than `most` may be found lighter than it
-/// is, but not lighter than `most`.
+/// Returns about how many units a value weighs. A value heavier than `most` may be found lighter
+/// than it is, but not lighter than `most`.
 pub(super) fn weigh(value: &dyn Val, most: u64) -> u64 {
     let mut weight = STEP;
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {

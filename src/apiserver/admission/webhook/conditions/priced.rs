@@ -1,8 +1,8 @@
 //! Puts prices into an expression: calls of the functions of `meter`.
 //!
 //! Operations that take the same time whatever the values are cost nothing: names, fields, logic,
-//! and keys and indices that are literals. All others pay for the values that they look at or copy,
-//! before or after they do.
+//! and keys and indices that are literals. Other operations pay for the values that they look at or
+//! copy, before or after they do.
 
 use std::collections::BTreeSet;
 
@@ -23,22 +23,22 @@ use super::{
     meter::{self, CallPrice},
 };
 
-/// Deepest nesting of an expression, and of its loops. Each level takes stack when evaluated.
+/// Deepest nesting of an expression, and below of its loops. Each level takes stack when evaluated.
 const DEEPEST: usize = 32;
 const DEEPEST_LOOPS: u32 = 6;
 
-/// What is known of an expression before it is evaluated.
+/// Facts about an expression that are known before it is evaluated.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ExpressionAnalysis {
     /// Names that the expression uses, those of its loops among them.
     pub(super) names: BTreeSet<String>,
     /// Regular expressions that are literals in the expression.
     pub(super) patterns: BTreeSet<String>,
-    /// How deep its loops are nested.
+    /// How deep the expression's loops are nested.
     pub(super) nesting: u32,
 }
 
-/// Fails when the expression is nested too deeply.
+/// Puts prices into an expression. Fails when the expression is nested too deeply.
 pub(super) fn price(expression: &mut IdedExpr) -> Result<ExpressionAnalysis, String> {
     let mut pricing = PricingVisitor { known: ExpressionAnalysis::default(), depth: 0, loops: 0 };
     pricing.visit(expression)?;
@@ -118,8 +118,8 @@ impl PricingVisitor {
             }
             // How loops count and collect: the library knows these calls by their form.
             (ADD, [left, _]) if is_own_name(left) => {}
-            // A comparison goes no further than the smaller side, so one side pays for both.
-            // Compared with a literal, no list and no map is looked into.
+            // A comparison goes no further than the smaller side, so the price of one side is
+            // enough. Compared with a literal, a list or a map is not looked into.
             (EQUALS | NOT_EQUALS, [left, right]) => {
                 charge(left, if is_literal(right) { CallPrice::Text } else { CallPrice::Whole });
             }
@@ -196,14 +196,16 @@ impl PricingVisitor {
     }
 }
 
-/// Makes a part pay for its value. A literal is free: it is no heavier than the expression.
+/// Makes a part of an expression pay for its value. A literal is free: it is no heavier than the
+/// expression.
 fn charge(part: &mut IdedExpr, price: CallPrice) {
     if !is_literal(part) && !is_own_name(part) {
         wrap(part, price.function());
     }
 }
 
-/// Makes a part pay for a field that is read from it. Fields of that field were paid for, too.
+/// Makes a part of an expression pay for a field that is read from it. For a field of a field, the
+/// outer value has paid.
 fn hold(part: &mut IdedExpr) {
     if !matches!(part.expr, Expr::Select(_)) {
         charge(part, CallPrice::Held);
@@ -228,13 +230,13 @@ fn is_literal(part: &IdedExpr) -> bool {
     matches!(part.expr, Expr::Literal(_))
 }
 
-/// An index that finds something or nothing, without a look at the rest.
+/// Tells whether an index is a literal that finds an item without a look at the others.
 fn is_plain_index(part: &IdedExpr) -> bool {
     use LiteralValue::{Boolean, Int, String, UInt};
     matches!(part.expr, Expr::Literal(String(_) | Int(_) | UInt(_) | Boolean(_)))
 }
 
-/// A name that only the macros of loops write, such as `@result`.
+/// Tells whether a part is a name that only the macros of loops write, such as `@result`.
 fn is_own_name(part: &IdedExpr) -> bool {
     matches!(&part.expr, Expr::Ident(name) if name.starts_with('@'))
 }

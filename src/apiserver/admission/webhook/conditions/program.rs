@@ -1,4 +1,4 @@
-//! One expression, compiled.
+//! One expression, compiled and priced.
 
 use std::{
     collections::BTreeSet,
@@ -15,13 +15,15 @@ use super::{
     priced,
 };
 
-/// The parser goes many calls deep for each level of an expression.
+/// Stack of the thread that parses: the parser goes many calls deep for each level of an
+/// expression.
 const STACK: usize = 64 * 1024 * 1024;
 
-/// Most bytes of an expression. The parser takes hundreds of times as much while it reads one.
+/// Most bytes of an expression. The parser takes hundreds of times as much memory while it reads
+/// one.
 const LONGEST: usize = 16 * 1024;
 
-/// Most bytes of an error. It may hold values of the object.
+/// Most bytes of an error's text, which may hold values of the object.
 const LONGEST_ERROR: usize = 1024;
 
 pub(super) struct ConditionProgram {
@@ -29,7 +31,7 @@ pub(super) struct ConditionProgram {
     /// Names that the expression uses.
     pub(super) names: BTreeSet<String>,
     pub(super) patterns: CompiledPatterns,
-    /// How deep its loops are nested.
+    /// How deep the expression's loops are nested.
     pub(super) nesting: u32,
 }
 
@@ -59,7 +61,8 @@ impl ConditionProgram {
         Ok(Self { expression, names, patterns, nesting })
     }
 
-    /// `context` has the variables, and the functions that `meter` and `library` add.
+    /// Evaluates the expression. `context` has the variables, and the functions of `meter` and
+    /// `library`.
     pub(super) fn evaluate(
         &self,
         context: &Context<'_, '_>,
@@ -78,7 +81,7 @@ impl ConditionProgram {
     }
 }
 
-/// The beginning of a text that may be long.
+/// Returns the beginning of a text that may be long, up to [`LONGEST_ERROR`] bytes.
 fn brief(text: &dyn fmt::Display) -> String {
     struct TruncatingWriter(String);
 

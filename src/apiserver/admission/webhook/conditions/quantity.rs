@@ -1,4 +1,4 @@
-//! `quantity('1Gi')`: what Kubernetes' quantities are in expressions.
+//! `quantity('1Gi')`: Kubernetes' quantities as values in expressions of CEL.
 
 use std::{any::Any, cmp::Ordering};
 
@@ -16,7 +16,7 @@ static TYPE: Type = Type::new_unspecified_type("kubernetes.Quantity");
 
 const UNIT: i128 = 1_000_000_000;
 
-/// A quantity, in billionths.
+/// A quantity as a value of CEL, in billionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CelQuantity(i128);
 

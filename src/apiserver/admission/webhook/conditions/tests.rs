@@ -1,4 +1,4 @@
-//! Expressions as people write them, and what they come to.
+//! Tests of expressions as administrators write them, and of their outcomes.
 
 use std::{
     thread,
@@ -17,7 +17,7 @@ fn conditions(expressions: &[&str]) -> MatchConditions {
     MatchConditions::new(expressions.iter().enumerate().map(condition).collect())
 }
 
-/// An update of a cluster by a user of some groups.
+/// Judges an update of a cluster, made by a user of some groups.
 fn judge(expressions: &[&str]) -> MatchResult {
     let object = json!({
         "metadata": {
@@ -169,7 +169,7 @@ fn one_that_is_false_decides_before_errors_do() {
     }
 }
 
-/// About as large as an object may be.
+/// Returns an object about as large as an object may be.
 fn large() -> String {
     let list: Vec<String> = (0..100_000).map(|at| format!("{at:016}")).collect();
     let map = (0..5_000).map(|at| (at.to_string(), json!({"a": at})));

@@ -1,7 +1,7 @@
-//! JSON texts as values of CEL.
+//! Converts JSON texts to values of CEL.
 //!
-//! Values are read straight from the text, so there is no second tree, and plain strings are
-//! borrowed from it.
+//! Values are read straight from the text, without a tree of JSON values between, and plain strings
+//! are borrowed from it.
 
 use std::{borrow::Cow, collections::HashMap, fmt};
 
@@ -11,10 +11,10 @@ use cel::common::{
 };
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// A value that may borrow from its text.
+/// A value of CEL that may borrow from the JSON text.
 pub(super) type BoxedCelValue<'v> = Box<dyn Val + 'v>;
 
-/// `null` where there is no text.
+/// Reads a JSON text; CEL's `null` when there is no text.
 pub(super) fn read(json: Option<&str>) -> Result<BoxedCelValue<'_>, serde_json::Error> {
     let Some(json) = json else { return Ok(Box::new(CelNull)) };
     JsonValueSeed.deserialize(&mut serde_json::Deserializer::from_str(json))
@@ -52,7 +52,7 @@ impl<'v> Visitor<'v> for JsonValueSeed {
         Ok(Box::new(CelInt::from(value)))
     }
 
-    /// A number that is no `int` is a `double`, as apimachinery reads it.
+    /// Reads a number that does not fit `int` as a `double`, as apimachinery does.
     #[expect(clippy::cast_precision_loss, reason = "upstream loses it, too")]
     fn visit_u64<E>(self, value: u64) -> Result<BoxedCelValue<'v>, E> {
         Ok(match i64::try_from(value) {

@@ -45,7 +45,8 @@ impl DatabaseProcess {
     }
 }
 
-/// What the database said when it was asked to leave; `wanted`: the decommission is still wanted.
+/// Takes the database's answer to the request to leave, and returns the event for the machine;
+/// `wanted`: the decommission is still wanted.
 pub(in super::super) fn decommission_answered(
     facts: &mut NodeFacts,
     wanted: bool,
@@ -78,7 +79,7 @@ pub(in super::super) fn decommission_answered(
     }
 }
 
-/// What the database said when it was asked to stay.
+/// Takes the database's answer to the request to stay, and returns the event for the machine.
 pub(in super::super) fn cancel_answered(
     facts: &mut NodeFacts,
     result: Result<(), driver::Error>,

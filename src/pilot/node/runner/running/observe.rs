@@ -22,17 +22,18 @@ use crate::{
     },
 };
 
-/// Pause between two questions, until the database serves and from then on.
+/// Pause between two questions how the database is, while it does not serve; `OBSERVE_SERVING`
+/// while it does.
 const OBSERVE_STARTING: Duration = Duration::from_secs(1);
 const OBSERVE_SERVING: Duration = Duration::from_secs(5);
-/// Answers in a row that say that the database serves, before memory that only a start needs is
-/// given back: half a minute.
+/// How many answers in a row must say that the database serves before memory that only a start
+/// needs is given back: half a minute.
 const SETTLED: u32 = 6;
-/// A database that takes longer to say how it is does not answer.
+/// How long a database may take to say how it is; one that takes longer counts as not answering.
 const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a database that did not say how it is may take to answer in another way.
 const SECOND_OPINION: Duration = Duration::from_secs(2);
-/// Between two looks at the peers.
+/// Pause between two looks at the peers.
 const PEERS_EVERY: Duration = Duration::from_secs(30);
 
 pub(super) async fn observe(ctx: RunnerContext, pid: i32, mut marked: Option<String>) {

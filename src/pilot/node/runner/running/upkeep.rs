@@ -9,7 +9,8 @@ use tracing::warn;
 use super::RunnerContext;
 use crate::{error::chain, pilot::kube::intent};
 
-/// Pause between two looks whether such work is asked for, and whether it is the node's turn.
+/// Pause between two looks whether a person asks for work on the data, and whether it is the node's
+/// turn.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) async fn keep_up(ctx: RunnerContext, intent: intent::IntentReceiver) {

@@ -24,9 +24,9 @@ use crate::{
     },
 };
 
-/// A download on a slow line takes minutes; more is a hang.
+/// How long one program may run: a download on a slow line takes minutes, more is a hang.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Bytes of a program's last lines that a condition can hold beside what was tried.
+/// Most bytes of a program's last lines: a condition can hold them beside what was tried.
 const TOLD: usize = 800;
 
 /// Why the preparation is not done.
@@ -93,7 +93,7 @@ impl NodeStartup {
     }
 }
 
-/// How the programs of this attempt ended.
+/// Takes how the programs of `attempt` ended, and returns the event for the machine.
 pub(in super::super) fn prepared(
     facts: &mut NodeFacts,
     attempt: AttemptId,
@@ -154,7 +154,7 @@ async fn run(
     Err(PreparationError::Failed(format!("{what}: {shown} {end}: {}", last(&last_lines))))
 }
 
-/// As many of the last lines as a condition can hold.
+/// Joins as many of the last lines as a condition can hold.
 fn last(lines: &[String]) -> String {
     let mut room = TOLD;
     let kept = lines.iter().rev().take_while(|line| {

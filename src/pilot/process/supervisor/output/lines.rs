@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// Lines that are remembered, the bound of `status.lastTermination.logTail`.
+/// Most lines that are remembered: the bound of `status.lastTermination.logTail`.
 const LINES: usize = 20;
-/// Bytes of these lines, likewise.
+/// Most bytes of the lines that `status.lastTermination.logTail` may hold.
 const BYTES: usize = 4096;
 
 /// A ring of lines. A line longer than all that is kept is cut at its start.
@@ -59,19 +59,19 @@ impl LineBuffer {
         kept
     }
 
-    /// Bytes that are held.
+    /// Returns how many bytes of memory are held.
     #[cfg(test)]
     fn held(&self) -> usize {
         self.part.capacity() + self.whole.iter().map(String::capacity).sum::<usize>()
     }
 }
 
-/// No single line is longer than the bound of all lines together.
+/// Cuts a line to the bound of all lines together, at its start.
 fn cut(line: String) -> String {
     if line.len() > BYTES { end_of(&line, BYTES) } else { line }
 }
 
-/// The last bytes of a line, in memory of their own.
+/// Returns the last bytes of a line, at most `length`, in memory of their own.
 fn end_of(line: &str, length: usize) -> String {
     let mut cut = line.len().saturating_sub(length);
     while !line.is_char_boundary(cut) {

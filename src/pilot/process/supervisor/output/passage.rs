@@ -101,7 +101,8 @@ impl StreamForwarder {
     }
 }
 
-/// How much of a piece can be passed on without the rest: not the first bytes of a character.
+/// Returns how many bytes of `piece` can be passed on without the next piece: not the first bytes
+/// of a character that goes on there.
 fn whole(piece: &[u8]) -> usize {
     let last = piece.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
     // Only bytes at the very end may go on, and only when more bytes could make them valid.
