@@ -397,13 +397,10 @@ impl PluginSession {
             );
         }
         if ours.is_empty() {
-            return checked(NAME, CheckOutcome::Good, "none is meant for our kinds");
+            return checked(NAME, CheckOutcome::Good, "no configuration names our group");
         }
-        let message = format!(
-            "{} name our group; Kubernetes calls none for kinds of an aggregated API server",
-            ours.join(", ")
-        );
-        checked(NAME, CheckOutcome::Odd, message)
+        let message = format!("Navigator's API server asks those of {}", ours.join(", "));
+        checked(NAME, CheckOutcome::Good, message)
     }
 
     async fn storage_class(&self) -> CheckResult {
