@@ -17,7 +17,7 @@ mod writes;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use navigator::apiserver::storage::{
     Key, KeyPrefix, PageRequest, Revision, Storage, StoreEntry, StoreEvent, StorePage, WatchStream,
 };
@@ -225,6 +225,13 @@ async fn create(store: &dyn Storage, name: &str, value: &str) -> Revision {
 async fn create_in(store: &dyn Storage, namespace: &str, name: &str, value: &str) -> Revision {
     let created = store.create(&key(namespace, name), bytes(value)).await;
     created.expect("the key is absent")
+}
+
+/// Creates objects, few enough at a time that a store on a busy machine answers each in time.
+/// Returns their revisions, in the order of `keys`.
+async fn create_all(store: &dyn Storage, keys: &[Key]) -> Vec<Revision> {
+    let created = stream::iter(keys).map(|key| store.create(key, bytes("1"))).buffered(32);
+    created.map(|result| result.expect("creates")).collect().await
 }
 
 async fn update(store: &dyn Storage, name: &str, expected: Revision, value: &str) -> Revision {

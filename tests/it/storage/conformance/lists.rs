@@ -1,9 +1,8 @@
 //! Lists: their order, their range, their pages, their age.
 
-use futures::future::join_all;
 use navigator::apiserver::storage::{Error, Key, KeyPrefix, PageRequest, Revision, Storage};
 
-use super::{bytes, create, create_in, delete, list, shown, update};
+use super::{bytes, create, create_all, create_in, delete, list, shown, update};
 use crate::storage::keys::{key, pilots};
 
 pub(crate) async fn a_list_of_nothing_has_a_revision(store: &dyn Storage) {
@@ -175,9 +174,7 @@ pub(crate) async fn the_state_at_revision_zero_is_not_known(store: &dyn Storage)
 
 pub(crate) async fn a_list_of_a_thousand_keys_is_whole(store: &dyn Storage) {
     let keys: Vec<_> = (0..1_100).map(|n| key("ns", &format!("k{n:04}"))).collect();
-    for result in join_all(keys.iter().map(|key| store.create(key, bytes("1")))).await {
-        result.expect("creates");
-    }
+    create_all(store, &keys).await;
     let page = list(store, PageRequest::default()).await;
     let listed: Vec<_> = page.entries.iter().map(|entry| &entry.key).collect();
     assert_eq!(listed, keys.iter().collect::<Vec<_>>());

@@ -8,7 +8,7 @@ use navigator::apiserver::storage::{
 };
 use tokio::time::sleep;
 
-use super::{Watch, bytes, create, create_in, delete, list, update};
+use super::{Watch, bytes, create, create_all, create_in, delete, list, update};
 use crate::storage::keys::{key, pilots};
 
 async fn now(store: &dyn Storage) -> Revision {
@@ -170,9 +170,7 @@ pub(crate) async fn a_slow_watcher_holds_up_nobody_and_misses_nothing(store: &dy
     let mut fast = Watch::start(store, start).await;
     let keys: Vec<_> = (0..1_500).map(|n| key("ns", &format!("k{n}"))).collect();
     for part in keys.chunks(300) {
-        for result in join_all(part.iter().map(|key| store.create(key, bytes("1")))).await {
-            result.expect("creates");
-        }
+        create_all(store, part).await;
         for _ in part {
             fast.change().await;
         }
@@ -188,8 +186,7 @@ pub(crate) async fn a_slow_watcher_holds_up_nobody_and_misses_nothing(store: &dy
 pub(crate) async fn a_watch_of_concurrent_writers_is_ordered_and_whole(store: &dyn Storage) {
     let mut watch = Watch::start(store, now(store).await).await;
     let keys: Vec<_> = (0..200).map(|n| key("ns", &format!("k{n}"))).collect();
-    let written = join_all(keys.iter().map(|key| store.create(key, bytes("1")))).await;
-    let mut written: Vec<_> = written.into_iter().map(|result| result.expect("creates")).collect();
+    let mut written = create_all(store, &keys).await;
     written.sort();
     for revision in written {
         assert_eq!(watch.change().await.revision(), revision);
