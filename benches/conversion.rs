@@ -13,7 +13,7 @@ use std::{
 use navigator::{
     api::{
         decode,
-        kind::{ServedKind, ServedVersion},
+        served_kind::{ServedKind, ServedVersion},
     },
     database, databases,
 };

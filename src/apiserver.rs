@@ -6,7 +6,6 @@ pub mod admission;
 pub mod audit;
 pub mod authn;
 pub mod authz;
-mod body;
 pub mod cache;
 pub mod capacity;
 pub mod certs;
@@ -15,46 +14,47 @@ mod discovery;
 pub mod filters;
 pub mod handlers;
 mod health;
-pub mod identity;
-pub mod kubernetes;
+pub mod kube_client;
 mod latency;
-pub mod load;
 pub mod metrics;
 pub mod migrate_storage;
 pub mod negotiate;
 pub mod operation;
 pub mod options;
 pub mod peer;
-mod pieces;
 mod protobuf;
 pub mod registry;
+pub mod request_cost;
 pub mod request_info;
+mod response_body;
 pub mod run;
 pub mod selector;
 pub mod serve;
 pub mod status;
 pub mod storage;
+pub mod store_identity;
 pub mod store_tools;
+mod streamed_body;
 pub mod url;
 pub mod view;
 
 use crate::{
     api::scheme::Scheme,
     runtime::{
-        build,
-        catalogue::{MetricDescription, described},
-        process::ProcessMetrics,
+        build_info,
+        metric_catalogue::{MetricDescription, described},
+        process_metrics::ProcessMetrics,
     },
 };
 
 /// What the API server tells Prometheus.
 pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<MetricDescription> {
     let mut collectors = metrics::Metrics::new().collectors();
-    collectors.extend(storage::timed::StoreMetrics::new().of_etcd().collectors());
+    collectors.extend(storage::timed_store::StoreMetrics::new().of_etcd().collectors());
     collectors.extend(health::collectors());
-    collectors.push(Box::new(handlers::objects::CacheMetrics::new(Vec::new())));
+    collectors.push(Box::new(handlers::cache_metrics::CacheMetrics::new(Vec::new())));
     collectors.extend(admission::webhook::AdmissionMetrics::new().collectors());
-    collectors.push(build::collector());
+    collectors.push(build_info::collector());
     collectors.push(Box::new(ProcessMetrics::new()));
     collectors.push(Box::new(account::MemoryAccountMetrics::default()));
     let capacity = capacity::Capacity::new(capacity::CapacityBounds::own());

@@ -4,32 +4,32 @@
 //! One reconcile is `observe → ensure → plan → budget → confirm → execute → status`; see
 //! [`mod@reconcile`]. Each database describes its differences as a [`ManagedDatabase`].
 
-pub mod cluster;
 mod context;
-pub mod desired;
+pub mod desired_state;
 mod ensure;
 mod events;
 mod execute;
-mod fleet;
-mod heard;
+mod fleet_metrics;
+mod fleet_snapshot;
+mod heartbeats;
+pub mod managed_cluster;
 mod metrics;
-mod namespaces;
+mod namespace_termination;
+mod object_caches;
 pub(crate) mod observe;
-mod owners;
+mod owner_references;
 pub mod page;
-mod pilots;
+mod pilot_lifecycle;
 mod plan;
 mod queue;
 mod reconcile;
 pub(crate) mod resources;
-mod seen;
 mod status;
-mod stores;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-mod token;
+mod token_renewal;
 mod write;
 
 use std::{
@@ -47,30 +47,30 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-pub use self::{
-    cluster::ManagedClusterKind,
-    desired::{
-        ClusterService, DesiredCluster, ExistingPool, ManagedDatabase, NodeLabel, NodeReport,
-        ObjectSettings, SecuredCondition, ServiceExposure,
-    },
-    seen::{CachedCluster, CachedPilot, FleetSnapshot, SnapshotSource},
-};
 use self::{
     context::ControllerContext,
     events::ClusterEventPublisher,
-    heard::HeartbeatTracker,
+    heartbeats::HeartbeatTracker,
     metrics::Metrics,
+    object_caches::ObjectCaches,
     queue::{ClusterKey, ReconcileOutcome, WorkQueue},
-    stores::ObjectCaches,
+};
+pub use self::{
+    desired_state::{
+        ClusterService, DesiredCluster, ExistingPool, ManagedDatabase, NodeLabel, NodeReport,
+        ObjectSettings, SecuredCondition, ServiceExposure,
+    },
+    fleet_snapshot::{CachedCluster, CachedPilot, FleetSnapshot, SnapshotSource},
+    managed_cluster::ManagedClusterKind,
 };
 use crate::{
     api::{names, v1beta1},
     error::chain,
     runtime::{
-        Runtime, Shutdown, admin, build,
-        catalogue::{MetricDescription, described},
+        Runtime, Shutdown, admin, build_info,
         deadline::bounded,
         leader::{self, KubernetesLease, LeaderClaim, LeaderElector},
+        metric_catalogue::{MetricDescription, described},
     },
 };
 
@@ -152,7 +152,7 @@ pub async fn run(
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let window = Arc::new(OnceLock::new());
     let seen = seen(&window, &runtime, &metrics);
-    fleet::register(runtime.metrics(), Arc::clone(&seen));
+    fleet_metrics::register(runtime.metrics(), Arc::clone(&seen));
     let router =
         admin::router(stuck(&queue), runtime.readiness().clone(), runtime.metrics().clone());
     let router = router.merge(page::router(seen, config.page));
@@ -232,11 +232,11 @@ pub async fn run(
         let worker = worker(Arc::clone(&ctx), queue.clone(), work.clone());
         workers.spawn_vital("worker", until(halt.clone(), worker));
     }
-    let pilots = pilots::watch_over(Arc::clone(&ctx), config.pilot_gc_after, work.clone());
+    let pilots = pilot_lifecycle::watch_over(Arc::clone(&ctx), config.pilot_gc_after, work.clone());
     workers.spawn_vital("pilots", until(halt.clone(), pilots));
-    let owners = owners::watch_over(Arc::clone(&ctx), work.clone());
+    let owners = owner_references::watch_over(Arc::clone(&ctx), work.clone());
     workers.spawn_vital("owners", until(halt.clone(), owners));
-    let namespaces = namespaces::watch_over(Arc::clone(&ctx), work.clone());
+    let namespaces = namespace_termination::watch_over(Arc::clone(&ctx), work.clone());
     workers.spawn_vital("namespaces", until(halt.clone(), namespaces));
 
     let ended = tokio::select! {
@@ -262,8 +262,8 @@ pub async fn run(
 /// Describes the metrics that the controller exports to Prometheus.
 pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
-    collectors.push(fleet::collector(Arc::new(|| FleetSnapshot::nothing(Vec::new()))));
-    collectors.push(build::collector());
+    collectors.push(fleet_metrics::collector(Arc::new(|| FleetSnapshot::nothing(Vec::new()))));
+    collectors.push(build_info::collector());
     described(&collectors)
 }
 
@@ -319,7 +319,7 @@ async fn started(client: &Client, config: &Config, runtime: &Runtime) -> String 
             info!(reason = missing, "Waiting for the API");
             last = missing;
         }
-        sleep(stores::RETRY).await;
+        sleep(object_caches::RETRY).await;
     };
     info!(store = store_id, "The API is served");
     drop(ready);

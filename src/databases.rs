@@ -13,12 +13,12 @@ pub const ALL: DatabaseList = &[
         api: &elasticsearch::api::DATABASE,
         controller: &elasticsearch::controller::DATABASE,
         pilot: &elasticsearch::pilot::DATABASE,
-        shown: &elasticsearch::shown::DATABASE,
+        shown: &elasticsearch::kubectl_plugin::DATABASE,
     },
     Database {
         api: &cassandra::api::DATABASE,
         controller: &cassandra::controller::DATABASE,
         pilot: &cassandra::pilot::DATABASE,
-        shown: &cassandra::shown::DATABASE,
+        shown: &cassandra::kubectl_plugin::DATABASE,
     },
 ];

@@ -5,7 +5,7 @@
 
 pub mod api;
 pub mod daemon;
-pub mod folder;
 pub mod homes;
-pub mod logs;
+pub mod log_retention;
 pub mod node;
+pub mod state_folder;

@@ -6,15 +6,15 @@
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
-mod keeper;
+mod store_keeper;
 
-use self::keeper::ProtectedStore;
+use self::store_keeper::ProtectedStore;
 use crate::{
     api::{
         GROUP,
-        kind::{ServedKind, ServedVersion},
         names::{self, UID, label, port},
         scheme::Scheme,
+        served_kind::{ServedKind, ServedVersion},
     },
     engine::{rbac, stored_object},
 };
@@ -93,11 +93,11 @@ pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
     objects.extend(user_roles(scheme));
     if settings.store == InstallStore::Embedded {
         objects.push(store_claim(settings));
-        objects.extend(keeper::objects(&settings.namespace, ProtectedStore::Claim));
+        objects.extend(store_keeper::objects(&settings.namespace, ProtectedStore::Claim));
     }
     if settings.store == InstallStore::Kubernetes {
         objects.push(stored_object_definition());
-        objects.extend(keeper::objects(&settings.namespace, ProtectedStore::Definition));
+        objects.extend(store_keeper::objects(&settings.namespace, ProtectedStore::Definition));
     }
     objects.push(apiserver_service(settings));
     objects.push(apiserver_deployment(settings));
@@ -261,7 +261,7 @@ fn clusters(scheme: &Scheme) -> Vec<&'static str> {
 /// Builds the roles that add our kinds to Kubernetes' own roles `view`, `edit` and `admin`.
 fn user_roles(scheme: &Scheme) -> Vec<Value> {
     let clusters = clusters(scheme);
-    let all: Vec<&str> = scheme.ours().map(crate::api::kind::ServedKind::plural).collect();
+    let all: Vec<&str> = scheme.ours().map(crate::api::served_kind::ServedKind::plural).collect();
     let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
     let write = ["create", "update", "patch", "delete", "deletecollection"];
     let role = |name: &str, aggregate_to: &[&str], rules: Value| {

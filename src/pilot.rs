@@ -6,8 +6,8 @@
 
 pub mod database;
 pub mod driver;
-pub mod heard;
 pub mod http;
+pub mod query_answer;
 
 pub mod kube;
 pub mod node;

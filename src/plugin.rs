@@ -7,10 +7,10 @@
 
 pub mod bundle;
 pub mod change;
-pub mod check;
 pub mod error;
-pub mod find;
+pub mod install_check;
 pub mod logs;
+pub mod lookup;
 pub mod predicates;
 pub mod status;
 pub mod text;

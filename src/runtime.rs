@@ -2,14 +2,14 @@
 //! logging, metrics, events, leader election. Knows no database and no Navigator type.
 
 pub mod admin;
-pub mod build;
-pub mod catalogue;
+pub mod build_info;
 pub mod cgroup;
 pub mod deadline;
 pub mod events;
 pub mod leader;
 pub mod log;
-pub(crate) mod process;
+pub mod metric_catalogue;
+pub(crate) mod process_metrics;
 pub mod readiness;
 pub mod shutdown;
 pub mod signals;
@@ -43,7 +43,7 @@ impl Runtime {
 
     fn with(tasks: TaskGroup, shutdown: Shutdown) -> Self {
         let metrics = prometheus::Registry::new();
-        build::register(&metrics);
+        build_info::register(&metrics);
         Self { tasks, readiness: Readiness::new(), shutdown, metrics }
     }
 

@@ -4,7 +4,7 @@
 use navigator::api::{
     cluster_kind::{ClusterKind, NoOlderVersion, Nothing},
     database_names::DatabaseNames,
-    field::FieldPath,
+    field_error::FieldPath,
     pilot_part::{ErasedPilotPart, PilotPart},
     schema::SchemaMarkers,
     scheme::{KindEntry, ServedDatabase},

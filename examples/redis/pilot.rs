@@ -15,7 +15,7 @@ use navigator::{
         pilot_part::PilotParts,
         v1beta1::{Decommission, Endpoint, Health, Pilot, PilotIntent},
     },
-    engine::ending::ExitExplanation,
+    engine::exit_explanation::ExitExplanation,
     error::chain,
     pilot::{
         database::DrivenDatabase,
@@ -25,7 +25,7 @@ use navigator::{
         },
         kube::peers,
         node::blockers::now,
-        volume::{config_files::write_whole, lock::Volume, state::StateFile},
+        volume::{config_files::write_whole, data_volume::Volume, state_file::StateFile},
     },
 };
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use navigator::pilot::{driver::Error, heard::UnansweredQuery};
+use navigator::pilot::{driver::Error, query_answer::UnansweredQuery};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::resp::{Reply, ask};

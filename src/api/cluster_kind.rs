@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 
 use super::{
     database_names::DatabaseNames,
-    kind::{PrinterColumn, ServedVersion},
     legacy, printer,
+    served_kind::{PrinterColumn, ServedVersion},
 };
 /// Trait bounds of every type that holds fields of one database.
 pub trait DatabaseFields:

@@ -9,10 +9,9 @@ use serde_json::{Map, Value};
 use super::{
     cluster_kind::OlderCluster,
     conversion::{self, surplus},
-    defaults,
-    kind::{DecodeError, ObjectPart, PrinterColumn, ServedVersion, ValidationResult},
-    legacy, printer,
+    defaults, legacy, printer,
     schema::SchemaSet,
+    served_kind::{DecodeError, ObjectPart, PrinterColumn, ServedVersion, ValidationResult},
     v1alpha1,
     v1beta1::{Cluster, LeaderLease, Pilot},
     validation::{self, ClusterRules},

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::{
     decode::ParsedBody,
-    field::{ErrorList, FieldError, FieldErrorKind, FieldPath},
-    kind::DecodeError,
-    known,
+    field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath},
     schema::compiled::Schema,
+    served_kind::DecodeError,
+    unknown_fields,
 };
 
 /// Rewrites a body of v1alpha1 in its current form: first what all kinds have in common, then the
@@ -23,7 +23,7 @@ pub(super) fn normalize(
     document: &mut ParsedBody,
     spec_of_kind: impl FnOnce(&mut Map<String, Value>, &mut LegacyFindings) -> Result<(), DecodeError>,
 ) -> Result<Vec<String>, DecodeError> {
-    known::repair_times(schema, &mut document.value);
+    unknown_fields::repair_times(schema, &mut document.value);
     conditions(&mut document.value);
     let mut pass = LegacyFindings::default();
     if let Some(Value::Object(spec)) = document.value.get_mut("spec") {

@@ -16,9 +16,9 @@ use serde_json::{Map, Value, json};
 use self::paths::{ApiOperation, ApiParameter, PathItem};
 use super::{
     GROUP,
-    kind::{ServedKind, ServedVersion},
     schema::{self, REF_PREFIX},
     scheme::Scheme,
+    served_kind::{ServedKind, ServedVersion},
 };
 
 /// Prefix of references in OpenAPI version 3, where version 2 has `#/definitions/`.

@@ -7,37 +7,39 @@
 //! `managedfields`; `tests/it/api/ownership.rs` holds them to upstream's own cases.
 
 mod compare;
-mod element;
-mod entries;
 mod field_set;
-mod fields;
-mod items;
-mod managed;
+mod fields_v1;
+mod list_items;
+mod managed_fields;
 mod merge;
-mod problem;
-mod reconcile;
+mod path_element;
+mod path_set;
+mod raw_managed_fields;
 mod remove;
-mod set;
+mod schema_mismatch;
+mod schema_reconciliation;
 mod tracker;
 mod updater;
 mod validate;
-mod value;
+mod value_order;
 
 pub use super::schema::compiled::Schema;
 pub use compare::{ObjectComparison, compare};
-pub use element::{ElementPath, PathElement, path_text};
-pub use entries::{RawManagedFields, RevisionGap, join, join_but_revision, split, whole};
 pub use field_set::field_set;
-pub use managed::{MAX_UPDATERS, ManagedFields};
+pub use managed_fields::{MAX_UPDATERS, ManagedFields};
 pub use merge::merge;
-pub use problem::{SchemaMismatch, SchemaMismatches};
-pub use reconcile::reconcile;
+pub use path_element::{ElementPath, PathElement, path_text};
+pub use path_set::PathSet;
+pub use raw_managed_fields::{
+    RawManagedFields, RevisionGap, join, join_but_revision, split, whole,
+};
 pub use remove::{extract, remove, with_keys};
-pub use set::PathSet;
+pub use schema_mismatch::{SchemaMismatch, SchemaMismatches};
+pub use schema_reconciliation::reconcile;
 pub use tracker::{AppliedObject, OwnershipTracker};
 pub use updater::{
     Error, FieldConflict, FieldManager, FieldManagers, ManagerOperation, OwnershipUpdater,
     VersionConverter, VersionedSet,
 };
 pub use validate::{DuplicatePolicy, validate};
-pub use value::{order, same};
+pub use value_order::{order, same};

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::kind::PrinterColumn;
+use super::served_kind::PrinterColumn;
 
 /// Makes a column that is always shown.
 pub const fn column(

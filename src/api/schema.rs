@@ -5,11 +5,11 @@
 //! document of Kubernetes 1.34 (`scripts/kubernetes-definitions.py`), so that kube-aggregator finds
 //! them equal to its own.
 
-mod closed;
 mod compile;
 pub mod compiled;
-mod normal;
-pub(in crate::api) mod place;
+pub(in crate::api) mod field_location;
+mod markers;
+mod structural;
 
 use std::{
     any::TypeId,
@@ -20,10 +20,12 @@ use std::{
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-pub use closed::*;
+pub use markers::*;
 
 use self::compiled::Schema;
-use super::{conversion::pilot::PilotSurplus, kind::ServedVersion, pilot_part::ErasedPilotPart};
+use super::{
+    conversion::pilot::PilotSurplus, pilot_part::ErasedPilotPart, served_kind::ServedVersion,
+};
 
 /// Prefix of references from one definition to another.
 pub const REF_PREFIX: &str = "#/definitions/";
@@ -188,7 +190,7 @@ impl SchemaSet {
             if type_name == "ClusterRef" {
                 definition["properties"]["kind"]["enum"] = clusters.clone().into();
             }
-            normal::normalise(&mut definition, version);
+            structural::normalise(&mut definition, version);
             all.insert(name(version, &type_name), definition);
         }
         all

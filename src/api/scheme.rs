@@ -3,15 +3,15 @@
 use super::{
     GROUP,
     hub::HubKind,
-    kind::{ServedKind, ServedVersion},
     pilot_part::ErasedPilotPart,
     schema::{KindSchema, SchemaMarkers, SchemaSet},
+    served_kind::{ServedKind, ServedVersion},
     v1beta1::{LeaderLease, Pilot},
 };
 
-mod served;
+mod typed_kind;
 
-use served::TypedKind;
+use typed_kind::TypedKind;
 
 /// A database, as the API knows it: its kind of cluster, its part of a Pilot, its schema facts.
 #[derive(Debug)]

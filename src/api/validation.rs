@@ -6,9 +6,9 @@
 
 pub mod cluster;
 mod cluster_rules;
+mod cluster_view;
 mod config;
 mod database_version;
-mod form;
 pub mod format;
 pub mod lease;
 mod metadata;
@@ -16,10 +16,10 @@ pub mod pilot;
 mod pod_template;
 mod ratchet;
 pub mod releases;
+mod schema_rules;
 mod status;
 mod transition;
 mod validator;
-mod view;
 pub mod warning;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,15 +27,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    kind::{ServedVersion, ValidationResult},
     schema::SchemaSet,
+    served_kind::{ServedVersion, ValidationResult},
 };
 
 pub use cluster_rules::ClusterRules;
+pub use cluster_view::pool_path;
 pub use database_version::DatabaseVersion;
 pub use transition::{UnsafeOverrides, immutable};
 pub use validator::Validator;
-pub use view::pool_path;
 
 /// Validates the metadata of an object of any kind, whose JSON types have been checked. `old` is
 /// the stored object; `None` for a new one.

@@ -10,7 +10,7 @@
 //! is room: requests do not wait for each other in a circle. Memory that lasts as long as a
 //! connection, and small bodies, have reserves beside the budget that no other use can take.
 
-mod figures;
+mod metrics;
 
 use std::{
     collections::VecDeque,
@@ -21,7 +21,7 @@ use std::{
 
 use tokio::{sync::oneshot, time::timeout};
 
-pub use figures::MemoryAccountMetrics;
+pub use metrics::MemoryAccountMetrics;
 
 use super::status::{ApiError, Result};
 use crate::runtime::cgroup;

@@ -5,11 +5,11 @@
 
 mod backend;
 mod batch;
+mod body_capture;
 mod event;
 mod file;
 mod line;
 mod log;
-mod object;
 mod policy;
 mod request;
 mod strangers;

@@ -7,15 +7,15 @@
 //!
 //! A consistent read is [`Cache::catch_up`] followed by a read.
 
-mod encoded;
-mod feed;
+mod decoded_events;
+mod encoded_object;
 mod forms;
-mod now;
 mod object;
-mod offers;
-mod past;
+mod pending_writes;
 mod range;
-mod source;
+mod reflector;
+mod revision_lookup;
+mod startup_history;
 mod state;
 mod tally;
 mod watcher;
@@ -35,26 +35,26 @@ use tokio::{
 };
 
 pub use self::{
-    encoded::{EncodedObject, EventType},
+    encoded_object::{EncodedObject, EventType},
     object::{CachedObject, ObjectForm},
-    offers::PendingWriteGuard,
+    pending_writes::PendingWriteGuard,
     range::KeyRange,
     state::CacheEvent,
     tally::{ConsistentReadOutcome, ListCounts, ReadTally, WAITS},
     watcher::CacheWatcher,
 };
 use self::{
-    now::RevisionLookup,
     object::{DecodeResult, SharedDecodeResult},
-    offers::PendingWrites,
-    past::StartupHistory,
+    pending_writes::PendingWrites,
     range::WaitingWatchers,
+    revision_lookup::RevisionLookup,
+    startup_history::StartupHistory,
     state::CacheState,
 };
 use super::{
     account::{self, MemoryShare, MemoryUse},
     capacity::{CountedCache, StoredBytes},
-    load,
+    request_cost,
     status::ApiError,
     storage::{self, Key, KeyPrefix, PageRequest, Revision, Storage, StoreEntry},
 };
@@ -192,8 +192,8 @@ impl Cache {
             () = shutdown.triggered() => {}
             // Dropped half-way, `follow` leaves the state between two events: a state the store
             // had.
-            () = feed::follow(&self, ready) => {}
-            () = past::follow(&self) => {}
+            () = reflector::follow(&self, ready) => {}
+            () = startup_history::follow(&self) => {}
         }
     }
 
@@ -322,7 +322,7 @@ impl Cache {
                 .map(Arc::new)
                 .map_err(|reason| Error::Undecodable { key: entry.key.clone(), reason }),
         });
-        let objects = load::work(bytes, || objects.collect::<Result<_, _>>())?;
+        let objects = request_cost::work(bytes, || objects.collect::<Result<_, _>>())?;
         let (revision, more, remaining) = (page.revision, page.more, page.remaining);
         Ok(CacheListing { objects, revision, more, remaining, from_store: true, share })
     }

@@ -12,7 +12,7 @@
 //! together exceed the bound by the writes that the other servers have under way. Each takes its
 //! bounds from its own memory limit, so the limits should be equal.
 
-mod figures;
+mod metrics;
 mod survey;
 
 use std::{
@@ -27,7 +27,7 @@ use std::{
 use tokio::sync::Semaphore;
 
 pub use self::{
-    figures::CapacityMetrics,
+    metrics::CapacityMetrics,
     survey::{StoreSurvey, survey},
 };
 use super::storage::{Key, Revision};

@@ -6,8 +6,8 @@
 
 pub mod bundle;
 pub mod files;
-pub mod leaf;
-pub mod own;
+pub mod issuer;
+pub mod rotator;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -46,7 +46,7 @@ pub enum CertificatePairError {
 impl ServingCertificate {
     /// Creates the resolver with a self-signed certificate that no client trusts.
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        let (certificate, key) = leaf::self_signed();
+        let (certificate, key) = issuer::self_signed();
         let current = pair(certificate.as_bytes(), key.as_bytes())
             .expect("a certificate that was just made fits its key");
         Self { current: RwLock::new(Arc::new(current)), metrics }

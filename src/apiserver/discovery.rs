@@ -19,12 +19,12 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 
 use super::{
-    load,
     negotiate::{AcceptClause, ResponseFormat, accept_text, clauses, gzip, takes_gzip},
+    request_cost,
     status::{ApiError, Result},
     url::Query,
 };
-use crate::api::{GROUP, kind::ServedVersion, openapi, scheme::Scheme};
+use crate::api::{GROUP, openapi, scheme::Scheme, served_kind::ServedVersion};
 
 /// Media type of aggregated discovery. Without its parameters clients read another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -89,13 +89,13 @@ impl DiscoveryDocument {
             let hash = format!("{:X}", Sha512::digest(&json));
             TaggedDocument { packed: EncodedDocument::new(json), hash }
         };
-        self.json.get_or_init(|| load::work(LARGE, make))
+        self.json.get_or_init(|| request_cost::work(LARGE, make))
     }
 
     /// Returns the document in protobuf, if it has that form.
     fn protobuf(&self) -> Option<&EncodedDocument> {
         let make = || EncodedDocument::new(openapi::protobuf::v3(&(self.make)()));
-        self.protobuf.as_ref().map(|made| made.get_or_init(|| load::work(LARGE, make)))
+        self.protobuf.as_ref().map(|made| made.get_or_init(|| request_cost::work(LARGE, make)))
     }
 
     fn etag(&self) -> String {

@@ -8,7 +8,7 @@ mod deadline;
 mod goaway;
 mod impersonation;
 mod inflight;
-mod to_its_end;
+mod uncancellable_future;
 mod warnings;
 
 use std::{
@@ -33,19 +33,19 @@ pub use warnings::Warnings;
 
 use self::{
     goaway::StrangerFarewell, impersonation::ImpersonationRequest, inflight::InflightRequests,
-    to_its_end::UncancellableFuture,
+    uncancellable_future::UncancellableFuture,
 };
 use super::{
     audit::{AuditTrail, AuditedRequest, IncomingRequest},
     authn::{Authenticator, CredentialError, TokenReviewError, User},
     authz::Authorizer,
-    body::guarded,
     latency::{self, LatencyLayer},
     metrics::Metrics,
     negotiate::respond_error,
     operation::ResourceAction,
     peer::{Peer, PeerCertificates},
     request_info::RequestInfo,
+    response_body::guarded,
     status::ApiError,
 };
 use crate::{

@@ -4,8 +4,8 @@
 //! [`ResourceOperation`] that was authorized. Expects [`User`], `Arc<RequestInfo>` and [`Warnings`]
 //! in the request's extensions; the filters put them there.
 
+pub(super) mod cache_metrics;
 pub(super) mod metrics;
-pub(super) mod objects;
 mod read;
 mod watch;
 mod write;
@@ -16,7 +16,7 @@ use axum::{Router, body::Body, extract::State as FromState};
 use http::{HeaderMap, Method, Request, Response, request::Parts};
 
 pub use self::watch::LEAST as LEAST_WATCH;
-use self::{metrics::RequestMetrics, objects::CacheMetrics};
+use self::{cache_metrics::CacheMetrics, metrics::RequestMetrics};
 use super::{
     admission::{AdmissionPlugin, AdmissionRemarks},
     audit::AuditSubject,
@@ -26,22 +26,22 @@ use super::{
     discovery::Discovery,
     filters::Warnings,
     health::{self, HealthChecker},
-    identity::StoreGuard,
-    load::read_body,
     metrics::Metrics,
     negotiate,
     operation::{ResourceAction, ResourceOperation},
     options::WriteOptions,
     registry::{Registry, RegistryCall},
+    request_cost::read_body,
     request_info::RequestInfo,
     status::{ApiError, Result},
     storage::Storage,
+    store_identity::StoreGuard,
     url::Query,
 };
 use crate::{
     api::{
-        kind::{ObjectPart, ServedVersion},
         scheme::Scheme,
+        served_kind::{ObjectPart, ServedVersion},
     },
     runtime::{Runtime, Shutdown},
 };

@@ -12,7 +12,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, core::Collector};
 use tokio::{sync::Mutex, time::Instant};
 use tracing::warn;
 
-use super::{identity::StoreGuard, storage::Storage, url::Query};
+use super::{storage::Storage, store_identity::StoreGuard, url::Query};
 use crate::{
     error,
     runtime::{Readiness, Shutdown},

@@ -13,11 +13,10 @@ use http::{HeaderMap, Response, StatusCode, header};
 use serde_json::Value;
 
 use super::{
-    body::in_parts,
-    load,
-    pieces::{GzippedPieces, in_pieces},
-    protobuf,
+    protobuf, request_cost,
+    response_body::in_parts,
     status::{ApiError, Result},
+    streamed_body::{GzippedPieces, in_pieces},
     url::Query,
 };
 use crate::api::decode::{self, ParsedBody};
@@ -184,7 +183,7 @@ impl ResponseFormat {
     fn respond_bytes(&self, code: StatusCode, mut bytes: Vec<u8>) -> Result<Response<Body>> {
         let compressed = self.gzip && bytes.len() > GZIP_ABOVE;
         if compressed {
-            bytes = load::work(bytes.len(), || gzip([bytes.as_slice()]));
+            bytes = request_cost::work(bytes.len(), || gzip([bytes.as_slice()]));
         }
         self.head(code, compressed).body(Body::from(bytes)).map_err(ApiError::internal)
     }

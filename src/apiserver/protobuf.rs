@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::api::wire::{self, bytes, varint};
+use crate::api::protobuf_wire::{self, bytes, varint};
 
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
@@ -149,7 +149,7 @@ pub(super) fn around(head: &Value, items: usize) -> [Vec<u8>; 2] {
     bytes(&mut metadata, number, &message(LIST_META, &head["metadata"]));
     let mut before = MAGIC.to_vec();
     bytes(&mut before, 1, &message(TYPE, head));
-    wire::head(&mut before, 2, metadata.len() + items);
+    protobuf_wire::head(&mut before, 2, metadata.len() + items);
     let mut behind = Vec::new();
     if is_older(head) {
         behind.append(&mut metadata);

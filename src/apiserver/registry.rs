@@ -5,18 +5,18 @@
 //! behind [`ServedKind`]. No object is overwritten unseen: every update and deletion is a
 //! compare-and-swap on the revision that was read.
 
-mod admitted;
+mod admission;
 mod apply;
 mod create;
 mod delete;
 mod list;
+mod managed_fields;
 mod meta;
 mod migrate;
-mod owners;
+mod object_size;
 mod patch;
 mod read;
-mod room;
-mod strategic;
+mod strategic_merge;
 mod update;
 mod watch;
 
@@ -39,16 +39,16 @@ use super::{
     authn::User,
     cache::{self, Cache, CachedObject, ObjectForm},
     capacity::Capacity,
-    load,
     options::{FieldValidation, WriteOptions},
+    request_cost,
     status::{ApiError, GroupResource, Result},
     storage::{self, Key, KeyPrefix, Revision, Storage, StoreEntry},
 };
 use crate::{
     api::{
         decode::ParsedBody,
-        kind::{DecodeError, DecodedObject, ServedKind, ServedVersion, ValidationResult},
         ownership::{RawManagedFields, join, split},
+        served_kind::{DecodeError, DecodedObject, ServedKind, ServedVersion, ValidationResult},
     },
     error,
 };
@@ -159,14 +159,15 @@ impl Registry {
         self.check_head(call.version, &body.value)?;
         let weight = body.weight;
         let owners = body.owners.take();
-        if let Some(Err(why)) = owners.as_ref().map(|owners| load::work(weight, || owners.check()))
+        if let Some(Err(why)) =
+            owners.as_ref().map(|owners| request_cost::work(weight, || owners.check()))
         {
             let why = format!("metadata.managedFields: {why}");
             return Err(self.not_handled(call.version, self.kind.kind(), &why));
         }
         let decode = || self.kind.decode(call.version, body, stored);
         let DecodedObject { hub, strict, warnings } =
-            load::work(weight, decode).map_err(|e| not_understood(self.kind, name, e))?;
+            request_cost::work(weight, decode).map_err(|e| not_understood(self.kind, name, e))?;
         call.warnings.extend(warnings);
         let strict = match options.field_validation {
             FieldValidation::Ignore => Vec::new(),
@@ -256,10 +257,10 @@ impl Registry {
     async fn fetch(&self, key: &Key, name: &str) -> Result<Option<(StoreEntry, MemoryShare)>> {
         let get = async || self.store.get(key).await.map_err(|e| self.store_error(name, &e));
         let Some(entry) = get().await? else { return Ok(None) };
-        if entry.value.len() <= load::SMALL {
+        if entry.value.len() <= request_cost::SMALL {
             return Ok(Some((entry, MemoryShare::NONE)));
         }
-        let share = load::object(entry.value).await?;
+        let share = request_cost::object(entry.value).await?;
         Ok(get().await?.map(|entry| (entry, share)))
     }
 
@@ -267,7 +268,7 @@ impl Registry {
     /// for a write that the store compares, and for nothing else. `None` for a large object.
     fn known(&self, key: &Key) -> Option<RegistryObject> {
         let cached = self.cache.known(key)?;
-        let small = cached.whole && cached.json().len() <= load::SMALL;
+        let small = cached.whole && cached.json().len() <= request_cost::SMALL;
         small.then(|| {
             let ((hub, owners), size) = (cached.apart(), cached.stored_len());
             let (key, revision) = (key.clone(), cached.revision);
@@ -302,7 +303,7 @@ impl Registry {
 
     fn object(&self, entry: &StoreEntry, share: MemoryShare) -> Result<RegistryObject> {
         let read = || self.read_stored(&entry.key, &entry.value, entry.revision);
-        let object = load::work(entry.value.len(), read)?;
+        let object = request_cost::work(entry.value.len(), read)?;
         Ok(RegistryObject { share, ..object })
     }
 

@@ -26,23 +26,23 @@ use super::{
     certs::{
         ServingCertificate,
         files::{CertificateContents, CertificateFiles, CertificateFilesError},
-        own::{CertificateRotator, CertificateRotatorError},
+        rotator::{CertificateRotator, CertificateRotatorError},
     },
     filters::{FilterChain, GoawayChance, InflightLimits, InstalledServices, RequestTimeouts},
     handlers::{self, AppState},
-    identity::{self, StoreGuard},
-    kubernetes,
+    kube_client,
     metrics::Metrics,
     serve,
     storage::{
         Storage, embedded, etcd, kubernetes as objects,
-        timed::{StoreMetrics, TimedStore},
+        timed_store::{StoreMetrics, TimedStore},
     },
+    store_identity::{self, StoreGuard},
 };
 use crate::{
     api::scheme::Scheme,
     error::chain,
-    runtime::{Runtime, Shutdown, process::ProcessMetrics, signals},
+    runtime::{Runtime, Shutdown, process_metrics::ProcessMetrics, signals},
 };
 
 /// Most time for connections to finish after the last accept. Watches end at once, and so do most
@@ -103,7 +103,7 @@ pub enum StoreConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to find out how to reach kube-apiserver")]
-    Kubernetes(#[source] kubernetes::KubeClientError),
+    Kubernetes(#[source] kube_client::KubeClientError),
     #[error(transparent)]
     Audit(#[from] audit::AuditOpenError),
     #[error("the serving certificate cannot be used")]
@@ -146,7 +146,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let account = Box::new(account::MemoryAccountMetrics::default());
     rt.metrics().register(account).expect("every metric has a name of its own");
     let starting = rt.readiness().add("start");
-    let client = kubernetes::client(config.kubeconfig.as_deref()).await;
+    let client = kube_client::client(config.kubeconfig.as_deref()).await;
     let client = client.map_err(Error::Kubernetes)?;
     let audit = AuditTrail::open(&config.audit, &metrics, &rt).await?;
     let serving = Arc::new(ServingCertificate::new(Arc::clone(&metrics)));
@@ -271,7 +271,8 @@ async fn install(
     };
     timing.register(rt.metrics());
     let store: Arc<dyn Storage> = Arc::new(TimedStore::new(store, timing));
-    let mut guard = identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
+    let mut guard =
+        store_identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
     if let Some(compacted) = compacted {
         let (guard, shutdown) = (guard.clone(), rt.shutdown().clone());
         rt.tasks().spawn("etcd-compaction", async move {

@@ -4,10 +4,10 @@
 //! connection in its extensions; which user that makes is decided anew for each request (invariant
 //! 8). No connection is ever upgraded.
 
-mod body;
 mod connection;
-mod patient;
-mod places;
+mod connection_slots;
+mod paced_body;
+mod timeout_stream;
 mod tls;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
@@ -19,8 +19,8 @@ use tracing::{debug, info, warn};
 pub use tls::{SecureServingOptions, TlsVersion, cipher_suite, server_config};
 
 use self::{
-    patient::TimeoutStream,
-    places::{ConnectionSlot, ConnectionSlots, MOST},
+    connection_slots::{ConnectionSlot, ConnectionSlots, MOST},
+    timeout_stream::TimeoutStream,
 };
 use super::{filters::FilterChain, metrics::Metrics};
 use crate::runtime::{Shutdown, TaskGroup};

@@ -11,7 +11,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::field::{self, ErrorList};
+use crate::api::field_error::{self, ErrorList};
 
 /// A resource of a group, as messages name it: `pilots.navigator.jetstack.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,11 +315,12 @@ impl ApiError {
     /// Returns an error with code 422 and the first causes. `name` may be empty.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &ErrorList) -> Self {
         let qualified = GroupResource { group, resource: kind };
-        let message = format!("{qualified} {name:?} is invalid: {}", field::aggregate(errors));
+        let message =
+            format!("{qualified} {name:?} is invalid: {}", field_error::aggregate(errors));
         let mut details = StatusDetails::of(qualified, name);
         details.causes = errors
             .iter()
-            .take(field::MAX_TOLD)
+            .take(field_error::MAX_TOLD)
             .map(|error| StatusCause {
                 reason: error.reason().to_owned(),
                 message: error.body(),
@@ -444,7 +445,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::field::{FieldError, FieldErrorKind, FieldPath};
+    use crate::api::field_error::{FieldError, FieldErrorKind, FieldPath};
 
     const PILOTS: GroupResource<'_> =
         GroupResource { group: "navigator.jetstack.io", resource: "pilots" };

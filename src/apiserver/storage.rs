@@ -4,12 +4,12 @@
 //! Knows no API object: encoding, defaults and validation are the registry's. Only the API server
 //! and its tools touch a store.
 
+mod awaited_revision;
 pub mod embedded;
 pub mod etcd;
 pub mod kubernetes;
-mod standing;
-pub mod timed;
-mod wanted;
+mod store_trust;
+pub mod timed_store;
 
 use std::{fmt, pin::Pin};
 

@@ -16,7 +16,7 @@ use crate::{
     controller::{self, Config, page::PageAccess},
     database::{DatabaseList, controllers},
     error::{chain, exit},
-    runtime::{Runtime, build, signals},
+    runtime::{Runtime, build_info, signals},
 };
 
 /// How long the tasks may take to end; giving the lease back takes longest.
@@ -141,7 +141,7 @@ async fn act(config: Config, databases: DatabaseList, kubeconfig: Option<&Path>)
             return exit::FAILURE;
         }
     }
-    info!(version = build::VERSION, identity = config.identity, "Starting the controller");
+    info!(version = build_info::VERSION, identity = config.identity, "Starting the controller");
     let ended = controller::run(config, controllers(databases), client, runtime.clone()).await;
     runtime.shutdown().trigger();
     // A client that hangs on the admin port must not keep a deposed leader alive.

@@ -1,13 +1,13 @@
 //! The command line of `navigator local`: databases on this host, without Kubernetes.
 
 mod apply;
-mod checks;
+mod cluster_table;
 mod daemon;
 mod down;
 mod logs;
-mod manifest;
+mod manifest_files;
+mod preflight;
 mod status;
-mod table;
 mod up;
 mod wait;
 
@@ -22,7 +22,7 @@ use super::complain;
 use crate::{
     database::DatabaseList,
     error::{chain, exit},
-    local::{folder::StateFolder, homes::DatabaseHomes},
+    local::{homes::DatabaseHomes, state_folder::StateFolder},
 };
 
 /// Time after which a local API counts as not answering.

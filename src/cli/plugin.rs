@@ -8,7 +8,7 @@ mod args;
 mod changes;
 mod complete;
 mod output;
-mod questions;
+mod queries;
 mod session;
 mod shell;
 
@@ -82,12 +82,12 @@ fn carry_out(plugin: PluginCli, databases: DatabaseList) -> Result<u8, Error> {
         }
         PluginCommand::Completion { shell } => return complete::script(shell),
         PluginCommand::Logs(LogsArgs { what: Some(_), .. }) => {
-            return questions::pretty_filter(&common);
+            return queries::pretty_filter(&common);
         }
         PluginCommand::Predicates { name: None, form } => {
-            return questions::predicates(&common, form, databases);
+            return queries::predicates(&common, form, databases);
         }
-        PluginCommand::Version { client: true, form } => return questions::client_version(form),
+        PluginCommand::Version { client: true, form } => return queries::client_version(form),
         command => command,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -118,23 +118,23 @@ async fn ask(
     let session = &session;
     let code = match command {
         PluginCommand::Status(args) => {
-            within(limit, questions::status(common, session, &args)).await?
+            within(limit, queries::status(common, session, &args)).await?
         }
-        PluginCommand::Logs(args) => questions::logs(common, session, &args).await?,
+        PluginCommand::Logs(args) => queries::logs(common, session, &args).await?,
         PluginCommand::Shell(args) => {
             return within(limit, shell::program(common, session, &args))
                 .await
                 .map(CommandOutcome::Become);
         }
         PluginCommand::Predicates { name: Some(name), form } => {
-            within(limit, questions::holding(common, form, session, &name)).await?
+            within(limit, queries::holding(common, form, session, &name)).await?
         }
-        PluginCommand::Report(args) => questions::report(session, &args).await?,
+        PluginCommand::Report(args) => queries::report(session, &args).await?,
         PluginCommand::Install { what: InstallCommand::Check { install_namespace, form } } => {
-            within(limit, questions::check(common, form, session, &install_namespace)).await?
+            within(limit, queries::check(common, form, session, &install_namespace)).await?
         }
         PluginCommand::Version { client: _, form } => {
-            within(limit, questions::version(form, session)).await?
+            within(limit, queries::version(form, session)).await?
         }
         PluginCommand::Restart(args) if args.node.is_some() => {
             changes::restart_node(session, &args).await?

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::ValueEnum;
 use serde_json::json;
 
-use crate::{api, error::exit, runtime::build};
+use crate::{api, error::exit, runtime::build_info};
 
 /// Prints the version of this binary.
 ///
@@ -26,10 +26,10 @@ enum VersionFormat {
 
 pub(crate) fn run(args: &Args) -> u8 {
     let text = match args.output {
-        VersionFormat::Text => format!("navigator v{}\n", build::VERSION),
+        VersionFormat::Text => format!("navigator v{}\n", build_info::VERSION),
         VersionFormat::Json => {
             let versions = json!({
-                "version": format!("v{}", build::VERSION),
+                "version": format!("v{}", build_info::VERSION),
                 "apiGroup": api::GROUP,
                 "platform": "linux/amd64",
             });

@@ -7,11 +7,11 @@ use kube::{
 use tokio::sync::watch;
 
 use super::{
-    desired::{ObjectSettings, StallCause},
+    desired_state::{ObjectSettings, StallCause},
     events::ClusterEventPublisher,
-    heard::HeartbeatTracker,
+    heartbeats::HeartbeatTracker,
     metrics::Metrics,
-    stores::ObjectCaches,
+    object_caches::ObjectCaches,
 };
 use crate::{
     error::chain,
@@ -58,7 +58,7 @@ pub(crate) enum Error {
     NamespaceTerminating(String),
     /// An object with a name that the cluster needs has another owner, or is of another store.
     #[error("{}", .0.message)]
-    Foreign(super::desired::StallCause),
+    Foreign(super::desired_state::StallCause),
     /// Another process may lead by now, so this one writes no more.
     #[error("this process does not lead any more")]
     NotLeading,

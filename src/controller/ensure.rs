@@ -21,7 +21,7 @@ use tracing::{info, warn};
 pub(crate) use self::pilot::ensure_pilot;
 use super::{
     context::{ControllerContext, Error, MANAGER, refused},
-    desired::{DesiredCluster, StallCause},
+    desired_state::{DesiredCluster, StallCause},
     events::EventNotice,
     observe::{ObservedCluster, foreign, former, other_store, owned},
     resources::{DesiredObject, PreparedObject, resources},

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
-use super::desired::DesiredCluster;
+use super::desired_state::DesiredCluster;
 pub(crate) use crate::runtime::events::EventNotice;
 use crate::{
     api::v1beta1::{API_VERSION, ClusterStatus},

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     context::{ControllerContext, Error, MANAGER},
-    desired::DesiredCluster,
+    desired_state::DesiredCluster,
     ensure::ensure_pilot,
     observe::{Member, ObservedCluster, ObservedPool, PHASE_OWNER, PilotFacts, owned},
     plan::{PlannedStep, without_restart},

@@ -21,9 +21,9 @@ use k8s_openapi::{
 
 pub(crate) use self::installer::{InstallState, InstallerContainer, installer_name};
 use super::{
-    desired::{DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause},
-    heard::{HeartbeatAge, says_unheard},
-    token::renewed_by,
+    desired_state::{DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause},
+    heartbeats::{HeartbeatAge, says_unheard},
+    token_renewal::renewed_by,
 };
 use crate::api::{
     names::{self, annotation, condition::CLEANUP_DUE},

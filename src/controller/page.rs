@@ -26,7 +26,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::seen::{FleetSnapshot, SnapshotSource};
+use super::fleet_snapshot::{FleetSnapshot, SnapshotSource};
 use crate::runtime::admin::PeerAddress;
 
 /// Which clients may read the status page.

@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 
 use super::{
-    desired::{DesiredCluster, DesiredPool},
+    desired_state::{DesiredCluster, DesiredPool},
     observe::{Member, ObservedCluster, ObservedPool, PilotFacts},
 };
 use crate::api::v1beta1::PilotIntent;

@@ -6,8 +6,8 @@
 mod budget;
 mod confirm;
 mod failure;
-mod observe;
-mod report;
+mod observation;
+mod status_writer;
 mod teardown;
 
 use std::{sync::Arc, time::Duration};
@@ -20,11 +20,11 @@ use self::{
     budget::keep_budget,
     confirm::{ConfirmedStep, confirm},
     failure::note,
-    report::{first_sight, write_status},
+    status_writer::{first_sight, write_status},
 };
 use super::{
     context::{ControllerContext, Error},
-    desired::{DesiredCluster, ManagedDatabase},
+    desired_state::{DesiredCluster, ManagedDatabase},
     ensure, events, execute,
     observe::ObservedCluster,
     plan::{OperationType, Plan, drain_hold, plan},
@@ -70,7 +70,7 @@ async fn steps(
     if desired.deleted {
         return teardown::tear_down(ctx, cluster, desired).await;
     }
-    let mut observed = observe::from_caches(ctx, desired, now);
+    let mut observed = observation::from_caches(ctx, desired, now);
     if desired.status.observed_generation.is_none() {
         return first_sight(ctx, cluster, desired).await;
     }

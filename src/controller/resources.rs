@@ -6,10 +6,10 @@
 
 mod budget;
 mod claim;
-mod identity;
 mod merge;
 mod pilot;
 pub(crate) mod pod;
+mod rbac;
 mod services;
 mod stateful_set;
 
@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    desired::{DesiredCluster, DesiredPool, ObjectSettings, hash},
+    desired_state::{DesiredCluster, DesiredPool, ObjectSettings, hash},
     observe::{ObservedCluster, ObservedPool},
 };
 use crate::api::names::{annotation, label};
@@ -96,7 +96,7 @@ pub(crate) fn resources(
     settings: &ObjectSettings,
 ) -> Vec<DesiredObject> {
     let mut resources = services::services(desired, settings);
-    resources.extend(identity::identity(desired, settings));
+    resources.extend(rbac::identity(desired, settings));
     for pool in &desired.pools {
         resources.push(services::pods_service(desired, settings, pool));
     }

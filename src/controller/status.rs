@@ -14,7 +14,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use k8s_openapi::{apimachinery::pkg::api::resource::Quantity, jiff::Timestamp};
 
 use super::{
-    desired::{DesiredCluster, StallCause},
+    desired_state::{DesiredCluster, StallCause},
     observe::{Member, ObservedCluster, ObservedPool},
     plan::{
         DrainHold, OperationType, PilotRollout, Plan, drain_hold, outdated, pilots, turned_away,

@@ -21,7 +21,7 @@ use self::{
     api::{Fault, id},
     harness::{Harness, cluster_id},
 };
-use super::{context::ControllerContext, pilots::check_all, queue::ReconcileOutcome};
+use super::{context::ControllerContext, pilot_lifecycle::check_all, queue::ReconcileOutcome};
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation},
     runtime::leader::LeaderClaim,
@@ -61,7 +61,9 @@ async fn only_a_namespace_that_is_being_deleted_is_told_that_its_pods_are_gone()
         let conditions = &harness.object("namespaces", "default")["status"]["conditions"];
         conditions.as_array().into_iter().flatten().any(|c| c["status"] == "True")
     };
-    super::namespaces::report_emptied(&harness.context(&[], leads()), "default").await.unwrap();
+    super::namespace_termination::report_emptied(&harness.context(&[], leads()), "default")
+        .await
+        .unwrap();
     assert!(!written());
 
     harness.api.server().edit(&id("namespaces", "default"), |namespace| {
@@ -70,13 +72,19 @@ async fn only_a_namespace_that_is_being_deleted_is_told_that_its_pods_are_gone()
     });
     let deposed = watch::channel(LeaderClaim::Lost).1;
     assert!(
-        super::namespaces::report_emptied(&harness.context(&[], deposed), "default").await.is_err()
+        super::namespace_termination::report_emptied(&harness.context(&[], deposed), "default")
+            .await
+            .is_err()
     );
     assert!(!written(), "a former leader writes nothing");
-    super::namespaces::report_emptied(&harness.context(&[], leads()), "default").await.unwrap();
+    super::namespace_termination::report_emptied(&harness.context(&[], leads()), "default")
+        .await
+        .unwrap();
     assert!(written());
 
-    super::namespaces::report_emptied(&harness.context(&[], leads()), "gone").await.unwrap();
+    super::namespace_termination::report_emptied(&harness.context(&[], leads()), "gone")
+        .await
+        .unwrap();
 }
 
 fn check_objects(harness: &Harness) {

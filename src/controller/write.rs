@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     context::{ControllerContext, Error, MANAGER},
-    desired::DesiredCluster,
+    desired_state::DesiredCluster,
     resources::{PreparedObject, pilot_resource},
 };
 

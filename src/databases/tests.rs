@@ -5,14 +5,14 @@ use std::{fs, path::Path};
 use serde_json::{Value, json};
 
 use super::{
-    cassandra::{self, kind::CassandraCluster},
-    elasticsearch::{self, kind::ElasticsearchCluster},
+    cassandra::{self, v1beta1::CassandraCluster},
+    elasticsearch::{self, v1beta1::ElasticsearchCluster},
 };
 use crate::{
     api::names::{self, annotation, label},
     controller::{
         DesiredCluster, ObjectSettings,
-        cluster::of,
+        managed_cluster::of,
         observe::{ObservedCluster, ObservedPool},
         resources::{DesiredObject, disruption_budget, pilot_body, pod, resources, stateful_set},
     },

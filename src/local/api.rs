@@ -5,16 +5,16 @@
 //! authorization, namespaces, logs. Requests, storage, watches and patches are the API server's own
 //! machinery. Runs nothing: the node and the controller watch the objects and carry them out.
 
-mod access;
 mod bootstrap;
-mod events;
+mod event_expiry;
+mod exec_hints;
 mod identity;
-mod instead;
 mod kinds;
 mod logs;
-mod namespaces;
+mod namespace_admission;
 mod pki;
 mod protobuf;
+mod rbac;
 mod scale;
 mod tokens;
 
@@ -31,8 +31,8 @@ use tracing::{error, info};
 
 pub use self::identity::ClientIdentity;
 use self::{
-    access::RbacAuthorizer, identity::CredentialIssuer, namespaces::NamespaceAdmission, pki::Pki,
-    tokens::TokenAuthority,
+    identity::CredentialIssuer, namespace_admission::NamespaceAdmission, pki::Pki,
+    rbac::RbacAuthorizer, tokens::TokenAuthority,
 };
 use crate::{
     api::{names, scheme::Scheme},
@@ -44,13 +44,13 @@ use crate::{
         certs::ServingCertificate,
         filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
         handlers::{self, AppState},
-        identity::StoreGuard,
         metrics::Metrics,
         serve,
         storage::{
             Storage,
             embedded::{self, EmbeddedStore},
         },
+        store_identity::StoreGuard,
     },
     runtime::{Runtime, Shutdown},
 };
@@ -184,7 +184,7 @@ pub async fn start(
     let readiness = rt.readiness().clone();
     let drain = Shutdown::new();
     let chain = FilterChain::new(limits, deadlines, None, Arc::clone(&metrics), readiness, drain)
-        .instead_of_upgrades(instead::instead);
+        .instead_of_upgrades(exec_hints::instead);
     chain.install(installed);
 
     let tls = serve::server_config(serving, &serve::SecureServingOptions::default());
@@ -199,7 +199,7 @@ pub async fn start(
             () = shutdown.triggered() => {}
         }
     });
-    rt.tasks().spawn("event-expiry", events::expire(store, rt.shutdown()));
+    rt.tasks().spawn("event-expiry", event_expiry::expire(store, rt.shutdown()));
     info!(%address, "Serving the API");
     Ok(ApiServer { address, issuer, admin, controller })
 }

@@ -18,10 +18,10 @@ use tracing::{info, warn};
 
 use super::{
     api::{self, ClientIdentity},
-    folder::{StateFolder, write_own},
     homes::DatabaseHomes,
-    logs,
+    log_retention,
     node::{self, NodeAgent},
+    state_folder::{StateFolder, write_own},
 };
 use crate::{
     api::names,
@@ -85,7 +85,7 @@ pub async fn run(config: Config, asked: Shutdown, rt: Runtime) -> Result<(), Err
     write_own(&path, text.as_bytes()).map_err(|source| Error::Write { path, source })?;
     info!(address = %server.address(), folder = %folder.path().display(), "The API is served");
 
-    rt.tasks().spawn("logs", logs::keep(folder.clone(), rt.shutdown()));
+    rt.tasks().spawn("logs", log_retention::keep(folder.clone(), rt.shutdown()));
 
     let driven = databases.iter().map(|database| database.pilot).collect();
     let credentials = {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    local::folder::{StateFolder, read_if_there, write_own},
+    local::state_folder::{StateFolder, read_if_there, write_own},
     pilot::database::DrivenDatabase,
 };
 

@@ -8,15 +8,15 @@
 mod addresses;
 mod claims;
 mod garbage;
-mod given;
 mod launch;
-mod machine;
+mod node_object;
 mod pod;
-mod pods;
+mod pod_status;
+mod pod_workers;
 mod probes;
 mod process;
-mod sets;
-mod status;
+mod referenced_objects;
+mod stateful_sets;
 mod variables;
 mod volumes;
 mod watch;
@@ -34,13 +34,13 @@ use tokio::time::sleep;
 use tracing::info;
 
 use self::{
-    addresses::PodAddresses, claims::ClaimController, garbage::GarbageCollector, pods::PodWorkers,
-    sets::StatefulSetController, watch::ChangeNotifier,
+    addresses::PodAddresses, claims::ClaimController, garbage::GarbageCollector,
+    pod_workers::PodWorkers, stateful_sets::StatefulSetController, watch::ChangeNotifier,
 };
-pub use self::{machine::memory, pod::PodRecord, process::start_time};
+pub use self::{node_object::memory, pod::PodRecord, process::start_time};
 use crate::{
     error::chain,
-    local::{folder::StateFolder, homes::DatabaseHomes},
+    local::{homes::DatabaseHomes, state_folder::StateFolder},
     pilot::database::DrivenDatabase,
     runtime::{Runtime, Shutdown, TaskGroup, deadline::bounded, events::EventPublisher},
 };
@@ -167,7 +167,8 @@ impl NodeAgent {
         };
         rt.tasks().spawn_vital("claims", claims.run(rt.shutdown()));
         rt.tasks().spawn_vital("garbage", collect(client.clone(), rt.clone()));
-        rt.tasks().spawn_vital("machine", machine::keep(client, machine, folder, rt.shutdown()));
+        rt.tasks()
+            .spawn_vital("machine", node_object::keep(client, machine, folder, rt.shutdown()));
         Ok(Self { stopping, workers })
     }
 

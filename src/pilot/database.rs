@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     api::{database_names::DatabaseNames, v1beta1::Pilot},
-    pilot::{driver::Driver, volume::lock::Volume},
+    pilot::{driver::Driver, volume::data_volume::Volume},
 };
 
 /// A database that pilots can run.

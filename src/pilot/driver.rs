@@ -12,10 +12,10 @@ use crate::{
         pilot_part::PilotParts,
         v1beta1::{Decommission, Endpoint, Health, Pilot},
     },
-    engine::ending::ExitExplanation,
+    engine::exit_explanation::ExitExplanation,
     pilot::{
-        heard::UnansweredQuery,
         process::supervisor::{ChildCommand, OutputMode},
+        query_answer::UnansweredQuery,
     },
     runtime::leader::LeaderClaim,
 };

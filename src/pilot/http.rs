@@ -14,7 +14,7 @@ use hyper_util::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::heard::{QueryAnswer, UnansweredQuery};
+use super::query_answer::{QueryAnswer, UnansweredQuery};
 use crate::error::chain;
 
 /// Longest body of an answer that is read, in bytes: shard tables of big clusters come to a few

@@ -2,12 +2,12 @@
 
 pub mod backoff;
 pub mod breaker;
-pub mod cluster;
 pub mod events;
 pub mod founding;
 pub mod intent;
 pub mod leader;
-pub mod namesake;
+pub mod name_holder;
 pub mod peers;
+pub mod pilot_api;
 pub mod registration;
 pub mod reporter;

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use self::archive::TarArchive;
 use super::{
     error::{Error, said},
-    find::{ClusterName, ClusterObject, PluginSession, name_of},
+    lookup::{ClusterName, ClusterObject, PluginSession, name_of},
     status,
     text::OutputStyle,
 };
 use crate::{
     api::{GROUP, names, printer::text},
-    runtime::build,
+    runtime::build_info,
 };
 
 /// Selects what goes into a report.
@@ -148,7 +148,7 @@ impl ReportBuilder<'_> {
                 Value::Null
             }
         };
-        let plugin = format!("v{}", build::VERSION);
+        let plugin = format!("v{}", build_info::VERSION);
         self.put("versions.yaml", &json!({"plugin": plugin, "kubernetes": kubernetes}));
     }
 
@@ -292,7 +292,7 @@ impl ReportBuilder<'_> {
             "Report of `kubectl navigator report`, v{}, {}.\nNamespace {}: {}.\n\n\
              Secrets are not in it. Values whose names or forms look like those of secrets were\n\
              replaced by {}; look before you pass it on all the same.\n",
-            build::VERSION,
+            build_info::VERSION,
             self.session.now,
             self.session.namespace,
             if clusters.is_empty() { "no clusters".to_owned() } else { clusters.join(", ") },

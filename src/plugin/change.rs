@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     error::Error,
-    find::{ClusterName, ClusterObject, PluginSession, name_of, node},
+    lookup::{ClusterName, ClusterObject, PluginSession, name_of, node},
 };
 use crate::api::{
     GROUP,

@@ -9,7 +9,7 @@ use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{Api, api::LogParams};
 use tokio::{sync::mpsc, time::sleep};
 
-use super::find::{ClusterObject, PluginSession, name_of};
+use super::lookup::{ClusterObject, PluginSession, name_of};
 use crate::{api::v1beta1::Pilot, error::chain};
 
 /// Capacity of the queue of lines to print: a second's burst from a few nodes.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Predicate, ShownDatabase,
-    find::{ClusterObject, name_of},
+    lookup::{ClusterObject, name_of},
     text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::api::{

@@ -11,7 +11,7 @@ pub use self::events::{EventSummary, told};
 use super::{
     ShownDatabase,
     error::Error,
-    find::{ClusterName, ClusterObject, PluginSession, name_of},
+    lookup::{ClusterName, ClusterObject, PluginSession, name_of},
     text::OutputStyle,
 };
 use crate::api::v1beta1::Pilot;

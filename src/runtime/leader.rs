@@ -8,9 +8,9 @@
 //! ago by this process's own clock. A process that was paused, or cut off, fences itself before
 //! another one may take over, because `renew_deadline` is shorter than the lease.
 
-mod core;
 mod fence;
 mod lease;
+mod lease_rules;
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use self::core::{LeaseCandidate, LeaseMove};
+use self::lease_rules::{LeaseCandidate, LeaseMove};
 pub use self::{
-    core::LeaseRecord,
     fence::{DeposedError, ended, fenced},
     lease::KubernetesLease,
+    lease_rules::LeaseRecord,
 };
 use super::Shutdown;
 use crate::error::chain;

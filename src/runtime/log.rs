@@ -3,7 +3,7 @@
 mod json;
 mod plain;
 mod queue;
-mod turns;
+mod stream_lock;
 
 use std::{
     io::{self, IsTerminal, Write, stderr},
@@ -24,7 +24,7 @@ use self::{json::JsonFormat, queue::LogQueue};
 pub use self::{
     json::{RecordHead, mark, now},
     plain::{LineRecord, PlainLog},
-    turns::{StandardStream, turn},
+    stream_lock::{StandardStream, turn},
 };
 
 /// How log lines look.

@@ -20,8 +20,8 @@ use std::{
 use navigator::{
     api::{
         decode::{self, ParsedBody},
-        kind::{ObjectPart, ServedKind, ServedVersion},
         scheme::Scheme,
+        served_kind::{ObjectPart, ServedKind, ServedVersion},
     },
     database, databases,
 };

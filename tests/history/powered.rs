@@ -17,13 +17,13 @@ use navigator::{
         certs::ServingCertificate,
         filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
         handlers::{self, AppState},
-        identity,
         metrics::Metrics,
         serve,
         storage::{
             Revision, Storage,
             embedded::{EmbeddedStore, HistoryLimits},
         },
+        store_identity,
     },
     database, databases,
     runtime::{Runtime, Shutdown},
@@ -66,7 +66,7 @@ pub(crate) async fn serve(arguments: &[String]) {
         Shutdown::new(),
     ));
     let trust = authn::load(&client, &rt).await.unwrap();
-    let mut guard = identity::start(Arc::clone(&store), scheme, &client, NAMESPACE, &rt);
+    let mut guard = store_identity::start(Arc::clone(&store), scheme, &client, NAMESPACE, &rt);
     guard.until_decided().await;
     let admission: Arc<dyn AdmissionPlugin> = Arc::new(AdmissionChain::new(vec![
         Arc::new(NamespaceLifecycle::new(Arc::new(NamespaceLister::start(&client, &rt)))),

@@ -11,7 +11,7 @@ use std::{
 
 use futures::future::join_all;
 use kube::{Api, api::PostParams};
-use navigator::api::{kind::ServedVersion, scheme::Scheme, v1beta1};
+use navigator::api::{scheme::Scheme, served_kind::ServedVersion, v1beta1};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -273,7 +273,7 @@ async fn its_kind_is_served_with_the_rules_of_all_clusters_and_its_own() {
 
 #[test]
 fn an_end_is_explained_by_what_redis_says() {
-    let volume = navigator::pilot::volume::lock::Volume::default();
+    let volume = navigator::pilot::volume::data_volume::Volume::default();
     let driver = (redis::pilot::DATABASE.make)(PathBuf::new(), PathBuf::new(), volume);
     for (line, reason) in [
         ("*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***", Some("ConfigRejected")),

@@ -11,7 +11,7 @@ use std::{
 
 use clap::{Arg, ArgAction, Command};
 use navigator::{
-    apiserver, cli, controller, databases, pilot, runtime::catalogue::MetricDescription,
+    apiserver, cli, controller, databases, pilot, runtime::metric_catalogue::MetricDescription,
 };
 use serde_json::Value;
 

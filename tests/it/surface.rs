@@ -40,7 +40,6 @@ use navigator::{
         delegate::ReviewCallError,
         filters::Warnings,
         handlers::{AppState, router},
-        identity::{StoreGuard, StoreVerdict},
         metrics::Metrics,
         request_info::RequestInfo,
         status::ApiError,
@@ -48,6 +47,7 @@ use navigator::{
             Storage,
             embedded::{EmbeddedStore, HistoryLimits},
         },
+        store_identity::{StoreGuard, StoreVerdict},
     },
     runtime::{Runtime, Shutdown},
 };

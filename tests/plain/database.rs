@@ -9,7 +9,7 @@ use std::{
 use futures::future::BoxFuture;
 use navigator::{
     api::database_names::DatabaseNames,
-    engine::ending::ExitExplanation,
+    engine::exit_explanation::ExitExplanation,
     pilot::{
         database::DrivenDatabase,
         driver::{

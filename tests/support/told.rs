@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use navigator::runtime::catalogue::MetricDescription;
+use navigator::runtime::metric_catalogue::MetricDescription;
 
 /// Every sample of a page of metrics, as name and names of labels.
 fn samples(page: &str) -> BTreeMap<String, BTreeSet<String>> {

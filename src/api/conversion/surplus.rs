@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::api::{
     decode,
-    field::{FieldError, FieldErrorKind, FieldPath},
+    field_error::{FieldError, FieldErrorKind, FieldPath},
     names::annotation,
     schema::compiled::Schema,
-    strict,
+    strict_decoding,
     v1beta1::is_default,
 };
 
@@ -44,8 +44,8 @@ where
         FieldError::new(&path, FieldErrorKind::Invalid(Value::String(text.clone())), detail)
     };
     let mut document = decode::json(text.as_bytes()).map_err(|error| invalid(error.to_string()))?;
-    strict::canonicalise(schema, &mut document);
-    let strict = strict::check(schema, &document);
+    strict_decoding::canonicalise(schema, &mut document);
+    let strict = strict_decoding::check(schema, &document);
     let mut problems = strict.fields;
     problems.extend(strict.type_errors.iter().map(ToString::to_string));
     if !problems.is_empty() {

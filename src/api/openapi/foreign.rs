@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::{COMPONENTS, info, paths};
 use crate::api::{
-    kind::{ServedKind, ServedVersion},
     scheme::Scheme,
+    served_kind::{ServedKind, ServedVersion},
 };
 
 /// Returns the OpenAPI version 3 document served at `/openapi/v3/api/v1` or

@@ -4,8 +4,8 @@
 use super::{META, definition};
 use crate::api::{
     GROUP,
-    kind::{ServedKind, ServedVersion},
     scheme::Scheme,
+    served_kind::{ServedKind, ServedVersion},
 };
 
 /// A path and the operations on it.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    element::PathElement,
-    items::element_of,
-    problem::{MismatchCollector, SchemaMismatches},
-    set::PathSet,
+    list_items::element_of,
+    path_element::PathElement,
+    path_set::PathSet,
+    schema_mismatch::{MismatchCollector, SchemaMismatches},
     validate::{NO_FORM, scalar_problem},
-    value::same,
+    value_order::same,
 };
 use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 

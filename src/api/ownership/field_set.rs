@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    element::PathElement,
-    items::element_of,
-    problem::{MismatchCollector, SchemaMismatches},
-    set::PathSet,
+    list_items::element_of,
+    path_element::PathElement,
+    path_set::PathSet,
+    schema_mismatch::{MismatchCollector, SchemaMismatches},
     validate::NO_FORM,
 };
 use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};

@@ -6,9 +6,9 @@ use serde_json::{Map as Object, Value};
 
 use super::{
     compare::names,
-    element::PathElement,
-    items::element_of,
-    problem::{MismatchCollector, SchemaMismatches},
+    list_items::element_of,
+    path_element::PathElement,
+    schema_mismatch::{MismatchCollector, SchemaMismatches},
     validate::{NO_FORM, scalar_problem},
 };
 use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};

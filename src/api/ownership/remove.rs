@@ -3,9 +3,9 @@
 use serde_json::{Map as Object, Value};
 
 use super::{
-    element::{ElementPath, PathElement},
-    items::element_of,
-    set::PathSet,
+    list_items::element_of,
+    path_element::{ElementPath, PathElement},
+    path_set::PathSet,
 };
 use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::{
     compare::{ObjectComparison, compare},
-    element::path_text,
     field_set::field_set,
-    managed::{MAX_UPDATERS, ManagedFields},
-    set::PathSet,
+    managed_fields::{MAX_UPDATERS, ManagedFields},
+    path_element::path_text,
+    path_set::PathSet,
     updater::{
         Error, FieldConflict, FieldManager, FieldManagers, ManagerOperation, OwnershipUpdater,
         VersionConverter, VersionedSet,

@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::{
     compare::{ObjectComparison, compare},
-    element::{ElementPath, path_text},
     field_set::field_set,
     merge::merge,
-    problem::SchemaMismatches,
-    reconcile::reconcile,
+    path_element::{ElementPath, path_text},
+    path_set::PathSet,
     remove::remove,
-    set::PathSet,
-    value::same,
+    schema_mismatch::SchemaMismatches,
+    schema_reconciliation::reconcile,
+    value_order::same,
 };
 use crate::api::schema::compiled::Schema;
 

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    element::PathElement,
-    items::element_of,
-    problem::{MismatchCollector, SchemaMismatches},
-    value::text,
+    list_items::element_of,
+    path_element::PathElement,
+    schema_mismatch::{MismatchCollector, SchemaMismatches},
+    value_order::text,
 };
 use crate::api::schema::compiled::{
     ListSchema, MapSchema, ScalarType, Schema, SchemaForm, TypeRef,

@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 
 use super::{
     cluster_rules::ClusterRules,
-    config,
-    form::{self, EnumPolicy},
-    format, metadata, pod_template, ratchet, status,
+    cluster_view::{ClusterView, PoolView, pool_path},
+    config, format, metadata, pod_template, ratchet,
+    schema_rules::{self, EnumPolicy},
+    status,
     transition::{self, UnsafeOverrides},
     validator::Validator,
-    view::{ClusterView, PoolView, pool_path},
     warning,
 };
 use crate::api::{
-    field::FieldPath,
-    kind::{ObjectPart, ServedVersion, ValidationResult},
+    field_error::FieldPath,
     quantity,
     schema::SchemaSet,
+    served_kind::{ObjectPart, ServedVersion, ValidationResult},
     v1beta1::{
         self, ClusterSpec, ImageSpec, Jvm, NodePool, Persistence, PilotSettings, SecurityContext,
         Services,
@@ -178,7 +178,7 @@ fn whole<K: ClusterRules>(
     view: &ClusterView<'_>,
     value: &Value,
 ) {
-    form::validate(validator, K::NAMES.kind, "spec", &value["spec"], EnumPolicy::Check);
+    schema_rules::validate(validator, K::NAMES.kind, "spec", &value["spec"], EnumPolicy::Check);
     K::version(validator, view.version, &FieldPath::new("spec").child("version"));
     spec(validator, view);
     K::validate(validator, cluster, &UnsafeOverrides::read(view));

@@ -3,7 +3,7 @@
 use super::{database_version::DatabaseVersion, transition::UnsafeOverrides, validator::Validator};
 use crate::api::{
     cluster_kind::ClusterKind,
-    field::FieldPath,
+    field_error::FieldPath,
     v1beta1::{Cluster, NodePool},
 };
 

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::validator::Validator;
-use crate::api::{field::FieldPath, managed::covers};
+use crate::api::{field_error::FieldPath, reserved_fields::covers};
 
 /// Most bytes of a database's own settings, or of a pod template, as compact JSON.
 pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;

@@ -2,9 +2,9 @@
 
 use super::{metadata, validator::Validator};
 use crate::api::{
-    field::FieldPath,
-    kind::{ObjectPart, ServedVersion, ValidationResult},
+    field_error::FieldPath,
     schema::SchemaSet,
+    served_kind::{ObjectPart, ServedVersion, ValidationResult},
     v1beta1::{LeaderLease, LeaderLeaseSpec},
 };
 

@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 
 use super::{
     cluster::pilot_settings,
-    config,
-    form::{self, EnumPolicy},
-    metadata, ratchet, status,
+    config, metadata, ratchet,
+    schema_rules::{self, EnumPolicy},
+    status,
     transition::IMMUTABLE,
     validator::Validator,
 };
 use crate::api::{
-    field::FieldPath,
-    kind::{ObjectPart, ServedVersion, ValidationResult},
+    field_error::FieldPath,
     schema::SchemaSet,
+    served_kind::{ObjectPart, ServedVersion, ValidationResult},
     v1beta1::{Pilot, PilotIntent},
 };
 
@@ -64,7 +64,7 @@ pub fn validate_update(
 }
 
 fn spec(validator: &mut Validator, pilot: &Pilot, value: &Value) {
-    form::validate(validator, KIND, "spec", &value["spec"], EnumPolicy::Check);
+    schema_rules::validate(validator, KIND, "spec", &value["spec"], EnumPolicy::Check);
     let path = FieldPath::new("spec");
     config::size(validator, &pilot.spec.config, &path.child("config"));
     pilot_settings(validator, pilot.spec.pilot_settings.as_ref(), &path.child("pilotSettings"));

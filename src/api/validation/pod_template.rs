@@ -5,14 +5,14 @@
 use serde_json::{Map, Value};
 
 use super::{
+    cluster_view::ClusterView,
     config::{self, MANAGED},
     validator::Validator,
-    view::ClusterView,
 };
 use crate::api::{
-    field::FieldPath,
-    managed::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
+    field_error::FieldPath,
     names,
+    reserved_fields::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
 };
 
 const SPEC_FIELDS: &[&str] = &["hostname", "subdomain", "restartPolicy", "activeDeadlineSeconds"];

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::validator::Validator;
-use crate::api::field::{FieldError, FieldErrorKind, FieldPath};
+use crate::api::field_error::{FieldError, FieldErrorKind, FieldPath};
 
 /// Removes from `validator` the problems that `before` found in the stored object.
 pub(super) fn forgive(validator: &mut Validator, new: &Value, before: &Validator, old: &Value) {
@@ -83,8 +83,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::kind::ServedVersion;
     use crate::api::scheme::Scheme;
+    use crate::api::served_kind::ServedVersion;
 
     fn forbidden(path: &str) -> Validator {
         let mut validator = Validator::new(ServedVersion::V1beta1, Scheme::new(&[]).schemas());

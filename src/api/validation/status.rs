@@ -4,10 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
 use super::{
-    form::{self, EnumPolicy},
+    schema_rules::{self, EnumPolicy},
     validator::Validator,
 };
-use crate::api::{field::FieldPath, schema::CONDITION_STATUSES};
+use crate::api::{field_error::FieldPath, schema::CONDITION_STATUSES};
 
 /// Most bytes of a condition's message.
 const MESSAGE_LIMIT: usize = 1024;
@@ -21,7 +21,7 @@ pub(super) fn validate<S: Serialize>(
     limit: usize,
 ) {
     let value = serde_json::to_value(status).unwrap_or_default();
-    form::validate(validator, kind, "status", &value, EnumPolicy::Ignore);
+    schema_rules::validate(validator, kind, "status", &value, EnumPolicy::Ignore);
     let path = FieldPath::new("status");
     let bytes = serde_json::to_string(&value).map_or(usize::MAX, |text| text.len());
     if bytes > limit {

@@ -7,12 +7,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{
+    cluster_view::{ClusterView, PoolView, pool_path},
     database_version::DatabaseVersion,
     metadata,
     validator::Validator,
-    view::{ClusterView, PoolView, pool_path},
 };
-use crate::api::{field::FieldPath, names::annotation, quantity};
+use crate::api::{field_error::FieldPath, names::annotation, quantity};
 
 pub(super) const IMMUTABLE: &str = "field is immutable";
 

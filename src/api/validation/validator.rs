@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use crate::api::{
-    field::{ErrorList, FieldError, FieldErrorKind, FieldPath},
-    kind::{ServedVersion, ValidationResult},
+    field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath},
     schema::SchemaSet,
+    served_kind::{ServedVersion, ValidationResult},
 };
 
 /// Most problems, and most warnings, that are collected for an object: an object with more is

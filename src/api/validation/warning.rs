@@ -4,11 +4,11 @@
 use serde_json::Value;
 
 use super::{
+    cluster_view::{ClusterView, pool_path},
     transition::pairs,
     validator::Validator,
-    view::{ClusterView, pool_path},
 };
-use crate::api::{kind::ServedVersion, managed::is_upstream_pilot};
+use crate::api::{reserved_fields::is_upstream_pilot, served_kind::ServedVersion};
 
 /// W4: returns a warning when a write of the main resource carries a status that differs from the
 /// stored one.

@@ -22,7 +22,7 @@ use tracing::warn;
 use super::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin};
 use crate::{
     apiserver::{
-        kubernetes::WatchBackoff,
+        kube_client::WatchBackoff,
         status::{ApiError, GroupResource},
     },
     error::chain,

@@ -31,7 +31,7 @@ use crate::{
     api::{
         GROUP,
         decode::{ParsedBody, weight},
-        kind::{ObjectPart, ServedKind, ServedVersion},
+        served_kind::{ObjectPart, ServedKind, ServedVersion},
     },
     apiserver::{
         authn::User,

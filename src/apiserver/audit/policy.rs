@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::{
     api::{
-        field::{ErrorList, FieldError, FieldErrorKind, FieldPath, aggregate},
+        field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath, aggregate},
         validation::format::dns_subdomain,
     },
     apiserver::{authn::User, operation::ResourceOperation, request_info::RequestInfo},

@@ -14,15 +14,15 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     AuditTrail,
+    body_capture::{self, BodyCapture, CapturedBody},
     event::{AuditEvent, ResponseStatus},
-    object::{self, BodyCapture, CapturedBody},
     policy::{AuditDecision, AuditLevel, AuditStage},
 };
 use crate::{
     api::names::annotation,
     apiserver::{
-        admission::remarks::AuditAnnotation, authn::User, body::guarded, latency,
-        negotiate::SentStatus, peer::Peer, request_info::RequestInfo, status::ApiError,
+        admission::remarks::AuditAnnotation, authn::User, latency, negotiate::SentStatus,
+        peer::Peer, request_info::RequestInfo, response_body::guarded, status::ApiError,
     },
 };
 
@@ -180,11 +180,11 @@ impl AuditedRequest {
         }
         let headers = response.headers().clone();
         let said = response.extensions().get::<SentStatus>().cloned();
-        let (whole, response) = object::whole(response, self.trail.largest_object()).await;
+        let (whole, response) = body_capture::whole(response, self.trail.largest_object()).await;
         let found = match (said, whole) {
             (Some(SentStatus(text)), _) => RawValue::from_string(text).ok(),
             (None, CapturedBody::Is(bytes)) => {
-                object::object(&headers, bytes, self.decision.omit_managed_fields).await
+                body_capture::object(&headers, bytes, self.decision.omit_managed_fields).await
             }
             (None, CapturedBody::TooLarge) => {
                 if wants_object {
@@ -304,7 +304,7 @@ impl AuditedRequest {
         match kept.whole() {
             CapturedBody::Is(bytes) => {
                 let omit = self.decision.omit_managed_fields;
-                self.event.request_object = object::object(&headers, bytes, omit).await;
+                self.event.request_object = body_capture::object(&headers, bytes, omit).await;
             }
             CapturedBody::TooLarge => self.event.truncate(),
         }

@@ -21,7 +21,7 @@ use tracing::{debug, error};
 
 use super::{batch::BatchQueue, line::AuditLine};
 use crate::{
-    apiserver::{kubernetes, metrics::Metrics},
+    apiserver::{kube_client, metrics::Metrics},
     error::chain,
     runtime::{Shutdown, TaskGroup},
 };
@@ -87,14 +87,14 @@ impl AuditWebhook {
         shutdown: Shutdown,
     ) -> Result<Self, AuditWebhookError> {
         let wrong = |source| AuditWebhookError { path: file.to_owned(), source };
-        let config = kubernetes::config(file).await;
+        let config = kube_client::config(file).await;
         let mut config = config.map_err(|error| wrong(error.into()))?;
         // The file's server is the webhook's whole address; kube's client would append a slash.
         let mut origin = std::mem::take(&mut config.cluster_url).into_parts();
         let path = origin.path_and_query.replace("/".parse().expect("a path"));
         let path = path.map_or_else(Uri::default, Uri::from);
         config.cluster_url = Uri::from_parts(origin).map_err(|error| wrong(error.into()))?;
-        let client = kubernetes::client_of(config).map_err(|error| wrong(error.into()))?;
+        let client = kube_client::client_of(config).map_err(|error| wrong(error.into()))?;
         Ok(Self { client, path, backoff, largest, metrics, shutdown, end: OnceLock::new() })
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::trust::{CONFIG_MAP, ClusterTrust, NAMESPACE, TrustError};
-use crate::{apiserver::kubernetes::WatchBackoff, error::chain, runtime::Runtime};
+use crate::{apiserver::kube_client::WatchBackoff, error::chain, runtime::Runtime};
 
 /// Pause between tries while kube-apiserver does not answer.
 const RETRY: Duration = Duration::from_secs(2);

@@ -26,8 +26,8 @@ use x509_parser::{
 
 use super::{AuthenticationResult, CredentialError, User, well_known};
 use crate::apiserver::{
-    load,
     peer::{CaPoolId, CertificateSubject, ChainVerdict, PeerCertificates, check_length},
+    request_cost,
 };
 
 /// OID of the user's UID in a subject (Kubernetes' arc, `AllowParsingUserUIDFromCertAuth`).
@@ -181,7 +181,7 @@ impl CaPool {
         if let Some(known) = known() {
             return known;
         }
-        let verdict = load::work(usize::MAX, || bench.judge(chain));
+        let verdict = request_cost::work(usize::MAX, || bench.judge(chain));
         match &verdict {
             Ok(()) => {
                 if let Some(until) = first_end(chain) {

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
 };
 
-use super::{super::capacity::CapacityBounds, encoded::EncodedObject};
+use super::{super::capacity::CapacityBounds, encoded_object::EncodedObject};
 
 static LATEST: LazyLock<FormCache> = LazyLock::new(|| FormCache::new(CapacityBounds::own().forms));
 
@@ -86,7 +86,7 @@ impl FormCache {
 mod tests {
     use serde_json::json;
 
-    use super::{super::encoded::EventType, *};
+    use super::{super::encoded_object::EventType, *};
 
     fn form(text: &str) -> EncodedObject {
         EncodedObject::new(EventType::Added, &json!(text), None)

@@ -12,7 +12,7 @@ use super::{
         selector::ObjectFacets,
         storage::{Key, Revision},
     },
-    encoded::{EncodedObject, EventType},
+    encoded_object::{EncodedObject, EventType},
     forms,
 };
 use crate::api::{

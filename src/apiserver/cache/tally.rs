@@ -1,6 +1,6 @@
 //! How a resource was read: lists by cache or store, consistent reads, waits for a revision.
 //!
-//! Only counts. `handlers/objects.rs` gives the counts upstream's metric names.
+//! Only counts. `handlers/cache_metrics.rs` gives the counts upstream's metric names.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -87,7 +87,7 @@ pub struct ReadTally {
     pub cached: ListCounters,
     pub stored: ListCounters,
     consistent: [AtomicU64; ConsistentReadOutcome::ALL.len()],
-    /// Seconds that reads waited for a revision. `handlers/objects.rs` gives the metric its name.
+    /// Seconds that reads waited for a revision. `handlers/cache_metrics.rs` gives the metric its name.
     pub waits: Histogram,
 }
 

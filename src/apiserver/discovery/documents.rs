@@ -8,10 +8,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     api::{
-        kind::{ServedKind, ServedVersion, Subresource},
         scheme::Scheme,
+        served_kind::{ServedKind, ServedVersion, Subresource},
     },
-    runtime::build,
+    runtime::build_info,
 };
 
 const VERBS: [&str; 8] =
@@ -170,11 +170,11 @@ fn aggregated_version(scheme: &Scheme, group: &str, version: ServedVersion) -> V
 
 /// Builds the document of `/version`. Kubernetes' clients expect numbers in `major` and `minor`.
 pub(super) fn version() -> Value {
-    let mut parts = build::VERSION.split('.');
+    let mut parts = build_info::VERSION.split('.');
     json!({
         "major": parts.next().unwrap_or_default(),
         "minor": parts.next().unwrap_or_default(),
-        "gitVersion": format!("v{}", build::VERSION),
+        "gitVersion": format!("v{}", build_info::VERSION),
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "",

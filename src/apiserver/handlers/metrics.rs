@@ -15,8 +15,8 @@ use prometheus::{
 
 use crate::{
     api::{
-        kind::{ServedKind, ServedVersion},
         scheme::Scheme,
+        served_kind::{ServedKind, ServedVersion},
     },
     apiserver::{
         filters::Deadline,
@@ -27,7 +27,7 @@ use crate::{
     },
     runtime::{
         admin,
-        catalogue::{MetricDescription, described},
+        metric_catalogue::{MetricDescription, described},
     },
 };
 

@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::RequestScope;
 use crate::apiserver::{
-    body::guarded,
     cache::CachedObject,
-    load,
     negotiate::{BodyEncoding, ITEM, ObjectView, ResponseFormat},
     operation::ResourceOperation,
     options::{ListOptions, ReadConsistency},
     protobuf,
     registry::ListPage,
+    request_cost,
+    response_body::guarded,
     selector::Selector,
     status::Result,
     view::ObjectViewer,
@@ -28,7 +28,7 @@ pub(super) async fn get(target: &RequestScope<'_>, at: ReadConsistency) -> Resul
     let (object, share) = target.registry.get(namespace, name, at).await?;
     let response = respond_object(StatusCode::OK, &output, &viewer, &object)?;
     drop(object);
-    load::sent(response, share).await
+    request_cost::sent(response, share).await
 }
 
 /// Responds with one object in the form that the client asked for.
@@ -40,16 +40,18 @@ pub(super) fn respond_object(
 ) -> Result<Response<Body>> {
     if output.is_compact_json()
         && viewer.view != ObjectView::PartialObjectMetadataList
-        && let Some(encoded) = load::work(object.json().len(), || viewer.shared(object))
+        && let Some(encoded) = request_cost::work(object.json().len(), || viewer.shared(object))
     {
         let parts = vec![encoded.json(), Bytes::from_static(b"\n")];
         return output.respond_parts(code, parts);
     }
     if output.encoding == BodyEncoding::Protobuf && viewer.view == ObjectView::PartialObjectMetadata
     {
-        return load::work(object.weight, || output.respond(code, &viewer.metadata(object)));
+        return request_cost::work(object.weight, || {
+            output.respond(code, &viewer.metadata(object))
+        });
     }
-    load::work(object.weight, || output.respond(code, &viewer.object(&object.tree())?))
+    request_cost::work(object.weight, || output.respond(code, &viewer.object(&object.tree())?))
 }
 
 pub(super) async fn list(
@@ -93,7 +95,7 @@ async fn respond_items(
         let pieces = list_pieces(head.to_string(), *viewer, page);
         // A long list of items that are encoded for it alone is encoded while it is sent.
         if viewer.is_kept() || bytes <= SHORT {
-            let parts = load::work(bytes, || pieces.collect());
+            let parts = request_cost::work(bytes, || pieces.collect());
             return output.respond_parts(StatusCode::OK, parts);
         }
         return output.respond_pieces(StatusCode::OK, pieces);
@@ -106,8 +108,8 @@ async fn respond_items(
             _ => long_text(*output, *viewer, page),
         };
     }
-    let share = load::response(weight).await?;
-    let response = load::work(weight, || {
+    let share = request_cost::response(weight).await?;
+    let response = request_cost::work(weight, || {
         if output.encoding == BodyEncoding::Protobuf
             && let Some(mut list) = viewer.list_head(&page.meta)?
         {
@@ -117,7 +119,7 @@ async fn respond_items(
         let trees = page.items.iter().map(|object| object.tree());
         output.respond(StatusCode::OK, &viewer.list(trees, &page.meta)?)
     })?;
-    load::sent(response, share).await
+    request_cost::sent(response, share).await
 }
 
 /// Responds with a list in JSON or YAML of which only one item at a time is a tree of JSON values.
@@ -148,7 +150,8 @@ fn long_protobuf(
         let head = head.clone();
         move |object: &CachedObject| protobuf::item(&head, &viewer.partial_of(object))
     };
-    let bytes = load::work(usize::MAX, || page.items.iter().map(|object| item(object).len()).sum());
+    let bytes =
+        request_cost::work(usize::MAX, || page.items.iter().map(|object| item(object).len()).sum());
     let [before, behind] = protobuf::around(head, bytes).map(Bytes::from);
     let items = page.items.into_iter().map(move |object| Bytes::from(item(&object)));
     let pieces = iter::once(before).chain(items).chain(iter::once(behind));

@@ -11,11 +11,11 @@ use super::{
 };
 use crate::apiserver::{
     account::MemoryShare,
-    load::{self, RequestBody},
     negotiate::{ResponseFormat, content_type, read_body},
     operation::PatchType,
     options::{ApplyOptions, DeleteOptions, ListOptions, WriteOptions},
     registry::{ApplyPatch, DeletionOutcome, ObjectChange, ObjectPatch, RegistryObject},
+    request_cost::{self, RequestBody},
     status::{ApiError, Result},
     view::ObjectViewer,
 };
@@ -27,8 +27,8 @@ async fn understand<T>(
     read: impl FnOnce(&[u8]) -> Result<T>,
 ) -> Result<(T, MemoryShare)> {
     let yaml = content_type(target.headers) == "application/yaml";
-    let share = load::body(yaml, &body.bytes).await?;
-    let meant = load::work(body.bytes.len(), || read(&body.bytes))?;
+    let share = request_cost::body(yaml, &body.bytes).await?;
+    let meant = request_cost::work(body.bytes.len(), || read(&body.bytes))?;
     Ok((meant, share))
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn create(
         subject.set_name(created.name());
     }
     let response = respond_written(StatusCode::CREATED, &output, &viewer, &created)?;
-    Ok(load::written(response, share).await)
+    Ok(request_cost::written(response, share).await)
 }
 
 pub(super) async fn update(
@@ -137,7 +137,7 @@ async fn change(
     let response = respond_written(StatusCode::OK, &output, &viewer, &updated)?;
     let share = std::mem::take(&mut updated.share);
     drop(updated);
-    Ok(load::written(response, share).await)
+    Ok(request_cost::written(response, share).await)
 }
 
 pub(super) async fn delete(target: &RequestScope<'_>, body: RequestBody) -> Result<Response<Body>> {

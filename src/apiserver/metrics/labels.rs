@@ -4,7 +4,7 @@
 use http::Method;
 
 use crate::{
-    api::{kind::ServedVersion, scheme::Scheme},
+    api::{scheme::Scheme, served_kind::ServedVersion},
     apiserver::{
         operation::{ResourceAction, ResourceOperation, Verb},
         request_info::RequestInfo,

@@ -7,15 +7,16 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{
-    ObjectChange, Registry, RegistryCall, RegistryObject, meta,
-    owners::{ObjectFieldManager, without_views},
+    ObjectChange, Registry, RegistryCall, RegistryObject,
+    managed_fields::{ObjectFieldManager, without_views},
+    meta,
 };
 use crate::{
     api::{
         decode::{self, ParsedBody},
-        kind::{ObjectPart, ServedKind, ServedVersion},
         names::annotation,
         ownership::ManagedFields,
+        served_kind::{ObjectPart, ServedKind, ServedVersion},
     },
     apiserver::{
         negotiate::unread,

@@ -6,25 +6,26 @@ use serde_json::{Value, json};
 
 use super::{
     DecodedBody, Registry, RegistryCall, RegistryObject, StorableObject,
-    admitted::{AdmissionWrite, OperationOptions},
-    apply, meta,
-    owners::ObjectFieldManager,
-    room::SizeRefusal,
+    admission::{AdmissionWrite, OperationOptions},
+    apply,
+    managed_fields::ObjectFieldManager,
+    meta,
+    object_size::SizeRefusal,
 };
 use crate::{
     api::{
         decode::{ParsedBody, weight},
-        field::{ErrorList, aggregate},
-        kind::ObjectPart,
+        field_error::{ErrorList, aggregate},
         ownership::{ManagedFields, RawManagedFields},
+        served_kind::ObjectPart,
         validation::warning,
     },
     apiserver::{
         account::MemoryShare,
         admission::AdmissionOperation,
         cache::{CachedObject, EventType},
-        load,
         options::WriteOptions,
+        request_cost,
         status::{ApiError, Result},
         storage::{self, Revision},
     },
@@ -117,7 +118,8 @@ impl Registry {
         self.admit_new(call, write, (&mut hub, &mut owners)).await?;
         let name = meta::text(&hub, "name").to_owned();
         let weight = weight::of(&hub);
-        let validation = load::work(weight, || self.kind.validate_create(call.version, &hub));
+        let validation =
+            request_cost::work(weight, || self.kind.validate_create(call.version, &hub));
         self.accept(call, &name, validation)?;
         let write = AdmissionWrite { name: &name, ..write };
         self.confirm(call, write, Some((&hub, owners.as_ref()))).await?;
@@ -175,7 +177,7 @@ impl Registry {
     }
 
     fn made_ready(&self, hub: &Value, owners: Option<&RawManagedFields>) -> Result<StorableObject> {
-        load::work(weight::of(hub), || self.ready(hub, owners))
+        request_cost::work(weight::of(hub), || self.ready(hub, owners))
     }
 
     /// Hands the object to the store and the cache.
@@ -220,7 +222,7 @@ impl Registry {
             meta::fields(&mut hub).insert("name".into(), json!(meta::generate_name(&base)));
         }
         let validate = || self.kind.validate_create(call.version, &hub);
-        load::work(weight::of(&hub), validate).errors
+        request_cost::work(weight::of(&hub), validate).errors
     }
 
     /// Returns the 400 error for fields that should not be there, under `fieldValidation=Strict`.

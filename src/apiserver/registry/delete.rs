@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{
     ListPage, Registry, RegistryCall, RegistryObject,
-    admitted::{AdmissionWrite, OperationOptions},
+    admission::{AdmissionWrite, OperationOptions},
     meta, selectable,
 };
 use crate::{
-    api::{GROUP, kind::ObjectPart, names::annotation},
+    api::{GROUP, names::annotation, served_kind::ObjectPart},
     apiserver::{
         admission::AdmissionOperation,
         options::{DeleteOptions, DeletionPropagation, ListOptions},

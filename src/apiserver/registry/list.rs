@@ -12,8 +12,8 @@ use super::Registry;
 use crate::apiserver::{
     account::MemoryShare,
     cache::{self, CachedObject, ConsistentReadOutcome},
-    load,
     options::{ListOptions, ReadConsistency, revision},
+    request_cost,
     selector::Selector,
     status::{ApiError, Result},
     storage::{self, Key, KeyPrefix, PageRequest, Revision},
@@ -196,7 +196,7 @@ impl Registry {
         let fetched = objects.len();
         if !selector.is_everything() {
             let retain = || objects.retain(|object| selector.matches(&object.facets));
-            load::work(selector.effort(fetched), retain);
+            request_cost::work(selector.effort(fetched), retain);
         }
         Ok(SelectedObjects { objects, revision, fetched })
     }
@@ -260,7 +260,7 @@ impl Registry {
             share = listing.share;
             let mut last = None;
             let matches = || listing.objects.iter().map(|object| selector.matches(&object.facets));
-            let matches: Vec<_> = load::work(selector.effort(read), || matches().collect());
+            let matches: Vec<_> = request_cost::work(selector.effort(read), || matches().collect());
             for (at, (object, selected)) in listing.objects.into_iter().zip(matches).enumerate() {
                 last = Some(object.key.clone());
                 evaluated += 1;

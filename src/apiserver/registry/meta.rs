@@ -9,7 +9,7 @@ use rand::Rng;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::{decode::MAX_FINDINGS, kind::ServedKind},
+    api::{decode::MAX_FINDINGS, served_kind::ServedKind},
     apiserver::status::{ApiError, Result},
 };
 

@@ -10,7 +10,7 @@ use json_patch::{
 };
 use serde_json::Value;
 
-use super::strategic;
+use super::strategic_merge;
 use crate::{
     api::decode::{
         self, ParsedBody,
@@ -154,7 +154,7 @@ impl ObjectPatch {
                 Ok(patched)
             }
             Self::Strategic(document) => {
-                strategic::merge(&mut object, &document.value).map_err(refused)?;
+                strategic_merge::merge(&mut object, &document.value).map_err(refused)?;
                 weight::check(&object).map_err(refused)?;
                 let mut patched = ParsedBody::from(object);
                 patched.owners.clone_from(&document.owners);

@@ -7,8 +7,8 @@ use crate::{
     apiserver::{
         account::MemoryShare,
         cache::{self, CachedObject},
-        load,
         options::ReadConsistency,
+        request_cost,
         status::{ApiError, Result},
         storage::Key,
     },
@@ -53,7 +53,7 @@ impl Registry {
     async fn latest(&self, key: &Key, name: &str) -> Result<(Arc<CachedObject>, MemoryShare)> {
         let found = self.fetch(key, name).await?;
         let (entry, share) = found.ok_or_else(|| ApiError::not_found(self.resource(), name))?;
-        let read = load::work(entry.value.len(), || self.cache.object(&entry));
+        let read = request_cost::work(entry.value.len(), || self.cache.object(&entry));
         Ok((read.map_err(|error| self.cache_error(error))?, share))
     }
 

@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 
 use super::{
     ApplyPatch, DecodedBody, ObjectPatch, Registry, RegistryCall, RegistryObject, StorableObject,
-    admitted::{AdmissionWrite, OperationOptions},
+    admission::{AdmissionWrite, OperationOptions},
     apply::{self, ApplyOutcome},
+    managed_fields::{self, ObjectFieldManager},
     meta, not_understood,
-    owners::{self, ObjectFieldManager},
-    room::SizeRefusal,
+    object_size::SizeRefusal,
 };
 use crate::{
     api::{
         decode::ParsedBody,
-        field::{FieldError, FieldErrorKind, FieldPath},
-        kind::{ObjectPart, ServedKind, ServedVersion},
+        field_error::{FieldError, FieldErrorKind, FieldPath},
         ownership::RawManagedFields,
+        served_kind::{ObjectPart, ServedKind, ServedVersion},
         validation::warning,
     },
     apiserver::{
         admission::AdmissionOperation,
         cache::{CachedObject, EventType},
         capacity::CapacityClaim,
-        load,
         options::WriteOptions,
+        request_cost,
         status::{ApiError, Result},
         storage::{self, Key, Revision},
     },
@@ -97,7 +97,7 @@ impl Registry {
 
             let ends = current.is_deleting() && self.may_end(&next);
             let ready = |owners: Option<&RawManagedFields>| {
-                load::work(current.size, || self.ready(&next, owners))
+                request_cost::work(current.size, || self.ready(&next, owners))
             };
             let mut new = ready(owners.as_ref())?;
             let same = match (&stored, &current.shown) {
@@ -220,13 +220,13 @@ impl Registry {
             ObjectChange::Patch(patch) => {
                 let size = current.size.max(patch.weight());
                 let apply = || self.patched(call, name, patch, current);
-                let patched = load::work(size, apply)?;
+                let patched = request_cost::work(size, apply)?;
                 (patched.weight, self.decode(call, patched, name, hub, options)?)
             }
             ObjectChange::Apply(apply) => {
                 let shown = self.kind.encode(call.version, &current.hub);
                 let merge = || apply.merge(call, self.kind, part, Some(current), shown);
-                let merged = load::work(current.size.max(apply.weight()), merge)?;
+                let merged = request_cost::work(current.size.max(apply.weight()), merge)?;
                 let ApplyOutcome { object, managed: fields, warnings } = merged;
                 managed = Some(fields);
                 call.warnings.extend(warnings);
@@ -256,16 +256,16 @@ impl Registry {
                 entries.as_ref(),
             ),
         };
-        let mut owners = load::work(weight, track);
+        let mut owners = request_cost::work(weight, track);
         let write =
             AdmissionWrite::new(AdmissionOperation::Update, name, OperationOptions::Write(options));
         let old = self.seen(call, AdmissionOperation::Update, part, current);
         let write = AdmissionWrite { part, old: Some(old.as_ref()), ..write };
         self.admit_change(call, write, (&mut next, &mut owners), current).await?;
         // It is known only now whether anything but the times in `managedFields` changes.
-        let owners = load::work(weight, || owners::settled(owners, &next, current));
+        let owners = request_cost::work(weight, || managed_fields::settled(owners, &next, current));
         let validate = || self.kind.validate_update(call.version, part, &next, &current.hub);
-        let validation = load::work(weight, validate);
+        let validation = request_cost::work(weight, validate);
         self.accept(call, name, validation)?;
         self.confirm(call, write, Some((&next, owners.as_ref()))).await?;
         Ok((next, owners))

@@ -23,9 +23,9 @@ use tokio_rustls::server::TlsStream;
 use tracing::{debug, error};
 
 use super::{
-    body::{PacedBody, StreamExecutor, pace},
-    patient::TimeoutStream,
-    places::{ConnectionUse, ConnectionUseGuard},
+    connection_slots::{ConnectionUse, ConnectionUseGuard},
+    paced_body::{PacedBody, StreamExecutor, pace},
+    timeout_stream::TimeoutStream,
 };
 use crate::{
     apiserver::{

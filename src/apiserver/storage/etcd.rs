@@ -36,7 +36,8 @@ pub use self::{
 };
 use super::{
     Error, Key, KeyPrefix, PageRequest, ReplacementAlarm, Result, Revision, Storage, StoreEntry,
-    StorePage, StoreSize, StoreStatus, WatchStream, standing::StoreTrust, wanted::AwaitedRevision,
+    StorePage, StoreSize, StoreStatus, WatchStream, awaited_revision::AwaitedRevision,
+    store_trust::StoreTrust,
 };
 
 /// Most keys that one range request reads. With objects of a few KiB, an answer stays at a few MiB.

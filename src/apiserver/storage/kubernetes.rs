@@ -6,11 +6,11 @@
 //! deletion has two steps: a write that says that the object is deleted, which has a revision, and
 //! its removal, which has none that kube-apiserver tells.
 
-mod ask;
 mod connect;
 mod identity;
 mod lists;
 mod object;
+mod requests;
 mod watch;
 
 use std::{
@@ -29,10 +29,11 @@ use tokio::sync::Semaphore;
 use tracing::debug;
 
 pub use self::connect::{Config, KubernetesConnectError};
-use self::{ask::unavailable, lists::RangeSnapshot, object::StoredObject};
+use self::{lists::RangeSnapshot, object::StoredObject, requests::unavailable};
 use super::{
     Error, Key, KeyPrefix, PageRequest, ReplacementAlarm, Result, Revision, ScanStream, Storage,
-    StoreEntry, StorePage, StoreStatus, WatchStream, standing::StoreTrust, wanted::AwaitedRevision,
+    StoreEntry, StorePage, StoreStatus, WatchStream, awaited_revision::AwaitedRevision,
+    store_trust::StoreTrust,
 };
 use crate::{
     engine::stored_object::{GROUP, PLURAL, VERSION},

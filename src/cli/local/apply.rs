@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{CommandFailure, manifest::ManifestDocument};
+use super::{CommandFailure, manifest_files::ManifestDocument};
 use crate::error::chain;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

@@ -17,7 +17,7 @@ use crate::{
     error::{chain, exit},
     local::{
         daemon::{self, Config},
-        folder::StateFolder,
+        state_folder::StateFolder,
     },
     runtime::{Runtime, Shutdown, signals},
 };

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::{CommandFailure, StateFolderArgs, say, status::pilots};
 use crate::{
     error::chain,
-    local::{folder::StateFolder, node::PodRecord},
+    local::{node::PodRecord, state_folder::StateFolder},
 };
 
 const EVERY: Duration = Duration::from_millis(200);

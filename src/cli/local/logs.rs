@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::{CommandFailure, StateFolderArgs, say};
 use crate::{
-    local::{folder::StateFolder, logs},
+    local::{log_retention, state_folder::StateFolder},
     runtime::log::PlainLog,
 };
 
@@ -50,7 +50,7 @@ pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
     let failed =
         |error: std::io::Error| CommandFailure::new(format!("{}: {error}", path.display()));
     let mut file = File::open(&path).map_err(failed)?;
-    file.seek(SeekFrom::Start(logs::begin(&path).map_err(failed)?)).map_err(failed)?;
+    file.seek(SeekFrom::Start(log_retention::begin(&path).map_err(failed)?)).map_err(failed)?;
     let mut plain = PlainLog::default();
     loop {
         let bytes = new(&mut file).map_err(failed)?;
@@ -70,7 +70,7 @@ pub(super) async fn run(args: Args) -> Result<(), CommandFailure> {
 fn new(file: &mut File) -> std::io::Result<Vec<u8>> {
     let at = file.stream_position()?;
     let mut bytes = Vec::new();
-    if let Some(next) = logs::data(&*file, at)? {
+    if let Some(next) = log_retention::data(&*file, at)? {
         file.seek(SeekFrom::Start(next))?;
         file.read_to_end(&mut bytes)?;
     }
@@ -150,7 +150,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("log");
         fs::write(&path, "line\n".repeat(100_000)).unwrap();
-        logs::trim(&path, logs::LogRetention { kept: 1 << 16, more: 0 }).unwrap();
+        log_retention::trim(&path, log_retention::LogRetention { kept: 1 << 16, more: 0 }).unwrap();
         let mut file = File::open(&path).unwrap();
         let late = new(&mut file).unwrap();
         assert!(late.ends_with(b"line\n") && !late.contains(&0));

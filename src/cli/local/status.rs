@@ -10,14 +10,15 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ANSWER, CommandFailure, EVERY, StateFolderArgs, client, running, say,
-    table::{ClusterSummary, look, text_of},
+    ANSWER, CommandFailure, EVERY, StateFolderArgs, client,
+    cluster_table::{ClusterSummary, look, text_of},
+    running, say,
 };
 use crate::{
     database::DatabaseList,
     local::{
-        folder::StateFolder,
         node::{PodRecord, start_time},
+        state_folder::StateFolder,
     },
 };
 

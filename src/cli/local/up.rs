@@ -13,14 +13,14 @@ use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ANSWER, CommandFailure, EVERY, StateFolderArgs, address, apply, checks, client, daemon, homes,
-    manifest, running, say, wait,
+    ANSWER, CommandFailure, EVERY, StateFolderArgs, address, apply, client, daemon, homes,
+    manifest_files, preflight, running, say, wait,
 };
 use crate::{
     database::DatabaseList,
     local::{
-        folder::StateFolder,
         homes::{DatabaseHome, DatabaseHomes},
+        state_folder::StateFolder,
     },
 };
 
@@ -66,7 +66,7 @@ pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), Comma
     let known = homes(databases, &folder);
     let named = named.iter().map(|word| known.parse(word)).collect::<Result<Vec<_>, _>>();
     let named = named.map_err(|missing| CommandFailure::usage(format!("--home: {missing}")))?;
-    let documents = manifest::read(&files)?;
+    let documents = manifest_files::read(&files)?;
     let runs = running(&folder)?.is_some();
     check(&folder, databases, &documents, &known, &named, runs).await?;
     let client = match join(&folder).await? {
@@ -79,8 +79,8 @@ pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), Comma
         say(&format!("{kind}/{} {done}\n", document.name()))?;
     }
     if waits {
-        let clusters = checks::clusters(databases, &documents);
-        let key = |wanted: &checks::ClusterDocument<'_>| {
+        let clusters = preflight::clusters(databases, &documents);
+        let key = |wanted: &preflight::ClusterDocument<'_>| {
             let (document, database) = (wanted.document(), wanted.database());
             let kind = database.controller.names.kind.to_owned();
             (kind, document.namespace().to_owned(), document.name().to_owned())
@@ -96,7 +96,7 @@ pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), Comma
 async fn check(
     folder: &StateFolder,
     databases: DatabaseList,
-    documents: &[manifest::ManifestDocument],
+    documents: &[manifest_files::ManifestDocument],
     homes: &DatabaseHomes,
     named: &[DatabaseHome],
     running: bool,
@@ -105,10 +105,10 @@ async fn check(
         CommandFailure::usage(format!("--dir {}: {error}", folder.path().display()))
     };
     folder.create().map_err(place)?;
-    let before = crate::local::folder::read_if_there(&folder.named_homes()).map_err(place)?;
+    let before = crate::local::state_folder::read_if_there(&folder.named_homes()).map_err(place)?;
     homes.remember(named).map_err(place)?;
-    let wanted = checks::clusters(databases, documents);
-    let checked = match checks::distributions(&wanted, homes) {
+    let wanted = preflight::clusters(databases, documents);
+    let checked = match preflight::distributions(&wanted, homes) {
         Ok(()) => {
             let client = if running { client(folder).await.ok() } else { None };
             let mut fresh = Vec::new();
@@ -121,19 +121,20 @@ async fn check(
                     fresh.push(cluster);
                 }
             }
-            checks::room(&fresh, folder)
+            preflight::room(&fresh, folder)
         }
         failed => failed,
     };
     if checked.is_err() {
         // A failed command does not keep the distributions that it named.
         let text = before.unwrap_or_default();
-        crate::local::folder::write_own(&folder.named_homes(), text.as_bytes()).map_err(place)?;
+        crate::local::state_folder::write_own(&folder.named_homes(), text.as_bytes())
+            .map_err(place)?;
     }
     checked
 }
 
-async fn exists(client: &Client, cluster: &checks::ClusterDocument<'_>) -> bool {
+async fn exists(client: &Client, cluster: &preflight::ClusterDocument<'_>) -> bool {
     let (document, resource) = (cluster.document(), cluster.database().controller.resource());
     let api = Api::<kube::api::DynamicObject>::namespaced_with(
         client.clone(),
@@ -145,7 +146,7 @@ async fn exists(client: &Client, cluster: &checks::ClusterDocument<'_>) -> bool 
 
 /// Starts a daemon in the background, and waits until it serves.
 async fn start(folder: &StateFolder, given: Option<SocketAddr>) -> Result<Client, CommandFailure> {
-    checks::free(address(given))?;
+    preflight::free(address(given))?;
     let failed = |what: &str, error: &std::io::Error| {
         CommandFailure::new(format!("failed to {what}: {error}"))
     };

@@ -7,10 +7,11 @@ use kube::Client;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    CommandFailure, say,
-    table::{ClusterSummary, look, text_of},
+    CommandFailure,
+    cluster_table::{ClusterSummary, look, text_of},
+    say,
 };
-use crate::{database::DatabaseList, local::folder::StateFolder};
+use crate::{database::DatabaseList, local::state_folder::StateFolder};
 
 const EVERY: Duration = Duration::from_millis(500);
 /// How long a cluster must be stalled before the wait ends.
@@ -113,7 +114,7 @@ impl ProgressDisplay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::local::table::MemberSummary;
+    use crate::cli::local::cluster_table::MemberSummary;
 
     #[test]
     fn only_what_changed_is_told() {

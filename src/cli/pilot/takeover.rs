@@ -9,7 +9,7 @@ use crate::{
     database::DatabaseList,
     error::{chain, exit},
     pilot::process::takeover::ProgramHandoff,
-    runtime::build,
+    runtime::build_info,
 };
 
 /// Says whether this program could take over from a running pilot.
@@ -29,7 +29,7 @@ pub(super) fn run(_: &Args, databases: DatabaseList) -> u8 {
     match check(databases) {
         // A failed write is no error here: then the pilot that asked is gone.
         Ok(token) => {
-            drop(writeln!(std::io::stdout(), "{token} v{}", build::VERSION));
+            drop(writeln!(std::io::stdout(), "{token} v{}", build_info::VERSION));
             exit::OK
         }
         Err(why) => {

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::{api::names, cli::manifest, plugin::find::ClusterName};
+use crate::{api::names, cli::manifest, plugin::lookup::ClusterName};
 
 /// Asks about database clusters that Navigator runs, and changes them.
 ///

@@ -22,7 +22,7 @@ use crate::{
     plugin::{
         change::{ChangeResult, ClusterChange},
         error::Error,
-        find::{ClusterName, ClusterObject, PluginSession, name_of, node},
+        lookup::{ClusterName, ClusterObject, PluginSession, name_of, node},
         predicates::{self, HoldingPredicate},
     },
 };

@@ -30,8 +30,8 @@ use crate::{
     error::exit,
     plugin::{
         error::Error,
-        find::{ClusterName, ClusterObject, PluginSession, name_of},
         logs::short_name,
+        lookup::{ClusterName, ClusterObject, PluginSession, name_of},
     },
 };
 

@@ -10,7 +10,7 @@ use super::args::CommonArgs;
 use crate::{
     database::{DatabaseList, scheme, shown},
     error::chain,
-    plugin::{error::Error, find::PluginSession},
+    plugin::{error::Error, lookup::PluginSession},
 };
 
 pub(super) async fn open(

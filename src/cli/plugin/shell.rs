@@ -11,7 +11,7 @@ use crate::{
     api::v1beta1::Pilot,
     plugin::{
         error::Error,
-        find::{PluginSession, name_of, node},
+        lookup::{PluginSession, name_of, node},
     },
 };
 

@@ -22,7 +22,7 @@ use crate::{
     api::names::{self, label},
     controller::{
         context::{ControllerContext, Error, MANAGER},
-        desired::DesiredCluster,
+        desired_state::DesiredCluster,
         observe::{ObservedPool, foreign, other_store, owned},
         resources::{cluster_labels, pilot_resource},
     },

@@ -10,7 +10,7 @@ use crate::{
     api::names::{self, annotation},
     controller::{
         context::{ControllerContext, Error, MANAGER},
-        desired::{DesiredCluster, DesiredPool},
+        desired_state::{DesiredCluster, DesiredPool},
         observe::Member,
         resources::{pilot_body, pilot_resource, spec_patch},
         write::patch_pilot,

@@ -17,10 +17,10 @@ use crate::{
         v1beta1::{ClusterStatus, Health, Operation, PilotPhase, PilotStatus},
     },
     controller::{
+        fleet_snapshot::{CachedCluster, CachedPilot, FleetSnapshot},
         observe::condition,
-        seen::{CachedCluster, CachedPilot, FleetSnapshot},
     },
-    runtime::build,
+    runtime::build_info,
 };
 
 /// The body of `/status.json`.
@@ -189,7 +189,7 @@ pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
     });
     StatusPage {
         time: whole_seconds(*now),
-        version: build::VERSION,
+        version: build_info::VERSION,
         leads: *leads,
         waiting_for: waiting_for.clone(),
         clusters: told,

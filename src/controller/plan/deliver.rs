@@ -15,7 +15,7 @@ use super::{Plan, PlannedStep};
 use crate::{
     api::names,
     controller::{
-        desired::DesiredCluster,
+        desired_state::DesiredCluster,
         observe::{InstallState, Member, ObservedCluster, PodFacts, installer_name},
     },
 };
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::controller::{
-        desired::Image,
+        desired_state::Image,
         observe::InstallerContainer,
         testing::sample::{desired, observed},
     };

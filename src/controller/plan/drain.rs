@@ -12,7 +12,7 @@ use super::{
     unready,
 };
 use crate::controller::{
-    desired::DesiredCluster,
+    desired_state::DesiredCluster,
     observe::{Member, ObservedCluster, ObservedPool},
 };
 
@@ -155,7 +155,7 @@ mod tests {
     use crate::{
         api::v1beta1::PilotIntent,
         controller::{
-            heard::HeartbeatAge,
+            heartbeats::HeartbeatAge,
             observe::{PilotFacts, PodFacts},
             testing::sample::{desired, observed},
         },
@@ -224,7 +224,7 @@ mod tests {
             ("NodesNotReady", "3 of 4 nodes serve", |d, o| {
                 // Nothing is done for a cluster that is stalled.
                 d.pools[0].replicas = 2;
-                o.stalled = Some(crate::controller::desired::StallCause {
+                o.stalled = Some(crate::controller::desired_state::StallCause {
                     reason: "ForeignObject",
                     message: String::new(),
                 });

@@ -12,7 +12,7 @@ use super::{
     roll::{self, OUTLIVES, PEERS_READY},
 };
 use crate::controller::{
-    desired::DesiredCluster,
+    desired_state::DesiredCluster,
     observe::{Member, ObservedCluster, ObservedPool},
 };
 
@@ -126,7 +126,7 @@ mod tests {
         *,
     };
     use crate::controller::{
-        heard::HeartbeatAge,
+        heartbeats::HeartbeatAge,
         testing::sample::{desired, observed},
     };
 

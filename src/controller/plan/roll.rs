@@ -12,7 +12,7 @@ use super::{OperationType, Plan, PlannedStep, StepBlocker, wanted};
 use crate::{
     api::{names::annotation, schema::SKIPPABLE_PREDICATES, v1beta1::PilotSpec},
     controller::{
-        desired::{DesiredCluster, DesiredPool, ManagedDatabase},
+        desired_state::{DesiredCluster, DesiredPool, ManagedDatabase},
         observe::{Member, ObservedCluster, ObservedPool, PilotFacts},
     },
 };

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::*;
 use crate::controller::{
-    heard::HeartbeatAge,
+    heartbeats::HeartbeatAge,
     observe::{CleanupFacts, PilotFacts, PodFacts, PodFailure},
     testing::{
         sample::{desired, observed},
@@ -69,7 +69,7 @@ fn nothing_is_done_while_paused_deleted_or_stalled() {
         |d: &mut DesiredCluster, _: &mut ObservedCluster| d.paused = true,
         |d: &mut DesiredCluster, _: &mut ObservedCluster| d.deleted = true,
         |_: &mut DesiredCluster, o: &mut ObservedCluster| {
-            o.stalled = Some(crate::controller::desired::StallCause {
+            o.stalled = Some(crate::controller::desired_state::StallCause {
                 reason: "ForeignObject",
                 message: String::new(),
             });

@@ -15,7 +15,7 @@ use tracing::info;
 use super::failure::note;
 use crate::controller::{
     context::{ControllerContext, Error},
-    desired::DesiredCluster,
+    desired_state::DesiredCluster,
     ensure::ensure_object,
     observe::{ObservedCluster, former, other_store, owned},
     plan::{DrainHold, Plan, drain_hold},

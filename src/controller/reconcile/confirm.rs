@@ -4,10 +4,10 @@
 use k8s_openapi::jiff::Timestamp;
 use tracing::debug;
 
-use super::{observe, read};
+use super::{observation, read};
 use crate::controller::{
     context::{ControllerContext, Error},
-    desired::DesiredCluster,
+    desired_state::DesiredCluster,
     observe::ObservedCluster,
     plan::{OperationType, Plan, PlannedStep, plan},
 };
@@ -31,7 +31,7 @@ pub(super) async fn confirm(
 ) -> Result<Option<ConfirmedStep>, Error> {
     let Some(step) = planned.step.clone() else { return Ok(None) };
     let live = live(ctx, desired).await?;
-    let observed = observe::from_server(ctx, &live, now).await?;
+    let observed = observation::from_server(ctx, &live, now).await?;
     let live = live.fitting(&observed.existing());
     let again = plan(&live, &observed);
     if again.step.as_ref() != Some(&step) {

@@ -5,13 +5,13 @@ use kube::api::DynamicObject;
 use tracing::{debug, warn};
 
 use super::{
-    WHILE_FOREIGN, observe,
-    report::{self, write_status},
+    WHILE_FOREIGN, observation,
+    status_writer::{self, write_status},
 };
 use crate::{
     controller::{
         context::{ControllerContext, Error, refused},
-        desired::{DesiredCluster, StallCause},
+        desired_state::{DesiredCluster, StallCause},
         events::EventNotice,
         observe::ObservedCluster,
         plan::plan,
@@ -89,13 +89,13 @@ async fn report(
 ) {
     if desired.deleted {
         let message = format!("every try fails: {}", chain(error));
-        if let Err(error) = report::deleting(ctx, cluster, desired, &message).await {
+        if let Err(error) = status_writer::deleting(ctx, cluster, desired, &message).await {
             debug!(name = desired.name, error = %chain(&error), "Failed to tell of failures");
         }
         return;
     }
     let now = Timestamp::now();
-    let mut observed = observe::from_caches(ctx, desired, now);
+    let mut observed = observation::from_caches(ctx, desired, now);
     let what = match error {
         Error::Conflict { .. } => "; somebody else changes it again and again, or takes off labels",
         _ => "",

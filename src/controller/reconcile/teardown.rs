@@ -10,7 +10,7 @@
 //! conditions of `remove_claims`. Each pass does what is left to do, so the next pass repairs a
 //! crash anywhere. The status says what is waited for; an event names what stays.
 
-mod belongings;
+mod dependents;
 
 use k8s_openapi::{
     api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
@@ -20,13 +20,13 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::json;
 use tracing::{info, warn};
 
-use self::belongings::{ClusterDependents, DependentObject};
-use super::{WHILE_WAITING, observe::from_server, report};
+use self::dependents::{ClusterDependents, DependentObject};
+use super::{WHILE_WAITING, observation::from_server, status_writer};
 use crate::{
     api::names::{FINALIZER_TEARDOWN, annotation},
     controller::{
         context::{ControllerContext, Error, MANAGER},
-        desired::{DesiredCluster, DesiredPool},
+        desired_state::{DesiredCluster, DesiredPool},
         events::EventNotice,
         observe::ObservedCluster,
         queue::ReconcileOutcome,
@@ -67,11 +67,11 @@ pub(super) async fn tear_down(
     if !has_finalizer(desired) {
         let held = desired.finalizers.join(", ");
         let message = format!("nothing of it is left; held by finalizers of others: {held}");
-        report::deleting(ctx, cluster, desired, &message).await?;
+        status_writer::deleting(ctx, cluster, desired, &message).await?;
         return Ok(ReconcileOutcome::Settled);
     }
     let observed = from_server(ctx, desired, Timestamp::now()).await?;
-    let found = belongings::find(ctx, desired, &observed).await?;
+    let found = dependents::find(ctx, desired, &observed).await?;
     let ClusterDependents { ours, strange, elsewhere, pods } = found;
     if desired.orphan {
         return orphan(ctx, cluster, desired, &ours).await;
@@ -115,7 +115,7 @@ async fn wait(
     desired: &DesiredCluster,
     message: &str,
 ) -> Result<ReconcileOutcome, Error> {
-    report::deleting(ctx, cluster, desired, message).await?;
+    status_writer::deleting(ctx, cluster, desired, message).await?;
     Ok(ReconcileOutcome::Again(WHILE_WAITING))
 }
 
@@ -192,7 +192,7 @@ async fn orphan(
         ctx.events.publish(desired, &EventNotice::warning("Orphaned", note)).await;
     }
     for one in ours {
-        belongings::release(ctx, desired, one).await?;
+        dependents::release(ctx, desired, one).await?;
     }
     let_go(ctx, cluster, desired).await
 }

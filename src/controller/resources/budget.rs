@@ -15,7 +15,7 @@ use super::{
 use crate::{
     api::names::annotation,
     controller::{
-        desired::{DesiredCluster, DesiredPool},
+        desired_state::{DesiredCluster, DesiredPool},
         observe::{Member, ObservedCluster},
         plan::{DrainHold, nodes},
     },

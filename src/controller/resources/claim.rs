@@ -8,7 +8,7 @@ use k8s_openapi::{
 use super::selector;
 use crate::{
     api::names::label,
-    controller::desired::{DesiredCluster, DesiredPool},
+    controller::desired_state::{DesiredCluster, DesiredPool},
 };
 
 /// Claim templates of a pool; none where the data of the pool are in its pods.

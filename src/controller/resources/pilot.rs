@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Labels, metadata, pool_labels};
 use crate::{
     api::v1beta1::{self, Pilot, PilotSpec},
-    controller::desired::{DesiredCluster, DesiredPool, ObjectSettings},
+    controller::desired_state::{DesiredCluster, DesiredPool, ObjectSettings},
 };
 
 pub(crate) fn pilot_resource() -> ApiResource {

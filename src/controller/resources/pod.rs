@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use super::{merge::merge, pool_labels, selector};
 use crate::{
     api::{
-        managed::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
         names::{self, annotation, label, port},
+        reserved_fields::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
     },
-    controller::desired::{DesiredCluster, DesiredPool},
+    controller::desired_state::{DesiredCluster, DesiredPool},
 };
 
 /// Folder in which the pilot renders the database's configuration; an empty volume in every pod.

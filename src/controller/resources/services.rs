@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     api::{names, v1beta1::ServiceTemplate},
-    controller::desired::{self, DesiredCluster, DesiredPool, ServiceExposure},
+    controller::desired_state::{self, DesiredCluster, DesiredPool, ServiceExposure},
 };
 
 /// Builds the Services of a cluster beside those of the pools.
@@ -22,9 +22,9 @@ pub(super) fn services(desired: &DesiredCluster, settings: &ObjectSettings) -> V
 fn service(
     desired: &DesiredCluster,
     settings: &ObjectSettings,
-    service: &desired::ClusterService,
+    service: &desired_state::ClusterService,
 ) -> Service {
-    let desired::ClusterService { name, ports, reach, marks, wanted: _ } = service;
+    let desired_state::ClusterService { name, ports, reach, marks, wanted: _ } = service;
     let marked = |mut map: Labels| {
         map.extend(marks.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         map

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::names::{self, label},
     controller::{
-        desired::{DesiredCluster, DesiredPool, hash},
+        desired_state::{DesiredCluster, DesiredPool, hash},
         observe::ObservedPool,
     },
 };

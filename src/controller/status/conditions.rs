@@ -11,8 +11,8 @@ use super::{ConditionInputs, initialized};
 use crate::{
     api::v1beta1::Health,
     controller::{
-        desired::DesiredCluster,
-        heard::{SILENT, TURNED_AWAY},
+        desired_state::DesiredCluster,
+        heartbeats::{SILENT, TURNED_AWAY},
         observe::condition,
         plan::{RolloutState, waits_for_renewal},
     },

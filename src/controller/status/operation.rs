@@ -9,7 +9,7 @@ use crate::{
         v1beta1::{BlockedBy, Operation, OperationStep},
     },
     controller::{
-        desired::{DesiredCluster, StallCause},
+        desired_state::{DesiredCluster, StallCause},
         observe::ObservedCluster,
         plan::{AwaitedStep, Plan, PlannedStep},
     },

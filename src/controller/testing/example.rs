@@ -13,10 +13,13 @@ use crate::{
         v1beta1::{Cluster, Config, NodePool, PilotStatus},
     },
     controller::{
-        ManagedClusterKind, cluster,
-        desired::{ClusterService, DesiredCluster, ManagedDatabase, NodeReport, ServiceExposure},
+        ManagedClusterKind,
+        desired_state::{
+            ClusterService, DesiredCluster, ManagedDatabase, NodeReport, ServiceExposure,
+        },
+        managed_cluster,
     },
-    engine::{revision, settings},
+    engine::{config_hash, settings},
 };
 
 /// The example database's own fields in specs: none.
@@ -57,12 +60,12 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     labels: &[],
     termination_grace: Duration::from_secs(300),
     pilot_role: |cluster| format!("ex-{cluster}-pilot"),
-    desired: cluster::desired::<Example>,
+    desired: managed_cluster::desired::<Example>,
     services,
     set_annotations: |_| Vec::new(),
     node_labels: |ordinal, _| if ordinal == 0 { vec![(SEED, Some("true"))] } else { Vec::new() },
     fit: |_, _| (),
-    config_hash: |spec| revision::config_hash(spec, Vec::new()),
+    config_hash: |spec| config_hash::config_hash(spec, Vec::new()),
     eligible: |_| false,
     keeps_data: |_| true,
     reports,

@@ -11,8 +11,8 @@ use crate::{
         v1beta1::{ClusterStatus, Health, Persistence, PilotSpec, Services},
     },
     controller::{
-        desired::{DesiredCluster, DesiredPool, Image, RolloutStrategy},
-        heard::HeartbeatAge,
+        desired_state::{DesiredCluster, DesiredPool, Image, RolloutStrategy},
+        heartbeats::HeartbeatAge,
         observe::{
             ClaimFacts, Member, ObservedCluster, ObservedPool, ObservedStatefulSet, PilotFacts,
             PodFacts,

@@ -19,8 +19,8 @@ use crate::{
         v1beta1::{ClusterStatus, Health, PilotIntent, PilotSpec},
     },
     controller::{
-        desired::{DesiredCluster, DesiredPool, Image},
-        heard::HeartbeatAge,
+        desired_state::{DesiredCluster, DesiredPool, Image},
+        heartbeats::HeartbeatAge,
         observe::{
             ClaimFacts, InstallState, InstallerContainer, Member, ObservedCluster, ObservedPool,
             ObservedStatefulSet, PilotFacts, PodFacts,

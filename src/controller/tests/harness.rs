@@ -14,13 +14,13 @@ use tokio::{
 use super::{
     super::{
         context::{self, ControllerContext},
-        desired::{self, ObjectSettings},
+        desired_state::{self, ObjectSettings},
         events::ClusterEventPublisher,
-        heard::HeartbeatTracker,
+        heartbeats::HeartbeatTracker,
         metrics::Metrics,
+        object_caches::ObjectCaches,
         queue::{ClusterKey, ReconcileOutcome, WorkQueue},
         reconcile::reconcile,
-        stores::ObjectCaches,
         testing::example::DATABASE,
     },
     api::{Api, Id, id},
@@ -325,7 +325,7 @@ impl Harness {
                 "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
             }]);
             if self.strips {
-                let revision = desired::hash(&set["spec"]["template"]);
+                let revision = desired_state::hash(&set["spec"]["template"]);
                 let meta = body["metadata"].as_object_mut().unwrap();
                 meta.remove("annotations");
                 meta["labels"]["controller-revision-hash"] = json!(revision);

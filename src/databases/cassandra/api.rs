@@ -6,19 +6,20 @@ use serde_json::Value;
 use super::{
     columns,
     conversion::{CassandraNodeV1alpha1, CassandraV1alpha1},
-    kind::{
+    names, settings,
+    v1beta1::{
         Cassandra, CassandraCluster, CassandraNode, PilotCassandraSpec, PilotCassandraStatus, Rack,
     },
-    names, settings, validation,
+    validation,
 };
 use crate::api::{
     cluster_kind::ClusterKind,
     database_names::DatabaseNames,
-    field::FieldPath,
-    kind::PrinterColumn,
+    field_error::FieldPath,
     pilot_part::{ErasedPilotPart, PilotPart},
     schema::SchemaMarkers,
     scheme::{KindEntry, ServedDatabase},
+    served_kind::PrinterColumn,
     validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
 };
 

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::api::{
-    kind::PrinterColumn,
     printer::{
         AGE, BLOCKED_BY, HEALTH, MESSAGE, NAME, NODES, OPERATION, PHASE, READY, VERSION, cluster,
         pools, text, wide,
     },
+    served_kind::PrinterColumn,
 };
 
 pub const COLUMNS: &[PrinterColumn] = &[

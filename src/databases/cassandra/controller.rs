@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::{
     facts::{self, Release},
-    kind::{
-        Cassandra, CassandraCluster, CassandraNode, CassandraNodePool, PilotCassandraSpec, Rack,
-    },
     names::{self, label},
     settings::lets_everybody_in,
+    v1beta1::{
+        Cassandra, CassandraCluster, CassandraNode, CassandraNodePool, PilotCassandraSpec, Rack,
+    },
 };
 use crate::{
     api::{
@@ -136,10 +136,10 @@ fn secured(desired: &DesiredCluster) -> SecuredCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::cluster;
+    use crate::controller::managed_cluster;
     use crate::{
         api::v1beta1::ClusterSpec,
-        controller::{ObjectSettings, desired::DesiredPool},
+        controller::{ObjectSettings, desired_state::DesiredPool},
     };
 
     fn settings(pilot_image: &str) -> ObjectSettings {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn pool_of(cluster: &CassandraCluster) -> DesiredPool {
-        cluster::of(cluster, &settings("navigator")).pools.remove(0)
+        managed_cluster::of(cluster, &settings("navigator")).pools.remove(0)
     }
 
     #[test]
@@ -159,7 +159,8 @@ mod tests {
         let mut cluster = CassandraCluster::default();
         cluster.spec.node_pools = vec![CassandraNodePool::default()];
         let reason = |cluster: &CassandraCluster| {
-            let (status, reason, _) = secured(&cluster::of(cluster, &settings("navigator")));
+            let (status, reason, _) =
+                secured(&managed_cluster::of(cluster, &settings("navigator")));
             format!("{status}/{reason}")
         };
         assert_eq!(reason(&cluster), "False/SecurityDisabled");
@@ -198,7 +199,7 @@ mod tests {
         for version in ["3.11", "3.11.1", "5.1", "6.0", "", "x"] {
             let cluster = ClusterSpec { version: version.to_owned(), ..ClusterSpec::default() };
             let cluster = CassandraCluster { spec: cluster, ..CassandraCluster::default() };
-            let stalled = cluster::of(&cluster, &settings("navigator")).stalled;
+            let stalled = managed_cluster::of(&cluster, &settings("navigator")).stalled;
             assert_eq!(stalled.unwrap().reason, "UnsupportedVersion", "{version}");
         }
     }
@@ -218,7 +219,7 @@ mod tests {
     fn an_upgrade_of_ours_alone_restarts_no_database() {
         let mut cluster = CassandraCluster::default();
         cluster.spec.node_pools = vec![CassandraNodePool::default()];
-        let of = |image: &str| cluster::of(&cluster, &settings(image));
+        let of = |image: &str| managed_cluster::of(&cluster, &settings(image));
         let (before, after) = (of("navigator:1"), of("navigator:2"));
         assert_ne!(before.pilot_image, after.pilot_image);
         let hashes = |desired: &DesiredCluster| {

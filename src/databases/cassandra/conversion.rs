@@ -1,8 +1,8 @@
 //! Conversion of Cassandra's own fields between the hub and v1alpha1.
 
 use super::{
-    kind::{Cassandra, CassandraNode, PilotCassandraSpec, Rack},
     v1alpha1,
+    v1beta1::{Cassandra, CassandraNode, PilotCassandraSpec, Rack},
 };
 use crate::api::{
     cluster_kind::{Nothing, OlderCluster},

@@ -1,18 +1,18 @@
 //! Facts about Apache Cassandra, measured on 4.0, 4.1 and 5.0.
 
+mod config_hash;
 mod exits;
 mod heap;
 mod options;
 mod release;
 mod render;
-mod revision;
 
+pub use config_hash::config_hash;
 pub use exits::explain_exit;
 pub use heap::heap_bytes;
 pub use options::choose_collector;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{NodeSettings, RenderError, RenderedFiles, render, seed_provider};
-pub use revision::config_hash;
 
 /// Folder of the database in the vendor's image.
 pub const DEFAULT_HOME: &str = "/opt/cassandra";

@@ -3,26 +3,26 @@
 //! Owns the connection to the running JVM and what was seen through it. The pilot starts no JVM to
 //! ask a question; the Jolokia agent answers over HTTP on loopback.
 
-mod absence;
-#[cfg(test)]
-mod cleaned;
 mod cleanup;
+#[cfg(test)]
+mod cleanup_tests;
 mod configure;
 mod cql;
+mod data_resurrection;
 mod decommission;
-mod facts;
-mod holdings;
-mod intent;
-mod joining;
+#[cfg(test)]
+mod fault_tests;
+mod held_ranges;
+mod join_progress;
 mod jolokia;
-mod observe;
+mod node_view;
+mod observation;
 mod preflight;
-mod ranges;
+mod range_availability;
+mod range_survey;
+mod resolved_spec;
 mod seeds;
 mod state;
-mod survey;
-#[cfg(test)]
-mod unheard;
 mod upkeep;
 
 use std::{
@@ -38,22 +38,22 @@ use tracing::{info, warn};
 
 use self::{
     decommission::DecommissionProgress,
-    facts::NodeView,
-    joining::JoinProgress,
+    join_progress::JoinProgress,
     jolokia::{GOSSIPER, JolokiaClient, OperationOutcome, STORAGE_SERVICE},
-    ranges::RangeAvailability,
+    node_view::NodeView,
+    range_availability::RangeAvailability,
     state::NodeState,
     upkeep::UpkeepState,
 };
 use super::{
-    kind::{CassandraNode, PilotCassandraStatus},
     names,
     settings::lets_everybody_in,
+    v1beta1::{CassandraNode, PilotCassandraStatus},
 };
 use crate::{
     api::{names::condition::CLEANUP_DUE, pilot_part::PilotParts, v1beta1::Pilot},
     databases::cassandra::facts::{AGENT_JAR, explain_exit},
-    engine::ending::ExitExplanation,
+    engine::exit_explanation::ExitExplanation,
     error::chain,
     pilot::{
         database::{AgentFile, DrivenDatabase, JavaLocation},
@@ -61,7 +61,7 @@ use crate::{
             DatabaseNode, DecommissionState, Driver, DumpSignal, Error, FailedCheck, KernelNeeds,
             NodeObservation, ProcessSpec, StopPlan,
         },
-        volume::{lock::Volume, ring, state::StateFile},
+        volume::{data_volume::Volume, ring, state_file::StateFile},
     },
 };
 
@@ -95,7 +95,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     has_data,
     preparation: None,
     conditions: &[CLEANUP_DUE],
-    gauges: observe::GAUGES,
+    gauges: observation::GAUGES,
     agents: &[AgentFile { name: AGENT_JAR, bytes: JOLOKIA }],
     installed: preflight::version,
     java: Some(JavaLocation { variables: &["JAVA_HOME"], bundled: None }),
@@ -328,19 +328,19 @@ impl Driver for CassandraDriver {
             let (joined, unsaved) = self.keep(&facts).await;
             let (open, unsaved_ranges) = self.survey(&jolokia, &facts).await;
             let mut observation =
-                observe::summarize(&facts, &ranges, joined.received, joined.member);
+                observation::summarize(&facts, &ranges, joined.received, joined.member);
             observation.not_heard.extend(open);
             {
                 let upkeep = self.upkeep.lock().expect("no panic while held");
                 observation.conditions.extend(upkeep.condition());
-                observe::tell_cleanup(&mut observation, upkeep.progress());
+                observation::tell_cleanup(&mut observation, upkeep.progress());
             }
             let failed = self.seen.lock().expect("no panic while held").join.note(&facts);
             if let Some(why) = failed {
-                observe::give_up(&mut observation, why);
+                observation::give_up(&mut observation, why);
             }
             if let Some(load) = joined.starved {
-                observe::hold_back(&mut observation, load);
+                observation::hold_back(&mut observation, load);
             }
             observation.unsaved = unsaved.or(unsaved_ranges);
             Ok(observation)
@@ -423,7 +423,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::{Endpoint, Identity, Pilot},
-        databases::cassandra::kind::PilotCassandraSpec,
+        databases::cassandra::v1beta1::PilotCassandraSpec,
     };
 
     pub(super) fn node() -> DatabaseNode {
@@ -480,11 +480,11 @@ mod tests {
         node.may_found = true;
         std::fs::create_dir_all(node.home.join("conf")).unwrap();
         let cassandra = CassandraDriver::new(node.config.clone(), node.data.clone());
-        cassandra.progress.lock().unwrap().note(&[facts::StreamState {
+        cassandra.progress.lock().unwrap().note(&[node_view::StreamState {
             plan: "cut off".to_owned(),
             sending: 100,
             sent: 10,
-            ..facts::StreamState::default()
+            ..node_view::StreamState::default()
         }]);
         cassandra.configure(&node).await.unwrap();
         assert_eq!(cassandra.progress.lock().unwrap().figures(), None);

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
-    kind::{Cassandra, CassandraCluster},
     names,
     releases::RELEASES,
     settings::lets_everybody_in,
+    v1beta1::{Cassandra, CassandraCluster},
 };
 use crate::api::{
-    field::FieldPath,
+    field_error::FieldPath,
     validation::{DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path},
 };
 

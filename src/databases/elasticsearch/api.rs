@@ -3,16 +3,17 @@
 
 use super::{
     conversion::{ElasticsearchNodeV1alpha1, ElasticsearchV1alpha1},
-    kind::{
+    names, settings,
+    v1beta1::{
         Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
         PilotElasticsearchSpec, PilotElasticsearchStatus, Roles, keeps_data,
     },
-    names, settings, validation,
+    validation,
 };
 use crate::api::{
     cluster_kind::ClusterKind,
     database_names::DatabaseNames,
-    field::FieldPath,
+    field_error::FieldPath,
     pilot_part::{ErasedPilotPart, PilotPart},
     schema::SchemaMarkers,
     scheme::{KindEntry, ServedDatabase},

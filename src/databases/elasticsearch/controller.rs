@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::{
     facts::{self, Release},
-    kind::{
+    names::{self, label},
+    v1beta1::{
         Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
         PilotElasticsearchSpec, is_master, keeps_data,
     },
-    names::{self, label},
 };
 use crate::{
     api::{
@@ -157,11 +157,11 @@ fn secured(_desired: &DesiredCluster) -> SecuredCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::cluster;
+    use crate::controller::managed_cluster;
     use crate::{
         api::v1beta1::{ClusterSpec, PilotIntent},
         controller::{ObjectSettings, observe::ObservedCluster, testing::sample::observed},
-        databases::elasticsearch::kind::Roles,
+        databases::elasticsearch::v1beta1::Roles,
     };
 
     fn of(cluster: &ElasticsearchCluster) -> DesiredCluster {
@@ -170,7 +170,7 @@ mod tests {
             store_id: "store".into(),
             owner_references: false,
         };
-        cluster::of(cluster, &settings)
+        managed_cluster::of(cluster, &settings)
     }
 
     /// Returns a cluster of version 6.8 with `masters` wanted masters and two data nodes.

@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    kind::{Elasticsearch, ElasticsearchNode, ElasticsearchPlugin, PilotElasticsearchSpec, Roles},
     v1alpha1,
+    v1beta1::{
+        Elasticsearch, ElasticsearchNode, ElasticsearchPlugin, PilotElasticsearchSpec, Roles,
+    },
 };
 use crate::api::{
     cluster_kind::OlderCluster,
     conversion::keep,
-    field::{FieldError, FieldErrorKind, FieldPath},
+    field_error::{FieldError, FieldErrorKind, FieldPath},
     legacy::LegacyFindings,
     pilot_part::OlderPart,
 };

@@ -1,16 +1,16 @@
 //! Facts about Elasticsearch, measured on 5.6, 6.8, 7.17 and 8.19.
 
+mod config_hash;
 mod exits;
 mod overlay;
 mod release;
 mod render;
-mod revision;
 
+pub use config_hash::config_hash;
 pub use exits::explain_exit;
 pub use overlay::merged;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{NodeSettings, RenderError, RenderedFiles, SEED_FILE, render};
-pub use revision::config_hash;
 
 use crate::{
     api::v1beta1::Jvm,

@@ -2,20 +2,20 @@
 //!
 //! Owns the requests to the node's own REST interface. Liveness never depends on other nodes.
 
-mod api;
+mod allocation_explain;
 mod configure;
 mod decommission;
-mod facts;
+#[cfg(test)]
+mod fault_tests;
 mod lead_duties;
-mod observe;
+mod node_view;
+mod observation;
 mod plugins;
 mod preflight;
-mod restart;
+mod rest_client;
+mod restart_announcement;
 mod seeds;
 mod state;
-mod stuck;
-#[cfg(test)]
-mod unheard;
 
 use std::{
     path::{Path, PathBuf},
@@ -29,18 +29,18 @@ use nix::libc;
 use tracing::warn;
 
 use self::{
-    api::RestClient,
-    facts::{NodeView, TablesCache},
+    node_view::{NodeView, TablesCache},
+    rest_client::RestClient,
     state::NodeState,
 };
 use super::{
-    kind::PilotElasticsearchStatus,
     names::{self, port},
+    v1beta1::PilotElasticsearchStatus,
 };
 use crate::{
     api::{pilot_part::PilotParts, v1beta1::Endpoint},
     databases::elasticsearch::facts::{DEFAULT_HOME, explain_exit},
-    engine::ending::ExitExplanation,
+    engine::exit_explanation::ExitExplanation,
     error::chain,
     pilot::{
         database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
@@ -48,7 +48,7 @@ use crate::{
             DatabaseNode, DecommissionState, Driver, DumpSignal, Error, FailedCheck, KernelNeeds,
             LeaderPermit, NodeObservation, PreparationProgram, ProcessSpec, StopPlan,
         },
-        volume::{lock::Volume, state::StateFile},
+        volume::{data_volume::Volume, state_file::StateFile},
     },
 };
 
@@ -71,7 +71,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     joins_elsewhere: |_| false,
     has_data,
     conditions: &[],
-    gauges: observe::GAUGES,
+    gauges: observation::GAUGES,
     preparation: Some(Told {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",
@@ -109,7 +109,7 @@ struct DriverState {
     plugins: plugins::PluginPlan,
     /// Most shards that this decommission found on the node; progress is counted from it.
     most_shards: usize,
-    restarts: restart::AnnouncementWatch,
+    restarts: restart_announcement::AnnouncementWatch,
 }
 
 impl ElasticsearchDriver {
@@ -275,7 +275,7 @@ impl Driver for ElasticsearchDriver {
             let api = self.api()?;
             let lists = lead_duties::carry_out(&api, node, release, lead).await;
             let mut restarts = self.seen.lock().expect("no panic while held").restarts;
-            let taken_back = restart::take_back(&api, node, lead, &mut restarts).await;
+            let taken_back = restart_announcement::take_back(&api, node, lead, &mut restarts).await;
             self.seen.lock().expect("no panic while held").restarts = restarts;
             lists.and(taken_back)
         })
@@ -293,7 +293,7 @@ impl Driver for ElasticsearchDriver {
             let facts = NodeView::ask(&self.api()?, &self.kept).await?;
             let (state, unsaved) = self.keep(&facts).await;
             let serving = self.serves(facts.elected.is_some());
-            let mut observation = observe::summarize(&facts, serving, &state.plugins);
+            let mut observation = observation::summarize(&facts, serving, &state.plugins);
             observation.unsaved = unsaved;
             if let Some(host) = state.address {
                 // Endpoints are reported before there is a master: other nodes must find this one
@@ -343,7 +343,7 @@ impl Driver for ElasticsearchDriver {
     }
 
     fn announce_restart<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move { restart::announce(&self.api()?, node).await })
+        Box::pin(async move { restart_announcement::announce(&self.api()?, node).await })
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::Pilot,
-        databases::elasticsearch::kind::{ElasticsearchNode, PilotElasticsearchSpec},
+        databases::elasticsearch::v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
     };
 
     #[tokio::test]

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::{
-    kind::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master},
     releases::RELEASES,
+    v1beta1::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master},
 };
 use crate::api::{
-    field::FieldPath,
+    field_error::FieldPath,
     validation::{DatabaseVersion, UnsafeOverrides, Validator, pool_path},
 };
 

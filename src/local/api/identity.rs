@@ -13,7 +13,7 @@ use super::{
     pki::Pki,
     tokens::{TokenAuthority, TokenClaims},
 };
-use crate::{api::names, apiserver::certs::leaf::CertificatePair};
+use crate::{api::names, apiserver::certs::issuer::CertificatePair};
 
 /// The identity of a client of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]

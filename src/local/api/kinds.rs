@@ -5,20 +5,20 @@
 
 mod columns;
 mod defaults;
-mod event;
-mod table;
+mod definitions;
+mod events_group;
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use self::event::EventsGroupKind;
+use self::events_group::EventsGroupKind;
 use crate::api::{
     decode::{MAX_FINDINGS, ParsedBody},
-    kind::{
+    schema::SchemaSet,
+    served_kind::{
         DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
         Subresource, ValidationResult,
     },
-    schema::SchemaSet,
     validation,
 };
 
@@ -30,7 +30,7 @@ pub(super) use crate::apiserver::registry::NO_NAMESPACE;
 /// Returns the kinds of Kubernetes that are served.
 pub(super) fn all(schemas: &'static SchemaSet) -> Vec<&'static dyn ServedKind> {
     let mut kinds: Vec<&'static dyn ServedKind> = Vec::new();
-    for native in table::ALL {
+    for native in definitions::ALL {
         kinds.push(Box::leak(Box::new(KubernetesKind { native, schemas })));
         if native.kind == "Event" {
             kinds.push(Box::leak(Box::new(EventsGroupKind::new(KubernetesKind {

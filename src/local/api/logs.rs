@@ -30,7 +30,7 @@ use crate::{
         storage::{Key, Storage},
         url::Query,
     },
-    local::logs,
+    local::log_retention,
     runtime::Shutdown,
 };
 
@@ -139,7 +139,7 @@ impl LogHandler {
             }
             Err(error) => return Err(ApiError::internal(error)),
         };
-        let begin = logs::begin(&path).map_err(ApiError::internal)?;
+        let begin = log_retention::begin(&path).map_err(ApiError::internal)?;
         let mut reading = LogStream {
             file,
             path,
@@ -271,7 +271,7 @@ impl LogStream {
     /// Skips lines whose space was given back to the file system before this slow reader got them.
     async fn skip_hole(&mut self) -> io::Result<()> {
         let at = self.file.stream_position().await?;
-        if let Some(next) = logs::data(&self.file, at)?
+        if let Some(next) = log_retention::data(&self.file, at)?
             && next != at
         {
             self.file.seek(SeekFrom::Start(next)).await?;

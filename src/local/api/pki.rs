@@ -21,7 +21,7 @@ use crate::{
     api::names,
     apiserver::{
         authn::well_known,
-        certs::leaf::{self, CertificateDetails, CertificateIssueError, CertificatePair},
+        certs::issuer::{self, CertificateDetails, CertificateIssueError, CertificatePair},
     },
 };
 
@@ -62,7 +62,7 @@ impl Pki {
         let ca = if let Some(ca) = ca {
             ca
         } else {
-            let made = leaf::ca().map_err(unmade)?;
+            let made = issuer::ca().map_err(unmade)?;
             write_pair(folder, "ca", &made).map_err(failed)?;
             made
         };
@@ -83,11 +83,11 @@ impl Pki {
                 Ok::<_, Error>(made)
             };
         let names = [address.to_string(), "127.0.0.1".to_owned(), "localhost".to_owned()];
-        let server = kept("server", &names, &|| leaf::leaf(&ca, &names))?;
+        let server = kept("server", &names, &|| issuer::leaf(&ca, &names))?;
         let masters = Some(well_known::MASTERS);
-        let admin = kept("admin", &[], &|| leaf::client(&ca, ADMIN, masters))?;
+        let admin = kept("admin", &[], &|| issuer::client(&ca, ADMIN, masters))?;
         let controller = controller();
-        let controller = kept("controller", &[], &|| leaf::client(&ca, &controller, None))?;
+        let controller = kept("controller", &[], &|| issuer::client(&ca, &controller, None))?;
         let token_key = token_key(&folder.join("token.key")).map_err(failed)?;
         Ok(Self { folder: folder.to_owned(), ca, server, admin, controller, token_key })
     }

@@ -18,7 +18,7 @@ use tower::ServiceExt;
 use crate::{
     api::{
         decode::MAX_BODY,
-        field::{FieldError, FieldErrorKind, FieldPath},
+        field_error::{FieldError, FieldErrorKind, FieldPath},
     },
     apiserver::{
         operation::{PatchType, ResourceAction, ResourceOperation},

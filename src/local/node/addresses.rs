@@ -10,7 +10,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::local::folder::{read_if_there, write_own};
+use crate::local::state_folder::{read_if_there, write_own};
 
 /// The addresses that were given out, by pod.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use serde_json::json;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::{MANAGER, gone, sets::CLAIM_FINALIZER, watch::ChangeNotifier};
-use crate::{error::chain, local::folder::StateFolder, runtime::Shutdown};
+use super::{MANAGER, gone, stateful_sets::CLAIM_FINALIZER, watch::ChangeNotifier};
+use crate::{error::chain, local::state_folder::StateFolder, runtime::Shutdown};
 
 const RETRY: Duration = Duration::from_secs(1);
 

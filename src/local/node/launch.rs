@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 use super::process::LaunchSpec;
 use crate::{
     api::{names, quantity},
-    local::folder::StateFolder,
+    local::state_folder::StateFolder,
     pilot::database::{DrivenDatabase, JavaLocation},
 };
 

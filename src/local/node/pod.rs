@@ -28,13 +28,12 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    MANAGER, NodeContext,
-    given::ReferencedObjects,
-    gone,
+    MANAGER, NodeContext, gone,
     launch::{self, ContainerRole, LaunchContext},
+    pod_status::{self, ObservedPod},
     probes::{self, ContainerHealth},
     process::{DetachedProcess, LOOK, LaunchSpec, ProcessExit, REAPED, boot},
-    status::{self, ObservedPod},
+    referenced_objects::ReferencedObjects,
     variables::{EnvVars, variables},
     volumes,
 };
@@ -42,8 +41,8 @@ use crate::{
     api::names,
     error::chain,
     local::{
-        folder::{read_if_there, write_own},
         homes::tag,
+        state_folder::{read_if_there, write_own},
     },
     pilot::database::DrivenDatabase,
     runtime::events::EventNotice,
@@ -226,7 +225,7 @@ impl PodWorker {
         if let Some(end) = self.install(&prepared).await {
             return end;
         }
-        if self.process.is_none() && status::began(self.container(&prepared)).is_some() {
+        if self.process.is_none() && pod_status::began(self.container(&prepared)).is_some() {
             self.ended(&prepared, ProcessExit::Unseen, Duration::ZERO).await;
         }
         let (mut crashes, mut pause) = (0, Duration::ZERO);
@@ -419,8 +418,9 @@ impl PodWorker {
                 };
                 let (code, message) =
                     state.unwrap_or_else(|error| (1, format!("failed to run it: {error}")));
-                let ended = status::terminated(Some(code), &message, Some(status::now()), None);
-                let mut known = status::unknown(container, ended);
+                let ended =
+                    pod_status::terminated(Some(code), &message, Some(pod_status::now()), None);
+                let mut known = pod_status::unknown(container, ended);
                 known.ready = code == 0;
                 self.view.init.push(known);
                 if code == 0 {
@@ -478,7 +478,7 @@ impl PodWorker {
         self.process = Some(process);
         self.save();
         let known = self.container(prepared);
-        let before = known.state.replace(status::running(status::now()));
+        let before = known.state.replace(pod_status::running(pod_status::now()));
         if let Some(ended) = before.filter(|before| before.terminated.is_some()) {
             known.last_state = Some(ended);
             known.restart_count += 1;
@@ -493,14 +493,14 @@ impl PodWorker {
         for container in &spec.containers {
             if self.view.containers.iter().all(|known| known.name != container.name) {
                 let state = self.view.waiting(&container.name, "ContainerCreating", "");
-                self.view.containers.push(status::unknown(container, state));
+                self.view.containers.push(pod_status::unknown(container, state));
             }
         }
         let pid = self.record.pid;
         let mut all = self.view.containers.iter_mut();
         let known = all.find(|known| known.name == prepared.container.name);
         let known = known.expect("a status was made for each container of the spec");
-        known.container_id = (pid > 0).then(|| status::id(pid));
+        known.container_id = (pid > 0).then(|| pod_status::id(pid));
         known.image_id = format!("file://{}", prepared.home.display());
         known
     }
@@ -509,7 +509,7 @@ impl PodWorker {
     async fn supervise(&mut self, prepared: &PilotContainer) -> Result<ProcessExit, StopReason> {
         let known = self.container(prepared);
         if known.state.as_ref().is_none_or(|state| state.running.is_none()) {
-            known.state = Some(status::running(status::now()));
+            known.state = Some(pod_status::running(pod_status::now()));
         }
         // An adopted process keeps the health that its pod's status says until a probe says
         // otherwise.
@@ -575,8 +575,8 @@ impl PodWorker {
                     .unwrap_or_else(|error| (1, format!("failed to run it: {error}"))),
                 _ => (1, "images are not run on this host".to_owned()),
             };
-            let ended = status::terminated(Some(code), &message, Some(status::now()), None);
-            self.view.ephemeral.push(status::unknown(&container, ended));
+            let ended = pod_status::terminated(Some(code), &message, Some(pod_status::now()), None);
+            self.view.ephemeral.push(pod_status::unknown(&container, ended));
         }
     }
 
@@ -589,12 +589,12 @@ impl PodWorker {
         let (namespace, name) = launch::key(&self.pod);
         warn!(namespace, name, pid, code, explanation = message.trim(), "A pilot ended");
         let known = self.container(prepared);
-        let ended = status::terminated(code, &message, status::began(known), Some(pid));
+        let ended = pod_status::terminated(code, &message, pod_status::began(known), Some(pid));
         known.last_state = Some(ended);
         known.restart_count += 1;
         (known.ready, known.started) = (false, Some(false));
         let text = format!("back-off {} s restarting the container", delay.as_secs());
-        known.state = Some(status::waiting("CrashLoopBackOff", &text));
+        known.state = Some(pod_status::waiting("CrashLoopBackOff", &text));
         (self.record.pid, self.record.started) = (0, 0);
         self.save();
         self.write().await;
@@ -606,7 +606,7 @@ impl PodWorker {
             let state = self.view.waiting(&container.name, reason, message);
             match self.view.containers.iter_mut().find(|known| known.name == container.name) {
                 Some(known) => (known.state, known.ready) = (Some(state), false),
-                None => self.view.containers.push(status::unknown(container, state)),
+                None => self.view.containers.push(pod_status::unknown(container, state)),
             }
         }
         if self.write().await {
@@ -738,8 +738,8 @@ impl PodWorker {
         (self.record.pid, self.record.started) = (0, 0);
         self.save();
         for known in &mut self.view.containers {
-            if let Some(began) = status::began(known) {
-                known.state = Some(status::terminated(code(exit), "", Some(began), Some(pid)));
+            if let Some(began) = pod_status::began(known) {
+                known.state = Some(pod_status::terminated(code(exit), "", Some(began), Some(pid)));
                 (known.ready, known.started) = (false, Some(false));
             }
         }
@@ -774,7 +774,7 @@ impl PodWorker {
         if now < self.not_before {
             return false;
         }
-        let status = status::status(&self.pod, &self.written, &self.view);
+        let status = pod_status::status(&self.pod, &self.written, &self.view);
         if status == self.written {
             return false;
         }

@@ -9,8 +9,8 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, ResourceFieldSelector};
 
 use super::{
-    given::{ReferencedObjects, ValueSource},
     launch::LaunchContext,
+    referenced_objects::{ReferencedObjects, ValueSource},
 };
 use crate::api::quantity;
 
@@ -161,7 +161,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::local::folder::StateFolder;
+    use crate::local::state_folder::StateFolder;
 
     fn told(container: serde_json::Value, given: &ReferencedObjects) -> Result<EnvVars, String> {
         let pod = serde_json::from_value(json!({"metadata": {

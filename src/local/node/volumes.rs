@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, KeyToPath, Po
 use serde_json::json;
 
 use super::{
-    given::{ObjectData, ReferencedObjects, ValueSource},
     launch::{self, LaunchContext},
+    referenced_objects::{ObjectData, ReferencedObjects, ValueSource},
     variables::{amount, field},
 };
 
@@ -237,7 +237,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::local::folder::StateFolder;
+    use crate::local::state_folder::StateFolder;
 
     fn pod() -> Pod {
         serde_json::from_value(json!({

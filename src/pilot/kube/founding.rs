@@ -25,12 +25,12 @@ use crate::{
         driver::{FailedCheck, Ring},
         kube::{
             backoff::RetryBackoff,
-            cluster::{self, PilotApi, is_conflict, new_lease},
             peers,
+            pilot_api::{self, PilotApi, is_conflict, new_lease},
         },
         volume::{
-            files::{FOLDER, PilotFiles, VolumeMark},
-            lock::VolumeTimeout,
+            data_volume::VolumeTimeout,
+            pilot_files::{FOLDER, PilotFiles, VolumeMark},
             records::VolumeRecords,
             ring::{self, RingMembership},
         },
@@ -243,7 +243,7 @@ async fn rejoin(
     say: &impl Fn(String),
 ) -> Result<FoundingOutcome, Error> {
     let StartApplicant { database, pilot, .. } = node;
-    let uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
+    let uid = pilot_api::owner(pilot).map(|owner| owner.uid.clone());
     let known = mark.cluster_uid == uid;
     let lease = if known && cluster.breaker().is_away() {
         Err(Error::Late)
@@ -287,7 +287,7 @@ async fn settle(
 ) -> Result<(), Error> {
     let pilot = node.pilot;
     let ring = record.map(|record| record.id.clone()).or_else(|| mark.ring.clone());
-    let cluster_uid = cluster::owner(pilot).map(|owner| owner.uid.clone());
+    let cluster_uid = pilot_api::owner(pilot).map(|owner| owner.uid.clone());
     let settled = VolumeMark { cluster_uid, ring, ..mark.clone() };
     if settled != *mark {
         if mark.node_id.is_some() {

@@ -18,8 +18,8 @@ use crate::{
     api::v1beta1::Pilot,
     error::chain,
     pilot::{
-        kube::{backoff::RetryBackoff, cluster::PilotApi},
-        volume::{files::PilotFiles, records::VolumeRecords},
+        kube::{backoff::RetryBackoff, pilot_api::PilotApi},
+        volume::{pilot_files::PilotFiles, records::VolumeRecords},
     },
     runtime::Shutdown,
 };
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::PilotIntent,
-        pilot::volume::{files::VolumeMark, lock::Volume},
+        pilot::volume::{data_volume::Volume, pilot_files::VolumeMark},
     };
 
     #[test]

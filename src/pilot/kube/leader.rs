@@ -22,10 +22,10 @@ use tracing::{info, warn};
 use crate::{
     api::v1beta1::{Founder, LeaderLease, Pilot},
     pilot::{
-        kube::cluster::{self, PilotApi, new_lease},
+        kube::pilot_api::{self, PilotApi, new_lease},
         node::machine::{NodeMachine, NodePhase},
         volume::{
-            files::VolumeMark,
+            pilot_files::VolumeMark,
             records::VolumeRecords,
             ring::{self, RingMembership},
         },
@@ -161,7 +161,7 @@ impl PilotsLease {
     }
 
     fn uid(&self) -> Option<&str> {
-        cluster::owner(&self.pilot).map(|owner| owner.uid.as_str())
+        pilot_api::owner(&self.pilot).map(|owner| owner.uid.as_str())
     }
 
     /// Writes the id of the ring in which the node serves into a volume that was marked before

@@ -16,8 +16,8 @@ use crate::{
         database::DrivenDatabase,
         kube::{
             backoff::RetryBackoff,
-            cluster::{PilotApi, is_conflict},
             intent,
+            pilot_api::{PilotApi, is_conflict},
         },
     },
     runtime::Shutdown,

@@ -24,9 +24,9 @@ use crate::{
     error::chain,
     pilot::kube::{
         backoff::RetryBackoff,
-        cluster::PilotApi,
         intent,
-        namesake::{self, NameHolder},
+        name_holder::{self, NameHolder},
+        pilot_api::PilotApi,
     },
     runtime::Shutdown,
 };
@@ -47,7 +47,7 @@ pub async fn run(
     cluster: PilotApi,
     mut wanted: watch::Receiver<PilotStatus>,
     intents: intent::IntentSender,
-    mut namesake: namesake::NameHolderReceiver,
+    mut namesake: name_holder::NameHolderReceiver,
     heartbeat: IntGauge,
     shutdown: Shutdown,
 ) {
@@ -350,7 +350,7 @@ mod tests {
         drop(
             tokio::time::timeout(
                 minutes,
-                run(cluster, wanted, intents, namesake::alone(), beat.clone(), Shutdown::new()),
+                run(cluster, wanted, intents, name_holder::alone(), beat.clone(), Shutdown::new()),
             )
             .await,
         );

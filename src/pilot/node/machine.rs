@@ -9,18 +9,18 @@
 //! - anything but silence after `Exit`.
 
 mod decommission;
-mod exchange;
+mod events;
+mod handover;
 mod intent;
 mod stop;
-mod succession;
-mod times;
+mod time_limits;
 
 use std::time::Duration;
 
 pub use self::{
     decommission::PendingDecommission,
-    exchange::{AttemptId, MachineEffect, MachineEvent, MachineTimer, NodeIntent},
-    times::{
+    events::{AttemptId, MachineEffect, MachineEvent, MachineTimer, NodeIntent},
+    time_limits::{
         BACKOFF, DECOMMISSION_POLL, DECOMMISSION_RETRY, FREED_WAIT, RECHECK, SILENCE, TimeLimits,
     },
 };

@@ -5,15 +5,15 @@ use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry, core::Collec
 use crate::{
     pilot::driver::ReplicationRole,
     runtime::{
-        build,
-        catalogue::{MetricDescription, described},
+        build_info,
+        metric_catalogue::{MetricDescription, described},
     },
 };
 
 /// The metrics of every pilot, whatever database it runs.
 pub fn catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
-    collectors.push(build::collector());
+    collectors.push(build_info::collector());
     described(&collectors)
 }
 

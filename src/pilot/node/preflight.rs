@@ -4,22 +4,22 @@
 //! [`Volume`](crate::pilot::volume::lock::Volume) is where they are made.
 
 mod clock;
-mod data;
-mod limits;
+mod data_directory;
+mod installed_version;
+mod kernel_limits;
 mod network;
-mod program;
 
 use std::time::SystemTime;
 
-use self::{clock::ClockReference, limits::KernelLimits};
+use self::{clock::ClockReference, kernel_limits::KernelLimits};
 pub use self::{
-    data::{VolumeSpace, space},
+    data_directory::{VolumeSpace, space},
+    installed_version::installed,
     network::unresolved,
-    program::installed,
 };
 use crate::pilot::{
     driver::{DatabaseNode, Driver, FailedCheck},
-    volume::lock::VolumeLock,
+    volume::data_volume::VolumeLock,
 };
 
 /// What the checks must know beyond the node itself.
@@ -44,11 +44,11 @@ pub fn check(
     lock: &mut Option<VolumeLock>,
 ) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
-    if let Err(check) = data::directory(node, host, lock) {
+    if let Err(check) = data_directory::directory(node, host, lock) {
         // Without its directory nothing else can be said about the data.
         failed.push(check);
     } else {
-        failed.extend(data::identity(node, host).err());
+        failed.extend(data_directory::identity(node, host).err());
         let data = host.orders_by_time.then_some(node.data.as_path());
         let witness = ClockReference { data, api: host.api_time };
         failed.extend(clock::check(SystemTime::now(), witness).err());
@@ -87,7 +87,7 @@ mod tests {
             names::annotation,
             v1beta1::{ClusterRef, Pilot},
         },
-        pilot::volume::files::{PilotFiles, VolumeMark},
+        pilot::volume::pilot_files::{PilotFiles, VolumeMark},
     };
 
     fn node(data: &Path, uid: &str) -> DatabaseNode {

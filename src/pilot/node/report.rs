@@ -14,7 +14,7 @@ use crate::{
         node::machine::{HoldReason, NodeIntent, NodeMachine, NodePhase},
         process::takeover::SuccessorState,
     },
-    runtime::build,
+    runtime::build_info,
 };
 
 /// Most bytes of the message of a condition or a blocker.
@@ -112,7 +112,7 @@ pub fn status(
         phase: Some(phase(state, facts)),
         // The reporter writes heartbeats on their own, so that they never drag conditions along.
         last_heartbeat_time: None,
-        pilot_version: Some(format!("v{}", build::VERSION)),
+        pilot_version: Some(format!("v{}", build_info::VERSION)),
         pilot_program: program.clone(),
         config_hash: running_hash.clone(),
         version: observation.version.clone(),

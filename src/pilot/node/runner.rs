@@ -11,22 +11,22 @@
 //! done about a panic ([`recovery`]).
 
 mod context;
+mod database_process;
 mod effects;
-mod ending;
-#[cfg(debug_assertions)]
-mod faults;
-mod leading;
+mod handover;
+mod intent_tracker;
+mod leadership;
 mod ledger;
 mod messages;
-mod recovery;
+#[cfg(debug_assertions)]
+mod panic_injection;
+mod panic_recovery;
+mod process_exit;
 mod reporting;
-mod running;
 mod settings;
-mod starting;
+mod startup;
 mod storage;
-mod succession;
 mod timers;
-mod wanted;
 
 use std::{io, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -37,24 +37,24 @@ use tracing::{info, warn};
 pub use self::settings::{IntentSource, RunnerSettings};
 use self::{
     context::RunnerContext,
-    leading::LeaderCandidacy,
+    database_process::DatabaseProcess,
+    handover::ProgramHandover,
+    intent_tracker::{IntentTracker, IntentUpdate},
+    leadership::LeaderCandidacy,
     ledger::VolumeLedger,
     messages::RunnerMessage,
-    recovery::PanicRecovery,
+    panic_recovery::PanicRecovery,
     reporting::ReportPublisher,
-    running::DatabaseProcess,
-    starting::NodeStartup,
-    succession::ProgramHandover,
+    startup::NodeStartup,
     timers::MachineTimers,
-    wanted::{IntentTracker, IntentUpdate},
 };
 use crate::{
     api::v1beta1::{Pilot, PilotStatus},
     pilot::{
         kube::{
-            cluster::PilotApi,
             intent::{self, IntentSnapshot},
-            namesake::{self, NameHolder},
+            name_holder::{self, NameHolder},
+            pilot_api::PilotApi,
             registration, reporter,
         },
         node::{
@@ -67,7 +67,7 @@ use crate::{
             supervisor::{ParkedPipes, SignalStream, Supervisor, inherited},
             takeover::{self, ProgramHandoff, ProgramTakeover, TakeoverPolicy},
         },
-        volume::{lock::Volume, records::VolumeRecords},
+        volume::{data_volume::Volume, records::VolumeRecords},
     },
     runtime::Runtime,
 };
@@ -141,7 +141,7 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
         Some(cluster) => {
             let (holder, namesake) = watch::channel(NameHolder::Open);
             let (own, seen) = (settings.instance(), intent.clone());
-            let watch = namesake::run(own, cluster.clone(), seen, holder, rt.shutdown());
+            let watch = name_holder::run(own, cluster.clone(), seen, holder, rt.shutdown());
             rt.tasks().spawn("namesake", watch);
             let (seen, held) = (intents.clone(), namesake.clone());
             let heartbeat = metrics.heartbeat.clone();
@@ -150,7 +150,7 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
             rt.tasks().spawn("reporter", report);
             namesake
         }
-        None => namesake::alone(),
+        None => name_holder::alone(),
     };
     let (messages, inbox) = mpsc::channel(QUEUE);
     let data = settings.data.clone();
@@ -178,7 +178,7 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
     }
     runner.recovery.begun_anew(panics);
     #[cfg(debug_assertions)]
-    faults::watch(&runner.ctx);
+    panic_injection::watch(&runner.ctx);
     let turned = AssertUnwindSafe(runner.turn(&mut signals)).catch_unwind().await;
     let code = match turned {
         Ok(code) => code,

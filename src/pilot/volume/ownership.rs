@@ -7,7 +7,7 @@ use std::{ffi::OsStr, io, path::Path};
 
 use crate::pilot::{
     process::supervisor::ProcessUser,
-    volume::{files::FOLDER, folder::FolderHandle},
+    volume::{folder::FolderHandle, pilot_files::FOLDER},
 };
 
 /// Gives a folder and all below it to `user`. Links are given, not followed.

@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use crate::pilot::volume::{
-    files::PilotFiles,
-    lock::{Volume, VolumeTimeout},
+    data_volume::{Volume, VolumeTimeout},
+    pilot_files::PilotFiles,
 };
 
 /// The pilot's own files on one data volume. Cheap to clone.

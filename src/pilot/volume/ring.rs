@@ -21,8 +21,8 @@ use crate::{
     pilot::{
         database::DrivenDatabase,
         driver::{FailedCheck, Ring},
-        kube::cluster,
-        volume::files::VolumeMark,
+        kube::pilot_api,
+        volume::pilot_files::VolumeMark,
     },
 };
 
@@ -83,7 +83,7 @@ pub fn is_remade(record: &Founder) -> bool {
 /// delete it, and what it records.
 pub fn is_former(lease: &LeaderLease, pilot: &Pilot) -> bool {
     let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
-    let Some(own) = cluster::owner(pilot) else { return false };
+    let Some(own) = pilot_api::owner(pilot) else { return false };
     !owners.is_empty() && owners.iter().all(|owner| owner.uid != own.uid)
 }
 
@@ -115,7 +115,7 @@ pub fn refusal(
         |record| format!("cluster {cluster:?} is ring {}, recorded by {}", record.id, record.name),
     );
     let claim = match pilot.metadata.namespace.as_deref() {
-        Some(_) if cluster::owner(pilot).is_some() => {
+        Some(_) if pilot_api::owner(pilot).is_some() => {
             format!("delete claim {}-{name} and pod {name}", database.names.data_volume)
         }
         _ => "empty the data directory, .navigator too".to_owned(),

@@ -13,7 +13,7 @@ use crate::{
         v1beta1::{BlockedBy, ClusterStatus, Health, Operation, Pilot, PilotIntent, PilotPhase},
     },
     plugin::{
-        find::{ClusterObject, name_of},
+        lookup::{ClusterObject, name_of},
         text::{OutputStyle, Screen, StyledText, TextTable, Tone, bytes, cell},
     },
 };

@@ -10,7 +10,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::api::{Patch, PatchParams};
-use navigator::databases::cassandra::kind::{CassandraCleanup, CassandraNode};
+use navigator::databases::cassandra::v1beta1::{CassandraCleanup, CassandraNode};
 use serde_json::{Value, json};
 
 use super::{

@@ -1,6 +1,6 @@
 //! Joins that are cut off: each ends in a member, on the volume on which it was begun.
 
-use navigator::{api::v1beta1::Pilot, databases::cassandra::kind::CassandraNode};
+use navigator::{api::v1beta1::Pilot, databases::cassandra::v1beta1::CassandraNode};
 use serde_json::json;
 
 use super::{

@@ -4,7 +4,7 @@
 use std::{fs, time::Duration};
 
 use kube::api::{Patch, PatchParams};
-use navigator::databases::cassandra::kind::CassandraNode;
+use navigator::databases::cassandra::v1beta1::CassandraNode;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! The oldest releases that are run: found, join, return, leave.
 
-use navigator::databases::cassandra::kind::CassandraNode;
+use navigator::databases::cassandra::v1beta1::CassandraNode;
 use serde_json::json;
 
 use super::{

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use navigator::databases::cassandra::kind::CassandraNode;
+use navigator::databases::cassandra::v1beta1::CassandraNode;
 use serde_json::json;
 
 use super::{

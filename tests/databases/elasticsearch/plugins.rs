@@ -5,7 +5,7 @@
 use std::{process::Command, rc::Rc};
 
 use http::Method;
-use navigator::databases::elasticsearch::kind::ElasticsearchNode;
+use navigator::databases::elasticsearch::v1beta1::ElasticsearchNode;
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};

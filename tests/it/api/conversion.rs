@@ -4,9 +4,9 @@ use std::{cell::RefCell, collections::BTreeMap, fmt::Debug};
 
 use navigator::api::{
     decode::ParsedBody,
-    kind::{ServedKind, ServedVersion},
     names::annotation,
     schema,
+    served_kind::{ServedKind, ServedVersion},
 };
 use proptest::{
     collection, num,

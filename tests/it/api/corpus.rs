@@ -8,8 +8,9 @@ use std::{
 
 use navigator::api::{
     decode::{self, ParsedBody},
-    kind::{DecodedObject, ObjectPart, ServedKind, ServedVersion},
-    schema, strict,
+    schema,
+    served_kind::{DecodedObject, ObjectPart, ServedKind, ServedVersion},
+    strict_decoding,
 };
 use serde_json::{Value, json};
 
@@ -112,7 +113,7 @@ fn every_manifest_reads_back_as_it_was_written() {
         let version = manifest.version();
         let hub = manifest.created().hub;
         let mut written = manifest.document.clone();
-        strict::canonicalise(scheme().schemas().kind(version, kind.kind()), &mut written);
+        strict_decoding::canonicalise(scheme().schemas().kind(version, kind.kind()), &mut written);
         kind.normalize(version, &mut written).unwrap();
         assert_holds(&kind.encode(version, &hub), &written.value, &manifest.name);
         for version in kind.versions() {

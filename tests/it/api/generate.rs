@@ -18,11 +18,11 @@ use k8s_openapi::{
 use navigator::{
     api::{pilot_part::PilotParts, v1beta1::*},
     databases::{
-        cassandra::kind::{
+        cassandra::v1beta1::{
             Cassandra, CassandraCleanup, CassandraCluster, CassandraNodePool, CassandraPeer,
             PilotCassandraSpec, PilotCassandraStatus, Rack,
         },
-        elasticsearch::kind::{
+        elasticsearch::v1beta1::{
             Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, ElasticsearchPlugin,
             PilotElasticsearchSpec, PilotElasticsearchStatus, PluginStatus, Roles,
         },

@@ -2,8 +2,8 @@
 
 use navigator::api::{
     decode::{self, ParsedBody},
-    kind::{DecodeError, ServedVersion},
-    strict,
+    served_kind::{DecodeError, ServedVersion},
+    strict_decoding,
 };
 use serde_json::{Value, json};
 
@@ -90,7 +90,7 @@ fn a_quantity_written_as_a_number_keeps_its_digits() {
     .unwrap();
     let kind = scheme().by_kind("CassandraCluster").unwrap();
     kind.normalize(ServedVersion::V1alpha1, &mut document).unwrap();
-    strict::canonicalise(
+    strict_decoding::canonicalise(
         scheme().schemas().kind(ServedVersion::V1alpha1, "CassandraCluster"),
         &mut document,
     );

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use navigator::api::{
     GROUP,
-    kind::ServedVersion,
     openapi::{v2, v3},
     schema,
+    served_kind::ServedVersion,
 };
 use serde_json::{Value, json};
 

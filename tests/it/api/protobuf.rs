@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use navigator::api::{
-    kind::ServedVersion,
     openapi::{protobuf, v3},
+    served_kind::ServedVersion,
 };
 use serde_json::{Map, Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use navigator::api::{kind::ServedVersion, schema};
+use navigator::api::{schema, served_kind::ServedVersion};
 use serde_json::{Map, Value, json};
 
 use crate::{golden, scheme};

@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 use navigator::api::{
     GROUP,
     decode::{self, ParsedBody},
-    field::{ErrorList, aggregate},
-    kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
+    field_error::{ErrorList, aggregate},
+    served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
     validation,
 };
 use serde_json::Value;

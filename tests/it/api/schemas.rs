@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use navigator::{
     api::{
-        kind::ServedVersion,
         schema::{self, REF_PREFIX, SHARED, SchemaMarkers},
+        served_kind::ServedVersion,
     },
     databases,
 };

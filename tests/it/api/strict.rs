@@ -2,9 +2,9 @@
 
 use navigator::api::{
     decode,
-    kind::ServedVersion,
     schema::compiled::Schema,
-    strict::{canonicalise, check},
+    served_kind::ServedVersion,
+    strict_decoding::{canonicalise, check},
 };
 use serde_json::json;
 

@@ -2,8 +2,8 @@
 
 use navigator::api::{
     decode::ParsedBody,
-    kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
     names::annotation,
+    served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
 };
 use serde_json::{Value, json};
 

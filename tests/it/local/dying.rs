@@ -2,7 +2,7 @@
 
 use std::{fs, net::TcpListener, path::Path, process::Command, thread};
 
-use navigator::local::folder::StateFolder;
+use navigator::local::state_folder::StateFolder;
 
 /// Holds the folder and accepts one connection; then, as a process that ends, closes its port first
 /// and gives the folder back last.

@@ -13,9 +13,9 @@ use navigator::{
     controller,
     local::{
         api::{self, ApiServer, ClientIdentity, Config},
-        folder::StateFolder,
         homes::DatabaseHomes,
         node::{self, NodeAgent},
+        state_folder::StateFolder,
     },
     runtime::Runtime,
 };

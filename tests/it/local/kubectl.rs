@@ -11,7 +11,7 @@ use std::{
 use navigator::{
     local::{
         api::ClientIdentity,
-        logs::{self, LogRetention},
+        log_retention::{self, LogRetention},
     },
     runtime::admin,
 };
@@ -431,7 +431,7 @@ async fn a_log_that_lost_its_beginning_goes_on() {
     std::fs::write(&file, lines(0..20_000)).unwrap();
     let followed = Lines::of(&host, "logs a -c main -f --tail=1");
     assert_eq!(followed.next(), line(19_999).trim_end());
-    logs::trim(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
+    log_retention::trim(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
     let append = |text: &str| {
         let mut log = std::fs::File::options().append(true).open(&file).unwrap();
         log.write_all(text.as_bytes()).unwrap();
@@ -450,7 +450,7 @@ async fn a_log_that_lost_its_beginning_goes_on() {
     append("anew\n");
     assert_eq!(followed.next(), "anew");
     append(&lines(0..20_000));
-    logs::trim(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
+    log_retention::trim(&file, LogRetention { kept: 1 << 17, more: 0 }).unwrap();
     std::fs::rename(&file, folder.join("main.previous.log")).unwrap();
     let before = host.kubectl("logs a -c main --previous").await;
     let left = before.lines().count();

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use navigator::databases::cassandra::kind::CassandraNode;
+use navigator::databases::cassandra::v1beta1::CassandraNode;
 
 use crate::support::{
     bed::Bed,

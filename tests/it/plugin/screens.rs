@@ -9,7 +9,7 @@ use navigator::{
     databases,
     plugin::{
         ShownDatabase,
-        find::ClusterObject,
+        lookup::ClusterObject,
         predicates::{self, SkipPolicy, holding},
         status::{self, ClusterSnapshot},
         text::OutputStyle,

@@ -92,7 +92,7 @@ async fn the_commands_of_the_page_do_what_it_says() {
 #[test]
 fn the_page_and_the_servers_messages_name_the_same_kubectl_commands() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let judge = fs::read_to_string(root.join("src/apiserver/identity/judge.rs")).unwrap();
+    let judge = fs::read_to_string(root.join("src/apiserver/store_identity/judge.rs")).unwrap();
     let one_line = |text: &str| {
         let text = text.replace('\\', "");
         text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use navigator::{
-    api::{kind::ServedVersion, openapi},
+    api::{openapi, served_kind::ServedVersion},
     apiserver::{filters::InflightLimits, request_info::RequestInfo},
 };
 use serde_json::{Value, json};

@@ -17,7 +17,6 @@ use navigator::{
         delegate::ReviewCallError,
         filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
         handlers::{AppState, router},
-        identity::StoreGuard,
         metrics::Metrics,
         peer::{Peer, PeerCertificates},
         request_info::RequestInfo,
@@ -26,6 +25,7 @@ use navigator::{
             Storage,
             embedded::{EmbeddedStore, HistoryLimits},
         },
+        store_identity::StoreGuard,
     },
     runtime::{Runtime, Shutdown},
 };

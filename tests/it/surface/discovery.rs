@@ -1,6 +1,6 @@
 //! Discovery, OpenAPI, version, index, health, metrics.
 
-use navigator::apiserver::identity::StoreVerdict;
+use navigator::apiserver::store_identity::StoreVerdict;
 use serde_json::{Value, json};
 
 use super::{ALPHA, BETA, Server};

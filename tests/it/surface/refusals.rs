@@ -1,6 +1,6 @@
 //! What is not served, and that nothing is called absent before that is known.
 
-use navigator::apiserver::identity::StoreVerdict;
+use navigator::apiserver::store_identity::StoreVerdict;
 use serde_json::{Value, json};
 
 use super::{ALPHA, Answer, BETA, Server, pilot, pilots};

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::{BETA, PATIENCE, Server, pilot, pilots, revision};
-use navigator::apiserver::{identity::StoreVerdict, storage::Revision};
+use navigator::apiserver::{storage::Revision, store_identity::StoreVerdict};
 
 fn watch(query: &str) -> String {
     format!("{}?watch=true&{query}", pilots())

@@ -16,9 +16,9 @@ use super::{
     review,
 };
 use crate::{
-    api::kind::ServedVersion,
+    api::served_kind::ServedVersion,
     apiserver::{
-        latency, load,
+        latency, request_cost,
         selector::ObjectLabels,
         status::{ApiError, GroupResource, Result},
     },
@@ -131,7 +131,7 @@ impl WebhookDispatcher {
             request: &request,
         };
         let judge = || hook.conditions.judge(seen);
-        let MatchResult { holds, errors } = load::work(hook.conditions.effort(seen), judge);
+        let MatchResult { holds, errors } = request_cost::work(hook.conditions.effort(seen), judge);
         self.metrics.condition_errors(hook, sort, asked.operation, errors);
         let holds = match (holds, hook.on_failure) {
             (Ok(holds), _) => holds,

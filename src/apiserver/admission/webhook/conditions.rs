@@ -7,7 +7,7 @@
 
 mod library;
 mod meter;
-mod priced;
+mod pricing;
 mod program;
 mod quantity;
 mod values;

@@ -21,7 +21,7 @@ use super::{
     client::WebhookClients,
     hook::{AdmissionWebhook, WebhookConfiguration},
 };
-use crate::{apiserver::kubernetes::WatchBackoff, error::chain, runtime::Runtime};
+use crate::{apiserver::kube_client::WatchBackoff, error::chain, runtime::Runtime};
 
 /// Webhooks whose rules may match our kinds, in the order of their configurations.
 #[derive(Default)]

@@ -13,9 +13,9 @@ use super::{
     metrics::WebhookType,
 };
 use crate::{
-    api::{kind::ServedVersion, ownership::RawManagedFields},
+    api::{ownership::RawManagedFields, served_kind::ServedVersion},
     apiserver::{
-        load,
+        request_cost,
         status::{ApiError, Result},
     },
 };
@@ -53,7 +53,7 @@ impl WebhookDispatcher {
                     Some((known, shown)) if known == version => shown,
                     _ => {
                         let show = || VersionedObjects::new(asked, version, object.as_deref());
-                        load::work(weight, show)
+                        request_cost::work(weight, show)
                     }
                 };
                 if !self.conditions_hold(hook, asked, version, &shown, SORT)? {
@@ -117,15 +117,15 @@ fn patch_object(
         }
         read.map_err(|error| {
             let why = match error {
-                crate::api::kind::DecodeError::Malformed(text) => text,
-                crate::api::kind::DecodeError::Invalid(errors) => {
-                    crate::api::field::aggregate(&errors)
+                crate::api::served_kind::DecodeError::Malformed(text) => text,
+                crate::api::served_kind::DecodeError::Invalid(errors) => {
+                    crate::api::field_error::aggregate(&errors)
                 }
             };
             WebhookPatchError::Failed(format!("what the patch makes cannot be read: {why}"))
         })
     };
-    let decoded = load::work(weight, apply).map_err(|error| match error {
+    let decoded = request_cost::work(weight, apply).map_err(|error| match error {
         WebhookPatchError::Unreadable(why) => WebhookFailure::bad_answer(format!(
             "received undecodable patch in webhook response: {why}"
         )),

@@ -10,7 +10,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::ReviewSubject;
 use crate::{
-    api::kind::ServedVersion,
+    api::served_kind::ServedVersion,
     apiserver::{
         authn::User,
         status::{ApiError, WebhookStatus},

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     ReviewSubject, WebhookDispatcher, call::VersionedObjects, configurations, metrics::WebhookType,
 };
-use crate::apiserver::{load, status::Result};
+use crate::apiserver::{request_cost, status::Result};
 
 const SORT: WebhookType = WebhookType::Validating;
 
@@ -25,7 +25,7 @@ impl WebhookDispatcher {
         for hook in &webhooks.validating {
             let Some(version) = self.wanted(hook, asked, object).await? else { continue };
             let show = || VersionedObjects::new(asked, version, object);
-            let shown = shown.entry(version).or_insert_with(|| load::work(weight, show));
+            let shown = shown.entry(version).or_insert_with(|| request_cost::work(weight, show));
             if self.conditions_hold(hook, asked, version, shown, SORT)? {
                 wanted.push((hook, version));
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kube::Client;
 
-use crate::apiserver::kubernetes::{self, KubeClientError};
+use crate::apiserver::kube_client::{self, KubeClientError};
 
 /// The namespace of a Kubernetes cluster in which the store keeps its objects.
 #[derive(Clone, Debug, Default)]
@@ -23,5 +23,5 @@ pub struct KubernetesConnectError(#[from] KubeClientError);
 /// Makes a client that sends each request once: a write that was not answered may have been done,
 /// and if it were sent again it would contradict itself.
 pub(super) async fn client(config: &Config) -> Result<Client, KubernetesConnectError> {
-    Ok(kubernetes::client(config.kubeconfig.as_deref()).await?)
+    Ok(kube_client::client(config.kubeconfig.as_deref()).await?)
 }

@@ -17,8 +17,8 @@ use uuid::Uuid;
 use super::{
     super::{Error, Result, Revision, Storage, StoreStatus, WriteLoss},
     ANSWER_WITHIN, KubernetesStore,
-    ask::unavailable,
     object::{self, DELETED, STORE, StoreMark, StoredObject, StoredObjectList},
+    requests::unavailable,
 };
 
 /// Most revisions that are skipped one write at a time: some ten seconds' worth.
@@ -61,7 +61,8 @@ impl KubernetesStore {
 
     /// Removes the objects of deletions that a process did not finish.
     async fn sweep(&self) -> Result<()> {
-        let path = format!("?labelSelector={}", super::ask::escaped(&format!("{DELETED}=true")));
+        let path =
+            format!("?labelSelector={}", super::requests::escaped(&format!("{DELETED}=true")));
         let left: StoredObjectList = self.read(&path, ANSWER_WITHIN).await?.read()?;
         for object in left.items.iter().filter(|object| object.deleted) {
             self.purge(&object.key()?, object.revision()?).await;

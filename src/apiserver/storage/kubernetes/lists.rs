@@ -20,8 +20,8 @@ use super::{
         Error, Key, KeyPrefix, PageRequest, Result, Revision, ScanStream, StoreEntry, StorePage,
     },
     ANSWER_WITHIN, KubernetesStore,
-    ask::escaped,
     object::{self, StoreMark, StoredObjectList, selector},
+    requests::escaped,
     watch,
 };
 
@@ -184,7 +184,7 @@ impl KubernetesStore {
                 Err(error) => return Err(error),
             }
         }
-        Err(super::ask::unavailable("the list took longer than Kubernetes keeps its history"))
+        Err(super::requests::unavailable("the list took longer than Kubernetes keeps its history"))
     }
 
     /// Fails unless `at` is a revision that this store has reached and still tells of.

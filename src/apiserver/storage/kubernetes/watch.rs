@@ -24,8 +24,8 @@ use tracing::debug;
 use super::{
     super::{Error, Key, KeyPrefix, Result, Revision, StoreEvent, WatchStream},
     ANSWER_WITHIN, KubernetesStore,
-    ask::{StatusMessage, escaped, failed, unavailable},
     object::{STORE, StoredObject, selector},
+    requests::{StatusMessage, escaped, failed, unavailable},
 };
 use crate::error::chain;
 

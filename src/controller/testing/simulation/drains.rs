@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::Simulation;
 use crate::controller::{
-    desired::ObjectSettings,
-    heard::HeartbeatAge,
+    desired_state::ObjectSettings,
+    heartbeats::HeartbeatAge,
     observe::{Member, ObservedPool},
     plan::{Plan, drain_hold, nodes},
     resources::{PreparedObject, disruption_budget, former_budget},

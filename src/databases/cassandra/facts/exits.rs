@@ -1,6 +1,6 @@
 //! Explains why Cassandra's process ended by itself.
 
-use crate::engine::ending::ExitExplanation;
+use crate::engine::exit_explanation::ExitExplanation;
 
 /// Texts in the log and what each means, most telling first. Measured on 5.0.6.
 const LOG: &[(&str, ExitExplanation)] = &[

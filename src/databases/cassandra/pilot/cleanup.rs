@@ -13,11 +13,11 @@ use tracing::{info, warn};
 
 use super::{
     CassandraDriver,
-    facts::NodeView,
     jolokia::{JolokiaClient, OperationOutcome, STORAGE_SERVICE},
-    ranges::all_keyspaces,
+    node_view::NodeView,
+    range_availability::all_keyspaces,
+    range_survey::ask,
     seeds::{is_ready, name},
-    survey::ask,
     upkeep::{CleanupActivity, DONE, FAILED, RUNNING, UpkeepState},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
         names::{annotation, condition::CLEANUP_DUE},
         v1beta1::Pilot,
     },
-    databases::cassandra::kind::{CassandraCleanup, CassandraNode},
+    databases::cassandra::v1beta1::{CassandraCleanup, CassandraNode},
     error::chain,
     pilot::driver::{DatabaseNode, Error},
 };
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
     use crate::databases::cassandra::pilot::{
-        facts::tests::{PEER, facts},
+        node_view::tests::{PEER, facts},
         tests::peer,
     };
 

@@ -12,11 +12,11 @@ use std::{
 };
 
 use super::{
-    absence,
+    data_resurrection,
     decommission::is_decommissioned,
-    holdings::HeldRanges,
-    intent::ResolvedSpec,
+    held_ranges::HeldRanges,
     jolokia::JolokiaClient,
+    resolved_spec::ResolvedSpec,
     seeds::{self, SeedPlan},
     state::NodeState,
 };
@@ -27,8 +27,8 @@ use crate::{
             AGENT_JAR, AGENT_PROPERTIES, NodeSettings, RenderedFiles, choose_collector,
             config_hash, render,
         },
-        kind::CassandraNode,
         names,
+        v1beta1::CassandraNode,
     },
     pilot::{
         driver::{DatabaseNode, Error, ProcessSpec},
@@ -36,7 +36,7 @@ use crate::{
         volume::{
             config_files::{copy_stock, write_whole},
             folder::FolderHandle,
-            state::StateFile,
+            state_file::StateFile,
         },
     },
 };
@@ -112,7 +112,7 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClie
     let jolokia = JolokiaClient::prepare(&node.config, node.address)?;
 
     if state.joined && data_found {
-        absence::review(node, SystemTime::now())?;
+        data_resurrection::review(node, SystemTime::now())?;
     } else {
         // Holdings recorded on this volume for an earlier node do not apply any more.
         if HeldRanges::load(&node.data).ok() != Some(HeldRanges::default()) {

@@ -15,21 +15,21 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::{
-    facts::{NodeView, StreamState},
-    intent::ResolvedSpec,
     jolokia::{JolokiaClient, OperationOutcome, STORAGE_SERVICE, exec},
-    ranges::user_keyspaces,
+    node_view::{NodeView, StreamState},
+    range_availability::user_keyspaces,
+    resolved_spec::ResolvedSpec,
     state::NodeState,
 };
 use crate::{
     api::v1beta1::{Decommission, Pilot, PilotPhase},
-    databases::cassandra::{kind::CassandraNode, names::DEFAULT_DATACENTER},
+    databases::cassandra::{names::DEFAULT_DATACENTER, v1beta1::CassandraNode},
     error::chain,
     pilot::{
         driver::{DatabaseNode, DecommissionState, Error},
-        heard::UnansweredQuery,
         node::blockers::now,
-        volume::state::StateFile,
+        query_answer::UnansweredQuery,
+        volume::state_file::StateFile,
     },
 };
 
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::PilotStorage,
-        databases::cassandra::pilot::{facts::EndpointState, tests::peer},
+        databases::cassandra::pilot::{node_view::EndpointState, tests::peer},
     };
 
     #[test]

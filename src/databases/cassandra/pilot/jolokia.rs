@@ -17,8 +17,8 @@ use crate::{
     },
     pilot::{
         driver::Error,
-        heard::{QueryAnswer, UnansweredQuery},
         http::{self as question, HttpClient},
+        query_answer::{QueryAnswer, UnansweredQuery},
         volume::config_files::write_whole,
     },
 };

@@ -4,18 +4,18 @@ use std::path::Path;
 
 use super::{
     configure::{LEFT, has_data},
-    intent::ResolvedSpec,
+    resolved_spec::ResolvedSpec,
     state::NodeState,
 };
 use crate::{
     databases::cassandra::{
         facts::{AGENT_JAR, Release},
-        kind::CassandraNode,
+        v1beta1::CassandraNode,
     },
     pilot::{
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
         node::preflight::{installed, unresolved},
-        volume::state::StateFile,
+        volume::state_file::StateFile,
     },
 };
 

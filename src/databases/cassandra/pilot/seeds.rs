@@ -6,10 +6,10 @@
 
 use std::net::IpAddr;
 
-use super::{intent::ResolvedSpec, state::NodeState};
+use super::{resolved_spec::ResolvedSpec, state::NodeState};
 use crate::{
     api::v1beta1::{Pilot, PilotPhase},
-    databases::cassandra::kind::{CassandraNode, CassandraPeer},
+    databases::cassandra::v1beta1::{CassandraNode, CassandraPeer},
     pilot::{
         driver::{DatabaseNode, Error},
         kube::peers::{is_member, was_member},

@@ -8,12 +8,12 @@ use std::{
 };
 
 use super::{
-    facts::NodeView,
-    holdings::{CleanupJob, HeldRanges, OwnedRanges},
-    ranges::is_users,
+    held_ranges::{CleanupJob, HeldRanges, OwnedRanges},
+    node_view::NodeView,
+    range_availability::is_users,
 };
 use crate::{
-    api::names::condition::CLEANUP_DUE, databases::cassandra::kind::CassandraCleanup,
+    api::names::condition::CLEANUP_DUE, databases::cassandra::v1beta1::CassandraCleanup,
     pilot::driver::DatabaseCondition,
 };
 
@@ -172,7 +172,7 @@ pub(super) const FAILED: &str = "Failed";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::databases::cassandra::pilot::facts::tests::{OWN, PEER, facts};
+    use crate::databases::cassandra::pilot::node_view::tests::{OWN, PEER, facts};
 
     fn ranges(all: &[(i64, i64)]) -> OwnedRanges {
         OwnedRanges::from([("shop".to_owned(), all.iter().copied().collect())])

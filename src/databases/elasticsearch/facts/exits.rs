@@ -1,6 +1,6 @@
 //! Explains why Elasticsearch's process ended by itself.
 
-use crate::engine::ending::ExitExplanation;
+use crate::engine::exit_explanation::ExitExplanation;
 
 const fn ending(reason: &'static str, message: &'static str) -> ExitExplanation {
     ExitExplanation { reason, message, left: false }

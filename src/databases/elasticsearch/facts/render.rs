@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Release;
 use crate::{
-    api::managed,
+    api::reserved_fields,
     databases::elasticsearch::{names::port, settings::MANAGED},
 };
 
@@ -89,7 +89,7 @@ rootLogger.appenderRef.console.ref = console
 ";
 
 fn is_managed(key: &str) -> bool {
-    MANAGED.iter().any(|pattern| managed::covers(pattern, key))
+    MANAGED.iter().any(|pattern| reserved_fields::covers(pattern, key))
 }
 
 pub(super) fn flatten(

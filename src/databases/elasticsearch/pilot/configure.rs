@@ -6,14 +6,14 @@ use super::{seeds, state::NodeState};
 use crate::{
     databases::elasticsearch::{
         facts::{NodeSettings, Release, RenderedFiles, SEED_FILE, config_hash, heap_bytes, render},
-        kind::ElasticsearchNode,
+        v1beta1::ElasticsearchNode,
     },
     engine::heap::MIB,
     pilot::{
         driver::{DatabaseNode, Error, ProcessSpec},
         volume::{
             config_files::{copy_stock, write_whole},
-            state::StateFile,
+            state_file::StateFile,
         },
     },
 };

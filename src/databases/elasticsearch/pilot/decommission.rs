@@ -9,19 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use super::{
-    api::{AllocationExclusion, RestClient},
-    facts::{ClusterHealth, NodeUsage, NodeView, TablesCache},
+    allocation_explain,
+    node_view::{ClusterHealth, NodeUsage, NodeView, TablesCache},
+    rest_client::{AllocationExclusion, RestClient},
     state::NodeState,
-    stuck,
 };
 use crate::{
     api::v1beta1::Decommission,
-    databases::elasticsearch::{facts::Release, kind::ElasticsearchNode},
+    databases::elasticsearch::{facts::Release, v1beta1::ElasticsearchNode},
     pilot::{
         driver::{DatabaseNode, DecommissionState, Error},
-        heard::UnansweredQuery,
         node::blockers::now,
-        volume::state::StateFile,
+        query_answer::UnansweredQuery,
+        volume::state_file::StateFile,
     },
 };
 
@@ -71,7 +71,7 @@ pub(super) async fn decommission(
     };
     match holds(&facts, health, stats, &excluded, release.votes()) {
         Some(DecommissionHold::Waits(why)) => return moving(Some(why)),
-        Some(DecommissionHold::Data) => return moving(stuck::why(api, &facts).await),
+        Some(DecommissionHold::Data) => return moving(allocation_explain::why(api, &facts).await),
         None => {}
     }
     // The remaining masters need the new quorum before this node is gone.
@@ -266,7 +266,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::databases::elasticsearch::pilot::facts::{
+    use crate::databases::elasticsearch::pilot::node_view::{
         ClusterTables, Shard,
         tests::{facts, health, shard},
     };

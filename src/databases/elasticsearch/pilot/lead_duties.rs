@@ -19,15 +19,15 @@ use serde::Deserialize;
 use tracing::info;
 
 use super::{
-    api::RestClient,
     decommission::quorum,
-    facts::{VOTES, VotesAnswer},
+    node_view::{VOTES, VotesAnswer},
+    rest_client::RestClient,
 };
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
     databases::elasticsearch::{
         facts::Release,
-        kind::{self, ElasticsearchNode},
+        v1beta1::{self, ElasticsearchNode},
     },
     pilot::driver::{DatabaseNode, Error, LeaderPermit},
 };
@@ -205,7 +205,7 @@ pub(super) fn node_id(pilot: &Pilot) -> Option<&str> {
 }
 
 fn is_master(pilot: &Pilot) -> bool {
-    pilot.spec.part::<ElasticsearchNode>().is_some_and(|part| kind::is_master(&part.roles))
+    pilot.spec.part::<ElasticsearchNode>().is_some_and(|part| v1beta1::is_master(&part.roles))
 }
 
 /// Returns the name of a Pilot's node, which is the Pilot's.
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
     use crate::{
         api::v1beta1::{Decommission, Identity},
-        databases::elasticsearch::kind::PilotElasticsearchSpec,
+        databases::elasticsearch::v1beta1::PilotElasticsearchSpec,
     };
 
     /// Returns the Pilot of the node `id`, which is named `es-id`.

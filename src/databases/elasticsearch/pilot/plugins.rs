@@ -19,10 +19,10 @@ use super::{
     state::{InstalledPlugin, NodeState, PluginInstallation},
 };
 use crate::{
-    databases::elasticsearch::kind::{ElasticsearchNode, ElasticsearchPlugin, PluginStatus},
+    databases::elasticsearch::v1beta1::{ElasticsearchNode, ElasticsearchPlugin, PluginStatus},
     pilot::{
         driver::{DatabaseNode, Error, PreparationProgram, ProcessSpec},
-        volume::state::StateFile,
+        volume::state_file::StateFile,
     },
 };
 

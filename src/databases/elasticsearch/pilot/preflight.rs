@@ -16,7 +16,7 @@ use crate::{
     pilot::{
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
         node::preflight::installed,
-        volume::state::StateFile,
+        volume::state_file::StateFile,
     },
 };
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::api::{
-    kind::PrinterColumn,
     printer::{AGE, NAME, age, column, human_duration, text, wide},
+    served_kind::PrinterColumn,
 };
 
 const CREATED: &str = "/metadata/creationTimestamp";

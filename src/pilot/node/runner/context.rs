@@ -15,10 +15,10 @@ use crate::{
     error::chain,
     pilot::{
         driver::{DatabaseNode, Driver},
-        kube::cluster::{self, PilotApi},
+        kube::pilot_api::{self, PilotApi},
         node::metrics::Metrics,
         process::supervisor::Supervisor,
-        volume::{lock::Volume, records::VolumeRecords},
+        volume::{data_volume::Volume, records::VolumeRecords},
     },
     runtime::{Runtime, cgroup},
 };
@@ -57,7 +57,7 @@ impl RunnerContext {
         Box::new(DatabaseNode {
             pilot: pilot.clone(),
             peers: peers.to_vec(),
-            cluster_uid: cluster::owner(pilot).map(|owner| owner.uid.clone()),
+            cluster_uid: pilot_api::owner(pilot).map(|owner| owner.uid.clone()),
             address: settings.address,
             home: settings.home.clone(),
             data: settings.data.clone(),

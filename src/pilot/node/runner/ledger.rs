@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::{sync::mpsc, time::sleep};
 use tracing::{info, warn};
 
-use super::{RunnerMessage, context::RunnerContext, wanted::IntentTracker};
+use super::{RunnerMessage, context::RunnerContext, intent_tracker::IntentTracker};
 use crate::{
     api::v1beta1::{Identity, Pilot, PilotStatus},
-    pilot::volume::files::{DatabaseRun, PilotFiles, VolumeMark},
+    pilot::volume::pilot_files::{DatabaseRun, PilotFiles, VolumeMark},
 };
 
 /// Most entries that wait to be written to a volume that hangs; further ones are lost, with a

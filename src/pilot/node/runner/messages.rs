@@ -2,20 +2,20 @@
 
 use super::{
     NodeRunner,
+    database_process::{cancel_answered, decommission_answered},
     ledger::{RecalledRecords, VolumeLedger},
-    running::{cancel_answered, decommission_answered},
-    starting::{self, PreparationError},
+    startup::{self, PreparationError},
 };
 use crate::{
     api::{pilot_part::PilotParts, v1beta1::Pilot},
     pilot::{
         driver::{self, DecommissionState, FailedCheck, NodeObservation, ProcessSpec},
-        kube::{cluster::LastContainerState, founding::StartTurn},
+        kube::{founding::StartTurn, pilot_api::LastContainerState},
         node::{
             machine::{AttemptId, MachineEvent, MachineTimer, NodeIntent, NodePhase},
             preflight::VolumeSpace,
         },
-        volume::files::VolumeMark,
+        volume::pilot_files::VolumeMark,
     },
 };
 
@@ -83,7 +83,7 @@ impl NodeRunner {
             }
             RunnerMessage::Turn { .. } => None,
             RunnerMessage::Waiting(what) => {
-                starting::waiting(facts, what);
+                startup::waiting(facts, what);
                 None
             }
             RunnerMessage::Configured { attempt, peers, result } => {
@@ -101,7 +101,7 @@ impl NodeRunner {
                 None
             }
             RunnerMessage::Prepared { attempt, result } => {
-                Some(starting::prepared(facts, attempt, result))
+                Some(startup::prepared(facts, attempt, result))
             }
             RunnerMessage::Validated { attempt, rejected } => {
                 self.state.is_latest(attempt).then(|| {

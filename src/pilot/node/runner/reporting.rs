@@ -9,13 +9,13 @@ use kube::Resource;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use super::{context::RunnerContext, starting, wanted::IntentTracker};
+use super::{context::RunnerContext, intent_tracker::IntentTracker, startup};
 use crate::{
     api::v1beta1::{Blocker, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
     error::chain,
     pilot::{
         driver::{self, DatabaseCondition, NodeObservation, ReplicationRole},
-        kube::{cluster::LastContainerState, events, namesake::NameHolder},
+        kube::{events, name_holder::NameHolder, pilot_api::LastContainerState},
         node::{
             blockers::{HOLDINGS_KNOWN, StopBlockers},
             machine::{MachineEvent, NodeMachine, NodePhase, StopStage},
@@ -24,7 +24,7 @@ use crate::{
             report::{self, NodeFacts},
         },
         process::takeover::SuccessorState,
-        volume::files::DatabaseRun,
+        volume::pilot_files::DatabaseRun,
     },
     runtime::events::{EventPublisher, EventQueue},
 };
@@ -292,7 +292,7 @@ impl ReportPublisher {
     pub(super) fn validated(&mut self, rejected: Option<String>) {
         self.validating = false;
         match rejected {
-            Some(why) => starting::rejected(&mut self.facts, why),
+            Some(why) => startup::rejected(&mut self.facts, why),
             None => self.facts.rejected = None,
         }
     }
@@ -377,7 +377,7 @@ mod tests {
     use std::{io, path::PathBuf};
 
     use super::*;
-    use crate::pilot::heard::UnansweredQuery;
+    use crate::pilot::query_answer::UnansweredQuery;
 
     #[test]
     fn only_silence_counts_against_the_database() {

@@ -9,8 +9,8 @@
 //! another program can go on with the same pipe, and no byte is lost or doubled. The form in which
 //! output is written is [`passage`]'s.
 
+mod forwarder;
 mod lines;
-mod passage;
 
 use std::{
     fs::File,
@@ -24,8 +24,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::sync::{oneshot, watch};
 use tracing::warn;
 
+use self::forwarder::StreamForwarder;
 pub use self::lines::LineBuffer;
-use self::passage::StreamForwarder;
 use super::sys;
 use crate::runtime::log::{RecordHead, StandardStream};
 

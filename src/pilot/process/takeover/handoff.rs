@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     api::v1beta1::Pilot,
     pilot::process::supervisor::{HandedChild, inherited},
-    runtime::build,
+    runtime::build_info,
 };
 
 /// The number of the format; the only one so far.
@@ -103,7 +103,7 @@ impl Default for ProgramHandoff {
     fn default() -> Self {
         Self {
             format: FORMAT,
-            version: build::VERSION.to_owned(),
+            version: build_info::VERSION.to_owned(),
             process: std::process::id(),
             token: String::new(),
             program: PathBuf::new(),

@@ -4,12 +4,12 @@ use navigator::{
     api::{cluster_kind::Nothing, pilot_part::PilotParts, v1alpha1::*},
     databases::{
         cassandra::{
-            kind::{Cassandra, Rack},
             v1alpha1::PilotCassandraSpec,
+            v1beta1::{Cassandra, Rack},
         },
         elasticsearch::{
-            kind::Elasticsearch,
             v1alpha1::{self as of_elasticsearch, PilotElasticsearchSpec, PilotPlugin, Roles},
+            v1beta1::Elasticsearch,
         },
     },
 };

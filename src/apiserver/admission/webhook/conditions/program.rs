@@ -12,7 +12,7 @@ use cel::{Context, IdedExpr, Value, common::types::CelBool};
 use super::{
     library::{self, CompiledPatterns, ENV},
     meter::CostMeter,
-    priced,
+    pricing,
 };
 
 /// Stack of the thread that parses: the parser goes many calls deep for each level of an
@@ -51,8 +51,8 @@ impl ConditionProgram {
     fn parse(text: &str) -> Result<Self, String> {
         let parsed = ENV.parser().parse(text);
         let mut expression = parsed.map_err(|errors| brief(&errors))?;
-        let priced::ExpressionAnalysis { names, patterns, nesting } =
-            priced::price(&mut expression)?;
+        let pricing::ExpressionAnalysis { names, patterns, nesting } =
+            pricing::price(&mut expression)?;
         let compiled = |pattern: String| {
             let compiled = library::compile(&pattern);
             (pattern, compiled)

@@ -1,0 +1,25 @@
+//! The place of a walk in an object. Its path is built only where there is something to report.
+
+use crate::api::field_error::FieldPath;
+
+/// A place in an object, linked to the place above it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::api) enum FieldLocation<'a> {
+    /// The object itself, or a field of it with this name.
+    Root(&'a str),
+    Field(&'a FieldLocation<'a>, &'a str),
+    /// An entry of a map, by its key.
+    Key(&'a FieldLocation<'a>, &'a str),
+    Item(&'a FieldLocation<'a>, usize),
+}
+
+impl FieldLocation<'_> {
+    pub(in crate::api) fn path(&self) -> FieldPath {
+        match self {
+            Self::Root(name) => FieldPath::new(name),
+            Self::Field(above, name) => above.path().child(name),
+            Self::Key(above, name) => above.path().key(name),
+            Self::Item(above, index) => above.path().index(*index),
+        }
+    }
+}

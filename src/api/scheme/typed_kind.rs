@@ -1,0 +1,285 @@
+//! The one implementation of [`ServedKind`], for every type that is a hub.
+
+use std::marker::PhantomData;
+
+use serde_json::{Map, Value};
+
+use crate::api::{
+    decode::ParsedBody,
+    hub::{self, HubKind, KindNames},
+    legacy,
+    schema::{SchemaSet, compiled::Schema},
+    served_kind::{
+        DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
+        ValidationResult,
+    },
+    strict_decoding::{self, StrictFindings},
+    unknown_fields,
+};
+
+/// Metadata fields that a client cannot change by writing the object.
+const SERVER_OWNED: [&str; 7] = [
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+];
+
+/// A served kind whose hub type is `T`.
+pub(super) struct TypedKind<T> {
+    schemas: &'static SchemaSet,
+    hub: PhantomData<fn() -> T>,
+}
+
+impl<T: HubKind> TypedKind<T> {
+    const NAMES: KindNames = T::NAMES;
+
+    /// Makes the kind and leaks it: it lives as long as the process.
+    pub(super) fn leaked(schemas: &'static SchemaSet) -> &'static dyn ServedKind {
+        Box::leak(Box::new(Self { schemas, hub: PhantomData }))
+    }
+
+    /// Returns the error for a body or stored bytes in a version that the kind never had.
+    fn not_registered(api_version: &str) -> DecodeError {
+        let kind = Self::NAMES.kind;
+        DecodeError::Malformed(format!(
+            "no kind {kind:?} is registered for version {api_version:?}"
+        ))
+    }
+
+    fn schema(&self, version: ServedVersion) -> &'static Schema {
+        self.schemas.kind(version, Self::NAMES.kind)
+    }
+
+    fn typed(version: ServedVersion, value: &Value) -> Result<T, DecodeError> {
+        hub::typed(Self::NAMES.kind, version, value)
+    }
+
+    /// Brings the parts of an object into the form in which they are stored.
+    fn canonical(&self, version: ServedVersion, mut typed: T) -> Result<T, DecodeError> {
+        typed
+            .canonicalize(self.schemas)
+            .map_err(|error| hub::malformed(Self::NAMES.kind, version, &error))?;
+        Ok(typed)
+    }
+
+    /// Parses a hub object that this module made; panics on any other.
+    fn hub(value: &Value) -> T {
+        Self::typed(ServedVersion::V1beta1, value)
+            .expect("hub values are made by decode and decode_stored, from the typed object")
+    }
+
+    fn hub_value(typed: &T) -> Value {
+        let mut value =
+            serde_json::to_value(typed).expect("wire types have string keys and no failing fields");
+        head(&mut value, ServedVersion::V1beta1, Self::NAMES.kind);
+        value
+    }
+}
+
+/// Writes apiVersion and kind into an object.
+fn head(value: &mut Value, version: ServedVersion, kind: &str) {
+    value["apiVersion"] = version.api_version().into();
+    value["kind"] = kind.into();
+}
+
+impl<T: HubKind> ServedKind for TypedKind<T> {
+    fn plural(&self) -> &'static str {
+        Self::NAMES.plural
+    }
+
+    fn singular(&self) -> &'static str {
+        Self::NAMES.singular
+    }
+
+    fn kind(&self) -> &'static str {
+        Self::NAMES.kind
+    }
+
+    fn short_names(&self) -> &'static [&'static str] {
+        Self::NAMES.short
+    }
+
+    fn categories(&self) -> &'static [&'static str] {
+        Self::NAMES.categories
+    }
+
+    fn versions(&self) -> &'static [ServedVersion] {
+        Self::NAMES.versions
+    }
+
+    fn has_status(&self) -> bool {
+        Self::NAMES.has_status
+    }
+
+    fn largest(&self) -> usize {
+        Self::NAMES.largest
+    }
+
+    fn is_vital(&self) -> bool {
+        Self::NAMES.is_vital
+    }
+
+    fn lease_of(&self, account: &str) -> Option<String> {
+        (Self::NAMES.lease_of)(account)
+    }
+
+    fn merging(&self, version: ServedVersion) -> &'static Schema {
+        self.schema(version)
+    }
+
+    fn normalize(
+        &self,
+        version: ServedVersion,
+        body: &mut ParsedBody,
+    ) -> Result<Vec<String>, DecodeError> {
+        match version {
+            ServedVersion::V1alpha1 => {
+                legacy::normalize(self.schema(version), body, |spec, pass| {
+                    T::normalize(self.schemas, spec, pass)
+                })
+            }
+            ServedVersion::V1beta1 | ServedVersion::V1 => Ok(Vec::new()),
+        }
+    }
+
+    fn decode(
+        &self,
+        version: ServedVersion,
+        mut body: ParsedBody,
+        stored: Option<&Value>,
+    ) -> Result<DecodedObject, DecodeError> {
+        if !Self::NAMES.versions.contains(&version) {
+            return Err(Self::not_registered(version.api_version()));
+        }
+        let schema = self.schema(version);
+        strict_decoding::canonicalise(schema, &mut body);
+        let warnings = self.normalize(version, &mut body)?;
+        let StrictFindings { fields, type_errors } = strict_decoding::check(schema, &body);
+        if !type_errors.is_empty() {
+            return Err(DecodeError::Invalid(type_errors));
+        }
+        unknown_fields::prune(self.schema(version), &mut body.value);
+        let stored = stored.map(Self::hub);
+        let mut typed = match version {
+            ServedVersion::V1beta1 | ServedVersion::V1 => Self::typed(version, &body.value)?,
+            ServedVersion::V1alpha1 => T::from_older(self.schemas, &body.value, stored.clone())?,
+        };
+        // Frees the body before the next tree of this size is made.
+        drop(body);
+        typed = self.canonical(version, typed)?;
+        typed.default(stored.as_ref());
+        Ok(DecodedObject { hub: Self::hub_value(&typed), strict: fields, warnings })
+    }
+
+    fn encode(&self, version: ServedVersion, hub: &Value) -> Value {
+        let mut value = hub.clone();
+        unknown_fields::prune(self.schema(ServedVersion::V1beta1), &mut value);
+        if version == ServedVersion::V1alpha1 {
+            value = Self::hub(&value).into_older(self.schemas);
+        }
+        head(&mut value, version, Self::NAMES.kind);
+        value
+    }
+
+    fn shows_all(&self, hub: &Value) -> bool {
+        let head = |name: &str| hub.get(name).and_then(Value::as_str);
+        head("apiVersion") == Some(Self::NAMES.versions[0].api_version())
+            && head("kind") == Some(Self::NAMES.kind)
+            && unknown_fields::knows(self.schema(ServedVersion::V1beta1), hub)
+    }
+
+    fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
+        let written = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let version = Self::NAMES.versions.iter().find(|version| version.api_version() == written);
+        let version = *version.ok_or_else(|| Self::not_registered(written))?;
+        let mut document = ParsedBody::from(stored);
+        strict_decoding::canonicalise(self.schema(version), &mut document);
+        if version == ServedVersion::V1alpha1 {
+            self.normalize(version, &mut document)?;
+            let typed = T::from_older(self.schemas, &document.value, None)?;
+            let mut typed = self.canonical(version, typed)?;
+            typed.default(None);
+            return Ok(Self::hub_value(&typed));
+        }
+        let mut typed = self.canonical(version, Self::typed(version, &document.value)?)?;
+        typed.default(None);
+        let mut value = Self::hub_value(&typed);
+        unknown_fields::carry(self.schema(version), &document.value, &mut value);
+        Ok(value)
+    }
+
+    fn merge_update(&self, part: ObjectPart, mut new: Value, old: &Value) -> Value {
+        match part {
+            ObjectPart::Main => {
+                for name in SERVER_OWNED {
+                    set(&mut new["metadata"], name, old["metadata"].get(name));
+                }
+                if Self::NAMES.has_status {
+                    set(&mut new, "status", old.get("status"));
+                }
+                unknown_fields::carry(self.schema(ServedVersion::V1beta1), old, &mut new);
+                new
+            }
+            ObjectPart::Status | ObjectPart::Other(_) => {
+                let mut merged = old.clone();
+                let status = new.get_mut("status").map(Value::take).unwrap_or_default();
+                let status = (!status.is_null()).then_some(status);
+                set(&mut merged, "status", status.as_ref());
+                unknown_fields::carry(self.schema(ServedVersion::V1beta1), old, &mut merged);
+                let revision = new["metadata"].get("resourceVersion");
+                let revision = revision.or(old["metadata"].get("resourceVersion"));
+                set(&mut merged["metadata"], "resourceVersion", revision);
+                merged
+            }
+        }
+    }
+
+    fn validate_create(&self, version: ServedVersion, hub: &Value) -> ValidationResult {
+        Self::hub(hub).validate_create(version, self.schemas)
+    }
+
+    fn validate_update(
+        &self,
+        version: ServedVersion,
+        part: ObjectPart,
+        new: &Value,
+        old: &Value,
+    ) -> ValidationResult {
+        Self::hub(new).validate_update(version, self.schemas, part, &Self::hub(old))
+    }
+
+    fn columns(&self) -> &'static [PrinterColumn] {
+        Self::NAMES.columns
+    }
+
+    fn cells(&self, hub: &Value, now: i64) -> Vec<Value> {
+        (Self::NAMES.cells)(hub, now)
+    }
+
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        Self::NAMES.selectable
+    }
+
+    fn field(&self, hub: &Value, path: &str) -> String {
+        let found = path.split('.').try_fold(hub, |value, name| value.get(name));
+        match found {
+            Some(Value::String(text)) => text.clone(),
+            None | Some(Value::Null) => String::new(),
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+/// Sets a field of an object to `value`; removes it for `None`.
+fn set(object: &mut Value, name: &str, value: Option<&Value>) {
+    let fields: &mut Map<String, Value> =
+        object.as_object_mut().expect("hub objects are JSON objects");
+    match value {
+        Some(value) => fields.insert(name.to_owned(), value.clone()),
+        None => fields.remove(name),
+    };
+}

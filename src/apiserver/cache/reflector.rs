@@ -1,0 +1,114 @@
+//! Keeps a cache's state equal to the store's: lists, then watches, and starts over when the
+//! watch cannot go on.
+//!
+//! After an outage the store's watch goes on where it ended, so watchers see no gap. When the store
+//! no longer has the changes from there, the resource is listed again, which ends the watchers.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use rand::Rng;
+use tokio::time;
+use tracing::{info, warn};
+
+use super::{
+    super::storage::{self, Revision, StoreEntry, WatchStream},
+    Cache, EventType,
+    decoded_events::{DecodedEvent, ended, list, starts_over},
+    object::SharedDecodeResult,
+    startup_history::StartupHistory,
+};
+use crate::{error::chain, runtime::readiness};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Keeps the cache up to date: lists and watches the store, again after each failure. Does not
+/// return.
+pub(super) async fn follow(cache: &Cache, ready: readiness::ReadinessHandle) {
+    let mut ready = Some(ready);
+    let mut pause = FIRST_PAUSE;
+    // Revision where the next watch begins; absent when the resource has to be listed.
+    let mut at = None;
+    loop {
+        let ended = session(cache, &mut at, &mut ready, &mut pause).await;
+        cache.follows.store(false, Ordering::SeqCst);
+        if starts_over(&ended) {
+            at = None;
+        }
+        warn!(
+            error = %chain(&ended),
+            resource = cache.prefix.as_str(),
+            list_again = at.is_none(),
+            "Watch of the store ended"
+        );
+        let jittered = rand::rng().random_range(pause / 2..=pause);
+        time::sleep(jittered).await;
+        pause = LONGEST_PAUSE.min(pause * 2);
+    }
+}
+
+/// Lists the store if there is no revision to go on from, then applies events until the watch ends.
+async fn session(
+    cache: &Cache,
+    at: &mut Option<Revision>,
+    ready: &mut Option<readiness::ReadinessHandle>,
+    pause: &mut Duration,
+) -> storage::Error {
+    let begun = match *at {
+        Some(from) => cache.storage.watch(&cache.prefix, from).await,
+        None => begin(cache).await.map(|(revision, events)| {
+            *at = Some(revision);
+            events
+        }),
+    };
+    let mut events = match begun {
+        Ok(events) => events,
+        Err(error) => return error,
+    };
+    cache.follows.store(true, Ordering::SeqCst);
+    drop(ready.take());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                *at = Some(event.revision());
+                *pause = FIRST_PAUSE;
+                let change =
+                    DecodedEvent::of(event, |entry, event| read_entry(cache, entry, event));
+                cache.update(|state| change.apply(state));
+            }
+            Err(error) => return error,
+        }
+    }
+    ended()
+}
+
+/// Lists the store and opens a watch from the list's revision.
+async fn begin(cache: &Cache) -> Result<(Revision, WatchStream), storage::Error> {
+    let state = list(cache, None, |entry| read_listed(cache, entry)).await?;
+    let (objects, revision) = (state.len(), state.revision());
+    let events = cache.storage.watch(&cache.prefix, revision).await?;
+    // Set before the state is ready, and so before a watch can ask for the history.
+    cache.unknown.send_replace(Some(Arc::new(StartupHistory::of(&state))));
+    cache.update(|current| current.start_over(state));
+    info!(resource = cache.prefix.as_str(), objects, revision = revision.0, "Listed the store");
+    Ok((revision, events))
+}
+
+/// Returns the object of a listed entry. An object that the cache knows at this revision is not
+/// decoded again: the shown objects stay in memory while the store is listed anew.
+fn read_listed(cache: &Cache, entry: &StoreEntry) -> SharedDecodeResult {
+    let known = cache.read().known(&entry.key, entry.revision);
+    known.map_or_else(|| read_entry(cache, entry, EventType::Added), Ok)
+}
+
+fn read_entry(cache: &Cache, entry: &StoreEntry, event: EventType) -> SharedDecodeResult {
+    let reading = cache.read_entry(entry, event);
+    if let Err(reason) = &reading {
+        warn!(key = entry.key.as_str(), reason, "Stored object cannot be read");
+    }
+    reading
+}

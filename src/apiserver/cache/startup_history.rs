@@ -1,0 +1,182 @@
+//! Changes from before a cache was ready, learned while the cache already answers requests.
+//!
+//! A client that watched before a restart of the server goes on with its watch and need not list
+//! again, as far back as the store's log and the cache's window reach. Only such a watch waits for
+//! these changes; until one comes, the first second is left to clients that list.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use rand::Rng;
+use tokio::{task, time};
+use tracing::{info, warn};
+
+use super::{
+    super::storage::{Error, Key, Revision, StoreEntry, StoreEvent},
+    Cache, CachedObject, EventType,
+    decoded_events::{self, DecodedEvent},
+    object::SharedDecodeResult,
+    state::{CacheState, window},
+};
+use crate::error::chain;
+
+/// Pause before the store is asked for earlier changes, unless a watch waits for them.
+const LULL: Duration = Duration::from_secs(1);
+/// How many revisions before the list are looked at.
+const REVISIONS: u64 = 4096;
+/// How often the start of the history may turn out to be later: what the store answers for, what it
+/// has forgotten, and what it forgets meanwhile.
+const MOVES: usize = 3;
+/// Longest time to read the history; a store that takes longer is not asked again.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest pause before a store that is unreachable is asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The history before a list: what the list showed, from which earlier changes are worked out.
+pub(super) struct StartupHistory {
+    /// Objects of the list, not decoded again where the history has them at the same revision.
+    objects: BTreeMap<Key, Arc<CachedObject>>,
+    /// Revision of the list, where the history ends.
+    until: Revision,
+}
+
+/// Learns the changes before each list; does not return. Runs in the task that lists, so that no
+/// list comes between the end of the learning and clearing `unknown`.
+pub(super) async fn follow(cache: &Cache) {
+    let mut unknown = cache.unknown.subscribe();
+    loop {
+        // The sender cannot go: `cache` holds it.
+        let past = unknown.wait_for(Option::is_some).await.ok().and_then(|past| past.clone());
+        let Some(past) = past else { continue };
+        tokio::select! {
+            biased;
+            // The store was listed once more, so another history has to be learned.
+            _ = unknown.changed() => {}
+            () = past.learn_soon(cache) => drop(cache.unknown.send_replace(None)),
+        }
+    }
+}
+
+impl StartupHistory {
+    pub(super) fn of(listed: &CacheState) -> Self {
+        Self { objects: listed.objects().clone(), until: listed.revision() }
+    }
+
+    async fn learn_soon(&self, cache: &Cache) {
+        // Learning begins when the time is over or when a watch asks.
+        drop(time::timeout(LULL, cache.past_asked.notified()).await);
+        self.learn(cache).await;
+    }
+
+    /// Adds the history before the changes since the list, unless the store cannot tell it.
+    async fn learn(&self, cache: &Cache) {
+        let resource = cache.prefix.as_str();
+        let error = loop {
+            match time::timeout(PATIENCE, self.read(cache)).await {
+                Ok(Ok(past)) => {
+                    let (from, until) = (past.oldest().0, self.until.0);
+                    cache.update(|state| state.prepend(past));
+                    return info!(resource, from, until, "Learned what happened before");
+                }
+                Ok(Err(error)) if decoded_events::starts_over(&error) => {
+                    break chain(&error).to_string();
+                }
+                Ok(Err(error)) => {
+                    warn!(resource, error = %chain(&error), "What happened before is not known yet");
+                }
+                Err(elapsed) => break chain(&elapsed).to_string(),
+            }
+            let jittered = rand::rng().random_range(PAUSE / 2..=PAUSE);
+            time::sleep(jittered).await;
+        };
+        warn!(resource, %error, "Watches from before have to list again");
+    }
+
+    /// Reads the state at the first revision that the window can reach, and the changes from there
+    /// until the list.
+    async fn read(&self, cache: &Cache) -> Result<CacheState, Error> {
+        let mut from = Revision(self.until.0.saturating_sub(REVISIONS));
+        let mut moved = 0;
+        loop {
+            match self.since(cache, from).await {
+                Err(Error::Compacted { oldest, .. })
+                    if moved < MOVES && from < oldest && oldest < self.until =>
+                {
+                    from = oldest;
+                    moved += 1;
+                }
+                read => return read,
+            }
+        }
+    }
+
+    async fn since(&self, cache: &Cache, from: Revision) -> Result<CacheState, Error> {
+        let (from, events) = self.events(cache, from).await?;
+        let reading = |entry: &StoreEntry, happened| self.reading(cache, entry, happened);
+        let mut past = if events.is_empty() {
+            CacheState::listed(Vec::new(), from)
+        } else {
+            decoded_events::list(cache, Some(from), |entry| reading(entry, EventType::Added))
+                .await?
+        };
+        for event in events {
+            DecodedEvent::of(event, reading).apply(&mut past);
+            // Requests come first.
+            task::yield_now().await;
+        }
+        past.progress(self.until);
+        Ok(past)
+    }
+
+    fn reading(
+        &self,
+        cache: &Cache,
+        entry: &StoreEntry,
+        happened: EventType,
+    ) -> SharedDecodeResult {
+        match self.objects.get(&entry.key).filter(|known| known.revision == entry.revision) {
+            Some(known) => Ok(Arc::clone(known)),
+            None => cache.decode(entry, happened).map(Arc::new),
+        }
+    }
+
+    /// Reads as many of the latest changes as the window can hold, and the revision that they
+    /// follow.
+    async fn events(
+        &self,
+        cache: &Cache,
+        mut from: Revision,
+    ) -> Result<(Revision, VecDeque<StoreEvent>), Error> {
+        let mut stream = cache.storage.watch(&cache.prefix, from).await?;
+        cache.storage.request_progress(self.until);
+        let (mut events, mut kept) = (VecDeque::new(), 0);
+        let mut reached = from;
+        while reached < self.until {
+            let event = stream.next().await.unwrap_or_else(|| Err(decoded_events::ended()))?;
+            reached = event.revision();
+            if reached > self.until || matches!(event, StoreEvent::Progress(_)) {
+                continue;
+            }
+            kept += size(&event);
+            events.push_back(event);
+            while kept > window()
+                && let Some(gone) = events.pop_front()
+            {
+                kept -= size(&gone);
+                from = gone.revision();
+            }
+        }
+        Ok((from, events))
+    }
+}
+
+fn size(event: &StoreEvent) -> usize {
+    match event {
+        StoreEvent::Put { entry, .. } => entry.value.len(),
+        StoreEvent::Delete { .. } | StoreEvent::Progress(_) => 0,
+    }
+}

@@ -1,0 +1,333 @@
+//! Our own CA and leaf, kept in a Secret of the install's namespace and shared by all replicas.
+//!
+//! The first replica makes them; a compare-and-swap decides which replica is first. The leaf is
+//! renewed after two thirds of its life, and so is the CA. The new CA is published beside the old
+//! one before a leaf of it is served, unless the leaf in use has expired. A Secret that cannot be
+//! used stops the start: an operator has to repair or delete it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, Client, api::PostParams};
+use tracing::{info, warn};
+
+use super::{
+    CertificatePairError, ServingCertificate, bundle,
+    issuer::{self, CertificateDetails, CertificateIssueError, CertificatePair},
+};
+use crate::{
+    api::names,
+    error::chain,
+    runtime::{Readiness, Shutdown},
+};
+
+const SECRET: &str = names::TLS_SECRET;
+const CA_CERTIFICATE: &str = "ca.crt";
+const CA_KEY: &str = "ca.key";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// Pause between reads of Secret and APIServices: another replica or an operator may change them.
+const LATER: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateRotatorError {
+    #[error("failed to read or write Secret {SECRET:?}")]
+    Secret(#[source] Box<kube::Error>),
+    #[error("Secret {SECRET:?} could not be read or written within {ANSWER:?}")]
+    Timeout,
+    #[error(
+        "Secret {SECRET:?} cannot be used; repair it, or delete it to have new certificates made"
+    )]
+    Unusable(#[source] CertificatePairError),
+    #[error(
+        "Secret {SECRET:?} has no usable {key:?}; repair it, or delete it to have new \
+             certificates made"
+    )]
+    Part { key: &'static str },
+    #[error("failed to make certificates from Secret {SECRET:?}")]
+    Make(#[from] CertificateIssueError),
+}
+
+impl CertificateRotatorError {
+    /// Tells whether an operator must repair the Secret.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::Secret(_) | Self::Timeout)
+    }
+}
+
+impl From<kube::Error> for CertificateRotatorError {
+    fn from(error: kube::Error) -> Self {
+        Self::Secret(Box::new(error))
+    }
+}
+
+/// The CA (its certificate may be a bundle, the one in use first) and the serving leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CertificateMaterial {
+    ca: CertificatePair,
+    leaf: CertificatePair,
+}
+
+/// Keeps the certificates of our own CA in the Secret up to date, and serves them.
+pub struct CertificateRotator {
+    client: Client,
+    secrets: Api<Secret>,
+    names: Vec<String>,
+    serving: Arc<ServingCertificate>,
+}
+
+impl CertificateRotator {
+    /// Creates the rotator for the API server's Service in `namespace`.
+    pub fn new(client: Client, namespace: &str, serving: Arc<ServingCertificate>) -> Self {
+        let secrets = Api::namespaced(client.clone(), namespace);
+        Self { client, secrets, names: names_of(namespace), serving }
+    }
+
+    /// Renews and serves the certificates until shutdown. Ready once the certificate is served and
+    /// the APIServices trust it.
+    ///
+    /// # Errors
+    /// When the Secret cannot be used before a certificate of it was served.
+    pub async fn run(
+        self,
+        readiness: &Readiness,
+        shutdown: Shutdown,
+    ) -> Result<(), CertificateRotatorError> {
+        let mut not_ready = Some(readiness.add("certificates"));
+        let mut served: Option<CertificateMaterial> = None;
+        let mut published = None;
+        let mut said = String::new();
+        loop {
+            let looked = tokio::time::timeout(ANSWER, self.material()).await;
+            match looked.unwrap_or(Err(CertificateRotatorError::Timeout)) {
+                Ok(material) => {
+                    let changed = served.as_ref() != Some(&material);
+                    // The bundle first: kube-apiserver must not meet a leaf it cannot check.
+                    published = Some(self.publish(&material, &mut said).await);
+                    let must = served.as_ref().is_none_or(|old| expired(&old.leaf));
+                    if changed && (published == Some(true) || must) {
+                        let CertificatePair { certificate, key } = &material.leaf;
+                        match self.serving.swap(certificate.as_bytes(), key.as_bytes()) {
+                            Ok(()) => {
+                                info!("Serving a certificate of our own CA");
+                                served = Some(material);
+                            }
+                            Err(error) if served.is_none() => {
+                                return Err(CertificateRotatorError::Unusable(error));
+                            }
+                            Err(error) => {
+                                warn!(error = %chain(&error), "Keeping the certificate in use");
+                            }
+                        }
+                    }
+                }
+                Err(error) if error.is_final() && served.is_none() => return Err(error),
+                Err(error) => warn!(error = %chain(&error), "Failed to look after certificates"),
+            }
+            let well = served.is_some() && published == Some(true);
+            if well {
+                not_ready = None;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(if well { LATER } else { SOON }) => {}
+                () = shutdown.triggered() => break,
+            }
+        }
+        drop(not_ready);
+        Ok(())
+    }
+
+    /// Writes the CA bundle to the APIServices, and tells whether they have it. A new reason why
+    /// not is logged once.
+    async fn publish(&self, material: &CertificateMaterial, said: &mut String) -> bool {
+        let ensured = bundle::ensure(&self.client, &material.ca.certificate);
+        let text = match tokio::time::timeout(ANSWER, ensured).await {
+            Ok(Ok(())) => {
+                said.clear();
+                return true;
+            }
+            Ok(Err(error)) => chain(&error).to_string(),
+            Err(_) => "timed out".to_owned(),
+        };
+        if *said != text {
+            warn!(error = text, "Failed to publish the CA bundle; trying again");
+            *said = text;
+        }
+        false
+    }
+
+    /// Returns the Secret's certificates, after making or renewing what is due. When another
+    /// replica wrote the Secret first, returns that replica's certificates.
+    async fn material(&self) -> Result<CertificateMaterial, CertificateRotatorError> {
+        loop {
+            let stored = self.secrets.get_opt(SECRET).await?;
+            let current = stored.as_ref().map(read).transpose()?;
+            let Some(renewed) = renew(current.as_ref(), &self.names)? else {
+                return Ok(current.expect("without material there is something to make"));
+            };
+            let secret = write(stored, &renewed);
+            let written = if secret.metadata.resource_version.is_some() {
+                self.secrets.replace(SECRET, &PostParams::default(), &secret).await
+            } else {
+                self.secrets.create(&PostParams::default(), &secret).await
+            };
+            match written {
+                Ok(_) => {
+                    info!(secret = SECRET, "Wrote certificates");
+                    return Ok(renewed);
+                }
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Returns the certificates to write if any is missing, due for renewal, or does not cover `names`.
+fn renew(
+    current: Option<&CertificateMaterial>,
+    names: &[String],
+) -> Result<Option<CertificateMaterial>, CertificateRotatorError> {
+    renew_at(current, names, Timestamp::now().as_second())
+}
+
+fn renew_at(
+    current: Option<&CertificateMaterial>,
+    names: &[String],
+    now: i64,
+) -> Result<Option<CertificateMaterial>, CertificateRotatorError> {
+    let Some(CertificateMaterial { ca, leaf }) = current else {
+        let ca = issuer::ca()?;
+        return Ok(Some(CertificateMaterial { leaf: issuer::leaf(&ca, names)?, ca }));
+    };
+    let facts = CertificateDetails::read(&ca.certificate)
+        .ok_or(CertificateRotatorError::Part { key: CA_CERTIFICATE })?;
+    if facts.is_due(now) {
+        let mut new = issuer::ca()?;
+        let leaf = issuer::leaf(&new, names)?;
+        if !facts.is_expired(now) {
+            new.certificate.push_str(first_certificate(&ca.certificate));
+        }
+        return Ok(Some(CertificateMaterial { ca: new, leaf }));
+    }
+    let facts = CertificateDetails::read(&leaf.certificate)
+        .ok_or(CertificateRotatorError::Part { key: CERTIFICATE })?;
+    if facts.is_due(now) || !facts.covers(names) {
+        return Ok(Some(CertificateMaterial { ca: ca.clone(), leaf: issuer::leaf(ca, names)? }));
+    }
+    Ok(None)
+}
+
+/// Returns the first certificate of the bundle: the CA in use.
+fn first_certificate(bundle: &str) -> &str {
+    const END: &str = "-----END CERTIFICATE-----";
+    bundle.find(END).map_or(bundle, |end| &bundle[..end + END.len()])
+}
+
+fn expired(leaf: &CertificatePair) -> bool {
+    let now = Timestamp::now().as_second();
+    CertificateDetails::read(&leaf.certificate).is_none_or(|facts| facts.is_expired(now))
+}
+
+fn read(secret: &Secret) -> Result<CertificateMaterial, CertificateRotatorError> {
+    let part = |key: &'static str| {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+        let text = bytes.and_then(|ByteString(bytes)| String::from_utf8(bytes.clone()).ok());
+        text.filter(|text| !text.is_empty()).ok_or(CertificateRotatorError::Part { key })
+    };
+    Ok(CertificateMaterial {
+        ca: CertificatePair { certificate: part(CA_CERTIFICATE)?, key: part(CA_KEY)? },
+        leaf: CertificatePair { certificate: part(CERTIFICATE)?, key: part(KEY)? },
+    })
+}
+
+/// Builds the Secret to write: `stored` with new data. Its resourceVersion makes the write a
+/// compare-and-swap.
+fn write(stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
+    let CertificateMaterial { ca, leaf } = material;
+    let parts = [
+        (CA_CERTIFICATE, &ca.certificate),
+        (CA_KEY, &ca.key),
+        (CERTIFICATE, &leaf.certificate),
+        (KEY, &leaf.key),
+    ];
+    let data: BTreeMap<String, ByteString> = parts
+        .into_iter()
+        .map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes())))
+        .collect();
+    let mut secret = stored.unwrap_or_else(|| Secret {
+        metadata: ObjectMeta { name: Some(SECRET.to_owned()), ..ObjectMeta::default() },
+        type_: Some("kubernetes.io/tls".to_owned()),
+        ..Secret::default()
+    });
+    secret.data.get_or_insert_default().extend(data);
+    secret
+}
+
+/// Returns the names of the serving certificate: those of the Service, and the local ones.
+fn names_of(namespace: &str) -> Vec<String> {
+    let service = names::APISERVER;
+    [
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+        "localhost".to_owned(),
+        "127.0.0.1".to_owned(),
+    ]
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn material_survives_the_secret_and_is_renewed_only_when_names_are_missing() {
+        let names = names_of("navigator");
+        let made = renew(None, &names).unwrap().expect("nothing there: made");
+        let read = read(&write(None, &made)).unwrap();
+        assert_eq!(read, made);
+        assert_eq!(renew(Some(&read), &names).unwrap(), None);
+        let renewed = renew(Some(&read), &names_of("elsewhere")).unwrap().expect("other names");
+        assert_eq!(renewed.ca, made.ca, "the CA stays");
+        assert_ne!(renewed.leaf, made.leaf);
+    }
+
+    #[test]
+    fn a_new_ca_comes_first_in_the_bundle_and_the_one_before_it_stays_while_it_is_valid() {
+        let names = names_of("navigator");
+        let made = renew(None, &names).unwrap().unwrap();
+        let life = CertificateDetails::read(&made.ca.certificate).unwrap();
+        let (due, expired) = (life.not_after - 24 * 3600, life.not_after + 1);
+        let renewed = renew_at(Some(&made), &names, due).unwrap().expect("due");
+        let (new, before) = renewed
+            .ca
+            .certificate
+            .split_at(renewed.ca.certificate.len() - first_certificate(&made.ca.certificate).len());
+        assert_eq!(before, first_certificate(&made.ca.certificate));
+        assert_ne!(first_certificate(new), before);
+        assert_ne!(renewed.ca.key, made.ca.key);
+        assert_ne!(renewed.leaf, made.leaf);
+        // Of the old bundle only the CA in use is kept, and not even that once it has expired.
+        let again = renew_at(Some(&renewed), &names, due).unwrap().expect("due");
+        assert_eq!(again.ca.certificate.matches("BEGIN CERTIFICATE").count(), 2);
+        assert!(again.ca.certificate.contains(first_certificate(new)));
+        let gone = renew_at(Some(&made), &names, expired).unwrap().expect("due");
+        assert_eq!(gone.ca.certificate.matches("BEGIN CERTIFICATE").count(), 1);
+    }
+
+    #[test]
+    fn a_damaged_secret_is_final() {
+        let made = renew(None, &names_of("navigator")).unwrap().unwrap();
+        let mut secret = write(None, &made);
+        secret.data.as_mut().unwrap().remove(KEY);
+        assert!(read(&secret).unwrap_err().is_final());
+    }
+}

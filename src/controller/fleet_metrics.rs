@@ -1,0 +1,290 @@
+//! Metrics of clusters, read from the status of each cluster in the caches at each scrape.
+//!
+//! Only the leader exports them, so that each cluster is counted once. Users choose the names of
+//! clusters, and Prometheus keeps a series for each name. So the number of clusters with series is
+//! bounded, and clusters that are not Ready come first.
+
+use std::collections::HashMap;
+
+use prometheus::{
+    IntGaugeVec, Opts, Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
+
+use super::{
+    fleet_snapshot::{CachedCluster, FleetSnapshot, SnapshotSource},
+    observe::condition,
+};
+use crate::api::{printer, v1beta1::ClusterStatus};
+
+/// Limit of clusters that have series of their own: with ten series each at most, they are well
+/// below what Prometheus notices.
+const CLUSTERS: usize = 500;
+
+/// Conditions that have a series for each cluster.
+const CONDITIONS: [&str; 4] = ["Ready", "Available", "Stalled", "PilotsCurrent"];
+
+const CLUSTER: [&str; 3] = ["kind", "namespace", "name"];
+
+/// Registers the metrics of clusters beside those of the process.
+pub(super) fn register(registry: &Registry, source: SnapshotSource) {
+    registry.register(collector(source)).expect("the registry holds no metric of these names");
+}
+
+pub(super) fn collector(source: SnapshotSource) -> Box<dyn Collector> {
+    Box::new(FleetCollector { source, gauges: FleetGauges::new() })
+}
+
+struct FleetCollector {
+    source: SnapshotSource,
+    /// Describes the metrics and holds no series: each scrape fills gauges of its own.
+    gauges: FleetGauges,
+}
+
+struct FleetGauges {
+    clusters: IntGaugeVec,
+    left_out: IntGaugeVec,
+    condition: IntGaugeVec,
+    on_hold: IntGaugeVec,
+    wanted: IntGaugeVec,
+    ready: IntGaugeVec,
+    silent: IntGaugeVec,
+    operation: IntGaugeVec,
+    blocked: IntGaugeVec,
+}
+
+fn gauge(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    IntGaugeVec::new(Opts::new(name, help), labels).expect("the metric's name and labels are valid")
+}
+
+impl FleetGauges {
+    fn new() -> Self {
+        let of_cluster = |name, help| gauge(name, help, &CLUSTER);
+        Self {
+            clusters: gauge("navigator_clusters", "Clusters that there are.", &["kind"]),
+            left_out: gauge(
+                "navigator_clusters_left_out",
+                "Clusters without figures of their own, because 500 have some.",
+                &[],
+            ),
+            condition: gauge(
+                "navigator_cluster_condition",
+                "1 while the condition of the cluster is True.",
+                &["kind", "namespace", "name", "condition"],
+            ),
+            on_hold: of_cluster(
+                "navigator_cluster_on_hold",
+                "1 while the cluster is paused, stopped or being deleted, as somebody asked.",
+            ),
+            wanted: of_cluster("navigator_cluster_nodes_wanted", "Nodes that the spec asks for."),
+            ready: of_cluster("navigator_cluster_nodes_ready", "Nodes that serve."),
+            silent: of_cluster(
+                "navigator_cluster_pilots_silent",
+                "Pilots that were not heard for 90 s and should be.",
+            ),
+            operation: gauge(
+                "navigator_cluster_operation_start_timestamp_seconds",
+                "When the operation that is under way began, as Unix time.",
+                &["kind", "namespace", "name", "operation"],
+            ),
+            blocked: of_cluster(
+                "navigator_cluster_blocked_timestamp_seconds",
+                "Since when a predicate holds the operation up, as Unix time.",
+            ),
+        }
+    }
+
+    fn all(&self) -> [&IntGaugeVec; 9] {
+        let Self {
+            clusters,
+            left_out,
+            condition,
+            on_hold,
+            wanted,
+            ready,
+            silent,
+            operation,
+            blocked,
+        } = self;
+        [clusters, left_out, condition, on_hold, wanted, ready, silent, operation, blocked]
+    }
+
+    fn fill(&self, seen: &FleetSnapshot) {
+        let mut clusters: Vec<(&CachedCluster, ClusterStatus)> =
+            seen.clusters.iter().map(|cluster| (cluster, cluster.status())).collect();
+        clusters.sort_by_cached_key(|(cluster, status)| {
+            (is_true(status, "Ready"), cluster.key().map(str::to_owned))
+        });
+        for (cluster, _) in &clusters {
+            self.clusters.with_label_values(&[&cluster.kind]).inc();
+        }
+        let left_out = clusters.len().saturating_sub(CLUSTERS);
+        self.left_out.with_label_values::<&str>(&[]).set(count(left_out));
+        let mut silent: HashMap<[&str; 3], usize> = HashMap::new();
+        for pilot in seen.pilots.iter().filter(|pilot| pilot.is_silent()) {
+            if let Some(key) = pilot.key() {
+                *silent.entry(key).or_default() += 1;
+            }
+        }
+        for (cluster, status) in clusters.into_iter().take(CLUSTERS) {
+            let silent = silent.get(&cluster.key()).copied().unwrap_or_default();
+            self.add(cluster, &status, silent);
+        }
+    }
+
+    fn add(&self, cluster: &CachedCluster, status: &ClusterStatus, silent: usize) {
+        let labels = cluster.key();
+        let with = |last| [labels[0], labels[1], labels[2], last];
+        for type_ in CONDITIONS {
+            self.condition.with_label_values(&with(type_)).set(is_true(status, type_).into());
+        }
+        let on_hold = cluster.is_asked("paused")
+            || cluster.is_asked("stopped")
+            || cluster.object.metadata.deletion_timestamp.is_some();
+        self.on_hold.with_label_values(&labels).set(on_hold.into());
+        let ready = status.ready_replicas.unwrap_or_default();
+        self.ready.with_label_values(&labels).set(ready.into());
+        self.wanted.with_label_values(&labels).set(printer::wanted(&cluster.object.data));
+        self.silent.with_label_values(&labels).set(count(silent));
+        let Some(operation) = &status.operation else { return };
+        if let Some(began) = &operation.start_time {
+            let gauge = self.operation.with_label_values(&with(&operation.type_));
+            gauge.set(began.0.as_second());
+        }
+        let blocked = operation.blocked_by.iter().filter_map(|block| block.since.as_ref());
+        if let Some(since) = blocked.map(|since| since.0.as_second()).min() {
+            self.blocked.with_label_values(&labels).set(since);
+        }
+    }
+}
+
+impl Collector for FleetCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.all().into_iter().flat_map(Collector::desc).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let gauges = FleetGauges::new();
+        let seen = (self.source)();
+        if seen.leads {
+            gauges.fill(&seen);
+        }
+        gauges.all().into_iter().flat_map(Collector::collect).collect()
+    }
+}
+
+fn is_true(status: &ClusterStatus, type_: &str) -> bool {
+    condition(&status.conditions, type_).is_some_and(|condition| condition.status == "True")
+}
+
+fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{api::v1beta1::Pilot, controller::fleet_snapshot::CachedPilot};
+
+    fn cluster(name: &str, spec: &Value, status: &Value) -> CachedCluster {
+        let mut object = json!({"metadata": {"namespace": "n", "name": name}, "spec": spec});
+        object["status"] = status.clone();
+        let object = Arc::new(serde_json::from_value(object).unwrap());
+        CachedCluster { kind: "ExampleCluster".into(), object }
+    }
+
+    fn ready(status: &str) -> Value {
+        json!({"conditions": [{
+            "type": "Ready", "status": status, "reason": "R", "message": "",
+            "lastTransitionTime": "2026-11-22T12:00:00Z",
+        }]})
+    }
+
+    /// Returns what a scrape gives for `seen`, without comments.
+    fn scraped(seen: &FleetSnapshot) -> Vec<String> {
+        let registry = Registry::new();
+        let seen = seen.clone();
+        register(&registry, Arc::new(move || seen.clone()));
+        let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_leader_tells_what_a_status_says_and_nobody_else_does() {
+        let mut status = ready("False");
+        status["readyReplicas"] = json!(2);
+        status["operation"] = json!({
+            "type": "Upgrade", "startTime": "1970-01-01T00:01:40Z",
+            "blockedBy": [
+                {"predicate": "P", "since": "1970-01-01T00:03:20Z"},
+                {"predicate": "Q", "since": "1970-01-01T00:02:30Z"},
+                {"predicate": "R"},
+            ],
+        });
+        let spec = json!({"paused": true, "nodePools": [{"replicas": 3}, {}]});
+        let silent: Pilot = serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": "p"},
+            "spec": {"clusterRef": {"kind": "ExampleCluster", "name": "shop"}},
+            "status": {"conditions": [{
+                "type": "Ready", "status": "Unknown", "reason": "PilotSilent", "message": "",
+                "lastTransitionTime": "2026-11-22T12:00:00Z",
+            }]},
+        }))
+        .unwrap();
+        let heard = std::time::Duration::from_secs(100);
+        let mut seen = FleetSnapshot {
+            leads: true,
+            clusters: vec![cluster("shop", &spec, &status)],
+            pilots: vec![CachedPilot { pilot: Arc::new(silent), heard }],
+            ..FleetSnapshot::nothing(Vec::new())
+        };
+        let of = r#"kind="ExampleCluster",name="shop",namespace="n""#;
+        let mut wanted: Vec<String> = ["Available", "PilotsCurrent", "Ready", "Stalled"]
+            .map(|type_| format!("navigator_cluster_condition{{condition=\"{type_}\",{of}}} 0"))
+            .into();
+        for (name, value) in [
+            ("blocked_timestamp_seconds", 150),
+            ("nodes_ready", 2),
+            ("nodes_wanted", 4),
+            ("on_hold", 1),
+            ("pilots_silent", 1),
+        ] {
+            wanted.push(format!("navigator_cluster_{name}{{{of}}} {value}"));
+        }
+        let began = r#"kind="ExampleCluster",name="shop",namespace="n",operation="Upgrade""#;
+        let began = format!("navigator_cluster_operation_start_timestamp_seconds{{{began}}} 100");
+        wanted.push(began);
+        wanted.push("navigator_clusters{kind=\"ExampleCluster\"} 1".into());
+        wanted.push("navigator_clusters_left_out 0".into());
+        let mut told = scraped(&seen);
+        told.sort();
+        wanted.sort();
+        assert_eq!(told, wanted);
+        seen.leads = false;
+        assert_eq!(scraped(&seen), [""; 0]);
+    }
+
+    #[test]
+    fn of_too_many_clusters_those_that_are_not_ready_have_figures() {
+        let clusters = (0..CLUSTERS + 50).map(|number| {
+            let status = if number >= CLUSTERS { ready("False") } else { ready("True") };
+            cluster(&format!("c{number:04}"), &json!({}), &status)
+        });
+        let seen = FleetSnapshot {
+            leads: true,
+            clusters: clusters.collect(),
+            ..FleetSnapshot::nothing(Vec::new())
+        };
+        let told = scraped(&seen);
+        assert!(told.contains(&"navigator_clusters_left_out 50".to_owned()));
+        let ready = told.iter().filter(|line| line.contains("condition=\"Ready\""));
+        assert_eq!(ready.clone().count(), CLUSTERS);
+        assert_eq!(ready.filter(|line| line.ends_with(" 0")).count(), 50);
+        assert!(!told.iter().any(|line| line.contains("c0499")), "the last of those that are well");
+    }
+}

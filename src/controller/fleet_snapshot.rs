@@ -1,0 +1,114 @@
+//! A snapshot of the caches, for readers that only show it: the status page and the cluster
+//! metrics.
+//!
+//! Sends no request, and decides nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
+use tokio::time::Instant;
+
+use super::{
+    heartbeats::{HeartbeatTracker, says_unheard},
+    object_caches::ObjectCaches,
+    observe::condition,
+};
+use crate::api::v1beta1::{ClusterStatus, Pilot};
+
+/// A snapshot of all clusters and Pilots.
+#[derive(Clone, Debug)]
+pub struct FleetSnapshot {
+    pub now: Timestamp,
+    /// This controller leads; false while it waits for the lease.
+    pub leads: bool,
+    /// Names of the readiness checks that have not passed yet, while the caches are not filled.
+    pub waiting_for: Vec<String>,
+    pub clusters: Vec<CachedCluster>,
+    pub pilots: Vec<CachedPilot>,
+}
+
+/// A cluster object of any database's kind.
+#[derive(Clone, Debug)]
+pub struct CachedCluster {
+    pub kind: String,
+    pub object: Arc<DynamicObject>,
+}
+
+/// A Pilot, and how long ago its pilot last reported, by our own clock.
+#[derive(Clone, Debug)]
+pub struct CachedPilot {
+    pub pilot: Arc<Pilot>,
+    pub heard: Duration,
+}
+
+/// A function that makes a [`FleetSnapshot`] for a request to the status page or for metrics. It
+/// must not wait.
+pub type SnapshotSource = Arc<dyn Fn() -> FleetSnapshot + Send + Sync>;
+
+impl FleetSnapshot {
+    /// Returns the snapshot for the time before the caches are filled.
+    pub fn nothing(waiting_for: Vec<String>) -> Self {
+        let now = Timestamp::now();
+        Self { now, leads: false, waiting_for, clusters: Vec::new(), pilots: Vec::new() }
+    }
+
+    pub(super) fn through(stores: &ObjectCaches, heard: &HeartbeatTracker, leads: bool) -> Self {
+        let now = Instant::now();
+        let seen = |pilot: Arc<Pilot>| {
+            let uid = pilot.metadata.uid.as_deref().unwrap_or_default();
+            CachedPilot { heard: heard.of(uid, now).ago, pilot }
+        };
+        let clusters = stores.all_clusters().map(|(database, object)| CachedCluster {
+            kind: database.names.kind.to_owned(),
+            object,
+        });
+        Self {
+            leads,
+            clusters: clusters.collect(),
+            pilots: stores.pilots.state().into_iter().map(seen).collect(),
+            ..Self::nothing(Vec::new())
+        }
+    }
+}
+
+impl CachedCluster {
+    pub(super) fn namespace(&self) -> &str {
+        self.object.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.object.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the kind, namespace and name of the cluster.
+    pub(super) fn key(&self) -> [&str; 3] {
+        [&self.kind, self.namespace(), self.name()]
+    }
+
+    /// Returns the status of the cluster; empty where there is none, or one that cannot be parsed.
+    pub(super) fn status(&self) -> ClusterStatus {
+        let status = self.object.data.get("status").cloned();
+        status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default()
+    }
+
+    /// Is the field `switch` of the cluster's spec true?
+    pub(super) fn is_asked(&self, switch: &str) -> bool {
+        self.object.data.pointer(&format!("/spec/{switch}")) == Some(&true.into())
+    }
+}
+
+impl CachedPilot {
+    /// Has the leader marked the Pilot as silent? Only the leader knows when no pilot could report.
+    pub(super) fn is_silent(&self) -> bool {
+        let ready = condition(&self.pilot.status.conditions, "Ready");
+        ready.is_some_and(|ready| ready.status == "Unknown" && says_unheard(&ready.reason))
+    }
+
+    /// Returns kind, namespace and name of the cluster that the Pilot belongs to.
+    pub(super) fn key(&self) -> Option<[&str; 3]> {
+        let namespace = self.pilot.metadata.namespace.as_deref().unwrap_or_default();
+        let owner = self.pilot.spec.cluster_ref.as_ref()?;
+        Some([&owner.kind, namespace, &owner.name])
+    }
+}

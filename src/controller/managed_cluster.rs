@@ -1,0 +1,299 @@
+//! Describes a cluster of node pools in the terms that every database shares: [`desired`].
+//!
+//! Owns what all clusters have; a database adds its own part through [`ManagedClusterKind`]. Pure.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::desired_state::{
+    ClusterService, DesiredCluster, DesiredPool, Image, ManagedDatabase, NodeReport,
+    ObjectSettings, PodInputs, RolloutStrategy, SecuredCondition, StallCause,
+};
+use crate::{
+    api::{
+        cluster_kind::ClusterKind,
+        names::annotation,
+        pilot_part::PilotParts,
+        reserved_fields::is_upstream_pilot,
+        v1beta1::{
+            Cluster, ClusterRef, ClusterSpec, Config, ImageSpec, Jvm, NodePool, PilotSpec,
+            PilotStatus, PodTemplate, SecurityContext,
+        },
+    },
+    engine::config_hash,
+};
+
+/// What differs between databases in how their clusters are run.
+pub trait ManagedClusterKind: ClusterKind {
+    const DATABASE: &'static ManagedDatabase;
+    /// User and group id of the database's processes when the spec names none.
+    const DEFAULT_UID: i64;
+
+    /// The image of this version of the database when the spec names none.
+    fn image(version: &str) -> String;
+    /// Why this build cannot run `version` of the database; `None` when it can.
+    fn unsupported(version: &str) -> Option<String>;
+    /// The cluster's settings, overridden by those of a pool.
+    fn merged(cluster: &Config, pool: &Config) -> Config;
+    /// The part of a Pilot's spec that is this database's own, for Pilots of `pool`.
+    fn part(cluster: &Cluster<Self>, pool: &NodePool<Self>) -> PilotParts;
+    /// Labels of `pool` that only this database has.
+    fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+impl ManagedDatabase {
+    /// The defaults of a database whose nodes are all equal, keep their data and elect no leader. A
+    /// database that differs overrides single fields.
+    pub const fn new<K: ManagedClusterKind>(
+        services: fn(&DesiredCluster) -> Vec<ClusterService>,
+        reports: fn(&PilotStatus) -> NodeReport,
+        secured: fn(&DesiredCluster) -> SecuredCondition,
+    ) -> Self {
+        Self {
+            names: K::NAMES,
+            labels: &[],
+            termination_grace: Duration::from_secs(30),
+            pilot_role: |cluster| format!("{}-pilot", K::NAMES.service_account(cluster)),
+            desired: desired::<K>,
+            services,
+            set_annotations: |_| Vec::new(),
+            node_labels: |_, _| Vec::new(),
+            fit: |_, _| (),
+            config_hash: |spec| config_hash::config_hash(spec, Vec::new()),
+            eligible: |_| false,
+            keeps_data: |_| true,
+            reports,
+            gauges: &[],
+            knows_copies: false,
+            id_is_uid: true,
+            minimum_masters: |_| None,
+            secured,
+        }
+    }
+}
+
+/// Reads a cluster object and describes it in the terms that every database shares.
+///
+/// # Errors
+/// When the object is not of this kind; our API server stores no such object.
+pub fn desired<K: ManagedClusterKind>(
+    object: &DynamicObject,
+    settings: &ObjectSettings,
+) -> Result<DesiredCluster, serde_json::Error> {
+    Ok(of(&Cluster::<K>::deserialize(json!(object))?, settings))
+}
+
+/// Describes a cluster in the terms that every database shares.
+pub fn of<K: ManagedClusterKind>(
+    cluster: &Cluster<K>,
+    settings: &ObjectSettings,
+) -> DesiredCluster {
+    let ClusterSpec {
+        version,
+        image,
+        pilot_image,
+        paused,
+        stopped,
+        // These fields go into the specs of Pilots.
+        restarted_at: _,
+        config: _,
+        jvm: _,
+        pod_template: _,
+        pilot_settings: _,
+        own: _,
+        security_context,
+        update_strategy,
+        services,
+        node_pools,
+    } = &cluster.spec;
+    let meta = &cluster.metadata;
+    let name = meta.name.clone().unwrap_or_default();
+    let unsupported = || {
+        Some(StallCause {
+            reason: "UnsupportedVersion",
+            message: format!("{}; it is stored and nothing is started", K::unsupported(version)?),
+        })
+    };
+    let pools = || node_pools.iter().map(|pool| pool.name.as_str());
+    DesiredCluster {
+        database: K::DATABASE,
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation.unwrap_or_default(),
+        deleted: meta.deletion_timestamp.is_some(),
+        force_delete: says(meta, annotation::FORCE_DELETE),
+        orphan: says(meta, annotation::ORPHAN),
+        finalizers: meta.finalizers.clone().unwrap_or_default(),
+        paused: paused.unwrap_or_default(),
+        stopped: stopped.unwrap_or_default(),
+        image: image.as_ref().map_or_else(|| Image::named(K::image(version)), Image::of),
+        pilot_image: effective_pilot_image(pilot_image.as_ref(), settings),
+        run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
+        services: services.clone().unwrap_or_default(),
+        stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
+        strategy: RolloutStrategy::of(update_strategy.as_ref()),
+        version: version.clone(),
+        status: cluster.status.clone(),
+        pools: node_pools.iter().map(|pool| pool_of(cluster, &name, pool)).collect(),
+        name,
+    }
+}
+
+fn pool_of<K: ManagedClusterKind>(
+    cluster: &Cluster<K>,
+    name: &str,
+    pool: &NodePool<K>,
+) -> DesiredPool {
+    let NodePool {
+        name: pool_name,
+        replicas: wanted,
+        zone,
+        resources,
+        persistence,
+        restarted_at,
+        config,
+        jvm,
+        pod_template,
+        // The database's own fields go into the specs of Pilots.
+        own: _,
+    } = pool;
+    let spec = &cluster.spec;
+    let overlays: Vec<PodTemplate> = [&spec.pod_template, pod_template]
+        .into_iter()
+        .filter(|overlay| !overlay.is_empty())
+        .cloned()
+        .collect();
+    let mut pilot = PilotSpec {
+        cluster_ref: Some(ClusterRef { kind: K::NAMES.kind.to_owned(), name: name.to_owned() }),
+        node_pool: Some(pool_name.clone()),
+        phase: None,
+        version: Some(spec.version.clone()),
+        config_hash: None,
+        restarted_at: restarted_at.clone().max(spec.restarted_at.clone()),
+        pilot_update: spec.update_strategy.as_ref().and_then(|s| s.pilot_update.clone()),
+        pilot_settings: spec.pilot_settings.clone(),
+        config: K::merged(&spec.config, config),
+        jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
+        parts: K::part(cluster, pool),
+    };
+    pilot.config_hash = Some((K::DATABASE.config_hash)(&pilot));
+    let mut desired = DesiredPool {
+        name: pool_name.clone(),
+        set: K::NAMES.stateful_set(name, pool_name),
+        replicas: replicas(*wanted),
+        zone: zone.clone(),
+        resources: resources.clone().unwrap_or_default(),
+        persistence: persistence.clone(),
+        eligible: (K::DATABASE.eligible)(&pilot),
+        pilot,
+        pod_hash: String::new(),
+        pods_alike: Vec::new(),
+        labels: K::labels(pool),
+        overlays,
+    };
+    let inputs = PodInputs {
+        version: &spec.version,
+        image: spec.image.as_ref(),
+        run_as_user: spec.security_context.as_ref().and_then(|context| context.run_as_user),
+        zone: zone.as_deref(),
+        resources: resources.as_ref(),
+        persistent: desired.persistent(),
+        overlays: &desired.overlays,
+    };
+    (desired.pod_hash, desired.pods_alike) = (inputs.hash(), inputs.alike());
+    desired
+}
+
+/// Returns the pool's heap and JVM options, each taken from the cluster where the pool has none.
+fn merged_jvm(cluster: Option<&Jvm>, pool: Option<&Jvm>) -> Option<Jvm> {
+    let (Some(cluster), Some(pool)) = (cluster, pool) else { return pool.or(cluster).cloned() };
+    let options = if pool.options.is_empty() { &cluster.options } else { &pool.options };
+    Some(Jvm { heap: pool.heap.clone().or_else(|| cluster.heap.clone()), options: options.clone() })
+}
+
+/// Returns the image that brings the pilot program into the pods.
+pub fn effective_pilot_image(given: Option<&ImageSpec>, settings: &ObjectSettings) -> Image {
+    match given {
+        Some(spec) if !is_upstream_pilot(&spec.repository) => Image::of(spec),
+        _ => Image::named(&settings.pilot_image),
+    }
+}
+
+/// Returns the user that the database runs as; never 0, which v1alpha1 could still ask for.
+pub fn run_as_user(given: Option<&SecurityContext>, default: i64) -> i64 {
+    given.and_then(|context| context.run_as_user).filter(|uid| *uid > 0).unwrap_or(default)
+}
+
+/// Returns the number of nodes that a pool asks for; 1 where its spec does not say.
+pub fn replicas(given: Option<i32>) -> u32 {
+    given.map_or(1, |replicas| u32::try_from(replicas).unwrap_or_default())
+}
+
+/// Does the object have `annotation` with the value `"true"`?
+fn says(meta: &ObjectMeta, annotation: &str) -> bool {
+    let annotations = meta.annotations.as_ref();
+    annotations.and_then(|all| all.get(annotation)).is_some_and(|value| value == "true")
+}
+
+/// Longest name of a StatefulSet whose pods can run: `-<hash>` must fit behind it in a label of 63
+/// bytes.
+const SET_NAME_MAX: usize = 52;
+
+/// Returns a stall cause for names that no StatefulSet or Service can have: v1alpha1 accepts them.
+pub fn names_that_do_not_fit<'a>(
+    database: &ManagedDatabase,
+    cluster: &str,
+    pools: impl Iterator<Item = &'a str>,
+) -> Option<StallCause> {
+    let label = |name: &str| {
+        name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    let mut wrong: Vec<_> = pools
+        .map(|pool| database.names.stateful_set(cluster, pool))
+        .filter(|set| set.len() > SET_NAME_MAX || !label(set))
+        .collect();
+    let first = wrong.drain(..).next()?;
+    Some(StallCause {
+        reason: "NameConflict",
+        message: format!(
+            "{first:?} cannot name a StatefulSet: at most {SET_NAME_MAX} lower-case letters, \
+             digits and '-'; use shorter names of cluster and pool"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstream_pilot_images_are_never_run() {
+        let settings = ObjectSettings {
+            pilot_image: "ours:1".into(),
+            store_id: "store".into(),
+            owner_references: false,
+        };
+        let image = |repository: &str| ImageSpec {
+            repository: repository.into(),
+            tag: Some("v0.1.0".into()),
+            ..ImageSpec::default()
+        };
+        let run = |spec: Option<&ImageSpec>| effective_pilot_image(spec, &settings).reference;
+        assert_eq!(run(None), "ours:1");
+        assert_eq!(run(Some(&image("quay.io/jetstack/navigator-pilot-example"))), "ours:1");
+        assert_eq!(run(Some(&image("example.org/navigator"))), "example.org/navigator:v0.1.0");
+    }
+
+    #[test]
+    fn uid_zero_is_never_used() {
+        let root = SecurityContext { run_as_user: Some(0) };
+        assert_eq!(run_as_user(Some(&root), 999), 999);
+        assert_eq!(run_as_user(Some(&SecurityContext { run_as_user: Some(7) }), 999), 7);
+    }
+}

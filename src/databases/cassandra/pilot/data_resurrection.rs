@@ -1,0 +1,186 @@
+//! Decides whether a node that was away may come back: the basis of Cassandra's own check
+//! (`check_data_resurrection`, from 4.1 on).
+//!
+//! A running node writes its heartbeat to a file. Cassandra does not start on a node that was away
+//! for longer than a table keeps its tombstones, as rows that other nodes deleted meanwhile are
+//! still here. Owns the exceptions, for which the pilot removes the heartbeat: the node was away
+//! for less than an hour, which the hints of the other nodes cover whatever a table keeps; a person
+//! takes the risk; or no other node ran long enough meanwhile to have deleted rows, as when a whole
+//! cluster was stopped.
+
+use std::{
+    fs, io,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tracing::info;
+
+use super::{decommission::is_decommissioned, held_ranges::HeldRanges};
+use crate::{
+    api::v1beta1::Pilot,
+    pilot::{
+        driver::{DatabaseNode, Error},
+        kube::peers::was_member,
+        volume::{ring, state_file::StateFile},
+    },
+};
+
+/// Path of the heartbeat file in the data directory, where no other one is configured.
+const HEARTBEAT: &str = "data/cassandra-heartbeat";
+/// Longest absence in which other nodes may have run, without risk: they keep hints of what the
+/// node missed for three hours. A table may keep its tombstones for only a minute, and a restart
+/// takes as long.
+const HINTED: Duration = Duration::from_secs(3600);
+
+/// Removes the heartbeat where it must not keep the node from starting. Called before a start.
+pub(super) fn review(node: &DatabaseNode, now: SystemTime) -> Result<(), Error> {
+    let path = node.data.join(HEARTBEAT);
+    let Ok(last) = fs::metadata(&path).and_then(|about| about.modified()) else { return Ok(()) };
+    if now.duration_since(last).unwrap_or_default() <= HINTED {
+        return forget(path);
+    }
+    if ring::is_adopted(&node.pilot) {
+        info!(
+            "A person says that the data of this node are as they should be, however long it was away"
+        );
+        return forget(path);
+    }
+    // A file that cannot be read decides nothing here; the running node reports it.
+    let members = HeldRanges::load(&node.data).ok().and_then(|known| known.members);
+    if ran_without(&node.peers, members, last, now).is_some_and(|ran| ran <= HINTED) {
+        info!("No other node ran while this one was away");
+        return forget(path);
+    }
+    Ok(())
+}
+
+fn forget(path: PathBuf) -> Result<(), Error> {
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(Error::Write { path, source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the longest time that one of the other nodes ran since `last`; `None` where one of them
+/// does not say. `members` is the number of ring members when this node looked last. If it exceeds
+/// the number of Pilots, unknown nodes may have run.
+fn ran_without(
+    peers: &[Pilot],
+    members: Option<usize>,
+    last: SystemTime,
+    now: SystemTime,
+) -> Option<Duration> {
+    let members = members?;
+    let peers: Vec<&Pilot> =
+        peers.iter().filter(|peer| was_member(peer) && !is_decommissioned(peer)).collect();
+    if peers.len() + 1 < members {
+        return None;
+    }
+    let mut longest = Duration::ZERO;
+    for peer in peers {
+        longest = longest.max(ran_since(peer, last, now)?);
+    }
+    Some(longest)
+}
+
+fn ran_since(peer: &Pilot, last: SystemTime, now: SystemTime) -> Option<Duration> {
+    let after = |later: SystemTime, earlier| later.duration_since(earlier).unwrap_or_default();
+    let at = |time: Option<&Time>| time.map(|time| SystemTime::from(time.0));
+    let status = &peer.status;
+    let begun = match &status.process {
+        Some(process) => Some(at(process.start_time.as_ref())?),
+        None => None,
+    };
+    if begun.is_some_and(|begun| begun <= last) {
+        return Some(after(now, last));
+    }
+    // Only the peer's last end before its present run is known: earlier runs ended before it.
+    let ended = at(status.last_termination.as_ref()?.finish_time.as_ref())?;
+    Some(after(ended, last) + begun.map_or(Duration::ZERO, |begun| after(now, begun)))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::{
+        api::{
+            names::annotation::ADOPT_DATA,
+            v1beta1::{Process, Termination},
+        },
+        databases::cassandra::pilot::tests::{node_in, peer},
+    };
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// Returns a peer whose earlier run ended `ended` after the heartbeat, and whose present run
+    /// began `begun` before now.
+    fn other(ended: Option<Duration>, begun: Option<Duration>, last: SystemTime) -> Pilot {
+        let time = |at: SystemTime| Some(Time(Timestamp::try_from(at).unwrap()));
+        let mut pilot = peer("b", "10.0.0.2", true);
+        pilot.status.last_termination = ended
+            .map(|after| Termination { finish_time: time(last + after), ..Termination::default() });
+        pilot.status.process = begun
+            .map(|ago| Process { start_time: time(last + 14 * DAY - ago), ..Process::default() });
+        pilot
+    }
+
+    #[test]
+    fn a_cluster_that_was_stopped_as_a_whole_comes_back_and_one_node_does_not() {
+        let last = SystemTime::UNIX_EPOCH + 365 * DAY;
+        let now = last + 14 * DAY;
+        let minute = Duration::from_secs(60);
+        for (ended, begun, slept) in [
+            (Some(minute), None, true),
+            (Some(minute), Some(minute), true),
+            (Some(minute), Some(2 * HOUR), false),
+            (Some(DAY), None, false),
+            (Some(minute), Some(15 * DAY), false),
+            (None, Some(minute), false),
+            (None, None, false),
+        ] {
+            let peers = [other(ended, begun, last)];
+            let ran = ran_without(&peers, Some(2), last, now);
+            assert_eq!(ran.is_some_and(|ran| ran <= HINTED), slept, "{ended:?} {begun:?}: {ran:?}");
+        }
+        let slept = [other(Some(minute), None, last)];
+        assert_eq!(ran_without(&slept, Some(3), last, now), None, "a third is a stranger");
+        assert_eq!(ran_without(&slept, None, last, now), None, "nobody counted them");
+        assert_eq!(ran_without(&[], Some(1), last, now), Some(Duration::ZERO), "it is alone");
+    }
+
+    #[test]
+    fn the_heartbeat_is_forgotten_for_a_person_and_for_a_ring_that_slept_and_else_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let mut node = node_in(place.path());
+        let (now, path) = (SystemTime::now(), node.data.join(HEARTBEAT));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let beat_at = |ago: Duration| {
+            fs::File::create(&path).unwrap().set_modified(now - ago).unwrap();
+        };
+        let beat = || beat_at(14 * DAY);
+        review(&node, now).unwrap();
+        beat_at(Duration::from_secs(120));
+        review(&node, now).unwrap();
+        assert!(!path.exists(), "a restart");
+        beat();
+        review(&node, now).unwrap();
+        assert!(path.exists(), "nobody knows who ran");
+        node.pilot.metadata.annotations = Some([(ADOPT_DATA.to_owned(), "true".to_owned())].into());
+        review(&node, now).unwrap();
+        assert!(!path.exists(), "a person takes the risk");
+
+        node.pilot.metadata.annotations = None;
+        beat();
+        fs::create_dir_all(node.data.join(".navigator")).unwrap();
+        fs::write(node.data.join(".navigator/cassandra-ranges.json"), r#"{"members": 1}"#).unwrap();
+        review(&node, now).unwrap();
+        assert!(!path.exists(), "there is nobody else");
+    }
+}

@@ -1,0 +1,145 @@
+//! Finds which nodes share the users' ranges with this one, and what a stop would mean for the
+//! ranges.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    jolokia::{JolokiaClient, PATIENCE, SNITCH_INFO, STORAGE_SERVICE, attribute, exec, read},
+    node_view::{NodeView, addresses},
+};
+use crate::{
+    databases::cassandra::facts::SYSTEM_KEYSPACES,
+    pilot::{
+        driver::Error,
+        query_answer::{QueryAnswer, UnansweredQuery},
+    },
+};
+
+/// What a stop of this node, and the nodes that are down, mean for the users' ranges.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RangeAvailability {
+    /// True when some range has no quorum of live replicas now.
+    pub(super) quorum_lost: bool,
+    /// Name of a keyspace with a range that would lose its quorum if this node stopped as well.
+    pub(super) stopping_loses: Option<String>,
+    /// Datacenter and rack of each node that is down.
+    pub(super) places: BTreeMap<IpAddr, (String, String)>,
+}
+
+impl RangeAvailability {
+    /// Asks Cassandra which nodes share the users' ranges. Useful only while a node is down: with
+    /// all nodes up, no order of restarts is better than another.
+    pub(super) async fn ask(jolokia: &JolokiaClient, facts: &NodeView) -> Result<Self, Error> {
+        let places = places(jolokia, facts).await?;
+        let keyspaces = user_keyspaces(jolokia).await?;
+        let requests: Vec<Value> = keyspaces
+            .iter()
+            .map(|keyspace| {
+                exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
+            })
+            .collect();
+        let mut ranges = Self { places, ..Self::default() };
+        if requests.is_empty() {
+            return Ok(ranges);
+        }
+        let maps = jolokia.ask(&requests, PATIENCE).await?;
+        for (keyspace, map) in keyspaces.iter().zip(maps) {
+            let Value::Object(map) = map.or_fail()? else { return Err(unsaid(keyspace)) };
+            for replicas in map.values() {
+                let replicas = addresses(replicas);
+                if replicas.is_empty() {
+                    return Err(unsaid(keyspace));
+                }
+                ranges.weigh(keyspace, &replicas, facts);
+            }
+        }
+        Ok(ranges)
+    }
+
+    fn weigh(&mut self, keyspace: &str, replicas: &BTreeSet<IpAddr>, facts: &NodeView) {
+        let quorum = replicas.len() / 2 + 1;
+        let live = replicas.difference(&facts.unreachable).count();
+        let here = facts.address.is_some_and(|own| replicas.contains(&own));
+        self.quorum_lost |= live < quorum;
+        if here && live < replicas.len() && live - 1 < quorum {
+            self.stopping_loses.get_or_insert_with(|| keyspace.to_owned());
+        }
+    }
+}
+
+/// Asks for datacenter and rack of the nodes that are down: gossip forgets them when all nodes
+/// restart.
+async fn places(
+    jolokia: &JolokiaClient,
+    facts: &NodeView,
+) -> Result<BTreeMap<IpAddr, (String, String)>, Error> {
+    let down: Vec<IpAddr> = facts.unreachable.iter().copied().collect();
+    let requests: Vec<Value> = down
+        .iter()
+        .flat_map(|node| {
+            ["getDatacenter(java.lang.String)", "getRack(java.lang.String)"]
+                .map(|what| exec(SNITCH_INFO, what, &json!([node.to_string()])))
+        })
+        .collect();
+    if requests.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let answers = jolokia.ask(&requests, PATIENCE).await?;
+    // The places are only reported, for an empty node that may replace one of these nodes.
+    let text =
+        |answer: Option<&QueryAnswer<Value>>| Some(answer?.as_ref().figure()?.as_str()?.to_owned());
+    let place = |(node, answer): (IpAddr, &[QueryAnswer<Value>])| {
+        Some((node, (text(answer.first())?, text(answer.get(1))?)))
+    };
+    Ok(down.into_iter().zip(answers.chunks(2)).filter_map(place).collect())
+}
+
+/// Returns the keyspaces that users made.
+pub(super) async fn user_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
+    let mut keyspaces = all_keyspaces(jolokia).await?;
+    keyspaces.retain(|keyspace| is_users(keyspace));
+    Ok(keyspaces)
+}
+
+/// Returns the keyspaces that the nodes of the ring share, Cassandra's own among them.
+pub(super) async fn all_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
+    let name = "NonLocalStrategyKeyspaces";
+    let mut answers = jolokia.ask(&[read(STORAGE_SERVICE, &[name])], PATIENCE).await?;
+    let said = answers.remove(0).and_then(|part| attribute(&part, name));
+    Ok(said.or_fail()?)
+}
+
+pub(super) fn is_users(keyspace: &str) -> bool {
+    !SYSTEM_KEYSPACES.contains(&keyspace)
+}
+
+fn unsaid(keyspace: &str) -> Error {
+    let question = format!("getRangeToEndpointMap({keyspace})");
+    Error::NotHeard(UnansweredQuery::new(&question, "answered what is not understood"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::databases::cassandra::pilot::node_view::tests::{OWN, PEER, facts};
+
+    #[test]
+    fn quorum_is_weighed_over_the_ranges_of_this_node() {
+        let third: IpAddr = [127, 0, 1, 3].into();
+        let facts = NodeView { unreachable: [PEER].into(), ..facts("NORMAL") };
+        let weigh = |replicas: &[IpAddr]| {
+            let mut ranges = RangeAvailability::default();
+            ranges.weigh("shop", &replicas.iter().copied().collect(), &facts);
+            (ranges.quorum_lost, ranges.stopping_loses.is_some())
+        };
+        assert_eq!(weigh(&[OWN]), (false, false), "one replica, here: any restart loses it");
+        assert_eq!(weigh(&[PEER]), (true, false));
+        assert_eq!(weigh(&[OWN, PEER, third]), (false, true));
+        assert_eq!(weigh(&[OWN, third]), (false, false));
+    }
+}

@@ -1,0 +1,158 @@
+//! Asks Cassandra which ranges the node owns, and records on the volume of which ranges it may hold
+//! rows.
+
+use std::{sync::Arc, time::Instant};
+
+use serde_json::{Value, json};
+
+use super::{
+    CassandraDriver,
+    held_ranges::{HeldRanges, OwnedRanges, RangeMap},
+    jolokia::{JolokiaClient, PATIENCE, STORAGE_SERVICE, exec},
+    node_view::{NodeView, addresses},
+    range_availability::all_keyspaces,
+    upkeep::{RingState, UpkeepState},
+};
+use crate::{
+    error::chain,
+    pilot::{driver::Error, query_answer::UnansweredQuery, volume::state_file::StateFile},
+};
+
+/// Returns the node's ranges of `keyspaces`.
+pub(super) async fn ask(
+    jolokia: &JolokiaClient,
+    facts: &NodeView,
+    keyspaces: &[String],
+) -> Result<OwnedRanges, Error> {
+    let requests: Vec<Value> = keyspaces
+        .iter()
+        .map(|keyspace| {
+            exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
+        })
+        .collect();
+    let mut owned = OwnedRanges::new();
+    if requests.is_empty() {
+        return Ok(owned);
+    }
+    let is_own = |replicas: &Value| {
+        replicas
+            .is_array()
+            .then(|| facts.address.is_some_and(|own| addresses(replicas).contains(&own)))
+    };
+    for (keyspace, map) in keyspaces.iter().zip(jolokia.ask(&requests, PATIENCE).await?) {
+        match RangeMap::read(&map.or_fail()?, is_own) {
+            RangeMap::Own(ranges) => drop(owned.insert(keyspace.clone(), ranges)),
+            RangeMap::OtherPartitioner => {}
+            RangeMap::Nonsense => {
+                let question = format!("getRangeToEndpointMap({keyspace})");
+                let why = "answered what is not understood";
+                return Err(UnansweredQuery::new(&question, why).into());
+            }
+        }
+    }
+    Ok(owned)
+}
+
+impl CassandraDriver {
+    pub(super) fn upkeep_state<T>(&self, with: impl FnOnce(&mut UpkeepState) -> T) -> T {
+        with(&mut self.upkeep.lock().expect("no panic while held"))
+    }
+
+    /// Asks which ranges the node owns, when these may have changed. Returns the request that was
+    /// not answered, and why the result could not be saved.
+    pub(super) async fn survey(
+        &self,
+        jolokia: &JolokiaClient,
+        facts: &NodeView,
+    ) -> (Option<UnansweredQuery>, Option<String>) {
+        // A node's ranges stay the same while it joins or leaves.
+        if facts.mode != "NORMAL" {
+            return (None, None);
+        }
+        match self.recall_holdings().await {
+            Ok(true) => {}
+            // The volume is busy: the next observation tries again.
+            Ok(false) => return (None, None),
+            Err(why) => {
+                self.upkeep_state(|upkeep| upkeep.open = Some(why.clone()));
+                return (None, Some(why));
+            }
+        }
+        if !self.upkeep_state(|upkeep| upkeep.is_stale(facts)) {
+            return (None, None);
+        }
+        let asked = async {
+            let all = all_keyspaces(jolokia).await?;
+            let counts = |keyspace: &String| self.upkeep_state(|upkeep| upkeep.counts(keyspace));
+            let counted: Vec<String> = all.into_iter().filter(counts).collect();
+            ask(jolokia, facts, &counted).await
+        };
+        match asked.await {
+            Ok(owned) => (None, self.surveyed(facts, owned).await),
+            Err(error) => {
+                let open = match error {
+                    Error::NotHeard(open) => open,
+                    other => {
+                        UnansweredQuery::new("getRangeToEndpointMap", chain(&other).to_string())
+                    }
+                };
+                self.upkeep_state(|upkeep| {
+                    upkeep.open = Some(open.to_string());
+                    // A cleanup that was due still is due. Where none was due, that is no longer
+                    // certain.
+                    if upkeep.due().is_some_and(|due| due.is_empty()) {
+                        upkeep.owned = None;
+                    }
+                });
+                (Some(open), None)
+            }
+        }
+    }
+
+    async fn surveyed(&self, facts: &NodeView, owned: OwnedRanges) -> Option<String> {
+        let changed = self.upkeep_state(|upkeep| {
+            let now = RingState::of(facts);
+            let members = Some(now.members.len());
+            let changed = upkeep.holdings.as_mut().is_some_and(|holdings| {
+                let counted = std::mem::replace(&mut holdings.members, members) != members;
+                holdings.note(&owned) || counted
+            });
+            upkeep.owned = Some(owned);
+            upkeep.surveyed = Some((now, Instant::now()));
+            upkeep.open = None;
+            changed
+        });
+        if changed { self.save_holdings().await } else { None }
+    }
+
+    /// Reads the holdings from the volume unless they are in memory; returns whether they are now.
+    async fn recall_holdings(&self) -> Result<bool, String> {
+        if self.upkeep_state(|upkeep| upkeep.holdings.is_some()) {
+            return Ok(true);
+        }
+        let data = self.data.clone();
+        match self.volume.glance(move |_| HeldRanges::load(&data)).await {
+            Ok(Some(Ok(holdings))) => {
+                self.upkeep_state(|upkeep| upkeep.holdings = Some(holdings));
+                Ok(true)
+            }
+            Ok(Some(Err(error))) => Err(chain(&error).to_string()),
+            Ok(None) => Ok(false),
+            Err(hangs) => Err(hangs.to_string()),
+        }
+    }
+
+    /// Saves the holdings, unless the volume is busy. Returns why that failed.
+    pub(super) async fn save_holdings(&self) -> Option<String> {
+        let (data, upkeep) = (self.data.clone(), Arc::clone(&self.upkeep));
+        let saved = self.volume.glance(move |_| {
+            let known = upkeep.lock().expect("no panic while held").holdings.clone();
+            known.map_or(Ok(()), |holdings| holdings.save(&data))
+        });
+        match saved.await {
+            Ok(Some(Ok(())) | None) => None,
+            Ok(Some(Err(error))) => Some(chain(&error).to_string()),
+            Err(hangs) => Some(hangs.to_string()),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Elasticsearch's entry for `kubectl navigator`.
+
+use super::{names::NAMES, v1beta1::ElasticsearchNode};
+use crate::plugin::{NodeLoad, Predicate, ShownDatabase};
+
+pub const DATABASE: ShownDatabase = ShownDatabase {
+    names: &NAMES,
+    shell: &["sh", "-c", CONSOLE, "console"],
+    load: |status| Some(NodeLoad::Documents(status.part::<ElasticsearchNode>()?.documents?)),
+    cleans_up: false,
+    remark: |status| {
+        status.part::<ElasticsearchNode>()?.elected_master?.then(|| "elected master".to_owned())
+    },
+    predicates: &[
+        Predicate { name: "HealthNotRed", sentence: "some shard has no copy that serves" },
+        Predicate {
+            name: "NoShardMovement",
+            sentence: "shards move or recover, anywhere in the cluster",
+        },
+        Predicate {
+            name: "ShardCopyElsewhere",
+            sentence: "a shard has its only started copy on this node, and its index wants more",
+        },
+        Predicate {
+            name: "QuorumKept",
+            sentence: "without this master fewer than a majority of more than two voters would be \
+                       up; or: it is the last node that can be elected master",
+        },
+    ],
+};
+
+/// Shell script of the console. Elasticsearch has no client of its own for a terminal, but its
+/// images have curl: the console sends one request where words are given, else one for each line.
+const CONSOLE: &str = r#"
+ask() {
+  method=GET
+  case "$1" in GET|PUT|POST|DELETE) method=$1; shift ;; esac
+  path=${1#/}
+  [ $# -eq 0 ] || shift
+  if [ $# -eq 0 ]; then
+    curl -sS -X "$method" "http://127.0.0.1:9200/$path"
+  else
+    curl -sS -X "$method" -H 'Content-Type: application/json' -d "$*" "http://127.0.0.1:9200/$path"
+  fi
+}
+if [ $# -gt 0 ]; then ask "$@"; exit; fi
+echo '[GET|PUT|POST|DELETE] PATH [BODY], for example: _cat/nodes?v' >&2
+set -f
+while printf '> ' >&2 && read -r line; do
+  set -- $line
+  [ $# -eq 0 ] || { ask "$@"; echo; }
+done"#;

@@ -1,0 +1,102 @@
+//! Explains in Elasticsearch's own words why it does not move a shard away.
+//!
+//! Exclusion only asks for shards to move; rules of allocation (disk watermarks, awareness, filters
+//! that people set) may forbid every other node, and then no shard moves and no request fails.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    node_view::{NodeView, ShardCopy},
+    rest_client::RestClient,
+};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most bytes of the explanation; reasons repeat for each node.
+const LONGEST: usize = 512;
+
+/// Returns a sentence when no shard of this node is moving and one of them has nowhere to go.
+/// `None`, too, when a request fails: the next observation asks again.
+pub(super) async fn why(api: &RestClient, facts: &NodeView) -> Option<String> {
+    let here = |state: &str| {
+        let is =
+            |copy: &ShardCopy| copy.state == state && copy.node.as_deref() == Some(&facts.node_id);
+        facts.tables.shards.iter().find(|shard| shard.copies.iter().any(is))
+    };
+    let shard = match here("RELOCATING") {
+        Some(_) => return None,
+        None => here("STARTED")?,
+    };
+    let (index, number) = shard.name.rsplit_once(" shard ")?;
+    let copies = &shard.copies;
+    // The request must name primary or replica; either answer lists the same rules.
+    for primary in [true, false] {
+        let question = json!({
+            "index": index, "shard": number.parse::<u64>().ok()?, "primary": primary,
+            "current_node": facts.nodes.get(&facts.node_id)?,
+        });
+        let path = "/_cluster/allocation/explain";
+        if let Ok(answer) = api.change(Method::POST, path, Some(&question), PATIENCE).await {
+            return sentence(&shard.name, &answer);
+        }
+        if copies.len() < 2 {
+            break;
+        }
+    }
+    None
+}
+
+fn sentence(shard: &str, answer: &Value) -> Option<String> {
+    if answer["can_move_to_other_node"] != "no" {
+        return None;
+    }
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for node in answer["node_allocation_decisions"].as_array().into_iter().flatten() {
+        let refusal =
+            node["deciders"].as_array().into_iter().flatten().find(|d| d["decision"] == "NO");
+        let reason = refusal.and_then(|refusal| refusal["explanation"].as_str())?;
+        reasons.entry(reason).or_default().push(node["node_name"].as_str()?);
+    }
+    let reasons = reasons.iter().map(|(reason, nodes)| format!("{}: {reason}", nodes.join(", ")));
+    let mut text = format!(
+        "index {shard} may not go to any other node. {}",
+        reasons.collect::<Vec<_>>().join("; ")
+    );
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_that_may_go_nowhere_says_why_and_others_say_nothing() {
+        let full = "the node is above the low watermark";
+        let mut answer = json!({
+            "can_move_to_other_node": "no",
+            "node_allocation_decisions": [
+                {"node_name": "a-0", "deciders": [
+                    {"decider": "filter", "decision": "YES", "explanation": "fine"},
+                    {"decider": "disk_threshold", "decision": "NO", "explanation": full},
+                ]},
+                {"node_name": "a-1", "deciders": [
+                    {"decider": "disk_threshold", "decision": "NO", "explanation": full},
+                ]},
+            ],
+        });
+        let told = sentence("logs shard 0", &answer).unwrap();
+        assert_eq!(
+            told,
+            "index logs shard 0 may not go to any other node. \
+             a-0, a-1: the node is above the low watermark"
+        );
+        answer["can_move_to_other_node"] = json!("throttled");
+        assert_eq!(sentence("logs shard 0", &answer), None);
+    }
+}

@@ -1,0 +1,477 @@
+//! Tests that no verb of the driver goes on by an answer that it did not get: every request fails,
+//! one by one and all from one on, at each stage of a node's life.
+//!
+//! A scripted Elasticsearch answers the few requests of the pilot as real ones do (7.17 and 8.19,
+//! with `filter_path`).
+
+use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use super::{ElasticsearchDriver, restart_announcement, state::NodeState, tests::node_in};
+use crate::{
+    api::v1beta1::{Decommission, Identity, Pilot, PilotIntent, PilotPhase},
+    databases::elasticsearch::{
+        names::port,
+        v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
+    },
+    pilot::{
+        driver::{DatabaseNode, DecommissionState, Driver, Error, LeaderPermit, NodeObservation},
+        testing::{Failure, Fault, Script, serve},
+        volume::state_file::StateFile,
+    },
+};
+
+/// The state of a cluster in which `n1` is the node under test.
+#[derive(Clone, Debug)]
+struct Cluster {
+    what: &'static str,
+    health: &'static str,
+    moving: u64,
+    nodes: &'static [&'static str],
+    /// Node and state of each copy of the cluster's one shard.
+    copies: &'static [(&'static str, &'static str)],
+    documents: i64,
+    voters: &'static [&'static str],
+    /// Ids that the allocation exclusion lists.
+    excluded: &'static str,
+    leaves: bool,
+    /// The delay of the cluster's one index, where the index has one of its own.
+    delay: Option<&'static str>,
+    /// Reasons in the shutdown records of `n1`; `None` where the node shutdown API does not exist.
+    records: Option<&'static [&'static str]>,
+}
+
+const SETTLED: Cluster = Cluster {
+    what: "settled",
+    health: "green",
+    moving: 0,
+    nodes: &["n1", "n2", "n3"],
+    copies: &[("n1", "STARTED"), ("n2", "STARTED")],
+    documents: 7,
+    voters: &["n1", "n2", "n3"],
+    excluded: "",
+    leaves: false,
+    delay: None,
+    records: None,
+};
+
+const STAGES: &[Cluster] = &[
+    SETTLED,
+    Cluster { what: "recovers", health: "yellow", moving: 2, ..SETTLED },
+    Cluster {
+        what: "has the only copy of a red cluster",
+        health: "red",
+        copies: &[("n1", "STARTED"), ("", "UNASSIGNED")],
+        ..SETTLED
+    },
+    Cluster { what: "was restarted", delay: Some("300007ms"), ..SETTLED },
+    Cluster {
+        what: "was restarted, and keeps records",
+        records: Some(&["navigator: the node restarts"]),
+        ..SETTLED
+    },
+    Cluster { what: "another voter is down", nodes: &["n1", "n2"], ..SETTLED },
+    Cluster { what: "has the one copy", copies: &[("n1", "STARTED")], ..SETTLED },
+    Cluster { what: "asks to leave", leaves: true, ..SETTLED },
+    Cluster {
+        what: "may not leave",
+        copies: &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")],
+        leaves: true,
+        ..SETTLED
+    },
+    Cluster { what: "moves its data", excluded: "n1", leaves: true, ..SETTLED },
+    Cluster {
+        what: "is empty, and votes",
+        copies: &[("n2", "STARTED"), ("n3", "STARTED")],
+        documents: 0,
+        excluded: "n1",
+        leaves: true,
+        ..SETTLED
+    },
+    Cluster {
+        what: "is empty, and another has a shard that nobody serves",
+        health: "red",
+        copies: &[("", "UNASSIGNED")],
+        documents: 0,
+        voters: &["n2", "n3"],
+        excluded: "n1",
+        leaves: true,
+        ..SETTLED
+    },
+    Cluster {
+        what: "has left",
+        copies: &[("n2", "STARTED"), ("n3", "STARTED")],
+        documents: 0,
+        voters: &["n2", "n3"],
+        excluded: "n1",
+        leaves: true,
+        ..SETTLED
+    },
+];
+
+struct Server {
+    cluster: Cluster,
+    address: IpAddr,
+    script: Arc<Script>,
+}
+
+impl Server {
+    async fn start(cluster: Cluster) -> Self {
+        let script = Arc::<Script>::default();
+        let (said, heard) = (cluster.clone(), Arc::clone(&script));
+        let answer =
+            move |method: &str, path: &str, _: &_| match heard.ask(&format!("{method} {path}")) {
+                Some(failure) => Err(failure),
+                None => Ok(said.answer(path)),
+            };
+        let address = serve(port::HTTP, Box::new(answer)).await;
+        Self { cluster, address, script }
+    }
+
+    /// Returns the requests that would change something.
+    fn changes(&self) -> BTreeSet<String> {
+        let mut asked = self.script.asked();
+        asked.retain(|asked| !asked.starts_with("GET "));
+        asked
+    }
+}
+
+impl Cluster {
+    fn answer(&self, path: &str) -> Value {
+        let &Self { health, moving, nodes, copies, documents, voters, excluded, .. } = self;
+        let reasons = self.records.map(|reasons| {
+            let record = |reason| json!({"node_id": "n1", "type": "RESTART", "reason": reason});
+            reasons.iter().map(record).collect::<Value>()
+        });
+        let delays = self.delay.map(|delay| {
+            let left = json!({"node_left": {"delayed_timeout": delay}});
+            json!({"logs": {"settings": {"index": {"unassigned": left}}}})
+        });
+        let each = |value: &dyn Fn(&str) -> Value| -> Value {
+            nodes.iter().map(|id| ((*id).to_owned(), value(id))).collect()
+        };
+        let own = |value: Value| json!({"nodes": {"n1": value}});
+        let of_all =
+            |value: &dyn Fn(&str) -> Value| json!({"_nodes": {"failed": 0}, "nodes": each(value)});
+        let names = each(&|id| json!({"name": format!("es-{id}")}));
+        let roles = ["data", "master"];
+        let node = |id: &str| (!id.is_empty()).then(|| id.to_owned());
+        let copies: Vec<_> =
+            copies.iter().map(|(id, state)| json!({"node": node(id), "state": state})).collect();
+        match path {
+            "/" => json!({"cluster_uuid": "u"}),
+            "/_nodes/_local" => own(json!({"version": "7.17.29", "roles": roles})),
+            "/_nodes/_local/stats/indices,jvm" => own(json!({
+                "indices": {"docs": {"count": documents}, "store": {"size_in_bytes": 9}},
+                "jvm": {"mem": {"heap_used_in_bytes": 5}},
+            })),
+            "/_nodes" => of_all(&|_| json!({"version": "7.17.29", "roles": roles})),
+            "/_nodes/stats/fs" => {
+                of_all(&|id| json!({"name": id, "fs": {"total": {"available_in_bytes": 1000}}}))
+            }
+            "/_cluster/health" => {
+                json!({"status": health, "relocating_shards": moving, "initializing_shards": 0})
+            }
+            "/_cluster/state/version,master_node,nodes" => {
+                json!({"state_uuid": "s", "master_node": "n2", "nodes": names})
+            }
+            "/_cluster/state/master_node,nodes" => json!({"master_node": "n2", "nodes": names}),
+            "/_cluster/state/version,routing_table,blocks" => json!({
+                "state_uuid": "s",
+                "routing_table": {"indices": {"logs": {"shards": {"0": copies}}}},
+            }),
+            "/_cluster/state/version,metadata/navigator-asks-for-no-index" => json!({
+                "state_uuid": "s",
+                "metadata": {"cluster_coordination": {
+                    "last_committed_config": voters, "voting_config_exclusions": [],
+                }},
+            }),
+            "/_cluster/settings" => json!({
+                "persistent": {"cluster.routing.allocation.exclude._id": excluded},
+                "transient": {},
+            }),
+            "/_nodes/shutdown" => json!({"nodes": reasons.unwrap_or_else(|| json!({}))}),
+            "/*,-.*/_settings/index.unassigned.node_left.delayed_timeout" => {
+                delays.unwrap_or_else(|| json!({}))
+            }
+            _ => json!({"acknowledged": true}),
+        }
+    }
+}
+
+/// Returns a driver and its node, whose database is `server`.
+fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) {
+    let mut node = node_in(place);
+    node.address = server.address;
+    node.pilot = pilot("n1", server.cluster.leaves);
+    if server.cluster.leaves {
+        let empty = server.cluster.documents == 0;
+        node.pilot.status.decommission = Some(Decommission {
+            shards_left: Some(i32::from(!empty)),
+            documents_left: Some(server.cluster.documents),
+            ..Decommission::default()
+        });
+    }
+    node.peers = vec![pilot("n2", false), pilot("n3", false)];
+    NodeState { address: Some(node.address), ..NodeState::default() }.save(&node.data).unwrap();
+    let driver = ElasticsearchDriver::new(node.data.clone());
+    driver.recall();
+    driver.seen.lock().unwrap().restarts = restart_announcement::AnnouncementWatch::of_old();
+    (driver, node)
+}
+
+fn pilot(id: &str, leaves: bool) -> Pilot {
+    let mut pilot = Pilot::default();
+    pilot.metadata.name = Some(format!("es-{id}"));
+    pilot.spec.version = Some("7.17.29".to_owned());
+    let phase = if leaves { PilotIntent::Decommissioned } else { PilotIntent::Running };
+    pilot.spec.phase = Some(phase);
+    pilot.spec.set_part::<ElasticsearchNode>(&PilotElasticsearchSpec {
+        roles: vec!["master".to_owned(), "data".to_owned()],
+        ..PilotElasticsearchSpec::default()
+    });
+    pilot.status.phase = Some(PilotPhase::Running);
+    pilot.status.identity = Some(Identity { node_id: Some(id.to_owned()), ..Identity::default() });
+    pilot
+}
+
+/// Returns the names of the blockers; `None` when some request was not answered.
+fn rules(seen: &NodeObservation) -> Option<BTreeSet<&'static str>> {
+    seen.not_heard.is_empty().then(|| seen.blockers.iter().map(|(rule, _)| *rule).collect())
+}
+
+/// Returns the state of a decommission, without its time and its text.
+fn stands(state: DecommissionState) -> DecommissionState {
+    match state {
+        DecommissionState::Moving(progress) => {
+            DecommissionState::Moving(Decommission { start_time: None, message: None, ..progress })
+        }
+        other => other,
+    }
+}
+
+async fn decommission(
+    driver: &ElasticsearchDriver,
+    node: &DatabaseNode,
+) -> Result<DecommissionState, Error> {
+    driver.decommission(node).await.map(stands)
+}
+
+/// Compares each verb's result under a fault with its result without one.
+async fn hold(server: &Server, fault: &Fault, place: &Path) {
+    let what = format!("{}: {fault:?}", server.cluster.what);
+    let alone = LeaderPermit::alone();
+
+    server.script.set(None);
+    let (driver, node) = driven(server, place);
+    let heard = driver.observe().await.unwrap();
+    let departure = if server.cluster.leaves {
+        Some(decommission(&driver, &node).await.unwrap())
+    } else {
+        None
+    };
+    server.script.set(None);
+    driver.lead_duties(&node, &alone).await.unwrap();
+    let changes = server.changes();
+    server.script.set(None);
+    driver.announce_restart(&node).await.unwrap();
+    let mut announcement = server.changes();
+    if !announcement.is_empty() {
+        // This request follows where a record is refused.
+        announcement.insert(DELAY_ALL.to_owned());
+    }
+
+    // Both a pilot without any earlier answer, and one that once had all answers.
+    let (newcomer, _) = driven(server, place);
+    for driver in [&driver, &newcomer] {
+        server.script.set(Some(fault.clone()));
+        if let Ok(seen) = driver.observe().await {
+            assert_eq!(seen.serving, heard.serving, "{what}");
+            let rules = rules(&seen);
+            assert!(rules.is_none() || rules == self::rules(&heard), "{what}: {seen:?}");
+        }
+    }
+    let (newcomer, _) = driven(server, place);
+    if let Some(departure) = &departure {
+        server.script.set(Some(fault.clone()));
+        if let Ok(state) = decommission(&newcomer, &node).await {
+            let refused = matches!(state, DecommissionState::Refused(_));
+            assert!(refused || state == *departure, "{what}: {state:?}");
+        }
+    }
+    server.script.set(Some(fault.clone()));
+    drop(newcomer.lead_duties(&node, &alone).await);
+    let done = server.changes();
+    assert!(done.is_subset(&changes), "{what}: {done:?} and not {changes:?}");
+    server.script.set(Some(fault.clone()));
+    drop(newcomer.announce_restart(&node).await);
+    let done = server.changes();
+    assert!(done.is_subset(&announcement), "{what}: {done:?} and not {announcement:?}");
+}
+
+const DELAY_ALL: &str = "PUT /*,-.*/_settings";
+
+async fn asked(server: &Server, place: &Path) -> BTreeSet<String> {
+    server.script.set(None);
+    let (driver, node) = driven(server, place);
+    driver.observe().await.unwrap();
+    if server.cluster.leaves {
+        driver.decommission(&node).await.unwrap();
+    }
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    driver.announce_restart(&node).await.unwrap();
+    server.script.asked()
+}
+
+#[tokio::test]
+async fn nothing_goes_on_by_what_was_not_heard() {
+    // The stages run concurrently, since each mostly waits.
+    let stages = STAGES.iter().map(async |stage| {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(stage.clone()).await;
+        let faults = Fault::all(&asked(&server, place.path()).await, &Failure::QUICK);
+        let mut tried = 0;
+        for fault in faults {
+            hold(&server, &fault, place.path()).await;
+            tried += 1;
+        }
+        tried
+    });
+    let tried: usize = join_all(stages).await.into_iter().sum();
+    assert!(tried > 500, "{tried}");
+}
+
+/// Each fault takes its five seconds, so they run concurrently.
+#[tokio::test]
+async fn nothing_goes_on_by_what_hangs() {
+    let stages = ["has the only copy of a red cluster", "is empty, and votes"];
+    let mut tried = Vec::new();
+    for stage in STAGES.iter().filter(|stage| stages.contains(&stage.what)) {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(stage.clone()).await;
+        for fault in Fault::all(&asked(&server, place.path()).await, &[Failure::Hangs]) {
+            let stage = stage.clone();
+            tried.push(async move {
+                let place = tempfile::tempdir().unwrap();
+                hold(&Server::start(stage).await, &fault, place.path()).await;
+            });
+        }
+    }
+    assert!(tried.len() > 20);
+    join_all(tried).await;
+}
+
+#[tokio::test]
+async fn each_stage_is_what_it_is_called() {
+    let mut seen = BTreeSet::new();
+    for stage in STAGES {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(stage.clone()).await;
+        let (driver, node) = driven(&server, place.path());
+        seen.extend(rules(&driver.observe().await.unwrap()).unwrap());
+        if stage.leaves {
+            seen.insert(match driver.decommission(&node).await.unwrap() {
+                DecommissionState::Moving(_) => "moves",
+                DecommissionState::Refused(_) => "refused",
+                DecommissionState::Done => "done",
+            });
+        }
+        server.script.set(None);
+        driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+        seen.extend(server.changes().iter().map(|change| match change.as_str() {
+            "PUT /_cluster/settings" => "excludes",
+            "POST /_cluster/voting_config_exclusions" => "takes the vote",
+            "PUT /logs/_settings" => "takes its delay back",
+            "DELETE /_nodes/n1/shutdown" => "takes its record back",
+            other => panic!("{}: {other}", stage.what),
+        }));
+    }
+    let all = [
+        "DataOutlivesPod",
+        "HealthNotRed",
+        "NoShardMovement",
+        "QuorumKept",
+        "ShardCopyElsewhere",
+        "done",
+        "excludes",
+        "moves",
+        "refused",
+        "takes its delay back",
+        "takes its record back",
+        "takes the vote",
+    ];
+    assert_eq!(seen, all.into());
+}
+
+/// Elasticsearch needs half a minute to give up a master that hangs, and elects the next one in
+/// seconds.
+#[tokio::test]
+async fn a_node_serves_on_for_two_looks_without_a_master() {
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(SETTLED).await;
+    let (driver, _) = driven(&server, place.path());
+    assert!(driver.observe().await.unwrap().serving);
+    let looks: Vec<bool> = (0..4).map(|_| driver.serves(false)).collect();
+    assert_eq!(looks, [true, true, false, false]);
+    assert!(!ElasticsearchDriver::new(place.path().to_owned()).serves(false), "it never served");
+}
+
+#[tokio::test]
+async fn a_restart_is_announced_in_the_way_that_the_cluster_knows_and_to_nobody_where_nobody_is() {
+    const RECORD: &str = "PUT /_nodes/n1/shutdown";
+    let bare = SETTLED;
+    let records = Cluster { records: Some(&[]), ..SETTLED };
+    for (cluster, announced) in [
+        (bare.clone(), &[DELAY_ALL][..]),
+        (Cluster { nodes: &["n1"], ..bare.clone() }, &[]),
+        (Cluster { leaves: true, ..bare }, &[]),
+        (records.clone(), &[RECORD]),
+        (Cluster { records: Some(&["new disks"]), ..records }, &[]),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(cluster).await;
+        let (driver, node) = driven(&server, place.path());
+        driver.announce_restart(&node).await.unwrap();
+        let changes = server.changes();
+        assert_eq!(changes.iter().collect::<Vec<_>>(), announced, "{:?}", server.cluster);
+        // The release does not accept a delay in its records.
+        let failure = Failure::Status(400);
+        let refused = Fault { request: RECORD.to_owned(), from_there_on: false, failure };
+        server.script.set(Some(refused));
+        driver.announce_restart(&node).await.unwrap();
+        let falls_back = announced.contains(&RECORD);
+        let both = server.changes().contains(DELAY_ALL);
+        assert_eq!(both, falls_back || announced.contains(&DELAY_ALL));
+    }
+}
+
+#[tokio::test]
+async fn a_restart_is_taken_back_when_the_node_is_back_whoever_leads_by_then() {
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(Cluster { delay: Some("300007ms"), ..SETTLED }).await;
+    let (driver, mut node) = driven(&server, place.path());
+    node.peers[0].status.phase = Some(PilotPhase::Stopping);
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    assert_eq!(server.changes(), BTreeSet::new(), "one is about to be away");
+    node.peers[0].status.phase = Some(PilotPhase::Running);
+    // A new leader does not know of the restart.
+    let driver = ElasticsearchDriver::new(node.data.clone());
+    driver.recall();
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    assert_eq!(server.changes(), BTreeSet::new(), "the first look");
+    driver.seen.lock().unwrap().restarts = restart_announcement::AnnouncementWatch::of_old();
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    assert_eq!(server.changes(), ["PUT /logs/_settings".to_owned()].into());
+}
+
+#[tokio::test]
+async fn what_people_set_is_never_taken_back() {
+    let theirs = Cluster { delay: Some("5m"), records: Some(&["new disks"]), ..SETTLED };
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(theirs).await;
+    let (driver, node) = driven(&server, place.path());
+    driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+    assert_eq!(server.changes(), BTreeSet::new());
+}

@@ -1,0 +1,116 @@
+//! Asking the database to leave its cluster, or to stay after all, and what it says to that.
+
+use std::time::Duration;
+
+use tokio::time::{error::Elapsed, timeout};
+use tracing::{info, warn};
+
+use super::{DatabaseProcess, RunnerContext, RunnerMessage};
+use crate::{
+    error::chain,
+    pilot::{
+        driver::{self, DatabaseNode, DecommissionState},
+        node::{machine::MachineEvent, report::NodeFacts},
+        volume::data_volume::VolumeTimeout,
+    },
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl DatabaseProcess {
+    pub(in super::super) fn decommission(&self, ctx: &RunnerContext, mut node: Box<DatabaseNode>) {
+        let context = ctx.clone();
+        self.follow(ctx, "decommission", async move {
+            // The peers' latest reports decide whether they have room for the data.
+            context.refresh_peers(&mut node).await;
+            let driver = context.driver.clone();
+            let asked = async move { timeout(LIMIT, driver.decommission(&node)).await };
+            let result = answered(context.volume.during(asked).await);
+            context.tell(RunnerMessage::Decommission(result)).await;
+        });
+    }
+
+    pub(in super::super) fn cancel_decommission(
+        &self,
+        ctx: &RunnerContext,
+        node: Box<DatabaseNode>,
+    ) {
+        let context = ctx.clone();
+        self.follow(ctx, "cancel-decommission", async move {
+            let driver = context.driver.clone();
+            let asked = async move { timeout(LIMIT, driver.cancel_decommission(&node)).await };
+            let result = answered(context.volume.during(asked).await);
+            context.tell(RunnerMessage::Cancelled(result)).await;
+        });
+    }
+}
+
+/// Takes the database's answer to the request to leave, and returns the event for the machine;
+/// `wanted`: the decommission is still wanted.
+pub(in super::super) fn decommission_answered(
+    facts: &mut NodeFacts,
+    wanted: bool,
+    result: Result<DecommissionState, driver::Error>,
+) -> MachineEvent {
+    // Why a decommission goes on although it is no longer wanted stays in the report.
+    if wanted {
+        facts.refused = None;
+    }
+    match result {
+        Ok(DecommissionState::Moving(progress)) => {
+            facts.decommission = Some(progress);
+            MachineEvent::DecommissionMoving
+        }
+        Ok(DecommissionState::Done) => MachineEvent::DecommissionDone,
+        Ok(DecommissionState::Refused(why)) => {
+            warn!(why, "Decommission is refused");
+            // The leading pilot helps a node to leave while it reports progress; a refused one
+            // reports none.
+            facts.decommission = None;
+            facts.refused = Some(why);
+            MachineEvent::DecommissionRefused
+        }
+        Err(error) => {
+            let text = chain(&error).to_string();
+            warn!(error = text, "Decommission does not go on");
+            facts.refused = Some(text);
+            MachineEvent::DecommissionRefused
+        }
+    }
+}
+
+/// Takes the database's answer to the request to stay, and returns the event for the machine.
+pub(in super::super) fn cancel_answered(
+    facts: &mut NodeFacts,
+    result: Result<(), driver::Error>,
+) -> MachineEvent {
+    match result {
+        Ok(()) => {
+            info!("Decommission was taken back");
+            facts.decommission = None;
+            facts.refused = None;
+            MachineEvent::DecommissionCancelled
+        }
+        Err(error) => {
+            let text = chain(&error).to_string();
+            if facts.refused.as_ref() != Some(&text) {
+                warn!(error = text, "Decommission is not taken back");
+            }
+            facts.refused = Some(text);
+            match error {
+                driver::Error::TooLate(_) => MachineEvent::DecommissionIrreversible,
+                _ => MachineEvent::CancelFailed,
+            }
+        }
+    }
+}
+
+fn answered<T>(
+    asked: Result<Result<Result<T, driver::Error>, Elapsed>, VolumeTimeout>,
+) -> Result<T, driver::Error> {
+    match asked {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(late)) => Err(late.into()),
+        Err(hangs) => Err(driver::Error::NotYet(hangs.to_string())),
+    }
+}

@@ -1,0 +1,116 @@
+//! Asks a running database how it is, and the API about its peers, again and again.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+use tracing::debug;
+
+use super::{RunnerContext, RunnerMessage};
+use crate::{
+    api::v1beta1::Pilot,
+    error::chain,
+    pilot::{
+        driver::{self, NodeObservation},
+        kube::pilot_api::PilotApi,
+        process::supervisor::release_program,
+        volume::{pilot_files::VolumeMark, records::VolumeRecords},
+    },
+};
+
+/// Pause between two questions how the database is, while it does not serve; `OBSERVE_SERVING`
+/// while it does.
+const OBSERVE_STARTING: Duration = Duration::from_secs(1);
+const OBSERVE_SERVING: Duration = Duration::from_secs(5);
+/// How many answers in a row must say that the database serves before memory that only a start
+/// needs is given back: half a minute.
+const SETTLED: u32 = 6;
+/// How long a database may take to say how it is; one that takes longer counts as not answering.
+const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
+/// How long a database that did not say how it is may take to answer in another way.
+const SECOND_OPINION: Duration = Duration::from_secs(2);
+/// Pause between two looks at the peers.
+const PEERS_EVERY: Duration = Duration::from_secs(30);
+
+pub(super) async fn observe(ctx: RunnerContext, pid: i32, mut marked: Option<String>) {
+    let mut served = 0_u32;
+    loop {
+        let answer = timeout(OBSERVE_LIMIT, ctx.driver.observe()).await;
+        let mut result = answer.unwrap_or_else(|late| Err(late.into()));
+        if result.as_ref().is_err_and(driver::Error::is_silence)
+            && timeout(SECOND_OPINION, ctx.driver.lives()).await == Ok(true)
+        {
+            result = Err(driver::Error::Evasive);
+        }
+        let mark = match &mut result {
+            Ok(observation) => establish_identity(observation, marked.as_ref(), &ctx.records).await,
+            Err(_) => None,
+        };
+        if let Some(mark) = &mark {
+            marked.clone_from(&mark.node_id);
+        }
+        let serving = result.as_ref().is_ok_and(|observation| observation.serving);
+        served = if serving { served.saturating_add(1) } else { 0 };
+        if served == SETTLED {
+            // Once the database serves, the pilot does little for long.
+            if let Err(error) = release_program() {
+                debug!(%error, "Memory of the start cannot be given back");
+            }
+        }
+        let result = Box::new(result);
+        if ctx.messages.send(RunnerMessage::Observed { pid, result, mark }).await.is_err() {
+            return;
+        }
+        sleep(if serving { OBSERVE_SERVING } else { OBSERVE_STARTING }).await;
+    }
+}
+
+pub(super) async fn watch_peers(
+    cluster: PilotApi,
+    pilot: Pilot,
+    messages: mpsc::Sender<RunnerMessage>,
+) {
+    loop {
+        // Jitter keeps the pilots of a cluster from asking in step.
+        sleep(PEERS_EVERY.mul_f64(0.75 + rand::random::<f64>() / 2.0)).await;
+        match cluster.peers(&pilot).await {
+            Ok(peers) => drop(messages.send(RunnerMessage::Peers(peers)).await),
+            Err(error) => debug!(error = %chain(&error), "Peers cannot be listed"),
+        }
+    }
+}
+
+/// Writes down a node's identity the first time that it serves or has joined, and whenever its id
+/// changed: on its disk, and then by the report in the API. Does not wait for a volume that hangs.
+async fn establish_identity(
+    observation: &mut NodeObservation,
+    marked: Option<&String>,
+    records: &VolumeRecords,
+) -> Option<VolumeMark> {
+    let is_member = observation.serving || observation.reason == Some(driver::JOINED_EMPTY);
+    let node_id = observation.node_id.clone().filter(|_| is_member)?;
+    if marked == Some(&node_id) {
+        return None;
+    }
+    let own = observation.cluster_id.clone();
+    let written = records.glance(move |files| {
+        let mark = files.mark()?.unwrap_or_default();
+        let cluster_id = own.or(mark.cluster_uid.clone());
+        let since = Some(Time(Timestamp::now()));
+        let mark = VolumeMark { cluster_id, node_id: Some(node_id), since, ..mark };
+        files.set_mark(&mark)?;
+        Ok::<_, std::io::Error>(mark)
+    });
+    let why = match written.await {
+        Ok(Some(Ok(mark))) => return Some(mark),
+        Ok(None) => return None,
+        Ok(Some(Err(error))) => error.to_string(),
+        Err(hangs) => hangs.to_string(),
+    };
+    observation.unsaved = Some(format!("failed to write down the identity of the node: {why}"));
+    None
+}

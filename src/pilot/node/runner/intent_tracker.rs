@@ -1,0 +1,103 @@
+//! What is wanted of the node, and whether this pilot may do it.
+
+use tracing::{info, warn};
+
+use crate::{
+    api::v1beta1::{Pilot, PilotIntent, PilotSpec},
+    pilot::{
+        kube::{
+            intent::{self, IntentSnapshot},
+            name_holder::{self, NameHolder},
+        },
+        node::machine::{MachineEvent, NodeIntent},
+    },
+};
+
+pub(super) struct IntentTracker {
+    pub(super) intent: intent::IntentReceiver,
+    /// Which pilot holds the node's name. While another one does, this pilot does nothing of the
+    /// intent.
+    pub(super) namesake: name_holder::NameHolderReceiver,
+    pub(super) holder: NameHolder,
+    /// The database was stopped because another pilot holds the name, whatever was wanted.
+    displaced: bool,
+    /// The Pilot as last seen.
+    pub(super) pilot: Option<Pilot>,
+    /// The Pilot is from the disk: the API did not answer.
+    pub(super) remembered: bool,
+}
+
+/// An intent that was looked at.
+pub(super) struct IntentUpdate {
+    /// No Pilot had been seen before.
+    pub(super) first: bool,
+    /// The intent differs from the last one.
+    pub(super) changed: bool,
+    /// Another pilot held the name in between, and is gone.
+    pub(super) goes_on: bool,
+    /// `None`: this release does not know what is wanted.
+    pub(super) want: Option<NodeIntent>,
+    pub(super) restart: Option<String>,
+}
+
+impl IntentTracker {
+    pub(super) fn new(
+        intent: intent::IntentReceiver,
+        namesake: name_holder::NameHolderReceiver,
+    ) -> Self {
+        let holder = namesake.borrow().clone();
+        Self { intent, namesake, holder, displaced: false, pilot: None, remembered: false }
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        self.holder == NameHolder::Ours
+    }
+
+    /// Takes a change of the holder of the name. Returns the event that stops a database which runs
+    /// in another pilot's place.
+    pub(super) fn heed_namesake(&mut self) -> Option<MachineEvent> {
+        self.holder = self.namesake.borrow_and_update().clone();
+        let NameHolder::Theirs(why) = &self.holder else { return None };
+        if self.displaced {
+            return None;
+        }
+        warn!(why, "Another pilot is this node; this one runs no database and reports nothing");
+        self.displaced = true;
+        Some(MachineEvent::Intent { want: NodeIntent::Stopped, restart: None, changed: false })
+    }
+
+    /// Takes the intent as it is now; `None` while the name is not this pilot's, or without an
+    /// intent.
+    pub(super) fn take(&mut self) -> Option<IntentUpdate> {
+        if !self.is_ours() {
+            return None;
+        }
+        let IntentSnapshot { pilot, remembered } = self.intent.borrow_and_update().clone()?;
+        let changed = self.pilot.as_ref().is_none_or(|known| {
+            known.spec != pilot.spec || known.metadata.annotations != pilot.metadata.annotations
+        });
+        let goes_on = std::mem::take(&mut self.displaced);
+        let (want, restart) = wanted_by(&pilot.spec);
+        if goes_on {
+            info!("The other pilot is gone");
+        }
+        if changed || goes_on {
+            info!(?want, remembered, generation = pilot.metadata.generation, "Took a new intent");
+            self.remembered = remembered;
+        }
+        let first = self.pilot.replace(pilot).is_none();
+        Some(IntentUpdate { first, changed, goes_on, want, restart })
+    }
+}
+
+/// Returns what a spec wants of the node, where that is known, and the restart that it asks for.
+pub(super) fn wanted_by(spec: &PilotSpec) -> (Option<NodeIntent>, Option<String>) {
+    let want = match spec.phase.clone().unwrap_or_default() {
+        PilotIntent::Decommissioned => Some(NodeIntent::Decommissioned),
+        PilotIntent::Stopped => Some(NodeIntent::Stopped),
+        PilotIntent::Fenced => Some(NodeIntent::Fenced),
+        PilotIntent::Running => Some(NodeIntent::Running),
+        PilotIntent::Other(_) => None,
+    };
+    (want, spec.restarted_at.as_ref().map(|time| time.0.to_string()))
+}

@@ -1,0 +1,293 @@
+//! What comes before a start: checks, the turn, the configuration, and programs to run.
+//!
+//! Nothing here waits on the loop: whatever touches the volume is done where a volume that
+//! hangs holds up neither signals nor probes.
+
+mod programs;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+pub(super) use self::programs::{PreparationError, prepared};
+use super::{RunnerMessage, context::RunnerContext};
+use crate::{
+    api::v1beta1::Pilot,
+    error::chain,
+    pilot::{
+        driver::{self, DatabaseNode, FailedCheck, ProcessSpec},
+        kube::{
+            founding::{self, StartApplicant, StartTurn},
+            peers,
+        },
+        node::{
+            machine::{AttemptId, MachineEvent},
+            preflight,
+            report::NodeFacts,
+        },
+        volume::{data_volume::VolumeTimeout, ownership},
+    },
+};
+
+pub(super) struct NodeStartup {
+    pub(super) peers: Vec<Pilot>,
+    /// The permission with which the node was last let start.
+    allowed: founding::StartPermit,
+    /// The data on the volume were of another ring when the node last took its turn.
+    foreign: bool,
+    /// The process that was configured last.
+    pub(super) process: Option<ProcessSpec>,
+    /// Cancels the task that prepares a start.
+    preparing: CancellationToken,
+    /// Ends the programs that come before the database.
+    programs: CancellationToken,
+}
+
+impl NodeStartup {
+    pub(super) fn new() -> Self {
+        Self {
+            peers: Vec::new(),
+            allowed: founding::StartPermit::default(),
+            foreign: false,
+            process: None,
+            preparing: CancellationToken::new(),
+            programs: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn may_found(&self) -> bool {
+        self.allowed.may_found
+    }
+
+    /// Goes on with a node that an earlier program of this process started.
+    pub(super) fn taken_over(&mut self, may_found: bool) {
+        self.allowed.may_found = may_found;
+    }
+
+    /// Cancels the task that prepares a start. Called when no start is wanted any more.
+    pub(super) fn cancel(&self) {
+        self.preparing.cancel();
+    }
+
+    /// Spawns a task that prepares a start; an earlier one is cancelled.
+    fn prepare<F>(&mut self, ctx: &RunnerContext, name: &'static str, work: F)
+    where
+        F: Future<Output = RunnerMessage> + Send + 'static,
+    {
+        self.preparing.cancel();
+        self.preparing = CancellationToken::new();
+        let (token, messages) = (self.preparing.clone(), ctx.messages.clone());
+        ctx.rt.tasks().spawn(name, async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                // An error means that the loop is gone.
+                answer = work => drop(messages.send(answer).await),
+            }
+        });
+    }
+
+    pub(super) fn preflight(
+        &mut self,
+        ctx: &RunnerContext,
+        node: Box<DatabaseNode>,
+        attempt: AttemptId,
+    ) {
+        let database = ctx.settings.database;
+        let mut host = preflight::PreflightContext {
+            require_mount: ctx.settings.require_mount,
+            ports: database.ports.to_vec(),
+            namespace: ctx.settings.namespace.clone(),
+            orders_by_time: database.orders_by_time,
+            api_time: None,
+        };
+        let context = ctx.clone();
+        let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
+        let low = ctx.settings.allows_low_limits(&node.pilot.spec);
+        let has_data = ctx.settings.database.has_data;
+        self.prepare(ctx, "preflight", async move {
+            if host.orders_by_time {
+                host.api_time = context.api_time().await;
+            }
+            let general = node.clone();
+            let checked = volume
+                .visit(move |lock| {
+                    let failed = preflight::check(&general, &host, lock);
+                    // Data are looked for under the lock only, when no other pilot writes to the
+                    // volume.
+                    (failed, lock.is_some().then(|| has_data(&general.data)))
+                })
+                .await;
+            let (checked, holds) = match checked {
+                Ok((failed, holds)) => (Ok(failed), holds),
+                Err(hangs) => (Err(hangs), None),
+            };
+            let failed =
+                match checked {
+                    Ok(failed) if failed.is_empty() => volume
+                        .during(
+                            async move { preflight::check_database(&*driver, &node, low).await },
+                        )
+                        .await,
+                    other => other,
+                };
+            let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
+            RunnerMessage::Checked { attempt, failed, holds }
+        });
+    }
+
+    pub(super) fn checked(
+        &self,
+        ctx: &RunnerContext,
+        facts: &mut NodeFacts,
+        attempt: AttemptId,
+        failed: Vec<FailedCheck>,
+    ) -> MachineEvent {
+        if !failed.is_empty() {
+            refused(ctx, facts, failed);
+            return MachineEvent::PreflightFailed(attempt);
+        }
+        if !self.foreign {
+            // A report of foreign data stands until the next turn says otherwise.
+            facts.preflight = Some(failed);
+        }
+        MachineEvent::PreflightPassed(attempt)
+    }
+
+    pub(super) fn take_turn(
+        &mut self,
+        ctx: &RunnerContext,
+        node: Box<DatabaseNode>,
+        attempt: AttemptId,
+    ) {
+        let context = ctx.clone();
+        self.prepare(ctx, "founding", async move {
+            let RunnerContext { settings, cluster, records, messages, .. } = &context;
+            // A full queue only delays what is said to people.
+            let say = |what| drop(messages.try_send(RunnerMessage::Waiting(what)));
+            let (database, data) = (settings.database, &settings.data);
+            let applicant = StartApplicant { database, pilot: &node.pilot, records, data };
+            let turn = founding::take_turn(cluster.as_ref(), applicant, say).await;
+            RunnerMessage::Turn { attempt, turn }
+        });
+    }
+
+    pub(super) fn turned(
+        &mut self,
+        ctx: &RunnerContext,
+        facts: &mut NodeFacts,
+        attempt: AttemptId,
+        turn: StartTurn,
+    ) -> MachineEvent {
+        facts.waiting = None;
+        match turn {
+            StartTurn::Start(start) => {
+                let may_found = start.may_found;
+                self.allowed = start;
+                self.foreign = false;
+                facts.preflight = Some(Vec::new());
+                MachineEvent::Turn { attempt, may_found }
+            }
+            StartTurn::Refused(check) => {
+                self.foreign = true;
+                refused(ctx, facts, vec![check]);
+                MachineEvent::PreflightFailed(attempt)
+            }
+        }
+    }
+
+    pub(super) fn configure(
+        &mut self,
+        ctx: &RunnerContext,
+        mut node: Box<DatabaseNode>,
+        attempt: AttemptId,
+    ) {
+        node.ring.clone_from(&self.allowed.ring);
+        let context = ctx.clone();
+        self.prepare(ctx, "configure", async move {
+            context.refresh_peers(&mut node).await;
+            let peers = node.peers.clone();
+            let RunnerContext { settings, driver, volume, .. } = context;
+            let written = volume.during(async move {
+                let process = driver.configure(&node).await?;
+                if let Some(user) = settings.user {
+                    let give = |path, source| driver::Error::Give { path, source };
+                    let (config, data) = (&settings.config, &settings.data);
+                    // The pilot renders as root and the database reads as another user: a file with
+                    // secrets is readable by its owner only.
+                    ownership::give(config, user).map_err(|why| give(config.clone(), why))?;
+                    ownership::give_volume(data, user).map_err(|why| give(data.clone(), why))?;
+                }
+                Ok(process)
+            });
+            let late = |hangs| Err(driver::Error::NotYet(hung(hangs).message));
+            let result = written.await.unwrap_or_else(late);
+            RunnerMessage::Configured { attempt, peers, result }
+        });
+    }
+
+    pub(super) fn configured(
+        &mut self,
+        ctx: &RunnerContext,
+        pilot: Option<&Pilot>,
+        facts: &mut NodeFacts,
+        (attempt, result): (AttemptId, Result<ProcessSpec, driver::Error>),
+    ) -> MachineEvent {
+        match result {
+            Ok(process) => {
+                facts.rejected = None;
+                facts.waiting = None;
+                self.process = Some(process);
+                return MachineEvent::Configured(attempt);
+            }
+            Err(driver::Error::NotYet(what)) => {
+                facts.rejected = None;
+                waiting(facts, what);
+                self.wait_for_peers(ctx, pilot);
+            }
+            Err(error) => rejected(facts, chain(&error).to_string()),
+        }
+        MachineEvent::NotConfigured(attempt)
+    }
+
+    /// Waits for the peers to change, in a task: then the start is tried again.
+    fn wait_for_peers(&mut self, ctx: &RunnerContext, pilot: Option<&Pilot>) {
+        let (Some(cluster), Some(pilot)) = (ctx.cluster.clone(), pilot.cloned()) else {
+            return;
+        };
+        let known = self.peers.clone();
+        self.prepare(ctx, "await-peers", async move {
+            peers::changed(&cluster, &pilot, &known).await;
+            RunnerMessage::PeersMoved
+        });
+    }
+}
+
+/// Reports what a start waits for, and logs it once.
+pub(super) fn waiting(facts: &mut NodeFacts, what: String) {
+    if facts.waiting.as_ref() != Some(&what) {
+        info!(what, "Waiting to start");
+    }
+    facts.waiting = Some(what);
+}
+
+/// Reports why the wanted configuration is not the running one, and logs it once.
+pub(super) fn rejected(facts: &mut NodeFacts, why: String) {
+    if facts.rejected.as_ref() != Some(&why) {
+        warn!(error = why, "Configuration was rejected");
+    }
+    facts.rejected = Some(why);
+}
+
+fn refused(ctx: &RunnerContext, facts: &mut NodeFacts, failed: Vec<FailedCheck>) {
+    if facts.preflight.as_ref() != Some(&failed) {
+        for check in &failed {
+            warn!(reason = check.reason, explanation = check.message, "Preflight failed");
+        }
+    }
+    ctx.metrics.preflight_failures.inc();
+    facts.preflight = Some(failed);
+}
+
+pub(super) fn hung(hangs: VolumeTimeout) -> FailedCheck {
+    let message = format!("{hangs}; see to its storage");
+    FailedCheck { reason: "PreflightFailed", message }
+}

@@ -1,0 +1,299 @@
+//! Finds the object that a user means: clusters by name, with or without a kind; nodes by their
+//! whole name or its end.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams},
+};
+use serde_json::Value;
+
+use super::{ShownDatabase, error::Error};
+use crate::api::{
+    GROUP, printer,
+    scheme::Scheme,
+    served_kind::ServedKind,
+    v1beta1::{self, ClusterStatus, Pilot},
+};
+
+/// The inputs of one command: the API's client, the known databases, a namespace and the time.
+#[derive(Clone)]
+pub struct PluginSession {
+    pub client: Client,
+    pub scheme: &'static Scheme,
+    pub databases: Vec<&'static ShownDatabase>,
+    pub namespace: String,
+    pub now: Timestamp,
+}
+
+/// A cluster that was found, and its kind.
+#[derive(Clone)]
+pub struct ClusterObject {
+    pub kind: &'static dyn ServedKind,
+    /// The object as the server shows it.
+    pub object: Value,
+}
+
+impl ClusterObject {
+    pub fn name(&self) -> &str {
+        printer::text(&self.object, "/metadata/name")
+    }
+
+    pub fn namespace(&self) -> &str {
+        printer::text(&self.object, "/metadata/namespace")
+    }
+
+    /// Returns resource and name of the cluster, as `examplecluster.navigator.jetstack.io/demo`.
+    pub fn reference(&self) -> String {
+        format!("{}.{GROUP}/{}", self.kind.singular(), self.name())
+    }
+
+    pub fn status(&self) -> ClusterStatus {
+        let status = self.object.get("status").cloned().unwrap_or_default();
+        serde_json::from_value(status).unwrap_or_default()
+    }
+
+    /// Is the condition Ready True, and is it about the newest spec?
+    pub fn is_ready(&self) -> bool {
+        let status = self.status();
+        let current = self.object.pointer("/metadata/generation").and_then(Value::as_i64);
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+        ready.is_some_and(|ready| ready.status == "True")
+            && (current.is_none() || status.observed_generation == current)
+    }
+
+    /// Returns the names of the cluster's node pools, and how many nodes are wanted of each.
+    pub fn pools(&self) -> Vec<(&str, i64)> {
+        let replicas = |pool: &Value| pool.get("replicas").and_then(Value::as_i64).unwrap_or(1);
+        let pools = printer::pools(&self.object).iter();
+        pools.map(|pool| (printer::text(pool, "/name"), replicas(pool))).collect()
+    }
+}
+
+/// A cluster's name as it was typed: `demo`, or `KIND/demo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterName {
+    pub kind: Option<String>,
+    pub name: String,
+}
+
+impl std::str::FromStr for ClusterName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, name) = match text.split_once('/') {
+            Some((kind, name)) => (Some(kind.to_owned()), name),
+            None => (None, text),
+        };
+        let unusable = name.is_empty() || name.contains('/') || kind.as_deref() == Some("");
+        if unusable {
+            return Err("a cluster is NAME or KIND/NAME".to_owned());
+        }
+        Ok(Self { kind, name: name.to_owned() })
+    }
+}
+
+impl PluginSession {
+    /// Returns the database whose clusters are of this kind.
+    pub fn database(&self, kind: &dyn ServedKind) -> Option<&'static ShownDatabase> {
+        self.databases.iter().copied().find(|database| database.names.kind == kind.kind())
+    }
+
+    pub fn resource(kind: &dyn ServedKind) -> ApiResource {
+        ApiResource {
+            group: GROUP.to_owned(),
+            version: v1beta1::VERSION.to_owned(),
+            api_version: v1beta1::API_VERSION.to_owned(),
+            kind: kind.kind().to_owned(),
+            plural: kind.plural().to_owned(),
+        }
+    }
+
+    fn clusters(&self, kind: &dyn ServedKind, namespace: Option<&str>) -> Api<DynamicObject> {
+        let resource = Self::resource(kind);
+        match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// Returns the kinds that `word` names, as kubectl understands it: singular, plural or short
+    /// name.
+    fn kinds(&self, word: Option<&str>) -> Result<Vec<&'static dyn ServedKind>, Error> {
+        let all: Vec<_> = self.scheme.clusters().collect();
+        let Some(word) = word else { return Ok(all) };
+        let lower = word.to_lowercase();
+        let lower = lower.strip_suffix(&format!(".{GROUP}")).unwrap_or(&lower);
+        let is = |kind: &&dyn ServedKind| {
+            [kind.singular(), kind.plural()].contains(&lower) || kind.short_names().contains(&lower)
+        };
+        match all.iter().copied().find(is) {
+            Some(kind) => Ok(vec![kind]),
+            None => Err(Error::UnknownKind {
+                kind: word.to_owned(),
+                known: all.iter().map(|kind| kind.singular().to_owned()).collect(),
+            }),
+        }
+    }
+
+    /// Finds the one cluster that the user named.
+    pub async fn cluster(&self, wanted: &ClusterName) -> Result<ClusterObject, Error> {
+        let kinds = self.kinds(wanted.kind.as_deref())?;
+        let (mut found, mut failed, mut absent) = (Vec::new(), None, false);
+        for kind in kinds {
+            match self.clusters(kind, Some(&self.namespace)).get(&wanted.name).await {
+                Ok(object) => found.push(ClusterObject { kind, object: value(&object) }),
+                Err(error) => match missing(&error) {
+                    Some(NotFoundReason::Object) => absent = true,
+                    Some(NotFoundReason::Group) => {}
+                    None => failed = Some(error),
+                },
+            }
+        }
+        match (found.pop(), failed) {
+            (Some(one), None) if found.is_empty() => Ok(one),
+            (Some(one), None) => {
+                found.push(one);
+                let say =
+                    |found: &ClusterObject| format!("{}/{}", found.kind.singular(), wanted.name);
+                let known = found.iter().map(say).collect();
+                Err(Error::Ambiguous { name: wanted.name.clone(), known })
+            }
+            // The kind that could not be read may have a cluster of this name, too.
+            (_, Some(error)) => Err(Error::Server(error)),
+            (None, None) if absent => Err(Error::NoCluster {
+                name: wanted.name.clone(),
+                namespace: self.namespace.clone(),
+            }),
+            (None, None) => Err(Error::NotInstalled),
+        }
+    }
+
+    /// Lists the clusters of one namespace, or of all namespaces, by namespace and name.
+    pub async fn all(&self, namespace: Option<&str>) -> Result<Vec<ClusterObject>, Error> {
+        let mut found = Vec::new();
+        for kind in self.scheme.clusters() {
+            let list = self.clusters(kind, namespace).list(&ListParams::default()).await;
+            let list = list.map_err(|error| match missing(&error) {
+                Some(NotFoundReason::Group) => Error::NotInstalled,
+                _ => Error::Server(error),
+            })?;
+            found.extend(
+                list.items.iter().map(|object| ClusterObject { kind, object: value(object) }),
+            );
+        }
+        let place = |found: &ClusterObject| (found.namespace().to_owned(), found.name().to_owned());
+        found.sort_by_key(place);
+        Ok(found)
+    }
+
+    pub fn pilots_of(&self, namespace: &str) -> Api<Pilot> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Returns the Pilots of a cluster, in the order of its pools and of their numbers.
+    pub async fn pilots(&self, found: &ClusterObject) -> Result<Vec<Pilot>, Error> {
+        let fields = format!(
+            "spec.clusterRef.kind={},spec.clusterRef.name={}",
+            found.kind.kind(),
+            found.name()
+        );
+        let list =
+            self.pilots_of(found.namespace()).list(&ListParams::default().fields(&fields)).await?;
+        let mut pilots = list.items;
+        let places: BTreeMap<&str, usize> =
+            found.pools().iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
+        pilots.sort_by_key(|pilot| {
+            let pool = pilot.spec.node_pool.as_deref().unwrap_or_default();
+            let name = name_of(pilot).to_owned();
+            let number = name.rsplit('-').next().and_then(|number| number.parse::<u32>().ok());
+            (places.get(pool).copied().unwrap_or(usize::MAX), pool.to_owned(), number, name)
+        });
+        Ok(pilots)
+    }
+}
+
+pub fn name_of(pilot: &Pilot) -> &str {
+    pilot.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Returns the one node that the user named: by its whole name, or by the end of it after a dash.
+pub fn node<'a>(cluster: &str, pilots: &'a [Pilot], wanted: &str) -> Result<&'a Pilot, Error> {
+    if let Some(pilot) = pilots.iter().find(|pilot| name_of(pilot) == wanted) {
+        return Ok(pilot);
+    }
+    let end = format!("-{wanted}");
+    let found: Vec<&Pilot> = pilots.iter().filter(|pilot| name_of(pilot).ends_with(&end)).collect();
+    let names = |pilots: &mut dyn Iterator<Item = &Pilot>| {
+        pilots.map(|pilot| name_of(pilot).to_owned()).collect()
+    };
+    match found.as_slice() {
+        [one] => Ok(one),
+        [] => Err(Error::NoNode {
+            cluster: cluster.to_owned(),
+            node: wanted.to_owned(),
+            nodes: names(&mut pilots.iter()),
+        }),
+        several => Err(Error::AmbiguousNode {
+            node: wanted.to_owned(),
+            nodes: names(&mut several.iter().copied()),
+        }),
+    }
+}
+
+/// What a 404 says is missing.
+enum NotFoundReason {
+    Object,
+    /// The API group: no server serves it.
+    Group,
+}
+
+fn missing(error: &kube::Error) -> Option<NotFoundReason> {
+    let kube::Error::Api(status) = error else { return None };
+    if status.code != 404 {
+        return None;
+    }
+    let named = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    Some(if named { NotFoundReason::Object } else { NotFoundReason::Group })
+}
+
+fn value(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).expect("what was read as JSON can be written as JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pilot(name: &str) -> Pilot {
+        let mut pilot = Pilot::default();
+        pilot.metadata.name = Some(name.to_owned());
+        pilot
+    }
+
+    #[test]
+    fn a_node_is_known_by_its_name_or_the_end_of_it() {
+        let pilots = [pilot("x-demo-ring-0"), pilot("x-demo-ring-10"), pilot("x-demo-b-ring-0")];
+        let asked = |wanted: &str| node("demo", &pilots, wanted).map(name_of);
+        assert_eq!(asked("x-demo-ring-10").unwrap(), "x-demo-ring-10");
+        assert_eq!(asked("ring-10").unwrap(), "x-demo-ring-10");
+        assert_eq!(asked("b-ring-0").unwrap(), "x-demo-b-ring-0");
+        let several = asked("ring-0").unwrap_err().to_string();
+        assert!(several.contains("x-demo-ring-0, x-demo-b-ring-0"), "{several}");
+        let none = asked("ring-1").unwrap_err().to_string();
+        assert!(none.contains("has no node \"ring-1\"; it has x-demo-ring-0, "), "{none}");
+    }
+
+    #[test]
+    fn a_cluster_is_a_name_with_or_without_a_kind() {
+        let parsed = |text: &str| text.parse::<ClusterName>();
+        assert_eq!(parsed("demo").unwrap(), ClusterName { kind: None, name: "demo".to_owned() });
+        let both = ClusterName { kind: Some("cc".to_owned()), name: "demo".to_owned() };
+        assert_eq!(parsed("cc/demo").unwrap(), both);
+        for wrong in ["", "/", "a/", "/a", "a/b/c"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+}
