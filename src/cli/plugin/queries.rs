@@ -232,7 +232,7 @@ pub(super) async fn check(
     let all = session.check(install).await;
     match output {
         Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => {
-            object(form, &install_check::json(&all))?
+            object(form, &install_check::json(&all))?;
         }
         _ => print(&install_check::table(&all, style(common)))?,
     }
