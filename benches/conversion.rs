@@ -11,11 +11,11 @@ use std::{
 };
 
 use navigator::{
-    api::{
+    database, databases,
+    machinery::{
         decode,
         served_kind::{ServedKind, ServedVersion},
     },
-    database, databases,
 };
 use serde_json::{Value, json};
 

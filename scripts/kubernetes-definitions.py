@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rewrites src/api/schema/kubernetes.json from Kubernetes' own OpenAPI document.
+"""Rewrites src/machinery/schema/kubernetes.json from Kubernetes' own OpenAPI document.
 
 usage: scripts/kubernetes-definitions.py SWAGGER
 SWAGGER is api/openapi-spec/swagger.json of the Kubernetes release whose types we use.
@@ -44,7 +44,7 @@ def main():
         found[name] = {k: v for k, v in all_definitions[name].items()
                        if k != "x-kubernetes-group-version-kind"}
         todo.extend(references(found[name]))
-    target = Path(__file__).resolve().parent.parent / "src/api/schema/kubernetes.json"
+    target = Path(__file__).resolve().parent.parent / "src/machinery/schema/kubernetes.json"
     target.write_text(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 

@@ -8,6 +8,7 @@
 pub mod api;
 pub mod engine;
 pub mod error;
+pub mod machinery;
 pub mod runtime;
 
 pub mod apiserver;

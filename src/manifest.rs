@@ -14,9 +14,9 @@ use crate::{
         GROUP,
         names::{self, UID, label, port},
         scheme::Scheme,
-        served_kind::{ServedKind, ServedVersion},
     },
     engine::{rbac, stored_object},
+    machinery::served_kind::{ServedKind, ServedVersion},
 };
 
 /// Path at which the embedded store's claim is mounted in the API server's container.
@@ -261,7 +261,8 @@ fn clusters(scheme: &Scheme) -> Vec<&'static str> {
 /// Builds the roles that add our kinds to Kubernetes' own roles `view`, `edit` and `admin`.
 fn user_roles(scheme: &Scheme) -> Vec<Value> {
     let clusters = clusters(scheme);
-    let all: Vec<&str> = scheme.ours().map(crate::api::served_kind::ServedKind::plural).collect();
+    let all: Vec<&str> =
+        scheme.ours().map(crate::machinery::served_kind::ServedKind::plural).collect();
     let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
     let write = ["create", "update", "patch", "delete", "deletecollection"];
     let role = |name: &str, aggregate_to: &[&str], rules: Value| {

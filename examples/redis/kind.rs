@@ -1,15 +1,17 @@
 //! RedisCluster, as the API knows it: node pools of equal nodes, with no fields of its own, and
 //! what a Pilot of Redis reports.
 
-use navigator::api::{
-    cluster_kind::{ClusterKind, NoOlderVersion, Nothing},
-    database_names::DatabaseNames,
-    field_error::FieldPath,
-    pilot_part::{ErasedPilotPart, PilotPart},
-    schema::SchemaMarkers,
-    scheme::{KindEntry, ServedDatabase},
-    v1beta1::Cluster,
-    validation::{ClusterRules, Validator},
+use navigator::{
+    api::{
+        cluster_kind::{ClusterKind, NoOlderVersion, Nothing},
+        database_names::DatabaseNames,
+        pilot_part::{ErasedPilotPart, PilotPart},
+        schema::SchemaMarkers,
+        scheme::{KindEntry, ServedDatabase},
+        v1beta1::Cluster,
+        validation::{ClusterRules, Validator},
+    },
+    machinery::field_error::FieldPath,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -10,11 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{
-    database_names::DatabaseNames,
-    legacy, printer,
-    served_kind::{PrinterColumn, ServedVersion},
-};
+use super::{database_names::DatabaseNames, legacy, printer};
+use crate::machinery::served_kind::{PrinterColumn, ServedVersion};
 /// Trait bounds of every type that holds fields of one database.
 pub trait DatabaseFields:
     Clone

@@ -11,10 +11,12 @@ use super::{
     conversion::{self, surplus},
     defaults, legacy, printer,
     schema::SchemaSet,
-    served_kind::{DecodeError, ObjectPart, PrinterColumn, ServedVersion, ValidationResult},
     v1alpha1,
     v1beta1::{Cluster, LeaderLease, Pilot},
     validation::{self, ClusterRules},
+};
+use crate::machinery::served_kind::{
+    DecodeError, ObjectPart, PrinterColumn, ServedVersion, ValidationResult,
 };
 
 /// The names of a kind, and the facts about it that are constants.

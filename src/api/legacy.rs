@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{
+use crate::machinery::{
     decode::ParsedBody,
     field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath},
     schema::compiled::Schema,

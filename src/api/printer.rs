@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::served_kind::PrinterColumn;
+use crate::machinery::served_kind::PrinterColumn;
 
 /// Makes a column that is always shown.
 pub const fn column(

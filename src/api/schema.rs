@@ -1,20 +1,15 @@
 //! The schemas of the kinds, generated from the doc comments of the types.
 //!
 //! Owns their form: structural, `$ref`s into `#/definitions/`, definitions named as upstream names
-//! them. Kubernetes' own types come from `schema/kubernetes.json`, an extract of the OpenAPI
-//! document of Kubernetes 1.34 (`scripts/kubernetes-definitions.py`), so that kube-aggregator finds
-//! them equal to its own.
+//! them. Kubernetes' own types are those of `machinery::schema`.
 
-mod compile;
-pub mod compiled;
-pub(in crate::api) mod field_location;
 mod markers;
 mod structural;
 
 use std::{
     any::TypeId,
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
@@ -22,13 +17,11 @@ use serde_json::{Map, Value, json};
 
 pub use markers::*;
 
-use self::compiled::Schema;
-use super::{
-    conversion::pilot::PilotSurplus, pilot_part::ErasedPilotPart, served_kind::ServedVersion,
+use super::{conversion::pilot::PilotSurplus, pilot_part::ErasedPilotPart};
+use crate::machinery::{
+    schema::{REF_PREFIX, close_over, compiled::Schema, kubernetes},
+    served_kind::ServedVersion,
 };
-
-/// Prefix of references from one definition to another.
-pub const REF_PREFIX: &str = "#/definitions/";
 
 /// The facts about a kind that its schemas need.
 #[derive(Clone, Copy, Debug)]
@@ -243,48 +236,6 @@ impl SchemaSet {
 /// Returns the name of the definition of one of Navigator's types.
 pub fn name(version: ServedVersion, type_name: &str) -> String {
     format!("com.jetstack.navigator.{version}.{type_name}")
-}
-
-/// Returns Kubernetes' own definitions, without the lists of groups that use them.
-pub fn kubernetes() -> &'static Map<String, Value> {
-    static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-        serde_json::from_str(include_str!("schema/kubernetes.json"))
-            .expect("the extract is valid JSON")
-    });
-    &DEFINITIONS
-}
-
-/// Copies the definitions of `from` that `schema` refers to, directly or through others, into
-/// `into`.
-pub fn close_over(schema: &Value, from: &Map<String, Value>, into: &mut Map<String, Value>) {
-    let mut names = BTreeSet::new();
-    references(schema, &mut names);
-    for name in names {
-        if into.contains_key(&name) {
-            continue;
-        }
-        if let Some(definition) = from.get(&name) {
-            into.insert(name, definition.clone());
-            close_over(definition, from, into);
-        }
-    }
-}
-
-fn references(schema: &Value, names: &mut BTreeSet<String>) {
-    match schema {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                match value.as_str().and_then(|text| text.strip_prefix(REF_PREFIX)) {
-                    Some(name) if key == "$ref" => {
-                        names.insert(name.to_owned());
-                    }
-                    _ => references(value, names),
-                }
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| references(item, names)),
-        _ => {}
-    }
 }
 
 fn generator() -> SchemaGenerator {

@@ -5,9 +5,9 @@ use super::{
     hub::HubKind,
     pilot_part::ErasedPilotPart,
     schema::{KindSchema, SchemaMarkers, SchemaSet},
-    served_kind::{ServedKind, ServedVersion},
     v1beta1::{LeaderLease, Pilot},
 };
+use crate::machinery::served_kind::{ServedKind, ServedVersion};
 
 mod typed_kind;
 

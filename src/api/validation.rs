@@ -26,10 +26,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    schema::SchemaSet,
-    served_kind::{ServedVersion, ValidationResult},
-};
+use super::schema::SchemaSet;
+use crate::machinery::served_kind::{ServedVersion, ValidationResult};
 
 pub use cluster_rules::ClusterRules;
 pub use cluster_view::pool_path;

@@ -441,7 +441,7 @@ mod tests {
     /// One request may hold the tree of the heaviest body three times.
     #[test]
     fn with_the_manifests_limit_no_single_request_needs_more_than_it_may_have() {
-        use crate::api::decode::weight::MAX_TREE;
+        use crate::machinery::decode::weight::MAX_TREE;
         let account = MemoryAccount::new(DEFAULT_LIMIT);
         for of in [MemoryUse::Trees, MemoryUse::Objects] {
             assert!(account.largest(of) >= 3 * MAX_TREE, "{of:?}");

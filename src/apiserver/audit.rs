@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Most bytes of an object that are kept for an event: as many as a client may send.
-const LARGEST_OBJECT: usize = crate::api::decode::MAX_BODY;
+const LARGEST_OBJECT: usize = crate::machinery::decode::MAX_BODY;
 
 /// Configuration of the audit log: what is recorded, and which backends get the events.
 #[derive(Clone, Debug, Default)]

@@ -24,7 +24,10 @@ use super::{
     status::{ApiError, Result},
     url::Query,
 };
-use crate::api::{GROUP, openapi, scheme::Scheme, served_kind::ServedVersion};
+use crate::{
+    api::{GROUP, scheme::Scheme},
+    machinery::{openapi, served_kind::ServedVersion},
+};
 
 /// Media type of aggregated discovery. Without its parameters clients read another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

@@ -39,10 +39,8 @@ use super::{
     url::Query,
 };
 use crate::{
-    api::{
-        scheme::Scheme,
-        served_kind::{ObjectPart, ServedVersion},
-    },
+    api::scheme::Scheme,
+    machinery::served_kind::{ObjectPart, ServedVersion},
     runtime::{Runtime, Shutdown},
 };
 

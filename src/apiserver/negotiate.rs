@@ -19,7 +19,7 @@ use super::{
     streamed_body::{GzippedPieces, in_pieces},
     url::Query,
 };
-use crate::api::decode::{self, ParsedBody};
+use crate::machinery::decode::{self, ParsedBody};
 
 /// Bodies above this many bytes are compressed for clients that take gzip.
 const GZIP_ABOVE: usize = 128 * 1024;

@@ -13,7 +13,7 @@ use super::{
     storage::Revision,
     url::{Query, boolean},
 };
-use crate::api::field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath};
+use crate::machinery::field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath};
 
 /// Most seconds that a watch lasts, whatever its client asks for: a user who loses a right loses by
 /// then the watches that were begun with it.

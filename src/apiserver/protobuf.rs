@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::api::protobuf_wire::{self, bytes, varint};
+use crate::machinery::protobuf_wire::{self, bytes, varint};
 
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 

@@ -45,12 +45,12 @@ use super::{
     storage::{self, Key, KeyPrefix, Revision, Storage, StoreEntry},
 };
 use crate::{
-    api::{
+    error,
+    machinery::{
         decode::ParsedBody,
         ownership::{RawManagedFields, join, split},
         served_kind::{DecodeError, DecodedObject, ServedKind, ServedVersion, ValidationResult},
     },
-    error,
 };
 
 /// Placeholder for the namespace in the keys of objects without one; no namespace has this name.

@@ -16,7 +16,7 @@ use super::{
     response_body::guarded,
     status::{ApiError, Result},
 };
-use crate::api::decode::{MAX_BODY, weight};
+use crate::machinery::decode::{MAX_BODY, weight};
 
 /// Most bytes of a small body or object. For work on a larger one the thread hands its other tasks
 /// on.

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub use label::{LabelSelector, ObjectLabels};
 
 use super::status::{ApiError, Result};
-use crate::api::served_kind::ServedKind;
+use crate::machinery::served_kind::ServedKind;
 
 /// Most bytes of one selector of a request.
 const LONGEST: usize = 8 * 1024;

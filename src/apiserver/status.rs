@@ -11,7 +11,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::field_error::{self, ErrorList};
+use crate::machinery::field_error::{self, ErrorList};
 
 /// A resource of a group, as messages name it: `pilots.navigator.jetstack.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -445,7 +445,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::field_error::{FieldError, FieldErrorKind, FieldPath};
+    use crate::machinery::field_error::{FieldError, FieldErrorKind, FieldPath};
 
     const PILOTS: GroupResource<'_> =
         GroupResource { group: "navigator.jetstack.io", resource: "pilots" };

@@ -11,7 +11,7 @@ use super::{
     status::{ApiError, Result},
     url::Query,
 };
-use crate::api::served_kind::{ServedKind, ServedVersion};
+use crate::machinery::served_kind::{ServedKind, ServedVersion};
 
 /// What a Table holds as the `object` of each row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -254,7 +254,7 @@ impl ObjectViewer {
     }
 
     fn columns(&self) -> Value {
-        let describe = |column: &crate::api::served_kind::PrinterColumn| {
+        let describe = |column: &crate::machinery::served_kind::PrinterColumn| {
             // kubectl shows the name column as the object's name in `-o name` and in errors.
             let format = if column.name == "Name" { "name" } else { "" };
             json!({

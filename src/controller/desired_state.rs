@@ -16,14 +16,16 @@ use kube::api::{ApiResource, DynamicObject};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::api::{
-    GROUP,
-    database_names::DatabaseNames,
-    quantity,
-    v1beta1::{
-        API_VERSION, ClusterStatus, ImageSpec, Persistence, PilotSpec, PilotStatus, PodTemplate,
-        Services, UpdateStrategy, VERSION,
+use crate::{
+    api::{
+        GROUP,
+        database_names::DatabaseNames,
+        v1beta1::{
+            API_VERSION, ClusterStatus, ImageSpec, Persistence, PilotSpec, PilotStatus,
+            PodTemplate, Services, UpdateStrategy, VERSION,
+        },
     },
+    machinery::quantity,
 };
 
 /// Settings of the controller that go into the objects of clusters.

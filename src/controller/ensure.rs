@@ -27,7 +27,7 @@ use super::{
     resources::{DesiredObject, PreparedObject, resources},
     write::{change, create, delete, disown, exactly},
 };
-use crate::api::{names::annotation, quantity};
+use crate::{api::names::annotation, machinery::quantity};
 
 /// Makes every object of the cluster as it should be, and every Pilot that a node needs. The
 /// refusal of one object does not hold up the others; the first refusal is returned. A refused

@@ -21,9 +21,9 @@ use super::{
         waits_for_renewal,
     },
 };
-use crate::api::{
-    quantity,
-    v1beta1::{ClusterStatus, Health, NodePoolStatus, StorageStatus, VersionCount},
+use crate::{
+    api::v1beta1::{ClusterStatus, Health, NodePoolStatus, StorageStatus, VersionCount},
+    machinery::quantity,
 };
 
 pub(crate) use conditions::PILOT_FAILURES;

@@ -1,7 +1,7 @@
 //! How large the heap of a database on the JVM is: what the user wrote, else what the database's
 //! rule makes of the memory limit.
 
-use crate::api::{quantity, v1beta1::Jvm};
+use crate::{api::v1beta1::Jvm, machinery::quantity};
 
 pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;

@@ -23,12 +23,9 @@ use super::{
     text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::{
-    api::{
-        GROUP, names,
-        printer::text,
-        served_kind::{ServedKind, ServedVersion},
-    },
+    api::{GROUP, names, printer::text},
     engine::rbac,
+    machinery::served_kind::{ServedKind, ServedVersion},
     runtime::build_info,
 };
 

@@ -11,11 +11,13 @@ use kube::{
 use serde_json::Value;
 
 use super::{ShownDatabase, error::Error};
-use crate::api::{
-    GROUP, printer,
-    scheme::Scheme,
-    served_kind::ServedKind,
-    v1beta1::{self, ClusterStatus, Pilot},
+use crate::{
+    api::{
+        GROUP, printer,
+        scheme::Scheme,
+        v1beta1::{self, ClusterStatus, Pilot},
+    },
+    machinery::served_kind::ServedKind,
 };
 
 /// The inputs of one command: the API's client, the known databases, a namespace and the time.

@@ -18,12 +18,12 @@ use std::{
 };
 
 use navigator::{
-    api::{
+    api::scheme::Scheme,
+    database, databases,
+    machinery::{
         decode::{self, ParsedBody},
-        scheme::Scheme,
         served_kind::{ObjectPart, ServedKind, ServedVersion},
     },
-    database, databases,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::Value;

@@ -7,15 +7,16 @@ use std::{fs, path::Path};
 
 /// Top-level module → the top-level modules that it may name as `crate::…`.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("api", &["api"]),
-    ("engine", &["engine", "api"]),
+    ("machinery", &["machinery", "api"]),
+    ("api", &["api", "machinery"]),
+    ("engine", &["engine", "machinery", "api"]),
     ("runtime", &["runtime", "error"]),
     ("error", &["error"]),
-    ("apiserver", &["apiserver", "engine", "runtime", "api", "error"]),
-    ("controller", &["controller", "engine", "runtime", "api", "error"]),
-    ("pilot", &["pilot", "engine", "runtime", "api", "error"]),
-    ("plugin", &["plugin", "engine", "runtime", "api", "error"]),
-    ("database", &["database", "controller", "pilot", "plugin", "api"]),
+    ("apiserver", &["apiserver", "engine", "runtime", "machinery", "api", "error"]),
+    ("controller", &["controller", "engine", "runtime", "machinery", "api", "error"]),
+    ("pilot", &["pilot", "engine", "runtime", "machinery", "api", "error"]),
+    ("plugin", &["plugin", "engine", "runtime", "machinery", "api", "error"]),
+    ("database", &["database", "controller", "pilot", "plugin", "machinery", "api"]),
     (
         "databases",
         &[
@@ -26,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "plugin",
             "engine",
             "runtime",
+            "machinery",
             "api",
             "error",
         ],
@@ -40,11 +42,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pilot",
             "engine",
             "runtime",
+            "machinery",
             "api",
             "error",
         ],
     ),
-    ("manifest", &["manifest", "engine", "api", "error"]),
+    ("manifest", &["manifest", "engine", "machinery", "api", "error"]),
     (
         "cli",
         &[
@@ -58,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "manifest",
             "engine",
             "runtime",
+            "machinery",
             "api",
             "error",
         ],
@@ -66,6 +70,9 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Words that must not occur below a folder, and why.
 const BANNED: &[(&str, &str, &str)] = &[
+    ("src/machinery/", "async fn", "machinery has no async"),
+    ("src/machinery/", "tokio", "machinery performs no I/O"),
+    ("src/machinery/", "std::fs", "machinery performs no I/O"),
     ("src/api/", "async fn", "api has no async"),
     ("src/api/", "tokio", "api performs no I/O"),
     ("src/api/", "std::fs", "api performs no I/O"),

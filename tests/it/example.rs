@@ -11,7 +11,10 @@ use std::{
 
 use futures::future::join_all;
 use kube::{Api, api::PostParams};
-use navigator::api::{scheme::Scheme, served_kind::ServedVersion, v1beta1};
+use navigator::{
+    api::{scheme::Scheme, v1beta1},
+    machinery::served_kind::ServedVersion,
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;

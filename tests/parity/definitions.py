@@ -85,7 +85,7 @@ def structural(schema, known):
 
 
 def definitions():
-    known = json.loads((ROOT / "src/api/schema/kubernetes.json").read_text())
+    known = json.loads((ROOT / "src/machinery/schema/kubernetes.json").read_text())
     known = known.get("definitions", known)
     for version in ("v1beta1", "v1alpha1"):
         known |= json.loads((ROOT / f"tests/golden/api/schema/{version}.json").read_text())

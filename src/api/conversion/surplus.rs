@@ -5,13 +5,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::api::{
-    decode,
-    field_error::{FieldError, FieldErrorKind, FieldPath},
-    names::annotation,
-    schema::compiled::Schema,
-    strict_decoding,
-    v1beta1::is_default,
+use crate::{
+    api::{names::annotation, v1beta1::is_default},
+    machinery::{
+        decode,
+        field_error::{FieldError, FieldErrorKind, FieldPath},
+        schema::compiled::Schema,
+        strict_decoding,
+    },
 };
 
 /// Writes the surplus into its annotation, or removes the annotation when the surplus is empty.

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{REF_PREFIX, name};
-use crate::api::served_kind::ServedVersion;
+use super::name;
+use crate::machinery::{schema::REF_PREFIX, served_kind::ServedVersion};
 
 /// Prefix of the names of Kubernetes' types, as schemars writes them.
 const UPSTREAM: &str = "io.k8s.";

@@ -4,17 +4,22 @@ use std::marker::PhantomData;
 
 use serde_json::{Map, Value};
 
-use crate::api::{
-    decode::ParsedBody,
-    hub::{self, HubKind, KindNames},
-    legacy,
-    schema::{SchemaSet, compiled::Schema},
-    served_kind::{
-        DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
-        ValidationResult,
+use crate::{
+    api::{
+        hub::{self, HubKind, KindNames},
+        legacy,
+        schema::SchemaSet,
     },
-    strict_decoding::{self, StrictFindings},
-    unknown_fields,
+    machinery::{
+        decode::ParsedBody,
+        schema::compiled::Schema,
+        served_kind::{
+            DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
+            ValidationResult,
+        },
+        strict_decoding::{self, StrictFindings},
+        unknown_fields,
+    },
 };
 
 /// Metadata fields that a client cannot change by writing the object.

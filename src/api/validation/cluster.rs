@@ -19,14 +19,18 @@ use super::{
     validator::Validator,
     warning,
 };
-use crate::api::{
-    field_error::FieldPath,
-    quantity,
-    schema::SchemaSet,
-    served_kind::{ObjectPart, ServedVersion, ValidationResult},
-    v1beta1::{
-        self, ClusterSpec, ImageSpec, Jvm, NodePool, Persistence, PilotSettings, SecurityContext,
-        Services,
+use crate::{
+    api::{
+        schema::SchemaSet,
+        v1beta1::{
+            self, ClusterSpec, ImageSpec, Jvm, NodePool, Persistence, PilotSettings,
+            SecurityContext, Services,
+        },
+    },
+    machinery::{
+        field_error::FieldPath,
+        quantity,
+        served_kind::{ObjectPart, ServedVersion, ValidationResult},
     },
 };
 

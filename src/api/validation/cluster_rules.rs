@@ -1,10 +1,12 @@
 //! The rules that one database adds to those of all clusters: [`ClusterRules`].
 
 use super::{database_version::DatabaseVersion, transition::UnsafeOverrides, validator::Validator};
-use crate::api::{
-    cluster_kind::ClusterKind,
-    field_error::FieldPath,
-    v1beta1::{Cluster, NodePool},
+use crate::{
+    api::{
+        cluster_kind::ClusterKind,
+        v1beta1::{Cluster, NodePool},
+    },
+    machinery::field_error::FieldPath,
 };
 
 /// Validation rules for the fields that only one database has. By default there are none.

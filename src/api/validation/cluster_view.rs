@@ -4,13 +4,15 @@ use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::api::{
-    database_names::DatabaseNames,
-    field_error::FieldPath,
-    v1beta1::{
-        ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings, PodTemplate,
-        SecurityContext, Services, UpdateStrategy,
+use crate::{
+    api::{
+        database_names::DatabaseNames,
+        v1beta1::{
+            ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings, PodTemplate,
+            SecurityContext, Services, UpdateStrategy,
+        },
     },
+    machinery::field_error::FieldPath,
 };
 
 /// The fields of a cluster that shared rules read.

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::validator::Validator;
-use crate::api::{field_error::FieldPath, reserved_fields::covers};
+use crate::{api::reserved_fields::covers, machinery::field_error::FieldPath};
 
 /// Most bytes of a database's own settings, or of a pod template, as compact JSON.
 pub(super) const OVERLAY_LIMIT: usize = 64 * 1024;

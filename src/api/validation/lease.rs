@@ -1,11 +1,15 @@
 //! Rules for LeaderLease (V45).
 
 use super::{metadata, validator::Validator};
-use crate::api::{
-    field_error::FieldPath,
-    schema::SchemaSet,
-    served_kind::{ObjectPart, ServedVersion, ValidationResult},
-    v1beta1::{LeaderLease, LeaderLeaseSpec},
+use crate::{
+    api::{
+        schema::SchemaSet,
+        v1beta1::{LeaderLease, LeaderLeaseSpec},
+    },
+    machinery::{
+        field_error::FieldPath,
+        served_kind::{ObjectPart, ServedVersion, ValidationResult},
+    },
 };
 
 /// Validates a new LeaderLease that was written in `version`.

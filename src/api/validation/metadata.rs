@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde_json::json;
 
 use super::{format, validator::Validator};
-use crate::api::{field_error::FieldPath, names::annotation};
+use crate::{api::names::annotation, machinery::field_error::FieldPath};
 
 /// Most bytes of all annotations of an object together.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;

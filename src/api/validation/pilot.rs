@@ -10,11 +10,15 @@ use super::{
     transition::IMMUTABLE,
     validator::Validator,
 };
-use crate::api::{
-    field_error::FieldPath,
-    schema::SchemaSet,
-    served_kind::{ObjectPart, ServedVersion, ValidationResult},
-    v1beta1::{Pilot, PilotIntent},
+use crate::{
+    api::{
+        schema::SchemaSet,
+        v1beta1::{Pilot, PilotIntent},
+    },
+    machinery::{
+        field_error::FieldPath,
+        served_kind::{ObjectPart, ServedVersion, ValidationResult},
+    },
 };
 
 const KIND: &str = "Pilot";

@@ -9,10 +9,12 @@ use super::{
     config::{self, MANAGED},
     validator::Validator,
 };
-use crate::api::{
-    field_error::FieldPath,
-    names,
-    reserved_fields::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
+use crate::{
+    api::{
+        names,
+        reserved_fields::{KEPT_IN_CONTAINERS, KEPT_IN_PODS},
+    },
+    machinery::field_error::FieldPath,
 };
 
 const SPEC_FIELDS: &[&str] = &["hostname", "subdomain", "restartPolicy", "activeDeadlineSeconds"];

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::validator::Validator;
-use crate::api::field_error::{FieldError, FieldErrorKind, FieldPath};
+use crate::machinery::field_error::{FieldError, FieldErrorKind, FieldPath};
 
 /// Removes from `validator` the problems that `before` found in the stored object.
 pub(super) fn forgive(validator: &mut Validator, new: &Value, before: &Validator, old: &Value) {
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
     use crate::api::scheme::Scheme;
-    use crate::api::served_kind::ServedVersion;
+    use crate::machinery::served_kind::ServedVersion;
 
     fn forbidden(path: &str) -> Validator {
         let mut validator = Validator::new(ServedVersion::V1beta1, Scheme::new(&[]).schemas());

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::validator::Validator;
-use crate::api::{
+use crate::machinery::{
     schema::{
         compiled::{ListSchema, Schema, SchemaAtom, TypeOrigin},
         field_location::FieldLocation,

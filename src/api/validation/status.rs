@@ -7,7 +7,7 @@ use super::{
     schema_rules::{self, EnumPolicy},
     validator::Validator,
 };
-use crate::api::{field_error::FieldPath, schema::CONDITION_STATUSES};
+use crate::{api::schema::CONDITION_STATUSES, machinery::field_error::FieldPath};
 
 /// Most bytes of a condition's message.
 const MESSAGE_LIMIT: usize = 1024;

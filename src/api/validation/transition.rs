@@ -12,7 +12,10 @@ use super::{
     metadata,
     validator::Validator,
 };
-use crate::api::{field_error::FieldPath, names::annotation, quantity};
+use crate::{
+    api::names::annotation,
+    machinery::{field_error::FieldPath, quantity},
+};
 
 pub(super) const IMMUTABLE: &str = "field is immutable";
 

@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
-use crate::api::{
-    field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath},
-    schema::SchemaSet,
-    served_kind::{ServedVersion, ValidationResult},
+use crate::{
+    api::schema::SchemaSet,
+    machinery::{
+        field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath},
+        served_kind::{ServedVersion, ValidationResult},
+    },
 };
 
 /// Most problems, and most warnings, that are collected for an object: an object with more is

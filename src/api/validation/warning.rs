@@ -8,7 +8,7 @@ use super::{
     transition::pairs,
     validator::Validator,
 };
-use crate::api::{reserved_fields::is_upstream_pilot, served_kind::ServedVersion};
+use crate::{api::reserved_fields::is_upstream_pilot, machinery::served_kind::ServedVersion};
 
 /// W4: returns a warning when a write of the main resource carries a status that differs from the
 /// stored one.

@@ -23,22 +23,21 @@ use std::{
 use serde_json::Value;
 
 use self::matching::RuleSubject;
-pub use configurations::EnabledWebhookTypes;
-pub use metrics::{AdmissionMetrics, AdmissionTiming};
-
 use super::{AdmissionOperation, AdmissionRemarks, namespace::NamespaceLister};
 use crate::{
-    api::{
-        GROUP,
-        decode::{ParsedBody, weight},
-        served_kind::{ObjectPart, ServedKind, ServedVersion},
-    },
+    api::GROUP,
     apiserver::{
         authn::User,
         status::{ApiError, GroupResource, Result},
     },
+    machinery::{
+        decode::{ParsedBody, weight},
+        served_kind::{ObjectPart, ServedKind, ServedVersion},
+    },
     runtime::Runtime,
 };
+pub use configurations::EnabledWebhookTypes;
+pub use metrics::{AdmissionMetrics, AdmissionTiming};
 
 /// Longest time that a write waits, after a start, until the webhook configurations are known.
 const PATIENCE: Duration = Duration::from_secs(10);

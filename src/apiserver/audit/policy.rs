@@ -10,11 +10,9 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::{
-    api::{
-        field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath, aggregate},
-        validation::format::dns_subdomain,
-    },
+    api::validation::format::dns_subdomain,
     apiserver::{authn::User, operation::ResourceOperation, request_info::RequestInfo},
+    machinery::field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath, aggregate},
 };
 
 /// How much of a request is recorded.

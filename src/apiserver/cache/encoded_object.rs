@@ -3,8 +3,10 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::super::storage::Revision;
-use crate::api::ownership::{RawManagedFields, RevisionGap, join, whole};
+use crate::{
+    apiserver::storage::Revision,
+    machinery::ownership::{RawManagedFields, RevisionGap, join, whole},
+};
 
 /// What happened to an object, in the words of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

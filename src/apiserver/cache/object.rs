@@ -7,17 +7,19 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{
-    super::{
+    encoded_object::{EncodedObject, EventType},
+    forms,
+};
+use crate::{
+    apiserver::{
         capacity,
         selector::ObjectFacets,
         storage::{Key, Revision},
     },
-    encoded_object::{EncodedObject, EventType},
-    forms,
-};
-use crate::api::{
-    decode::weight,
-    ownership::{RawManagedFields, RevisionGap, join_but_revision, split},
+    machinery::{
+        decode::weight,
+        ownership::{RawManagedFields, RevisionGap, join_but_revision, split},
+    },
 };
 
 /// An object as its kind's first version shows it, before the store has given it a revision.

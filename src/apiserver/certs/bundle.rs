@@ -8,7 +8,7 @@ use kube::{
 use serde_json::json;
 use tracing::info;
 
-use crate::api::{GROUP, served_kind::ServedVersion};
+use crate::{api::GROUP, machinery::served_kind::ServedVersion};
 
 /// Why the CA bundle may be missing from an APIService.
 #[derive(Debug, thiserror::Error)]

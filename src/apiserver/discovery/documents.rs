@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    api::{
-        scheme::Scheme,
-        served_kind::{ServedKind, ServedVersion, Subresource},
-    },
+    api::scheme::Scheme,
+    machinery::served_kind::{ServedKind, ServedVersion, Subresource},
     runtime::build_info,
 };
 

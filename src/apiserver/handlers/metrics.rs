@@ -14,10 +14,7 @@ use prometheus::{
 };
 
 use crate::{
-    api::{
-        scheme::Scheme,
-        served_kind::{ServedKind, ServedVersion},
-    },
+    api::scheme::Scheme,
     apiserver::{
         filters::Deadline,
         latency,
@@ -25,6 +22,7 @@ use crate::{
         request_info::RequestInfo,
         storage::StoreSize,
     },
+    machinery::served_kind::{ServedKind, ServedVersion},
     runtime::{
         admin,
         metric_catalogue::{MetricDescription, described},

@@ -4,11 +4,12 @@
 use http::Method;
 
 use crate::{
-    api::{scheme::Scheme, served_kind::ServedVersion},
+    api::scheme::Scheme,
     apiserver::{
         operation::{ResourceAction, ResourceOperation, Verb},
         request_info::RequestInfo,
     },
+    machinery::served_kind::ServedVersion,
 };
 
 /// Value of the label `component`; the aggregator counts a request that it passes on under another.

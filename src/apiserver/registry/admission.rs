@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 
 use super::{ObjectPatch, Registry, RegistryCall, RegistryObject, meta};
 use crate::{
-    api::{
-        ownership::{ManagedFields, RawManagedFields},
-        served_kind::ObjectPart,
-        validation::warning,
-    },
+    api::validation::warning,
     apiserver::{
         admission::{AdmissionAttributes, AdmissionOperation, webhook::ReviewSubject},
         options::{DeleteOptions, DeletionPropagation, FieldValidation, WriteOptions},
         status::Result,
+    },
+    machinery::{
+        ownership::{ManagedFields, RawManagedFields},
+        served_kind::ObjectPart,
     },
 };
 

@@ -12,16 +12,16 @@ use super::{
     meta,
 };
 use crate::{
-    api::{
-        decode::{self, ParsedBody},
-        names::annotation,
-        ownership::ManagedFields,
-        served_kind::{ObjectPart, ServedKind, ServedVersion},
-    },
+    api::names::annotation,
     apiserver::{
         negotiate::unread,
         options::{ApplyOptions, WriteOptions},
         status::{ApiError, Result},
+    },
+    machinery::{
+        decode::{self, ParsedBody},
+        ownership::ManagedFields,
+        served_kind::{ObjectPart, ServedKind, ServedVersion},
     },
 };
 

@@ -13,13 +13,7 @@ use super::{
     object_size::SizeRefusal,
 };
 use crate::{
-    api::{
-        decode::{ParsedBody, weight},
-        field_error::{ErrorList, aggregate},
-        ownership::{ManagedFields, RawManagedFields},
-        served_kind::ObjectPart,
-        validation::warning,
-    },
+    api::validation::warning,
     apiserver::{
         account::MemoryShare,
         admission::AdmissionOperation,
@@ -28,6 +22,12 @@ use crate::{
         request_cost,
         status::{ApiError, Result},
         storage::{self, Revision},
+    },
+    machinery::{
+        decode::{ParsedBody, weight},
+        field_error::{ErrorList, aggregate},
+        ownership::{ManagedFields, RawManagedFields},
+        served_kind::ObjectPart,
     },
 };
 

@@ -10,7 +10,7 @@ use super::{
     meta, selectable,
 };
 use crate::{
-    api::{GROUP, names::annotation, served_kind::ObjectPart},
+    api::{GROUP, names::annotation},
     apiserver::{
         admission::AdmissionOperation,
         options::{DeleteOptions, DeletionPropagation, ListOptions},
@@ -18,6 +18,7 @@ use crate::{
         status::{ApiError, Result},
         storage,
     },
+    machinery::served_kind::ObjectPart,
 };
 
 /// What became of an object that was to be deleted.

@@ -1,6 +1,6 @@
 //! The field managers of an object that is being written: `metadata.managedFields`.
 //!
-//! Tells [`ownership`](crate::api::ownership) what it needs of a kind: its versions, conversion
+//! Tells [`ownership`](crate::machinery::ownership) what it needs of a kind: its versions, conversion
 //! between them, and what a write through a part cannot change. Entries whose set did not change
 //! keep their time, so that a write which changes nothing writes nothing.
 
@@ -9,16 +9,16 @@ use tracing::error;
 
 use super::{RegistryCall, RegistryObject};
 use crate::{
-    api::{
+    api::names::annotation,
+    apiserver::status::{ApiError, Result},
+    machinery::{
         decode::ParsedBody,
-        names::annotation,
         ownership::{
             AppliedObject, Error, FieldConflict, ManagedFields, OwnershipTracker, PathSet,
             RawManagedFields, Schema, VersionConverter,
         },
         served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
     },
-    apiserver::status::{ApiError, Result},
 };
 
 /// Most bytes of `managedFields` by which a client may change those of an object. Longer ones are
@@ -253,7 +253,7 @@ pub(super) fn without_views(mut shown: Value) -> Value {
 
 fn refuse(conflicts: &[FieldConflict]) -> ApiError {
     let cause = |conflict: &FieldConflict| {
-        let path = crate::api::ownership::path_text(&conflict.path);
+        let path = crate::machinery::ownership::path_text(&conflict.path);
         (format!("conflict with {}", conflict.manager.text()), path)
     };
     let causes: Vec<(String, String)> = conflicts.iter().map(cause).collect();
@@ -270,8 +270,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::{ownership::compare, scheme::Scheme},
+        api::scheme::Scheme,
         apiserver::storage::{Key, Revision},
+        machinery::ownership::compare,
     };
 
     fn pilot(status: &Value) -> Value {

@@ -9,8 +9,8 @@ use rand::Rng;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    api::{decode::MAX_FINDINGS, served_kind::ServedKind},
     apiserver::status::{ApiError, Result},
+    machinery::{decode::MAX_FINDINGS, served_kind::ServedKind},
 };
 
 /// Finalizers that garbage collection understands.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use super::{Registry, RegistryObject, StorableObject};
 use crate::{
-    api::{ownership::RawManagedFields, served_kind::ObjectPart},
     apiserver::{
         capacity::{CapacityClaim, CapacityError, GrowthClass, counted},
         status::ApiError,
         storage::{self, Key},
     },
+    machinery::{ownership::RawManagedFields, served_kind::ObjectPart},
 };
 
 /// Bytes by which a slight change makes an object larger: by a finalizer, an annotation by which a

@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use super::strategic_merge;
 use crate::{
-    api::decode::{
-        self, ParsedBody,
-        weight::{self, MAX_DEPTH, MAX_TREE},
-    },
     apiserver::{
         admission::webhook::WebhookPatchError,
         negotiate::unread,
         status::{ApiError, Result},
+    },
+    machinery::decode::{
+        self, ParsedBody,
+        weight::{self, MAX_DEPTH, MAX_TREE},
     },
 };
 

@@ -15,13 +15,7 @@ use super::{
     object_size::SizeRefusal,
 };
 use crate::{
-    api::{
-        decode::ParsedBody,
-        field_error::{FieldError, FieldErrorKind, FieldPath},
-        ownership::RawManagedFields,
-        served_kind::{ObjectPart, ServedKind, ServedVersion},
-        validation::warning,
-    },
+    api::validation::warning,
     apiserver::{
         admission::AdmissionOperation,
         cache::{CachedObject, EventType},
@@ -30,6 +24,12 @@ use crate::{
         request_cost,
         status::{ApiError, Result},
         storage::{self, Key, Revision},
+    },
+    machinery::{
+        decode::ParsedBody,
+        field_error::{FieldError, FieldErrorKind, FieldPath},
+        ownership::RawManagedFields,
+        served_kind::{ObjectPart, ServedKind, ServedVersion},
     },
 };
 

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::{CommandFailure, manifest_files::ManifestDocument};
 use crate::{
-    api::quantity,
     database::{Database, DatabaseList},
     local::{homes::DatabaseHomes, node, state_folder::StateFolder},
+    machinery::quantity,
     pilot::database::{DrivenDatabase, JavaLocation},
     runtime::cgroup,
 };

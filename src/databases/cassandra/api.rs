@@ -12,15 +12,16 @@ use super::{
     },
     validation,
 };
-use crate::api::{
-    cluster_kind::ClusterKind,
-    database_names::DatabaseNames,
-    field_error::FieldPath,
-    pilot_part::{ErasedPilotPart, PilotPart},
-    schema::SchemaMarkers,
-    scheme::{KindEntry, ServedDatabase},
-    served_kind::PrinterColumn,
-    validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
+use crate::{
+    api::{
+        cluster_kind::ClusterKind,
+        database_names::DatabaseNames,
+        pilot_part::{ErasedPilotPart, PilotPart},
+        schema::SchemaMarkers,
+        scheme::{KindEntry, ServedDatabase},
+        validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
+    },
+    machinery::{field_error::FieldPath, served_kind::PrinterColumn},
 };
 
 /// Cassandra's entry for the API.

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::api::{
-    printer::{
+use crate::{
+    api::printer::{
         AGE, BLOCKED_BY, HEALTH, MESSAGE, NAME, NODES, OPERATION, PHASE, READY, VERSION, cluster,
         pools, text, wide,
     },
-    served_kind::PrinterColumn,
+    machinery::served_kind::PrinterColumn,
 };
 
 pub const COLUMNS: &[PrinterColumn] = &[

@@ -8,9 +8,9 @@ use super::{
     settings::lets_everybody_in,
     v1beta1::{Cassandra, CassandraCluster},
 };
-use crate::api::{
-    field_error::FieldPath,
-    validation::{DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path},
+use crate::{
+    api::validation::{DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path},
+    machinery::field_error::FieldPath,
 };
 
 /// Validates the fields of a spec that only a CassandraCluster has.

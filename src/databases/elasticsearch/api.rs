@@ -10,14 +10,16 @@ use super::{
     },
     validation,
 };
-use crate::api::{
-    cluster_kind::ClusterKind,
-    database_names::DatabaseNames,
-    field_error::FieldPath,
-    pilot_part::{ErasedPilotPart, PilotPart},
-    schema::SchemaMarkers,
-    scheme::{KindEntry, ServedDatabase},
-    validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
+use crate::{
+    api::{
+        cluster_kind::ClusterKind,
+        database_names::DatabaseNames,
+        pilot_part::{ErasedPilotPart, PilotPart},
+        schema::SchemaMarkers,
+        scheme::{KindEntry, ServedDatabase},
+        validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
+    },
+    machinery::field_error::FieldPath,
 };
 
 /// Elasticsearch's entry for the API.

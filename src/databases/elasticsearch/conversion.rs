@@ -13,12 +13,11 @@ use super::{
         Elasticsearch, ElasticsearchNode, ElasticsearchPlugin, PilotElasticsearchSpec, Roles,
     },
 };
-use crate::api::{
-    cluster_kind::OlderCluster,
-    conversion::keep,
-    field_error::{FieldError, FieldErrorKind, FieldPath},
-    legacy::LegacyFindings,
-    pilot_part::OlderPart,
+use crate::{
+    api::{
+        cluster_kind::OlderCluster, conversion::keep, legacy::LegacyFindings, pilot_part::OlderPart,
+    },
+    machinery::field_error::{FieldError, FieldErrorKind, FieldPath},
 };
 
 /// What v1alpha1 cannot say about an Elasticsearch cluster; plugins by name.

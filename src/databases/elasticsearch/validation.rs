@@ -6,9 +6,9 @@ use super::{
     releases::RELEASES,
     v1beta1::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master},
 };
-use crate::api::{
-    field_error::FieldPath,
-    validation::{DatabaseVersion, UnsafeOverrides, Validator, pool_path},
+use crate::{
+    api::validation::{DatabaseVersion, UnsafeOverrides, Validator, pool_path},
+    machinery::field_error::FieldPath,
 };
 
 /// Names of roles that every version knows; `coordinating` stands alone.

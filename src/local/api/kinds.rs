@@ -12,14 +12,15 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use self::events_group::EventsGroupKind;
-use crate::api::{
-    decode::{MAX_FINDINGS, ParsedBody},
-    schema::SchemaSet,
-    served_kind::{
-        DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
-        Subresource, ValidationResult,
+use crate::{
+    api::{schema::SchemaSet, validation},
+    machinery::{
+        decode::{MAX_FINDINGS, ParsedBody},
+        served_kind::{
+            DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,
+            Subresource, ValidationResult,
+        },
     },
-    validation,
 };
 
 /// Name of the core group in keys of the store, where every group has a name.

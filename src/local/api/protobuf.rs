@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, Request, Response, header};
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 
-use crate::api::decode::MAX_BODY;
+use crate::machinery::decode::MAX_BODY;
 
 const TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// First bytes of every protobuf body; an envelope with type and message follows.

@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::{
-    api::{
-        decode::MAX_BODY,
-        field_error::{FieldError, FieldErrorKind, FieldPath},
-    },
     apiserver::{
         operation::{PatchType, ResourceAction, ResourceOperation},
         request_info::RequestInfo,
         status::ApiError,
+    },
+    machinery::{
+        decode::MAX_BODY,
+        field_error::{FieldError, FieldErrorKind, FieldPath},
     },
 };
 

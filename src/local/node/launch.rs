@@ -15,8 +15,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
 use super::process::LaunchSpec;
 use crate::{
-    api::{names, quantity},
+    api::names,
     local::state_folder::StateFolder,
+    machinery::quantity,
     pilot::database::{DrivenDatabase, JavaLocation},
 };
 

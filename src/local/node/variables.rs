@@ -12,7 +12,7 @@ use super::{
     launch::LaunchContext,
     referenced_objects::{ReferencedObjects, ValueSource},
 };
-use crate::api::quantity;
+use crate::machinery::quantity;
 
 /// Values of variables by name.
 pub(crate) type EnvVars = BTreeMap<String, String>;

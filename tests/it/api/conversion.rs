@@ -2,11 +2,13 @@
 
 use std::{cell::RefCell, collections::BTreeMap, fmt::Debug};
 
-use navigator::api::{
-    decode::ParsedBody,
-    names::annotation,
-    schema,
-    served_kind::{ServedKind, ServedVersion},
+use navigator::{
+    api::{names::annotation, schema},
+    machinery::{
+        decode::ParsedBody,
+        schema::REF_PREFIX,
+        served_kind::{ServedKind, ServedVersion},
+    },
 };
 use proptest::{
     collection, num,
@@ -319,7 +321,7 @@ pub(super) fn fields(
     found.insert(path.to_owned(), 0);
     if let Some(target) = schema["$ref"].as_str() {
         if target.contains("com.jetstack.") && !target.ends_with(".PodTemplate") {
-            let definition = &definitions[target.trim_start_matches(schema::REF_PREFIX)];
+            let definition = &definitions[target.trim_start_matches(REF_PREFIX)];
             fields(definitions, definition, path, found);
         }
         return;

@@ -6,11 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use navigator::api::{
-    decode::{self, ParsedBody},
-    schema,
-    served_kind::{DecodedObject, ObjectPart, ServedKind, ServedVersion},
-    strict_decoding,
+use navigator::{
+    api::schema,
+    machinery::{
+        decode::{self, ParsedBody},
+        served_kind::{DecodedObject, ObjectPart, ServedKind, ServedVersion},
+        strict_decoding,
+    },
 };
 use serde_json::{Value, json};
 

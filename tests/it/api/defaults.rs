@@ -1,6 +1,6 @@
 //! Few defaults are written, and each as promised.
 
-use navigator::api::{decode::ParsedBody, served_kind::ServedVersion};
+use navigator::machinery::{decode::ParsedBody, served_kind::ServedVersion};
 use serde_json::{Value, json};
 
 use crate::scheme;

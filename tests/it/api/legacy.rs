@@ -1,6 +1,6 @@
 //! Older ways of writing v1alpha1 are understood, or refused with their replacement.
 
-use navigator::api::{
+use navigator::machinery::{
     decode::{self, ParsedBody},
     served_kind::{DecodeError, ServedVersion},
     strict_decoding,

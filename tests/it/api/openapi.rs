@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use navigator::api::{
-    GROUP,
-    openapi::{v2, v3},
-    schema,
-    served_kind::ServedVersion,
+use navigator::{
+    api::GROUP,
+    machinery::{
+        openapi::{v2, v3},
+        schema::kubernetes,
+        served_kind::ServedVersion,
+    },
 };
 use serde_json::{Value, json};
 
@@ -43,7 +45,7 @@ fn patch_offers_what_kubectl_looks_for() {
 fn kubernetes_definitions_are_word_for_word_upstreams_in_version_2() {
     let mut compared = 0;
     for (name, definition) in v2(scheme())["definitions"].as_object().unwrap() {
-        if let Some(upstream) = schema::kubernetes().get(name) {
+        if let Some(upstream) = kubernetes().get(name) {
             let mut ours = definition.clone();
             ours.as_object_mut().unwrap().remove("x-kubernetes-group-version-kind");
             assert_eq!(&ours, upstream, "{name}");

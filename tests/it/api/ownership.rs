@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use navigator::api::{
+use navigator::machinery::{
     ownership::{
         DuplicatePolicy, Error, FieldManager, FieldManagers, ManagerOperation, OwnershipUpdater,
         PathElement, PathSet, VersionConverter, VersionedSet, compare, extract, field_set, merge,
@@ -206,7 +206,7 @@ fn step(op: &str, case: &Value, schemas: &BTreeMap<String, Value>) -> Result<(),
             }
         }
         Err(Error::Conflicts(conflicts)) if case.get("conflicts").is_some() => {
-            let text = |conflict: &navigator::api::ownership::FieldConflict| {
+            let text = |conflict: &navigator::machinery::ownership::FieldConflict| {
                 format!("{}{}", conflict.manager.name, path_text(&conflict.path))
             };
             let mut ours: Vec<String> = conflicts.iter().map(text).collect();

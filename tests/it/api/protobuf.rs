@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use navigator::api::{
+use navigator::machinery::{
     openapi::{protobuf, v3},
     served_kind::ServedVersion,
 };

@@ -3,7 +3,10 @@
 
 use std::fmt::Write;
 
-use navigator::api::{schema, served_kind::ServedVersion};
+use navigator::{
+    api::schema,
+    machinery::{schema::REF_PREFIX, served_kind::ServedVersion},
+};
 use serde_json::{Map, Value, json};
 
 use crate::{golden, scheme};
@@ -151,7 +154,7 @@ fn values(schema: &Value) -> String {
 
 fn type_text(schema: &Value) -> String {
     if let Some(target) = schema["$ref"].as_str() {
-        let name = target.trim_start_matches(schema::REF_PREFIX);
+        let name = target.trim_start_matches(REF_PREFIX);
         let title = short(name);
         return if name.starts_with("com.jetstack.") {
             format!("[{title}](#{})", title.to_lowercase())
@@ -180,7 +183,7 @@ fn mentioned(schema: &Value) -> Vec<String> {
             .iter()
             .flat_map(|(key, value)| match value.as_str() {
                 Some(target) if key == "$ref" => {
-                    vec![target.trim_start_matches(schema::REF_PREFIX).to_owned()]
+                    vec![target.trim_start_matches(REF_PREFIX).to_owned()]
                 }
                 _ => mentioned(value),
             })

@@ -6,12 +6,13 @@
 
 use std::{collections::BTreeSet, fmt::Write, fs, path::Path};
 
-use navigator::api::{
-    GROUP,
-    decode::{self, ParsedBody},
-    field_error::{ErrorList, aggregate},
-    served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
-    validation,
+use navigator::{
+    api::{GROUP, validation},
+    machinery::{
+        decode::{self, ParsedBody},
+        field_error::{ErrorList, aggregate},
+        served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
+    },
 };
 use serde_json::Value;
 

@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 
 use navigator::{
-    api::{
-        schema::{self, REF_PREFIX, SHARED, SchemaMarkers},
-        served_kind::ServedVersion,
-    },
+    api::schema::{self, SHARED, SchemaMarkers},
     databases,
+    machinery::{schema::REF_PREFIX, served_kind::ServedVersion},
 };
 use serde_json::{Map, Value};
 

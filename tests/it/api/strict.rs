@@ -1,6 +1,6 @@
 //! Bodies are understood strictly: what is unknown, repeated or of another type is named.
 
-use navigator::api::{
+use navigator::machinery::{
     decode,
     schema::compiled::Schema,
     served_kind::ServedVersion,

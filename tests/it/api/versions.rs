@@ -1,9 +1,11 @@
 //! One object, two versions: what a reader and a writer of each see of it.
 
-use navigator::api::{
-    decode::ParsedBody,
-    names::annotation,
-    served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
+use navigator::{
+    api::names::annotation,
+    machinery::{
+        decode::ParsedBody,
+        served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
+    },
 };
 use serde_json::{Value, json};
 

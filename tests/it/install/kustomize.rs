@@ -1,7 +1,8 @@
 //! The kustomize folder: the manifest as a base, and components that change it.
 
 use navigator::{
-    api::{GROUP, names, served_kind::ServedVersion},
+    api::{GROUP, names},
+    machinery::served_kind::ServedVersion,
     manifest::{self, InstallSettings, InstallStore},
 };
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use navigator::{
-    api::{openapi, served_kind::ServedVersion},
     apiserver::{filters::InflightLimits, request_info::RequestInfo},
+    machinery::{openapi, served_kind::ServedVersion},
 };
 use serde_json::{Value, json};
 

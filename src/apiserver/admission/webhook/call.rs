@@ -16,12 +16,12 @@ use super::{
     review,
 };
 use crate::{
-    api::served_kind::ServedVersion,
     apiserver::{
         latency, request_cost,
         selector::ObjectLabels,
         status::{ApiError, GroupResource, Result},
     },
+    machinery::served_kind::ServedVersion,
 };
 
 /// Why a webhook did not decide, or refused.

@@ -23,7 +23,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::sync::Semaphore;
 use tower::{ServiceExt as _, util::BoxCloneSyncService};
 
-use crate::{api::decode::MAX_BODY, error::chain};
+use crate::{error::chain, machinery::decode::MAX_BODY};
 
 /// Most bytes of an answer: a patch may replace a whole object, in base64.
 const LONGEST_ANSWER: usize = 2 * MAX_BODY;

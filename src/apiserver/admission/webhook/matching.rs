@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 
-use crate::{api::served_kind::ServedVersion, apiserver::admission::AdmissionOperation};
+use crate::{apiserver::admission::AdmissionOperation, machinery::served_kind::ServedVersion};
 
 /// A request as webhook rules see it.
 #[derive(Clone, Copy, Debug)]

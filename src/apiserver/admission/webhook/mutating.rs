@@ -13,11 +13,11 @@ use super::{
     metrics::WebhookType,
 };
 use crate::{
-    api::{ownership::RawManagedFields, served_kind::ServedVersion},
     apiserver::{
         request_cost,
         status::{ApiError, Result},
     },
+    machinery::{ownership::RawManagedFields, served_kind::ServedVersion},
 };
 
 const SORT: WebhookType = WebhookType::Mutating;
@@ -117,9 +117,9 @@ fn patch_object(
         }
         read.map_err(|error| {
             let why = match error {
-                crate::api::served_kind::DecodeError::Malformed(text) => text,
-                crate::api::served_kind::DecodeError::Invalid(errors) => {
-                    crate::api::field_error::aggregate(&errors)
+                crate::machinery::served_kind::DecodeError::Malformed(text) => text,
+                crate::machinery::served_kind::DecodeError::Invalid(errors) => {
+                    crate::machinery::field_error::aggregate(&errors)
                 }
             };
             WebhookPatchError::Failed(format!("what the patch makes cannot be read: {why}"))

@@ -10,11 +10,11 @@ use serde_json::{Value, value::RawValue};
 
 use super::ReviewSubject;
 use crate::{
-    api::served_kind::ServedVersion,
     apiserver::{
         authn::User,
         status::{ApiError, WebhookStatus},
     },
+    machinery::served_kind::ServedVersion,
 };
 
 const API_VERSION: &str = "admission.k8s.io/v1";

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{
-    printer::{AGE, NAME, age, column, human_duration, text, wide},
-    served_kind::PrinterColumn,
+use crate::{
+    api::printer::{AGE, NAME, age, column, human_duration, text, wide},
+    machinery::served_kind::PrinterColumn,
 };
 
 const CREATED: &str = "/metadata/creationTimestamp";

@@ -4,7 +4,7 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value, json};
 
-use crate::api::field_error::{FieldError, FieldErrorKind, FieldPath};
+use crate::machinery::field_error::{FieldError, FieldErrorKind, FieldPath};
 
 /// Returns the fields of the object under `name`, if there is one.
 fn fields<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Map<String, Value>> {

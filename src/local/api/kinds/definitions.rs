@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 };
 
 use super::{KindDefinition, columns, defaults, typed};
-use crate::api::served_kind::Subresource;
+use crate::machinery::served_kind::Subresource;
 
 const UPDATE: &[&str] = &["get", "patch", "update"];
 

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{KubernetesKind, typed};
-use crate::api::{
+use crate::machinery::{
     decode::ParsedBody,
     served_kind::{
         DecodeError, DecodedObject, ObjectPart, PrinterColumn, ServedKind, ServedVersion,

@@ -10,7 +10,7 @@ use cel::{
     },
 };
 
-use crate::api::quantity::nanos;
+use crate::machinery::quantity::nanos;
 
 static TYPE: Type = Type::new_unspecified_type("kubernetes.Quantity");
 

@@ -9,24 +9,24 @@ use serde_json::Value;
 use super::schema::compiled::{FieldSchemas, Schema, SchemaAtom, UnknownFieldPolicy, ValueFormat};
 
 /// Does the schema know every field of `value`?
-pub(super) fn knows(schema: &Schema, value: &Value) -> bool {
+pub(crate) fn knows(schema: &Schema, value: &Value) -> bool {
     SchemaNode::root(schema).knows(value)
 }
 
 /// Removes the fields of `value` that the schema does not know.
-pub(super) fn prune(schema: &Schema, value: &mut Value) {
+pub(crate) fn prune(schema: &Schema, value: &mut Value) {
     SchemaNode::root(schema).prune(value);
 }
 
 /// Copies the fields of `old` that the schema does not know into `new`, where their place still
 /// exists: items of list maps are matched by key, items of other lists only while the list is
 /// unchanged.
-pub(super) fn carry(schema: &Schema, old: &Value, new: &mut Value) {
+pub(crate) fn carry(schema: &Schema, old: &Value, new: &mut Value) {
     SchemaNode::root(schema).carry(old, new);
 }
 
 /// Rewrites times of `value` whose offset is `±hh` or `±hhmm` in UTC.
-pub(super) fn repair_times(schema: &Schema, value: &mut Value) {
+pub(crate) fn repair_times(schema: &Schema, value: &mut Value) {
     SchemaNode::root(schema).repair_times(value);
 }
 

@@ -6,9 +6,9 @@
 use serde_json::{Map, Value, json};
 
 use super::{COMPONENTS, info, paths};
-use crate::api::{
-    scheme::Scheme,
-    served_kind::{ServedKind, ServedVersion},
+use crate::{
+    api::scheme::Scheme,
+    machinery::served_kind::{ServedKind, ServedVersion},
 };
 
 /// Returns the OpenAPI version 3 document served at `/openapi/v3/api/v1` or

@@ -11,7 +11,7 @@ use super::{
     schema_mismatch::{MismatchCollector, SchemaMismatches},
     validate::NO_FORM,
 };
-use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
+use crate::machinery::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
 /// Returns the leaves of an object, the items of its sets and list maps, and the entries of its
 /// maps.

@@ -138,7 +138,7 @@ pub struct Schema {
 
 /// The form of a type that was chosen for a value.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::api) enum SchemaForm<'a> {
+pub enum SchemaForm<'a> {
     Map(&'a MapSchema),
     Scalar(ScalarType),
     List(&'a ListSchema),
@@ -146,7 +146,7 @@ pub(in crate::api) enum SchemaForm<'a> {
 
 /// The type of a field, as decoding sees it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::api) enum FieldLookup<'a> {
+pub enum FieldLookup<'a> {
     Type(&'a SchemaAtom),
     /// The field may hold anything.
     Free,
@@ -155,7 +155,7 @@ pub(in crate::api) enum FieldLookup<'a> {
 }
 
 impl SchemaForm<'_> {
-    pub(in crate::api) fn is_like(self, other: Self) -> bool {
+    pub fn is_like(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
@@ -204,7 +204,7 @@ impl FromIterator<(Box<str>, FieldSchema)> for FieldSchemas {
 
 impl MapSchema {
     /// Returns the type of the field or entry `name`.
-    pub(in crate::api) fn of_field(&self, name: &str) -> Option<TypeRef> {
+    pub fn of_field(&self, name: &str) -> Option<TypeRef> {
         self.fields.get(name).map(|field| field.type_).or(self.values)
     }
 }
@@ -245,16 +245,12 @@ impl Schema {
         self.root
     }
 
-    pub(in crate::api) fn atom(&self, type_: TypeRef) -> &SchemaAtom {
+    pub fn atom(&self, type_: TypeRef) -> &SchemaAtom {
         &self.atoms[type_.0]
     }
 
     /// Returns the form of `type_` that fits `value`, or else the one that the type prefers.
-    pub(in crate::api) fn form(
-        &self,
-        type_: Option<TypeRef>,
-        value: Option<&Value>,
-    ) -> Option<SchemaForm<'_>> {
+    pub fn form(&self, type_: Option<TypeRef>, value: Option<&Value>) -> Option<SchemaForm<'_>> {
         let atom = self.atom(type_?);
         let (map, list) =
             (atom.map.as_ref().map(SchemaForm::Map), atom.list.as_ref().map(SchemaForm::List));
@@ -269,29 +265,29 @@ impl Schema {
     }
 
     /// Returns the default of a key field of a list item.
-    pub(in crate::api) fn key_default(&self, list: &ListSchema, key: &str) -> Option<&Value> {
+    pub fn key_default(&self, list: &ListSchema, key: &str) -> Option<&Value> {
         let map = self.atom(list.items?).map.as_ref()?;
         map.fields.get(key)?.default.as_ref()
     }
 
     /// Does the map hold nothing but free content, as where no schema is known?
-    pub(in crate::api) fn is_free(map: &MapSchema) -> bool {
+    pub fn is_free(map: &MapSchema) -> bool {
         map.fields.is_empty() && map.values == Some(Self::DEDUCED)
     }
 
     /// Returns the type of a list's items; `None` where they may be anything.
-    pub(in crate::api) fn items<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
+    pub fn items<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
         self.told(atom.list.as_ref()?.items?)
     }
 
     /// Returns the type of a map's entries that are not named fields; `None` where they may be
     /// anything.
-    pub(in crate::api) fn entries<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
+    pub fn entries<'a>(&'a self, atom: &SchemaAtom) -> Option<&'a SchemaAtom> {
         self.told(atom.map.as_ref()?.values?)
     }
 
     /// Looks up the type of the field or entry `name`.
-    pub(in crate::api) fn known(&self, atom: &SchemaAtom, name: &str) -> FieldLookup<'_> {
+    pub fn known(&self, atom: &SchemaAtom, name: &str) -> FieldLookup<'_> {
         let Some(map) = &atom.map else { return FieldLookup::Free };
         if let Some(field) = map.fields.get(name) {
             return FieldLookup::Type(self.atom(field.type_));

@@ -15,11 +15,10 @@ use serde_json::{Map, Value, json};
 
 use self::paths::{ApiOperation, ApiParameter, PathItem};
 use super::{
-    GROUP,
-    schema::{self, REF_PREFIX},
-    scheme::Scheme,
+    schema::{REF_PREFIX, close_over, kubernetes},
     served_kind::{ServedKind, ServedVersion},
 };
+use crate::api::{GROUP, schema, scheme::Scheme};
 
 /// Prefix of references in OpenAPI version 3, where version 2 has `#/definitions/`.
 const COMPONENTS: &str = "#/components/schemas/";
@@ -97,7 +96,7 @@ fn all_definitions(scheme: &Scheme, version: ServedVersion) -> Map<String, Value
     }
     for name in ["APIGroup", "APIResourceList", "DeleteOptions", "ListMeta", "Patch", "Status"] {
         let reference = json!({ "$ref": format!("{REF_PREFIX}{META}{name}") });
-        schema::close_over(&reference, schema::kubernetes(), &mut all);
+        close_over(&reference, kubernetes(), &mut all);
     }
     all[&format!("{META}DeleteOptions")]["x-kubernetes-group-version-kind"] = ServedVersion::ALL
         .map(|version| json!({ "group": GROUP, "kind": "DeleteOptions", "version": version.as_str() }))

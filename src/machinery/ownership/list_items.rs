@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path_element::PathElement;
-use crate::api::schema::compiled::{ListSchema, Schema};
+use crate::machinery::schema::compiled::{ListSchema, Schema};
 
 /// Returns the step to an item: by its keys, or by its value where the list has none.
 pub(super) fn element_of(

@@ -7,7 +7,7 @@ use super::{
     path_element::{ElementPath, PathElement},
     path_set::PathSet,
 };
-use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
+use crate::machinery::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
 /// Returns the object without `paths`. A value that loses all of its content becomes `null`.
 pub fn remove(schema: &Schema, value: &Value, paths: &PathSet) -> Value {

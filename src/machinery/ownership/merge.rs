@@ -11,7 +11,7 @@ use super::{
     schema_mismatch::{MismatchCollector, SchemaMismatches},
     validate::{NO_FORM, scalar_problem},
 };
-use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
+use crate::machinery::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
 /// Returns `live` with `applied` merged into it. In a list that both have, items of the applied
 /// list keep its order.

@@ -8,7 +8,8 @@ use std::{fmt, sync::LazyLock};
 
 use serde_json::Value;
 
-use super::{GROUP, field_error::ErrorList, schema::compiled::Schema};
+use super::{decode::ParsedBody, field_error::ErrorList, schema::compiled::Schema};
+use crate::api::GROUP;
 
 /// A served version, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,7 +128,7 @@ pub struct ValidationResult {
     pub warnings: Vec<String>,
 }
 
-/// A kind that is served. Object-safe; a [`Scheme`](super::scheme::Scheme) holds one of each.
+/// A kind that is served. Object-safe; a [`Scheme`](crate::api::scheme::Scheme) holds one of each.
 pub trait ServedKind: Send + Sync {
     /// The kind's plural, lower case: `pilots`.
     fn plural(&self) -> &'static str;
@@ -192,7 +193,7 @@ pub trait ServedKind: Send + Sync {
     fn normalize(
         &self,
         version: ServedVersion,
-        body: &mut super::decode::ParsedBody,
+        body: &mut ParsedBody,
     ) -> Result<Vec<String>, DecodeError>;
 
     /// Decodes a request body of `version`: tolerant normalisation, strict check, defaulting,
@@ -201,7 +202,7 @@ pub trait ServedKind: Send + Sync {
     fn decode(
         &self,
         version: ServedVersion,
-        body: super::decode::ParsedBody,
+        body: ParsedBody,
         stored: Option<&Value>,
     ) -> Result<DecodedObject, DecodeError>;
 

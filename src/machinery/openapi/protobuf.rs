@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::api::protobuf_wire::{bytes, double, varint};
+use crate::machinery::protobuf_wire::{bytes, double, varint};
 
 /// The type of a message's field.
 #[derive(Clone, Copy)]

@@ -2,10 +2,9 @@
 //! versions are written from.
 
 use super::{META, definition};
-use crate::api::{
-    GROUP,
-    scheme::Scheme,
-    served_kind::{ServedKind, ServedVersion},
+use crate::{
+    api::{GROUP, scheme::Scheme},
+    machinery::served_kind::{ServedKind, ServedVersion},
 };
 
 /// A path and the operations on it.

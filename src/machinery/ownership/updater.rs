@@ -18,7 +18,7 @@ use super::{
     schema_reconciliation::reconcile,
     value_order::same,
 };
-use crate::api::schema::compiled::Schema;
+use crate::machinery::schema::compiled::Schema;
 
 /// How fields came to be owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

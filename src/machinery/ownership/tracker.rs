@@ -300,7 +300,7 @@ impl FieldConflict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::schema::compiled::Schema;
+    use crate::machinery::schema::compiled::Schema;
 
     /// A kind with one version, which has no schema.
     struct Free(Schema);

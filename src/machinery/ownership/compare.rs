@@ -12,7 +12,7 @@ use super::{
     validate::{NO_FORM, scalar_problem},
     value_order::same,
 };
-use crate::api::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
+use crate::machinery::schema::compiled::{ListSchema, MapSchema, Schema, SchemaForm, TypeRef};
 
 /// Paths that differ between two objects. Each path is in only one of the sets, unless a list has
 /// its item several times.

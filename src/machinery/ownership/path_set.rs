@@ -6,7 +6,7 @@
 use std::{cmp::Ordering, fmt};
 
 use super::path_element::{ElementPath, PathElement, path_text};
-use crate::api::schema::compiled::{Schema, TypeRef};
+use crate::machinery::schema::compiled::{Schema, TypeRef};
 
 /// A set of paths. No manager owns an object as a whole, so the empty path is never a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

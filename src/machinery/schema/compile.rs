@@ -35,7 +35,7 @@ impl Schema {
 
     /// Compiles definitions; returns one schema for each of `roots`. The schemas share the types
     /// that they have in common.
-    pub(super) fn from_definitions<'n>(
+    pub(crate) fn from_definitions<'n>(
         definitions: &Object<String, Value>,
         roots: impl IntoIterator<Item = (&'n str, String)>,
         max_bytes: MaxBytes<'_>,
@@ -249,7 +249,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::ownership::{DuplicatePolicy, field_set, validate};
+    use crate::machinery::ownership::{DuplicatePolicy, field_set, validate};
 
     #[test]
     fn forms_come_from_openapi_and_its_extensions() {

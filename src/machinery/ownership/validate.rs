@@ -12,7 +12,7 @@ use super::{
     schema_mismatch::{MismatchCollector, SchemaMismatches},
     value_order::text,
 };
-use crate::api::schema::compiled::{
+use crate::machinery::schema::compiled::{
     ListSchema, MapSchema, ScalarType, Schema, SchemaForm, TypeRef,
 };
 

@@ -1,10 +1,10 @@
 //! The place of a walk in an object. Its path is built only where there is something to report.
 
-use crate::api::field_error::FieldPath;
+use crate::machinery::field_error::FieldPath;
 
 /// A place in an object, linked to the place above it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::api) enum FieldLocation<'a> {
+pub enum FieldLocation<'a> {
     /// The object itself, or a field of it with this name.
     Root(&'a str),
     Field(&'a FieldLocation<'a>, &'a str),
@@ -14,7 +14,7 @@ pub(in crate::api) enum FieldLocation<'a> {
 }
 
 impl FieldLocation<'_> {
-    pub(in crate::api) fn path(&self) -> FieldPath {
+    pub fn path(&self) -> FieldPath {
         match self {
             Self::Root(name) => FieldPath::new(name),
             Self::Field(above, name) => above.path().child(name),

@@ -5,7 +5,7 @@ use super::{
     path_element::PathElement, path_set::PathSet, schema_mismatch::SchemaMismatches,
     validate::NO_FORM,
 };
-use crate::api::schema::compiled::{Schema, SchemaForm, TypeRef};
+use crate::machinery::schema::compiled::{Schema, SchemaForm, TypeRef};
 
 /// Returns `set` as `schema` has it; `None` when it stays as it is.
 pub fn reconcile(schema: &Schema, set: &PathSet) -> Result<Option<PathSet>, SchemaMismatches> {

@@ -1,0 +1,58 @@
+//! Schemas in OpenAPI's form: Kubernetes' own definitions, references between definitions, and what
+//! is compiled of them.
+//!
+//! Kubernetes' definitions are an extract of the OpenAPI document of Kubernetes 1.34
+//! (`scripts/kubernetes-definitions.py`), so that kube-aggregator finds them equal to its own.
+
+mod compile;
+pub mod compiled;
+pub mod field_location;
+
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use serde_json::{Map, Value};
+
+/// Prefix of references from one definition to another.
+pub const REF_PREFIX: &str = "#/definitions/";
+
+/// Returns Kubernetes' own definitions, without the lists of groups that use them.
+pub fn kubernetes() -> &'static Map<String, Value> {
+    static DEFINITIONS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+        serde_json::from_str(include_str!("schema/kubernetes.json"))
+            .expect("the extract is valid JSON")
+    });
+    &DEFINITIONS
+}
+
+/// Copies the definitions of `from` that `schema` refers to, directly or through others, into
+/// `into`.
+pub fn close_over(schema: &Value, from: &Map<String, Value>, into: &mut Map<String, Value>) {
+    let mut names = BTreeSet::new();
+    references(schema, &mut names);
+    for name in names {
+        if into.contains_key(&name) {
+            continue;
+        }
+        if let Some(definition) = from.get(&name) {
+            into.insert(name, definition.clone());
+            close_over(definition, from, into);
+        }
+    }
+}
+
+fn references(schema: &Value, names: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value.as_str().and_then(|text| text.strip_prefix(REF_PREFIX)) {
+                    Some(name) if key == "$ref" => {
+                        names.insert(name.to_owned());
+                    }
+                    _ => references(value, names),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, names)),
+        _ => {}
+    }
+}
