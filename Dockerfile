@@ -10,5 +10,7 @@ LABEL org.opencontainers.image.title="navigator" \
       org.opencontainers.image.licenses="Apache-2.0"
 # Version, revision and time of a build are labels too: `make image` knows them.
 COPY navigator /navigator
+# The image is a copy of code of others, so it holds their licences too; no process reads them.
+COPY THIRD-PARTY-NOTICES.txt /licenses/THIRD-PARTY-NOTICES.txt
 USER 65532:65532
 ENTRYPOINT ["/navigator"]

@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -66,7 +66,7 @@ build: $(if $(filter dev,$(PROFILE)),program,optimised) ## leaves the static bin
 	@size=$$(stat -c %s bin/navigator); echo "bin/navigator: static, $$((size / 1024)) KiB"; \
 	  [ "$(PROFILE)" != release ] || [ "$$size" -le $$(($(LARGEST) * 1024 * 1024)) ] || { echo "bin/navigator is over $(LARGEST) MiB" >&2; exit 1; }
 
-image: build ## leaves the image at bin/navigator-image.tar
+image: build notices ## leaves the image at bin/navigator-image.tar
 	@scripts/need.sh buildah=buildah
 	@rm -f bin/navigator-image.tar
 	$(BUILDAH) bud --isolation chroot --quiet --timestamp 0 -f Dockerfile -t $(IMAGE) $(LABELS) bin
@@ -80,6 +80,14 @@ shipped: image $(TESTBED)/bin/kubectl ## what is shipped: built, measured, and p
 
 sbom: build ## leaves what the binary consists of at bin/navigator.cdx.json (CycloneDX)
 	scripts/sbom.py bin/navigator bin/navigator.cdx.json
+
+notices: deps ## leaves what licences of others ask to be handed on at bin/THIRD-PARTY-NOTICES.txt
+	@scripts/need.sh python3=python3 gcc=gcc /usr/share/doc/libc6-dev/copyright=libc6-dev
+	@mkdir -p bin && scripts/notices.py bin/THIRD-PARTY-NOTICES.txt
+
+# PROFILE=dev: to try it; of a program that is slower and larger than what is shipped.
+release: image sbom ## leaves what a release consists of at bin/release, with checksums; make full comes before it
+	@scripts/release.py bin/navigator bin/navigator-image.tar bin/navigator.cdx.json bin/THIRD-PARTY-NOTICES.txt bin/release
 
 licenses: ## holds every crate against deny.toml: licences, sources, banned ones
 	@scripts/need.sh python3=python3
@@ -273,10 +281,11 @@ full: ## at length what ci shows in short, hours of it; writes docs/tested.md
 	@scripts/need.sh python3=python3
 	scripts/full.py $(PARTS)
 
-test-ci: deps ## the cache of compiled crates hides nothing; a step that hangs is ended
+test-ci: deps ## the cache of compiled crates hides nothing; a step that hangs is ended; a release lacks nothing
 	@scripts/need.sh python3=python3
 	tests/ci/crates.sh
 	tests/ci/steps.py
+	tests/ci/release.py
 
 clean: ## forgets what was built (not the testbed)
 	rm -rf target bin .cache

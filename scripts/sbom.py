@@ -23,6 +23,23 @@ def output(*command):
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def rust_version():
+    return re.search(r"release: (\S+)", output("rustc", "-vV"))[1]
+
+
+def glibc_version():
+    return os.confstr("CS_GNU_LIBC_VERSION").split()[1]
+
+
+def gcc_version():
+    return output("gcc", "-dumpfullversion")
+
+
+def jolokia():
+    """Version and SHA-256 of the agent inside the binary."""
+    return dict(re.findall(r"\b(version|sha256)=(\S+)", (ROOT / "scripts/jolokia.sh").read_text()))
+
+
 def allowed(expression, allow):
     """Does the licence, in SPDX's notation or crates.io's older one with a slash, leave us a way that is allowed?"""
     words = re.findall(r"\(|\)|[^\s()]+", expression.replace("/", " OR "))
@@ -118,13 +135,13 @@ def bom(binary, root, found):
                 "library", package["name"], package["version"], package["license"], purls[this],
                 sums[package["name"], package["version"]], scope="excluded" if entry["built_with"] else "required",
                 externalReferences=[{"type": "vcs", "url": package["repository"]}] if package["repository"] else []))
-    jolokia = dict(re.findall(r"\b(version|sha256)=(\S+)", (ROOT / "scripts/jolokia.sh").read_text()))
-    rust = re.search(r"release: (\S+)", output("rustc", "-vV"))[1]
+    agent = jolokia()
     components += [
-        component("library", "jolokia-agent-jvm", jolokia["version"], "Apache-2.0",
-                  f"pkg:maven/org.jolokia/jolokia-agent-jvm@{jolokia['version']}?classifier=javaagent", jolokia["sha256"], scope="required"),
-        component("library", "rust-std", rust, "MIT OR Apache-2.0", scope="required"),
-        component("library", "glibc", os.confstr("CS_GNU_LIBC_VERSION").split()[1], "LGPL-2.1-or-later", scope="required"),
+        component("library", "jolokia-agent-jvm", agent["version"], "Apache-2.0",
+                  f"pkg:maven/org.jolokia/jolokia-agent-jvm@{agent['version']}?classifier=javaagent", agent["sha256"], scope="required"),
+        component("library", "rust-std", rust_version(), "MIT OR Apache-2.0", scope="required"),
+        component("library", "glibc", glibc_version(), "LGPL-2.1-or-later", scope="required"),
+        component("library", "libgcc", gcc_version(), "GPL-3.0-or-later WITH GCC-exception-3.1", scope="required"),
     ]
     own = found[root]["package"]
     when = int(os.environ.get("SOURCE_DATE_EPOCH") or output("git", "log", "-1", "--format=%ct"))

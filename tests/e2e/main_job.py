@@ -15,7 +15,7 @@ SHOP = Cassandra(NS)
 ROWS = 3_000
 
 
-def the_image_holds_one_file():
+def the_image_holds_the_program_and_its_notices():
     with tarfile.open(ROOT / "bin/navigator-image.tar") as archive:
         described = json.load(archive.extractfile("manifest.json"))[0]
         labels = json.load(archive.extractfile(described["Config"]))["config"]["Labels"]
@@ -31,7 +31,8 @@ def the_image_holds_one_file():
     said = {key.removeprefix("org.opencontainers.image."): value for key, value in labels.items()}
     claim("its labels name version, revision, time, source and licence", said.get("version") == version
           and all(said.get(key) for key in ("revision", "created", "source", "licenses")), labels)
-    claim("the image's archive holds one file", [name.lstrip("./") for name in names] == ["navigator"], names)
+    claim("the image's archive holds the program and the notices, and nothing else",
+          sorted(name.lstrip("./") for name in names) == ["licenses/THIRD-PARTY-NOTICES.txt", "navigator"], names)
 
 
 def roles_are_unprivileged():
@@ -72,7 +73,7 @@ def discovery():
 
 def job():
     with step("the image"):
-        the_image_holds_one_file()
+        the_image_holds_the_program_and_its_notices()
     with step("install"):
         install()
         roles_are_unprivileged()
