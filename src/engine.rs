@@ -1,5 +1,6 @@
-//! Pure facts about each database that the controller and the pilot both need: ports, files,
-//! configuration, version rules. No I/O.
+//! Pure rules that several roles need and that name no database: the heap, merged settings, config
+//! hashes, explained exits, RBAC tables, and the kind in which objects are stored in Kubernetes. No
+//! I/O.
 
 pub mod config_hash;
 pub mod exit_explanation;

@@ -37,6 +37,9 @@ pub mod annotation {
     pub const CLUSTER_UID: &str = "navigator.jetstack.io/cluster-uid";
     /// Annotation `"true"` on a Pilot: a person says that data without a mark belong to this node.
     pub const ADOPT_DATA: &str = "navigator.jetstack.io/adopt-data";
+    /// Annotation on a Pilot: a person says that the data of the ring of this id are lost for good,
+    /// so that this node may found another ring in its place.
+    pub const FOUND_ANEW: &str = "navigator.jetstack.io/found-anew";
     /// Annotation on the ConfigMap that records the store's identity: id of the store that a person
     /// accepts as it is.
     pub const ACCEPT_STORE: &str = "navigator.jetstack.io/accept-store";

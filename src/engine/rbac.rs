@@ -24,7 +24,9 @@ fn named(mut rule: PolicyRule, name: &str) -> PolicyRule {
 }
 
 const READ: &[&str] = &["get", "list", "watch"];
-const OWN: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
+/// Verbs for objects that the controller makes: it changes them by patches, server-side apply
+/// among them.
+const OWN: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 
 /// Returns the rules of the Role of one cluster's pilots; `lease` is the name of its LeaderLease.
 /// Our API server lets a pilot write the status of its own Pilot only.
@@ -32,17 +34,16 @@ pub fn pilot_rules(lease: &str) -> Vec<PolicyRule> {
     vec![
         rule("", &["pods"], &["get"]),
         rule(GROUP, &["pilots"], READ),
-        rule(GROUP, &["pilots/status"], &["update", "patch"]),
+        rule(GROUP, &["pilots/status"], &["patch"]),
         // A create names nothing yet, so it cannot be limited to a name.
         rule(GROUP, &["leaderleases"], &["create"]),
         named(rule(GROUP, &["leaderleases"], &["get", "update"]), lease),
-        rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
 }
 
 /// Returns the rules of the controller's ClusterRole; `clusters` holds the plurals of the kinds of
-/// clusters.
+/// clusters. `docs/hardening.md` says of each right what it is for.
 pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
     let mut clusters = clusters.to_vec();
     clusters.sort_unstable();
@@ -54,9 +55,9 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
     vec![
         // `patch` is for the teardown finalizer; no controller writes a cluster's spec.
         rule(GROUP, &clusters, &["get", "list", "watch", "patch"]),
-        below("status", &["update", "patch"]),
+        below("status", &["update"]),
         rule(GROUP, &["pilots"], OWN),
-        rule(GROUP, &["pilots/status"], &["update", "patch"]),
+        rule(GROUP, &["pilots/status"], &["patch"]),
         // The controller only reads the leader's name. It holds the write verbs to be allowed to
         // grant them to the pilots.
         rule(GROUP, &["leaderleases"], &["get", "list", "watch", "create", "update"]),
@@ -65,11 +66,11 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         // An ephemeral container brings a newer pilot into a running pod.
         rule("", &["pods/ephemeralcontainers"], &["patch"]),
-        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "delete"]),
+        // `patch` is for labels that another client took off.
+        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "patch", "delete"]),
         rule("", &["namespaces"], &["get"]),
         // The controller tells a namespace that is being deleted that our pods in it are gone.
         rule("", &["namespaces/status"], &["patch"]),
-        rule("", &["events"], &["create", "patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         rule("apps", &["statefulsets"], OWN),
         rule("policy", &["poddisruptionbudgets"], OWN),
@@ -90,21 +91,23 @@ pub fn controller_install_rules() -> Vec<PolicyRule> {
     ]
 }
 
+/// Do the rules of `holder` allow `verb` on every object of the resource?
+#[cfg(test)]
+pub(crate) fn covers(holder: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
+    holder.iter().any(|rule| {
+        let has = |list: &Option<Vec<String>>, word: &str| {
+            list.iter().flatten().any(|listed| listed == word)
+        };
+        rule.resource_names.is_none()
+            && has(&rule.api_groups, group)
+            && has(&rule.resources, resource)
+            && rule.verbs.iter().any(|held| held == verb)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn covers(holder: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {
-        holder.iter().any(|rule| {
-            let has = |list: &Option<Vec<String>>, word: &str| {
-                list.iter().flatten().any(|listed| listed == word)
-            };
-            rule.resource_names.is_none()
-                && has(&rule.api_groups, group)
-                && has(&rule.resources, resource)
-                && rule.verbs.iter().any(|held| held == verb)
-        })
-    }
 
     #[test]
     fn the_controller_holds_every_right_that_it_grants() {

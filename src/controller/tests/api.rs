@@ -3,7 +3,8 @@
 //! It implements what the controller relies on: resource versions and their conflicts,
 //! preconditions, finalizers, `status` as a subresource, server-side apply that drops what was
 //! applied before, defaults, and no create in a namespace that is being deleted. Events are
-//! accepted and dropped. One write can be made to fail.
+//! accepted and dropped. One write can be made to fail. A request for which the controller's
+//! ClusterRole holds no right ends the test.
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +19,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+
+use crate::{controller::testing::example::EXAMPLE, engine::rbac};
 
 /// How a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,12 +108,15 @@ struct Target {
     ephemeral: bool,
     /// The path names a collection, to list it or to create objects in it.
     collection: bool,
+    /// The API group; empty for the core.
+    group: String,
 }
 
 impl Target {
     fn of(path: &str) -> Self {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let parts = if parts[0] == "api" { &parts[2..] } else { &parts[3..] };
+        let (group, parts) =
+            if parts[0] == "api" { ("", &parts[2..]) } else { (parts[1], &parts[3..]) };
         let (plural, name, part) = match parts {
             ["namespaces", name] => ("namespaces", *name, ""),
             ["namespaces", name, "status"] => ("namespaces", *name, "status"),
@@ -122,7 +128,36 @@ impl Target {
             other => panic!("unexpected path {other:?}"),
         };
         let (status, ephemeral) = (part == "status", part == "ephemeralcontainers");
-        Self { id: id(plural, name), status, ephemeral, collection: name.is_empty() }
+        let (id, collection, group) = (id(plural, name), name.is_empty(), group.to_owned());
+        Self { id, status, ephemeral, collection, group }
+    }
+
+    /// Returns the subresource, as it follows a resource or a name.
+    fn part(&self) -> &'static str {
+        match self {
+            Self { status: true, .. } => "/status",
+            Self { ephemeral: true, .. } => "/ephemeralcontainers",
+            _ => "",
+        }
+    }
+
+    /// Fails when the controller's ClusterRole does not allow the request.
+    fn authorize(&self, method: &Method) {
+        let verb = match method.as_str() {
+            "GET" if self.collection => "list",
+            "GET" => "get",
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" => "delete",
+            other => panic!("unexpected method {other}"),
+        };
+        let (group, resource) = (&self.group, format!("{}{}", self.id.0, self.part()));
+        let held = rbac::controller_rules(&[EXAMPLE.names.plural]);
+        assert!(
+            rbac::covers(&held, group, &resource, verb),
+            "the controller has no right to {verb} {resource} of group {group:?}"
+        );
     }
 }
 
@@ -138,6 +173,7 @@ impl Api {
                 let query = parts.uri.query().unwrap_or_default();
                 let apply = patch.is_some_and(|patch| patch.contains("apply-patch"));
                 let target = Target::of(parts.uri.path());
+                target.authorize(&parts.method);
                 Ok::<_, Infallible>(api.answer(&parts.method, &target, query, apply, &body).await)
             }
         });
@@ -208,12 +244,7 @@ impl Server {
         }
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
         let name = if target.collection { name } else { &target.id.1 };
-        let part = match target {
-            Target { status: true, .. } => "/status",
-            Target { ephemeral: true, .. } => "/ephemeralcontainers",
-            _ => "",
-        };
-        self.writes.push(format!("{method} {}/{name}{part}", target.id.0));
+        self.writes.push(format!("{method} {}/{name}{}", target.id.0, target.part()));
         let number = self.writes.len() - 1;
         if *method == Method::DELETE {
             self.deletes.push(body["preconditions"].clone());
@@ -262,7 +293,8 @@ impl Server {
     pub(super) fn carry_out_late(&mut self) {
         let (method, id, apply, body) = self.late.take().unwrap();
         let collection = method == Method::POST;
-        let target = Target { id, status: false, ephemeral: false, collection };
+        let group = String::new();
+        let target = Target { id, status: false, ephemeral: false, collection, group };
         drop(self.write(&method, &target, apply, body));
     }
 

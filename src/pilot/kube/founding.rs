@@ -5,6 +5,7 @@
 //! holder may be paused while another pilot takes over, and both found. So before a database that
 //! may found is started, its pilot writes itself into `spec.founder` by compare-and-swap; the
 //! record outlives every holder, and all other nodes wait for the founder's identity and join.
+//! Another founder takes its place only when no data of the ring are left and a person says so.
 //!
 //! The record is also the id of the ring (`ring`), which every volume carries. No node founds while
 //! a volume of the cluster may hold data: each of its Pilots has to say first what its volume
@@ -18,7 +19,10 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::{
-    api::v1beta1::{Founder, LeaderLease, Pilot},
+    api::{
+        names::annotation,
+        v1beta1::{Founder, LeaderLease, Pilot},
+    },
     error::chain,
     pilot::{
         database::DrivenDatabase,
@@ -82,7 +86,7 @@ impl From<StartPermit> for FoundingOutcome {
 /// What the founding record means for a node whose volume holds no data of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FoundingDecision {
-    /// No founder is recorded: try to become it.
+    /// No founder is recorded, or a person gave the recorded ring up: try to become the founder.
     Claim,
     /// This node is recorded, with the id of its present attempt: it founds.
     Found,
@@ -204,7 +208,7 @@ async fn look(
         let refusal = ring::refusal(database, pilot, &mark, record, false);
         return Ok(FoundingOutcome::Turn(StartTurn::Refused(refusal)));
     }
-    match decide(record, pilot, mark.founding.as_deref(), &peers, &lease_name) {
+    match decide(record, pilot, mark.founding.as_deref(), &peers) {
         FoundingDecision::Found | FoundingDecision::Claim if mark.node_id.is_some() => {
             say(emptied(data));
             Ok(FoundingOutcome::Wait { peers })
@@ -348,7 +352,6 @@ fn decide(
     pilot: &Pilot,
     founding: Option<&str>,
     peers: &[Pilot],
-    lease: &str,
 ) -> FoundingDecision {
     let own = pilot.metadata.name.as_deref().unwrap_or_default();
     if let Some(founder) = record
@@ -383,15 +386,33 @@ fn decide(
         });
     };
     let served = peers::was_member(pilot) || peers.iter().any(peers::was_member);
-    if silent().is_empty() && holding.next().is_none() && (founder.name == own || served) {
-        return FoundingDecision::Wait(format!(
-            "ring {} was founded by {} and no volume of the cluster holds its data any more; bring \
-             one back, or found an empty ring: kubectl patch leaderleases.navigator.jetstack.io \
-             {lease} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/founder\"}}]'",
-            founder.id, founder.name,
-        ));
+    let lost = founder.name == own || served;
+    // The founder's Pilot was deleted before its database had a member.
+    let deserted = !peers.iter().any(|peer| peer.metadata.name.as_ref() == Some(&founder.name));
+    if silent().is_empty() && holding.next().is_none() && (lost || deserted) {
+        if ring::is_given_up(pilot, founder) {
+            return FoundingDecision::Claim;
+        }
+        return FoundingDecision::Wait(without_data(founder, own, lost));
     }
     FoundingDecision::Wait(format!("waits for {} to found the cluster", founder.name))
+}
+
+/// Says that no node can serve in the recorded ring, and what a person can do. `lost`: the ring had
+/// data.
+fn without_data(founder: &Founder, own: &str, lost: bool) -> String {
+    let Founder { name, id, .. } = founder;
+    let (what, first) = if lost {
+        let what =
+            format!("was founded by {name} and no volume of the cluster holds its data any more");
+        (what, "bring one back, or ")
+    } else {
+        (format!("was to be founded by {name}, which is no node of the cluster any more"), "")
+    };
+    format!(
+        "ring {id} {what}; {first}found an empty ring: kubectl annotate pilot {own} {}={id}",
+        annotation::FOUND_ANEW
+    )
 }
 
 #[cfg(test)]
@@ -422,6 +443,12 @@ mod tests {
         pilot
     }
 
+    /// The Pilot with the annotation by which a person gives up the ring `id`.
+    fn given_up(mut pilot: Pilot, id: &str) -> Pilot {
+        pilot.metadata.annotations = Some([(annotation::FOUND_ANEW.into(), id.into())].into());
+        pilot
+    }
+
     fn by(name: &str) -> Founder {
         Founder { name: name.into(), id: "1".into(), formerly: Vec::new() }
     }
@@ -436,7 +463,7 @@ mod tests {
         let none: &[Pilot] = &[pilot("c", Some(false))];
         let some: &[Pilot] = &[pilot("c", Some(false)), member("d", None)];
         let decide = |record: Option<&Founder>, founding, peers| {
-            decide(record, &pilot("a", None), founding, peers, "l")
+            decide(record, &pilot("a", None), founding, peers)
         };
         assert_eq!(decide(None, None, none), FoundingDecision::Claim);
         assert_eq!(decide(None, Some("1"), some), FoundingDecision::Join);
@@ -452,8 +479,7 @@ mod tests {
     #[test]
     fn nobody_founds_before_every_pilot_has_said_what_its_volume_holds() {
         let own = pilot("a", Some(false));
-        let decide =
-            |record: Option<&Founder>, peers: &[Pilot]| decide(record, &own, None, peers, "l");
+        let decide = |record: Option<&Founder>, peers: &[Pilot]| decide(record, &own, None, peers);
         let silent = decide(None, &[pilot("b", Some(false)), pilot("c", None)]);
         assert!(waits_for(&silent, "waits for c to say"), "{silent:?}");
         let held = decide(None, &[pilot("b", Some(true))]);
@@ -476,16 +502,54 @@ mod tests {
         let own = member("a", Some(false));
         let lost = [member("b", Some(false)), member("c", Some(false))];
         for record in [by("a"), by("b")] {
-            let told = decide(Some(&record), &own, None, &lost, "the-lease");
+            let told = decide(Some(&record), &own, None, &lost);
             assert!(
                 waits_for(&told, "no volume of the cluster holds its data any more"),
                 "{told:?}"
             );
-            assert!(waits_for(&told, "kubectl patch leaderleases.navigator.jetstack.io the-lease"));
+            assert!(waits_for(
+                &told,
+                "kubectl annotate pilot a navigator.jetstack.io/found-anew=1"
+            ));
+            let word = given_up(own.clone(), "1");
+            assert_eq!(decide(Some(&record), &word, None, &lost), FoundingDecision::Claim);
         }
-        assert_eq!(decide(None, &own, None, &lost, "the-lease"), FoundingDecision::Claim);
+        assert_eq!(decide(None, &own, None, &lost), FoundingDecision::Claim);
         // A silent node may yet come back with its data.
         let one = [member("b", Some(false)), pilot("c", None)];
-        assert!(waits_for(&decide(Some(&by("b")), &own, None, &one, "l"), "to found the cluster"));
+        assert!(waits_for(&decide(Some(&by("b")), &own, None, &one), "to found the cluster"));
+    }
+
+    #[test]
+    fn a_ring_is_given_up_only_by_its_id_and_only_when_no_data_of_it_are_left() {
+        let decide = |word: &str, peers: &[Pilot]| {
+            decide(Some(&by("b")), &given_up(member("a", Some(false)), word), None, peers)
+        };
+        let lost = [member("b", Some(false)), member("c", Some(false))];
+        assert_eq!(decide("1", &lost), FoundingDecision::Claim);
+        for word in ["", "true", "2"] {
+            let told = decide(word, &lost);
+            assert!(waits_for(&told, "no volume of the cluster holds"), "{word:?}: {told:?}");
+        }
+        let silent = decide("1", &[member("b", Some(false)), pilot("c", None)]);
+        assert!(waits_for(&silent, "to found the cluster"), "{silent:?}");
+        let unfinished = decide("1", &[pilot("b", Some(true)), pilot("c", Some(false))]);
+        assert!(waits_for(&unfinished, "to found the cluster"), "{unfinished:?}");
+        assert_eq!(decide("1", &[member("b", Some(true))]), FoundingDecision::Join);
+    }
+
+    #[test]
+    fn a_founder_that_left_before_it_founded_is_replaced_on_a_persons_word() {
+        let own = pilot("a", Some(false));
+        let others = [pilot("c", Some(false))];
+        let told = decide(Some(&by("b")), &own, None, &others);
+        assert!(waits_for(&told, "which is no node of the cluster any more"), "{told:?}");
+        assert!(waits_for(&told, "kubectl annotate pilot a navigator.jetstack.io/found-anew=1"));
+        let word = given_up(own, "1");
+        assert_eq!(decide(Some(&by("b")), &word, None, &others), FoundingDecision::Claim);
+        // The founder may be about to begin.
+        let begins = [pilot("b", Some(false)), pilot("c", Some(false))];
+        let told = decide(Some(&by("b")), &word, None, &begins);
+        assert!(waits_for(&told, "waits for b to found the cluster"), "{told:?}");
     }
 }

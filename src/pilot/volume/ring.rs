@@ -93,6 +93,13 @@ pub fn is_adopted(pilot: &Pilot) -> bool {
     annotations.and_then(|all| all.get(annotation::ADOPT_DATA)).is_some_and(|value| value == "true")
 }
 
+/// Did a person say that this node may found another ring in the place of the recorded one? The
+/// id of that is named, so the word does not count against any later ring.
+pub fn is_given_up(pilot: &Pilot, record: &Founder) -> bool {
+    let annotations = pilot.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(annotation::FOUND_ANEW)).is_some_and(|id| *id == record.id)
+}
+
 /// Makes the failed check that says why a volume of another ring is refused, and what a person can
 /// do. `joined`: its node was a member.
 pub fn refusal(

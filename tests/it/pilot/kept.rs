@@ -3,12 +3,18 @@
 
 use std::{fs, path::PathBuf, rc::Rc, time::Duration};
 
-use kube::api::{DeleteParams, Patch, PatchParams};
-use navigator::api::v1beta1::Founder;
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use navigator::{
+    api::v1beta1::{Founder, LeaderLease, Pilot},
+    manifest::InstallSettings,
+};
 use serde_json::{Value, json};
 
 use crate::support::{
-    bed::{Bed, condition},
+    bed::{Bed, NAMESPACE, condition},
     nodes::Nodes,
     ring::{self, Ring},
     wait::until,
@@ -228,12 +234,45 @@ async fn when_all_volumes_are_lost_the_condition_names_the_way_out() {
         pair.nodes.lose(node);
         pair.nodes.start(node);
     }
+    let ring = pair.recorded().await.unwrap().id;
     for node in 0..2 {
         let told = pair.shows(node, "Ready", "Starting", "no volume of the cluster holds").await;
-        assert!(told.contains("kubectl patch leaderleases.navigator.jetstack.io"), "{told}");
-        assert!(told.contains(LEASE), "{told}");
+        let name = pair.nodes.name(node);
+        let way = format!("kubectl annotate pilot {name} navigator.jetstack.io/found-anew={ring}");
+        assert!(told.contains(&way), "{told}");
     }
     assert_eq!(pair.ring.foundings().len(), 1);
+    pair.ring.forget_members();
+
+    // A user who may write clusters is no administrator, and gets out all the same.
+    let editor = editor(&pair.nodes.bed);
+    let leases: Api<LeaderLease> = Api::namespaced(editor.clone(), NAMESPACE);
+    let patch = Patch::Merge(json!({"spec": {"founder": null}}));
+    let refused = leases.patch(LEASE, &PatchParams::default(), &patch).await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 403), "{refused}");
+    let pilots: Api<Pilot> = Api::namespaced(editor, NAMESPACE);
+    let word = json!({"metadata": {"annotations": {"navigator.jetstack.io/found-anew": ring}}});
+    let patch = Patch::Merge(&word);
+    pilots.patch(pair.nodes.name(1), &PatchParams::default(), &patch).await.unwrap();
+    pair.runs(1).await;
+    pair.runs(0).await;
+    let anew = pair.recorded().await.unwrap();
+    assert_eq!(anew.name, pair.nodes.name(1), "the node that was annotated founds");
+    assert_ne!(anew.id, ring);
+    assert_eq!(pair.ring.foundings().len(), 2);
+    assert_eq!(pair.ring.wrongs(), [""; 0]);
+
+    // The annotation stands, and counts for no later ring. An administrator removes the record.
+    pair.nodes.stop_all().await;
+    for node in 0..2 {
+        pair.nodes.lose(node);
+        pair.nodes.start(node);
+    }
+    for node in 0..2 {
+        let told = pair.shows(node, "Ready", "Starting", "no volume of the cluster holds").await;
+        assert!(told.contains(&anew.id), "{told}");
+    }
+    assert_eq!(pair.ring.foundings().len(), 2);
     pair.ring.forget_members();
     let patch: json_patch::Patch =
         serde_json::from_value(json!([{"op": "remove", "path": "/spec/founder"}])).unwrap();
@@ -241,7 +280,28 @@ async fn when_all_volumes_are_lost_the_condition_names_the_way_out() {
     pair.nodes.bed.leases().patch(LEASE, &PatchParams::default(), &patch).await.unwrap();
     pair.runs(0).await;
     pair.runs(1).await;
-    assert_eq!(pair.ring.foundings().len(), 2);
+    assert_eq!(pair.ring.foundings().len(), 3);
     assert_eq!(pair.ring.wrongs(), [""; 0]);
     pair.nodes.stop_all().await;
+}
+
+/// A client with the rights that the installation adds to Kubernetes' own role `edit`, and no more.
+fn editor(bed: &Bed) -> kube::Client {
+    const EDITOR: &str = "editor";
+    bed.world.kube.add_token(EDITOR, json!({"username": EDITOR, "groups": []}));
+    let scheme = navigator::database::scheme(navigator::databases::ALL);
+    let install = navigator::manifest::objects(&InstallSettings::default(), scheme);
+    let role =
+        install.iter().find(|object| object["metadata"]["name"] == "navigator-edit").unwrap();
+    let texts = |list: &Value| serde_json::from_value::<Vec<String>>(list.clone()).unwrap();
+    for rule in role["rules"].as_array().unwrap() {
+        for resource in texts(&rule["resources"]) {
+            for verb in texts(&rule["verbs"]) {
+                bed.world.kube.allow(EDITOR, &verb, &resource);
+            }
+        }
+    }
+    let mut config = kube::Config::new(bed.world.kube.url.parse().unwrap());
+    config.auth_info.token = Some(EDITOR.to_owned().into());
+    kube::Client::try_from(config).unwrap()
 }
