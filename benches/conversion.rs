@@ -11,11 +11,9 @@ use std::{
 };
 
 use navigator::{
+    api::{V1ALPHA1, V1BETA1},
     database, databases,
-    machinery::{
-        decode,
-        served_kind::{ServedKind, ServedVersion},
-    },
+    machinery::{decode, served_kind::ServedKind},
 };
 use serde_json::{Value, json};
 
@@ -64,8 +62,8 @@ fn main() {
         .expect("the kind is served");
     let bytes = serde_json::to_vec(&largest()).expect("JSON");
     let body = decode::json(&bytes).expect("a valid body");
-    let hub = kind.decode(ServedVersion::V1beta1, body.clone(), None).expect("a valid object").hub;
-    let shown = kind.encode(ServedVersion::V1alpha1, &hub);
+    let hub = kind.decode(V1BETA1, body.clone(), None).expect("a valid object").hub;
+    let shown = kind.encode(V1ALPHA1, &hub);
     let older = decode::json(&serde_json::to_vec(&shown).expect("JSON")).expect("a valid body");
     assert!(bytes.len() <= 1024 * 1024, "{} bytes do not fit the store", bytes.len());
 
@@ -75,20 +73,17 @@ fn main() {
         println!("| {what} | {:.2} | {:.2} |", ms(median), ms(slowest));
     };
     row("parse JSON, find duplicates", timed(|| decode::json(&bytes)));
-    row(
-        "decode v1beta1, strict",
-        timed(|| kind.decode(ServedVersion::V1beta1, body.clone(), Some(&hub))),
-    );
+    row("decode v1beta1, strict", timed(|| kind.decode(V1BETA1, body.clone(), Some(&hub))));
     row(
         "decode v1alpha1, strict, lift",
-        timed(|| kind.decode(ServedVersion::V1alpha1, older.clone(), Some(&hub))),
+        timed(|| kind.decode(V1ALPHA1, older.clone(), Some(&hub))),
     );
     row(
         "decode v1alpha1, surplus from annotation",
-        timed(|| kind.decode(ServedVersion::V1alpha1, older.clone(), None)),
+        timed(|| kind.decode(V1ALPHA1, older.clone(), None)),
     );
     row("read stored", timed(|| kind.decode_stored(hub.clone())));
-    row("show v1beta1", timed(|| kind.encode(ServedVersion::V1beta1, &hub)));
-    row("show v1alpha1, project", timed(|| kind.encode(ServedVersion::V1alpha1, &hub)));
+    row("show v1beta1", timed(|| kind.encode(V1BETA1, &hub)));
+    row("show v1alpha1, project", timed(|| kind.encode(V1ALPHA1, &hub)));
     row("serialise", timed(|| serde_json::to_vec(&hub)));
 }

@@ -21,5 +21,21 @@ pub mod v1alpha1;
 pub mod v1beta1;
 pub mod validation;
 
+use crate::machinery::{served_kind::ServedVersion, served_kinds::ServedGroup};
+
 /// The API group of every kind that Navigator serves.
 pub const GROUP: &str = "navigator.jetstack.io";
+/// The hub: roles reason with this version, and it is what is stored.
+pub const V1BETA1: ServedVersion = ServedVersion::new("v1beta1");
+/// The version of 2018.
+pub const V1ALPHA1: ServedVersion = ServedVersion::new("v1alpha1");
+/// The versions, in the order of preference.
+pub const VERSIONS: [ServedVersion; 2] = [V1BETA1, V1ALPHA1];
+
+/// The group of Navigator's own kinds.
+pub static NAVIGATOR: ServedGroup = ServedGroup {
+    name: GROUP,
+    versions: &VERSIONS,
+    title: "Navigator",
+    definitions: "com.jetstack.navigator",
+};

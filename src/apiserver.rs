@@ -14,6 +14,7 @@ mod discovery;
 pub mod filters;
 pub mod handlers;
 mod health;
+pub mod installation;
 pub mod kube_client;
 mod latency;
 pub mod metrics;
@@ -27,6 +28,7 @@ pub mod registry;
 pub mod request_cost;
 pub mod request_info;
 mod response_body;
+pub mod role;
 pub mod run;
 pub mod selector;
 pub mod serve;
@@ -39,7 +41,7 @@ pub mod url;
 pub mod view;
 
 use crate::{
-    api::scheme::Scheme,
+    machinery::served_kinds::ServedKinds,
     runtime::{
         build_info,
         metric_catalogue::{MetricDescription, described},
@@ -48,7 +50,7 @@ use crate::{
 };
 
 /// What the API server tells Prometheus.
-pub fn metrics_catalogue(scheme: &'static Scheme) -> Vec<MetricDescription> {
+pub fn metrics_catalogue(scheme: &'static ServedKinds) -> Vec<MetricDescription> {
     let mut collectors = metrics::Metrics::new().collectors();
     collectors.extend(storage::timed_store::StoreMetrics::new().of_etcd().collectors());
     collectors.extend(health::collectors());

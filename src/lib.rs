@@ -1,9 +1,10 @@
 //! Navigator runs databases: an API server that owns the types, a controller that decides when
 //! nodes start, stop and leave, and pilots, PID 1 beside every database process, that know how.
 //!
-//! Imports go one way: `main → {cli, databases} → database → {apiserver, controller, pilot, plugin,
-//! manifest} → {engine, runtime} → api`. Roles never import each other, and only `databases` names
-//! a database. `tests/it/architecture.rs` checks these arrows.
+//! Imports go one way: `main → {cli, databases} → local → database → {apiserver, controller, pilot,
+//! plugin, manifest} → {engine, runtime} → api → machinery`. Roles never import each other, only
+//! `databases` names a database, and of the API server only its role names our kinds.
+//! `tests/it/architecture.rs` checks these arrows.
 
 pub mod api;
 pub mod engine;

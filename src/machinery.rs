@@ -13,5 +13,6 @@ pub mod protobuf_wire;
 pub mod quantity;
 pub mod schema;
 pub mod served_kind;
+pub mod served_kinds;
 pub mod strict_decoding;
 pub mod unknown_fields;

@@ -11,7 +11,7 @@ mod store_keeper;
 use self::store_keeper::ProtectedStore;
 use crate::{
     api::{
-        GROUP,
+        GROUP, V1BETA1, VERSIONS,
         names::{self, UID, label, port},
         scheme::Scheme,
     },
@@ -105,7 +105,7 @@ pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
         objects.push(disruption_budget(settings, names::APISERVER, "apiserver"));
     }
     objects.push(controller_deployment(settings));
-    objects.extend(ServedVersion::ALL.map(|version| api_service(settings, version)));
+    objects.extend(VERSIONS.map(|version| api_service(settings, version)));
     objects
 }
 
@@ -180,7 +180,7 @@ fn binding(
 fn apiserver_access(settings: &InstallSettings) -> Vec<Value> {
     let (name, namespace) = (names::APISERVER, Some(settings.namespace.as_str()));
     let api_services: Vec<String> =
-        ServedVersion::ALL.iter().map(|version| format!("{version}.{GROUP}")).collect();
+        VERSIONS.iter().map(|version| format!("{version}.{GROUP}")).collect();
     let api_services: Vec<&str> = api_services.iter().map(String::as_str).collect();
     let cluster_rules = json!([
         rule("", &["namespaces"], &[], &["get", "list", "watch"]),
@@ -262,7 +262,7 @@ fn clusters(scheme: &Scheme) -> Vec<&'static str> {
 fn user_roles(scheme: &Scheme) -> Vec<Value> {
     let clusters = clusters(scheme);
     let all: Vec<&str> =
-        scheme.ours().map(crate::machinery::served_kind::ServedKind::plural).collect();
+        scheme.own().map(crate::machinery::served_kind::ServedKind::plural).collect();
     let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
     let write = ["create", "update", "patch", "delete", "deletecollection"];
     let role = |name: &str, aggregate_to: &[&str], rules: Value| {
@@ -325,10 +325,7 @@ fn apiserver_service(settings: &InstallSettings) -> Value {
 }
 
 fn api_service(settings: &InstallSettings, version: ServedVersion) -> Value {
-    let priority = match version {
-        ServedVersion::V1beta1 | ServedVersion::V1 => 20,
-        ServedVersion::V1alpha1 => 15,
-    };
+    let priority = if version == V1BETA1 { 20 } else { 15 };
     with(
         object(
             "apiregistration.k8s.io/v1",
@@ -610,7 +607,7 @@ mod tests {
 
     #[test]
     fn every_api_service_is_verified() {
-        for version in ServedVersion::ALL {
+        for version in VERSIONS {
             let service = api_service(&InstallSettings::default(), version);
             assert!(service["spec"].get("insecureSkipTLSVerify").is_none());
         }

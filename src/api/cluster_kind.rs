@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{database_names::DatabaseNames, legacy, printer};
-use crate::machinery::served_kind::{PrinterColumn, ServedVersion};
+use crate::{
+    api::{V1BETA1, VERSIONS},
+    machinery::served_kind::{PrinterColumn, ServedVersion},
+};
 /// Trait bounds of every type that holds fields of one database.
 pub trait DatabaseFields:
     Clone
@@ -67,7 +70,7 @@ pub trait ClusterKind: DatabaseFields {
 /// The fields of a database as v1alpha1 shows them.
 pub trait OlderCluster<K: ClusterKind> {
     /// Versions in which the cluster kind is served, in the order of preference.
-    const VERSIONS: &'static [ServedVersion] = &ServedVersion::ALL;
+    const VERSIONS: &'static [ServedVersion] = &VERSIONS;
 
     /// The database's own fields of a spec and of a node pool in v1alpha1, and the spec's fields
     /// that v1alpha1 cannot express.
@@ -101,7 +104,7 @@ pub struct Nothing {}
 pub struct NoOlderVersion;
 
 impl<K: ClusterKind> OlderCluster<K> for NoOlderVersion {
-    const VERSIONS: &'static [ServedVersion] = &[ServedVersion::V1beta1];
+    const VERSIONS: &'static [ServedVersion] = &[V1BETA1];
 
     type Spec = Nothing;
     type Pool = Nothing;

@@ -15,8 +15,11 @@ use super::{
     v1beta1::{Cluster, LeaderLease, Pilot},
     validation::{self, ClusterRules},
 };
-use crate::machinery::served_kind::{
-    DecodeError, ObjectPart, PrinterColumn, ServedVersion, ValidationResult,
+use crate::{
+    api::{V1ALPHA1, V1BETA1, VERSIONS},
+    machinery::served_kind::{
+        DecodeError, ObjectPart, PrinterColumn, ServedVersion, ValidationResult,
+    },
 };
 
 /// The names of a kind, and the facts about it that are constants.
@@ -70,7 +73,7 @@ pub trait HubKind:
         body: &Value,
         _stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        typed(Self::NAMES.kind, ServedVersion::V1alpha1, body)
+        typed(Self::NAMES.kind, V1ALPHA1, body)
     }
     /// Converts to the object that v1alpha1 shows, with the surplus in its annotation and without
     /// apiVersion and kind. Never called for a kind that is not served in v1alpha1.
@@ -116,10 +119,11 @@ impl<K: ClusterRules> HubKind for Cluster<K> {
     };
 
     fn schema(version: ServedVersion, generator: &mut SchemaGenerator) {
-        match version {
-            ServedVersion::V1beta1 | ServedVersion::V1 => generator.subschema_for::<Self>(),
-            ServedVersion::V1alpha1 => generator.subschema_for::<v1alpha1::Cluster<K>>(),
-        };
+        if version == V1ALPHA1 {
+            generator.subschema_for::<v1alpha1::Cluster<K>>();
+        } else {
+            generator.subschema_for::<Self>();
+        }
     }
 
     fn normalize(
@@ -137,7 +141,7 @@ impl<K: ClusterRules> HubKind for Cluster<K> {
         body: &Value,
         stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        let mut older: v1alpha1::Cluster<K> = typed(K::NAMES.kind, ServedVersion::V1alpha1, body)?;
+        let mut older: v1alpha1::Cluster<K> = typed(K::NAMES.kind, V1ALPHA1, body)?;
         let surplus = match stored {
             Some(stored) => conversion::cluster::project(stored).1,
             None => read_surplus(schemas, &older.metadata)?,
@@ -182,7 +186,7 @@ impl HubKind for Pilot {
         singular: "pilot",
         short: &["pil"],
         categories: &["navigator"],
-        versions: &ServedVersion::ALL,
+        versions: &VERSIONS,
         has_status: true,
         selectable: &[
             "spec.clusterRef.kind",
@@ -200,10 +204,11 @@ impl HubKind for Pilot {
     };
 
     fn schema(version: ServedVersion, generator: &mut SchemaGenerator) {
-        match version {
-            ServedVersion::V1beta1 | ServedVersion::V1 => generator.subschema_for::<Self>(),
-            ServedVersion::V1alpha1 => generator.subschema_for::<v1alpha1::Pilot>(),
-        };
+        if version == V1ALPHA1 {
+            generator.subschema_for::<v1alpha1::Pilot>();
+        } else {
+            generator.subschema_for::<Self>();
+        }
     }
 
     fn normalize(
@@ -225,8 +230,8 @@ impl HubKind for Pilot {
         body: &Value,
         stored: Option<Self>,
     ) -> Result<Self, DecodeError> {
-        let mut older: v1alpha1::Pilot = typed("Pilot", ServedVersion::V1alpha1, body)?;
-        let malformed = |error| malformed("Pilot", ServedVersion::V1alpha1, &error);
+        let mut older: v1alpha1::Pilot = typed("Pilot", V1ALPHA1, body)?;
+        let malformed = |error| malformed("Pilot", V1ALPHA1, &error);
         let surplus = match stored {
             Some(stored) => {
                 conversion::pilot::project(stored, schemas.parts()).map_err(malformed)?.1
@@ -282,7 +287,7 @@ impl HubKind for LeaderLease {
         singular: "leaderlease",
         short: &["ll"],
         categories: &["navigator"],
-        versions: &[ServedVersion::V1beta1],
+        versions: &[V1BETA1],
         has_status: false,
         selectable: &["spec.holderIdentity"],
         columns: printer::LEASE,

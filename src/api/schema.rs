@@ -18,9 +18,13 @@ use serde_json::{Map, Value, json};
 pub use markers::*;
 
 use super::{conversion::pilot::PilotSurplus, pilot_part::ErasedPilotPart};
-use crate::machinery::{
-    schema::{REF_PREFIX, close_over, compiled::Schema, kubernetes},
-    served_kind::ServedVersion,
+use crate::{
+    api::{NAVIGATOR, V1ALPHA1, V1BETA1, VERSIONS},
+    machinery::{
+        schema::{REF_PREFIX, close_over, compiled::Schema, kubernetes},
+        served_kind::ServedVersion,
+        served_kinds::GroupDefinitions,
+    },
 };
 
 /// The facts about a kind that its schemas need.
@@ -51,7 +55,7 @@ pub struct SchemaSet {
     clusters: usize,
     parts: Vec<&'static ErasedPilotPart>,
     rows: Vec<&'static SchemaMarkers>,
-    versions: [OnceLock<VersionSchemas>; ServedVersion::ALL.len()],
+    versions: [OnceLock<VersionSchemas>; VERSIONS.len()],
     pilot_surplus: OnceLock<Schema>,
     /// Compiled schemas of types that are not kinds but are checked like them.
     others: Mutex<HashMap<TypeId, Arc<Schema>>>,
@@ -77,7 +81,7 @@ impl SchemaSet {
     }
 
     fn of(&self, version: ServedVersion) -> &VersionSchemas {
-        self.versions[version as usize].get_or_init(|| VersionSchemas {
+        self.versions[position(version)].get_or_init(|| VersionSchemas {
             definitions: self.generate(version),
             kinds: OnceLock::new(),
         })
@@ -96,11 +100,6 @@ impl SchemaSet {
             })
         });
         kinds.get(kind).expect("every served kind has a schema")
-    }
-
-    /// Returns the definitions of `version` by name: Navigator's own types and what they refer to.
-    pub fn definitions(&self, version: ServedVersion) -> &Map<String, Value> {
-        &self.of(version).definitions
     }
 
     /// Returns the parts of Pilots that are one database's own.
@@ -137,9 +136,10 @@ impl SchemaSet {
         // The fields of parts are added below, each with its own description.
         let mut parts = Vec::new();
         for part in &self.parts {
-            let spec = match version {
-                ServedVersion::V1beta1 | ServedVersion::V1 => (part.spec)(&mut generator),
-                ServedVersion::V1alpha1 => (part.older)(&mut generator),
+            let spec = if version == V1ALPHA1 {
+                (part.older)(&mut generator)
+            } else {
+                (part.spec)(&mut generator)
             };
             parts.push((part, spec.to_value(), (part.status)(&mut generator).to_value()));
         }
@@ -169,7 +169,7 @@ impl SchemaSet {
         mut own: Map<String, Value>,
         version: ServedVersion,
     ) -> Map<String, Value> {
-        if version == ServedVersion::V1beta1 {
+        if version == V1BETA1 {
             own.insert("PodTemplate".into(), pod_template(version));
             own.insert("PodOverlay".into(), pod_overlay());
         }
@@ -223,8 +223,8 @@ impl SchemaSet {
     }
 
     fn rooted(&self, type_name: &str, own: Map<String, Value>) -> Schema {
-        let mut all = self.own_definitions(own, ServedVersion::V1beta1);
-        let mut root = all[&name(ServedVersion::V1beta1, type_name)].clone();
+        let mut all = self.own_definitions(own, V1BETA1);
+        let mut root = all[&name(V1BETA1, type_name)].clone();
         for definition in all.clone().values() {
             close_over(definition, kubernetes(), &mut all);
         }
@@ -233,9 +233,21 @@ impl SchemaSet {
     }
 }
 
+impl GroupDefinitions for SchemaSet {
+    fn definitions(&self, version: ServedVersion) -> &Map<String, Value> {
+        &self.of(version).definitions
+    }
+}
+
 /// Returns the name of the definition of one of Navigator's types.
 pub fn name(version: ServedVersion, type_name: &str) -> String {
-    format!("com.jetstack.navigator.{version}.{type_name}")
+    NAVIGATOR.definition(version, type_name)
+}
+
+/// Returns the place of a version of the group among [`VERSIONS`].
+fn position(version: ServedVersion) -> usize {
+    let position = VERSIONS.iter().position(|known| *known == version);
+    position.expect("only versions of the group have schemas")
 }
 
 fn generator() -> SchemaGenerator {

@@ -1,13 +1,15 @@
 //! The kinds that are served: those of the databases that were handed in, Pilot and LeaderLease.
 
 use super::{
-    GROUP,
+    NAVIGATOR,
     hub::HubKind,
     pilot_part::ErasedPilotPart,
     schema::{KindSchema, SchemaMarkers, SchemaSet},
     v1beta1::{LeaderLease, Pilot},
 };
-use crate::machinery::served_kind::{ServedKind, ServedVersion};
+use std::ops::Deref;
+
+use crate::machinery::{served_kind::ServedKind, served_kinds::ServedKinds};
 
 mod typed_kind;
 
@@ -29,13 +31,14 @@ pub struct ServedDatabase {
 pub struct KindEntry {
     schema: KindSchema,
     serve: fn(&'static SchemaSet) -> &'static dyn ServedKind,
+    lease_of: fn(&str) -> Option<String>,
 }
 
 impl KindEntry {
     pub const fn new<T: HubKind>() -> Self {
         let names = T::NAMES;
         let schema = KindSchema::new(names.kind, names.versions, names.selectable, T::schema);
-        Self { schema, serve: TypedKind::<T>::leaked }
+        Self { schema, serve: TypedKind::<T>::leaked, lease_of: names.lease_of }
     }
 
     /// Returns the name of the kind.
@@ -47,17 +50,22 @@ impl KindEntry {
 const PILOT: KindEntry = KindEntry::new::<Pilot>();
 const LEASE: KindEntry = KindEntry::new::<LeaderLease>();
 
-/// The kinds that a server serves. A scheme is leaked on purpose: it lives as long as the process.
+/// The kinds of Navigator's group, as every role knows them: what is served, and which of it are
+/// clusters. A scheme is leaked on purpose: it lives as long as the process.
+#[derive(Debug)]
 pub struct Scheme {
     /// The served kinds; the clusters of the databases come first.
-    kinds: Vec<&'static dyn ServedKind>,
+    served: &'static ServedKinds,
     clusters: usize,
+    leases: Vec<fn(&str) -> Option<String>>,
     schemas: &'static SchemaSet,
 }
 
-impl std::fmt::Debug for Scheme {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.kinds.iter().map(|kind| kind.kind())).finish()
+impl Deref for Scheme {
+    type Target = ServedKinds;
+
+    fn deref(&self) -> &ServedKinds {
+        self.served
     }
 }
 
@@ -75,71 +83,25 @@ impl Scheme {
         );
         let schemas: &'static SchemaSet = Box::leak(Box::new(schemas));
         let kinds = entries.iter().map(|entry| (entry.serve)(schemas)).collect();
-        Box::leak(Box::new(Self { kinds, clusters: databases.len(), schemas }))
+        let served = ServedKinds::new(&NAVIGATOR, schemas, kinds);
+        let leases = databases.iter().map(|database| database.cluster.lease_of).collect();
+        Box::leak(Box::new(Self { served, clusters: databases.len(), leases, schemas }))
     }
 
-    /// Returns this scheme with further kinds, which do not belong to Navigator's group.
-    pub fn with(&self, others: impl IntoIterator<Item = &'static dyn ServedKind>) -> &'static Self {
-        let kinds = self.kinds.iter().copied().chain(others).collect();
-        Box::leak(Box::new(Self { kinds, clusters: self.clusters, schemas: self.schemas }))
-    }
-
-    /// Returns the served kinds.
-    pub fn kinds(&self) -> &[&'static dyn ServedKind] {
-        &self.kinds
-    }
-
-    /// Returns the groups, each with its versions in the order of preference; Navigator's comes
-    /// first.
-    pub fn groups(&self) -> Vec<(&'static str, Vec<ServedVersion>)> {
-        let mut groups = vec![(GROUP, ServedVersion::ALL.to_vec())];
-        for kind in self.kinds.iter().filter(|kind| kind.group() != GROUP) {
-            match groups.iter_mut().find(|(group, _)| *group == kind.group()) {
-                Some((_, versions)) => {
-                    let new = kind.versions().iter().filter(|version| !versions.contains(version));
-                    let new: Vec<_> = new.copied().collect();
-                    versions.extend(new);
-                }
-                None => groups.push((kind.group(), kind.versions().to_vec())),
-            }
-        }
-        groups
-    }
-
-    /// Returns the kinds of a version of a group.
-    pub fn served(
-        &self,
-        group: &str,
-        version: ServedVersion,
-    ) -> impl Iterator<Item = &'static dyn ServedKind> {
-        let kinds = self.kinds.iter().copied();
-        kinds.filter(move |kind| kind.group() == group && kind.versions().contains(&version))
-    }
-
-    /// Returns the kinds of Navigator's group.
-    pub fn ours(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
-        self.kinds.iter().copied().filter(|kind| kind.group() == GROUP)
-    }
-
-    /// Returns the kind with this group and plural, as they stand in URLs.
-    pub fn by_resource(&self, group: &str, plural: &str) -> Option<&'static dyn ServedKind> {
-        let mut kinds = self.kinds.iter().copied();
-        kinds.find(|kind| kind.group() == group && kind.plural() == plural)
-    }
-
-    /// Returns the kind of Navigator's group with this plural, as it stands in URLs.
-    pub fn by_plural(&self, plural: &str) -> Option<&'static dyn ServedKind> {
-        self.ours().find(|kind| kind.plural() == plural)
-    }
-
-    /// Returns the kind of Navigator's group with this name, such as `Pilot`.
-    pub fn by_kind(&self, name: &str) -> Option<&'static dyn ServedKind> {
-        self.ours().find(|kind| kind.kind() == name)
+    /// Returns what a server serves.
+    pub fn served_kinds(&self) -> &'static ServedKinds {
+        self.served
     }
 
     /// Returns the kinds of clusters, one for each database.
     pub fn clusters(&self) -> impl Iterator<Item = &'static dyn ServedKind> {
-        self.kinds[..self.clusters].iter().copied()
+        self.served.kinds()[..self.clusters].iter().copied()
+    }
+
+    /// Returns the names that the LeaderLease may have of a cluster whose pods run as ServiceAccount
+    /// `account`: one for each database that would call an account so.
+    pub fn leases_of(&self, account: &str) -> impl Iterator<Item = String> {
+        self.leases.iter().filter_map(move |lease_of| lease_of(account))
     }
 
     pub fn schemas(&self) -> &'static SchemaSet {

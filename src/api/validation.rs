@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::schema::SchemaSet;
-use crate::machinery::served_kind::{ServedVersion, ValidationResult};
+use crate::{api::V1BETA1, machinery::served_kind::ValidationResult};
 
 pub use cluster_rules::ClusterRules;
 pub use cluster_view::pool_path;
@@ -43,7 +43,7 @@ pub fn object_meta(
     old: Option<&Value>,
 ) -> ValidationResult {
     let read = |meta: &Value| ObjectMeta::deserialize(meta).unwrap_or_default();
-    let mut validator = Validator::new(ServedVersion::V1, schemas);
+    let mut validator = Validator::new(V1BETA1, schemas);
     match old {
         None => metadata::create(&mut validator, &read(new)),
         Some(old) => metadata::update(&mut validator, &read(new), &read(old)),

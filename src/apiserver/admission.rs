@@ -2,8 +2,6 @@
 //! bring itself, because kube-apiserver runs none for our group.
 
 pub mod namespace;
-pub mod pilot_lease;
-pub mod pilot_status;
 pub mod remarks;
 pub mod webhook;
 

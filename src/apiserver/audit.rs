@@ -31,7 +31,9 @@ pub use self::{
     webhook::AuditWebhookError,
 };
 use crate::{
-    apiserver::{authn::User, metrics::Metrics, request_info::RequestInfo},
+    apiserver::{
+        authn::User, installation::InstallationNames, metrics::Metrics, request_info::RequestInfo,
+    },
     runtime::Runtime,
 };
 
@@ -118,6 +120,8 @@ pub struct AuditTrail {
     metrics: Arc<Metrics>,
     largest_object: usize,
     strangers: StrangerRefusals,
+    /// Annotation of an event: how many refusals of its stranger were not recorded.
+    unrecorded: &'static str,
 }
 
 impl AuditTrail {
@@ -125,6 +129,7 @@ impl AuditTrail {
     /// the last event. The policy file is read in any case.
     pub async fn open(
         config: &Config,
+        names: &InstallationNames,
         metrics: &Arc<Metrics>,
         rt: &Runtime,
     ) -> Result<Option<Self>, AuditOpenError> {
@@ -147,6 +152,7 @@ impl AuditTrail {
             metrics: Arc::clone(metrics),
             largest_object: cut.min(LARGEST_OBJECT),
             strangers: StrangerRefusals::default(),
+            unrecorded: names.unrecorded,
         }))
     }
 

@@ -24,10 +24,7 @@ use super::{
     status::{ApiError, Result},
     url::Query,
 };
-use crate::{
-    api::{GROUP, scheme::Scheme},
-    machinery::{openapi, served_kind::ServedVersion},
-};
+use crate::machinery::{openapi, served_kinds::ServedKinds};
 
 /// Media type of aggregated discovery. Without its parameters clients read another version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -107,7 +104,7 @@ impl DiscoveryDocument {
 }
 
 impl Discovery {
-    pub(super) fn new(scheme: &'static Scheme) -> Self {
+    pub(super) fn new(scheme: &'static ServedKinds) -> Self {
         let mut documents = BTreeMap::new();
         let groups = scheme.groups();
         documents.insert("/apis".to_owned(), documents::groups(&groups));
@@ -125,11 +122,12 @@ impl Discovery {
         documents.insert("/version".into(), documents::version());
 
         let mut specs = BTreeMap::new();
-        for version in ServedVersion::ALL {
+        let group = scheme.group();
+        for &version in group.versions {
             let document = DiscoveryDocument::spec(move || openapi::v3(scheme, version));
-            specs.insert(format!("apis/{}", version.api_version()), Arc::new(document));
+            specs.insert(documents::path(group.name, version), Arc::new(document));
         }
-        for (group, versions) in groups.iter().filter(|(group, _)| *group != GROUP) {
+        for (group, versions) in groups.iter().filter(|(name, _)| *name != group.name) {
             for version in versions {
                 let (group, version) = (*group, *version);
                 let document =

@@ -39,8 +39,10 @@ use super::{
     url::Query,
 };
 use crate::{
-    api::scheme::Scheme,
-    machinery::served_kind::{ObjectPart, ServedVersion},
+    machinery::{
+        served_kind::{ObjectPart, ServedVersion},
+        served_kinds::ServedKinds,
+    },
     runtime::{Runtime, Shutdown},
 };
 
@@ -67,7 +69,7 @@ impl AppState {
     /// Serves every kind of the scheme out of `storage`, within `bounds`, and starts to fill the
     /// caches. Watches end when `closing` is triggered, before the caches that they read from do.
     pub fn start(
-        scheme: &'static Scheme,
+        scheme: &'static ServedKinds,
         (storage, bounds): (&Arc<dyn Storage>, CapacityBounds),
         admission: &Arc<dyn AdmissionPlugin>,
         guard: StoreGuard,
@@ -220,13 +222,12 @@ async fn resource(
     parts: &Parts,
     body: Body,
 ) -> Result<Response<Body>> {
-    let version =
-        ServedVersion::parse(&operation.version).ok_or_else(ApiError::no_such_resource)?;
     let registry = state
         .registries
         .get(&(operation.group.as_str(), operation.resource.as_str()))
-        .filter(|registry| registry.kind().versions().contains(&version))
         .ok_or_else(ApiError::no_such_resource)?;
+    let version =
+        registry.kind().version(&operation.version).ok_or_else(ApiError::no_such_resource)?;
     let target = RequestScope {
         registry,
         version,

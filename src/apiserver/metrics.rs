@@ -13,7 +13,7 @@ use prometheus::{
 pub use labels::RequestLabels;
 
 use super::{delegate::ReviewCallMetrics, request_info::RequestInfo};
-use crate::api::scheme::Scheme;
+use crate::machinery::served_kinds::ServedKinds;
 
 /// Histogram buckets for the seconds of authentication and authorization: 1 ms to 16 s.
 const CHECKS: [f64; 15] = [
@@ -48,7 +48,7 @@ const NAMED_USERS: [&str; 5] =
 /// The metrics of the server outside its handlers; each one's help text says what it counts.
 pub struct Metrics {
     /// The scheme whose kinds labels may name; no kind is named before the scheme is known.
-    scheme: OnceLock<&'static Scheme>,
+    scheme: OnceLock<&'static ServedKinds>,
     pub requests: IntCounterVec,
     pub inflight: IntGaugeVec,
     pub rejected: IntCounterVec,
@@ -175,7 +175,7 @@ impl Metrics {
     }
 
     /// Sets the scheme whose kinds labels may name.
-    pub fn know(&self, scheme: &'static Scheme) {
+    pub fn know(&self, scheme: &'static ServedKinds) {
         self.scheme.get_or_init(|| scheme);
     }
 

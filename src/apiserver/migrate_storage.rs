@@ -14,7 +14,7 @@ use super::{
     run::StoreConfig,
     storage::{self, Storage, embedded, etcd, kubernetes},
 };
-use crate::api::scheme::Scheme;
+use crate::machinery::served_kinds::ServedKinds;
 
 /// Why a migration ended early. Objects that were written again until then stay so.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum Error {
 /// Migrates every kind and returns the report of each, by plural.
 pub async fn run(
     store: &StoreConfig,
-    scheme: &'static Scheme,
+    scheme: &'static ServedKinds,
 ) -> Result<Vec<(&'static str, MigrationReport)>, Error> {
     let store = open(store).await?;
     // A migration asks no admission plugin: it changes no object, only how it is written.

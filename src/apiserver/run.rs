@@ -15,8 +15,6 @@ use super::{
     admission::{
         AdmissionChain, AdmissionPlugin, TimedPlugin,
         namespace::{NamespaceLifecycle, NamespaceLister},
-        pilot_lease::PilotLeaseRestriction,
-        pilot_status::PilotStatusRestriction,
         webhook::{AdmissionMetrics, EnabledWebhookTypes, WebhookDispatcher},
     },
     audit::{self, AuditTrail},
@@ -40,7 +38,7 @@ use super::{
     store_identity::{self, StoreGuard},
 };
 use crate::{
-    api::scheme::Scheme,
+    apiserver::installation::ServedApi,
     error::chain,
     runtime::{Runtime, Shutdown, process_metrics::ProcessMetrics, signals},
 };
@@ -137,9 +135,9 @@ impl Error {
 }
 
 /// Runs the server until SIGTERM, SIGINT or a failure, and ends in order.
-pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result<(), Error> {
+pub async fn run(config: Config, api: ServedApi, rt: Runtime) -> Result<(), Error> {
     let metrics = Arc::new(Metrics::new());
-    metrics.know(scheme);
+    metrics.know(api.kinds);
     metrics.register(rt.metrics());
     let process = Box::new(ProcessMetrics::new());
     rt.metrics().register(process).expect("every metric has a name of its own");
@@ -148,7 +146,7 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
     let starting = rt.readiness().add("start");
     let client = kube_client::client(config.kubeconfig.as_deref()).await;
     let client = client.map_err(Error::Kubernetes)?;
-    let audit = AuditTrail::open(&config.audit, &metrics, &rt).await?;
+    let audit = AuditTrail::open(&config.audit, api.names, &metrics, &rt).await?;
     let serving = Arc::new(ServingCertificate::new(Arc::clone(&metrics)));
     let files = match &config.certificate {
         Some(files) => Some((files.clone(), files.load(&serving).await?)),
@@ -176,10 +174,10 @@ pub async fn run(config: Config, scheme: &'static Scheme, rt: Runtime) -> Result
 
     let outcome = {
         let setup = async {
-            let certificates = follow_certificates(&config, files, serving, &client, &rt);
+            let certificates = follow_certificates(&config, &api, files, serving, &client, &rt);
             let install = Box::pin(async {
                 let (installed, mut guard, store) =
-                    Box::pin(install(&config, scheme, &client, &metrics, &rt, &closing, &chain))
+                    Box::pin(install(&config, &api, &client, &metrics, &rt, &closing, &chain))
                         .await?;
                 chain.install(installed);
                 drop(starting);
@@ -238,6 +236,7 @@ fn listen(
 /// Keeps the serving certificate fresh until shutdown.
 async fn follow_certificates(
     config: &Config,
+    api: &ServedApi,
     files: Option<(CertificateFiles, CertificateContents)>,
     serving: Arc<ServingCertificate>,
     client: &kube::Client,
@@ -247,14 +246,14 @@ async fn follow_certificates(
         files.follow(serving, contents, rt.shutdown()).await;
         return Ok(());
     }
-    let own = CertificateRotator::new(client.clone(), &config.namespace, serving);
+    let own = CertificateRotator::new(api, client.clone(), &config.namespace, serving);
     Ok(own.run(rt.readiness(), rt.shutdown()).await?)
 }
 
 /// Builds the services that requests need. Waits for kube-apiserver and for the store.
 async fn install(
     config: &Config,
-    scheme: &'static Scheme,
+    api: &ServedApi,
     client: &kube::Client,
     metrics: &Arc<Metrics>,
     rt: &Runtime,
@@ -271,8 +270,7 @@ async fn install(
     };
     timing.register(rt.metrics());
     let store: Arc<dyn Storage> = Arc::new(TimedStore::new(store, timing));
-    let mut guard =
-        store_identity::start(Arc::clone(&store), scheme, client, &config.namespace, rt);
+    let mut guard = store_identity::start(Arc::clone(&store), api, client, &config.namespace, rt);
     if let Some(compacted) = compacted {
         let (guard, shutdown) = (guard.clone(), rt.shutdown().clone());
         rt.tasks().spawn("etcd-compaction", async move {
@@ -281,12 +279,12 @@ async fn install(
         });
     }
     guard.until_decided().await;
-    until_it_fits(&*store, chain, rt).await;
-    let admission = admission(config, scheme, client, rt);
+    until_it_fits(&*store, api.kinds.group().name, chain, rt).await;
+    let admission = admission(config, api, client, rt);
     let tokens = Arc::new(CachingTokenReviewer::new(client.clone(), Arc::clone(metrics)));
     let reviews = Arc::new(CachingAccessReviewer::new(client.clone(), Arc::clone(metrics)));
     let stored = (&store, CapacityBounds::own());
-    let state = AppState::start(scheme, stored, &admission, guard.clone(), metrics, rt, closing)
+    let state = AppState::start(api.kinds, stored, &admission, guard.clone(), metrics, rt, closing)
         .watching_at_least(config.least_watch);
     let installed = InstalledServices {
         authenticator: Authenticator::new(trust, tokens, Arc::clone(metrics)),
@@ -299,11 +297,11 @@ async fn install(
 /// Waits until the stored objects fit into the memory of this process. Until then no cache loads
 /// them, and every request except `/livez` fails; the answer names the memory that is needed, once
 /// that is known.
-async fn until_it_fits(store: &dyn Storage, chain: &FilterChain, rt: &Runtime) {
+async fn until_it_fits(store: &dyn Storage, group: &str, chain: &FilterChain, rt: &Runtime) {
     let _waiting = rt.readiness().add("memory");
     let mut told = None;
     loop {
-        let pause = match survey(store).await {
+        let pause = match survey(store, group).await {
             Ok(survey) => match survey.too_much(CapacityBounds::own()) {
                 None => break,
                 Some(why) => {
@@ -328,7 +326,7 @@ async fn until_it_fits(store: &dyn Storage, chain: &FilterChain, rt: &Runtime) {
 /// Returns the plugins and webhooks that admit writes, in the order in which they are asked.
 fn admission(
     config: &Config,
-    scheme: &'static Scheme,
+    api: &ServedApi,
     client: &kube::Client,
     rt: &Runtime,
 ) -> Arc<dyn AdmissionPlugin> {
@@ -344,9 +342,9 @@ fn admission(
             timing,
         )));
     }
-    plugins.push(Arc::new(PilotStatusRestriction::new(&config.namespace)));
-    plugins.push(Arc::new(PilotLeaseRestriction::new(scheme, &config.namespace)));
-    let webhooks = WebhookDispatcher::start(client, sorts, namespaces, metrics, rt);
+    plugins.extend((api.plugins)(&config.namespace));
+    let group = api.kinds.group().name;
+    let webhooks = WebhookDispatcher::start(client, group, sorts, namespaces, metrics, rt);
     Arc::new(AdmissionChain::new(plugins).with_webhooks(webhooks))
 }
 

@@ -20,13 +20,6 @@ pub struct GroupResource<'a> {
     pub resource: &'a str,
 }
 
-impl<'a> GroupResource<'a> {
-    /// Names a resource of our own group.
-    pub fn ours(resource: &'a str) -> Self {
-        Self { group: crate::api::GROUP, resource }
-    }
-}
-
 impl std::fmt::Display for GroupResource<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.group.is_empty() {

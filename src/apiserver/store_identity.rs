@@ -20,14 +20,11 @@ use tracing::{error, info, warn};
 
 use self::judge::StoreJudge;
 use super::{
+    installation::ServedApi,
     status::ApiError,
     storage::{self, Storage},
 };
-use crate::{
-    api::{names, scheme::Scheme},
-    error::chain,
-    runtime::Runtime,
-};
+use crate::{error::chain, runtime::Runtime};
 
 /// Pause between comparisons of the store with its record while the verdict forbids to serve
 /// objects.
@@ -43,25 +40,15 @@ const LAST_WORD: Duration = Duration::from_secs(3);
 enum Error {
     #[error("failed to read the store's identity")]
     Store(#[from] storage::Error),
-    #[error("failed to read or write ConfigMap {:?}", names::STORE_CONFIG_MAP)]
-    ConfigMap(#[source] Box<kube::Error>),
+    #[error("failed to read or write ConfigMap {name:?}")]
+    ConfigMap { name: &'static str, source: Box<kube::Error> },
     #[error(
         "failed to list StatefulSets, to see whether the store is the one that their clusters are \
-         in; the ClusterRole {:?} allows it",
-        names::APISERVER
+         in; the ClusterRole {role:?} allows it"
     )]
-    StatefulSets(#[source] Box<kube::Error>),
-    #[error(
-        "ConfigMap {:?} could not be read or written within {ANSWER:?}",
-        names::STORE_CONFIG_MAP
-    )]
-    Timeout,
-}
-
-impl From<kube::Error> for Error {
-    fn from(error: kube::Error) -> Self {
-        Self::ConfigMap(Box::new(error))
-    }
+    StatefulSets { role: &'static str, source: Box<kube::Error> },
+    #[error("ConfigMap {name:?} could not be read or written within {ANSWER:?}")]
+    Timeout { name: &'static str },
 }
 
 /// Whether the store may be served.
@@ -135,7 +122,7 @@ impl StoreGuard {
 /// comparisons fail.
 pub fn start(
     store: Arc<dyn Storage>,
-    scheme: &'static Scheme,
+    api: &ServedApi,
     client: &Client,
     namespace: &str,
     rt: &Runtime,
@@ -148,7 +135,8 @@ pub fn start(
     let guard = StoreGuard(verdicts.clone());
     let alarmed = sender.clone();
     store.on_replaced(Box::new(move |reason| raise(&alarmed, reason)));
-    let mut judge = StoreJudge::new(store, scheme, client, namespace);
+    let name = api.names.store_record;
+    let mut judge = StoreJudge::new(store, api, client, namespace);
     let shutdown = rt.shutdown();
     rt.tasks().spawn("store-identity", async move {
         loop {
@@ -158,7 +146,7 @@ pub fn start(
                 looked = tokio::time::timeout(ANSWER, judge.look()) => looked,
                 () = shutdown.triggered() => break,
             };
-            match looked.unwrap_or(Err(Error::Timeout)) {
+            match looked.unwrap_or(Err(Error::Timeout { name })) {
                 // Beside this task the store's alarm alone changes the verdict; a comparison that
                 // began before the alarm is outdated.
                 Ok(_) if verdicts.has_changed().unwrap_or_default() => continue,

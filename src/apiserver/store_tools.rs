@@ -20,7 +20,7 @@ use super::{
     run::StoreConfig,
     storage::{self, Key, KeyPrefix, Storage, StoreEntry, embedded, etcd, kubernetes},
 };
-use crate::api::{GROUP, scheme::Scheme};
+use crate::machinery::served_kinds::ServedKinds;
 
 /// Why a tool did not do its task, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -77,13 +77,13 @@ pub struct StoreIdentity {
 }
 
 /// Returns what the store is, and which of its objects cannot be read.
-pub async fn identity(store: &StoreConfig, scheme: &Scheme) -> Result<StoreIdentity, Error> {
+pub async fn identity(store: &StoreConfig, scheme: &ServedKinds) -> Result<StoreIdentity, Error> {
     let store = open(store).await?;
     let sight = store.sight().await?;
     let id = sight.id.ok_or(Error::NoStore)?;
     let mut found =
         StoreIdentity { id, revision: sight.revision.0, objects: 0, unreadable: Vec::new() };
-    each(&*store, |entry| {
+    each(&*store, scheme.group().name, |entry| {
         found.objects += 1;
         if let Some(why) = unreadable(scheme, &entry) {
             found.unreadable.push((entry.key.as_str().to_owned(), why));
@@ -99,11 +99,12 @@ pub async fn identity(store: &StoreConfig, scheme: &Scheme) -> Result<StoreIdent
 /// unless each of them may be.
 pub async fn forget(
     store: &StoreConfig,
-    scheme: &Scheme,
+    scheme: &ServedKinds,
     names: &[String],
     even_readable: bool,
 ) -> Result<Vec<String>, Error> {
-    let keys = names.iter().map(|name| key(name)).collect::<Result<Vec<_>, _>>()?;
+    let keys =
+        names.iter().map(|name| key(scheme.group().name, name)).collect::<Result<Vec<_>, _>>()?;
     let store = open(store).await?;
     let mut found = Vec::new();
     for key in keys {
@@ -124,13 +125,13 @@ pub async fn forget(
 }
 
 /// Returns the key of an object that people name by `<resource>/<namespace>/<name>`.
-fn key(name: &str) -> Result<Key, Error> {
+fn key(group: &str, name: &str) -> Result<Key, Error> {
     let invalid = || Error::Name(name.to_owned());
-    let path = name.strip_prefix(GROUP).map_or(name, |rest| rest.trim_start_matches('/'));
+    let path = name.strip_prefix(group).map_or(name, |rest| rest.trim_start_matches('/'));
     let [resource, namespace, object] = path.split('/').collect::<Vec<_>>()[..] else {
         return Err(invalid());
     };
-    Key::new(GROUP, resource, namespace, object).map_err(|_| invalid())
+    Key::new(group, resource, namespace, object).map_err(|_| invalid())
 }
 
 async fn open(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
@@ -150,9 +151,10 @@ async fn open(store: &StoreConfig) -> Result<Arc<dyn Storage>, Error> {
 /// the store scans in none.
 async fn each(
     store: &dyn Storage,
+    group: &str,
     mut visit: impl FnMut(StoreEntry) -> Result<(), Error>,
 ) -> Result<storage::Revision, Error> {
-    let all = KeyPrefix::group(GROUP).expect("our group is a valid part of a key");
+    let all = KeyPrefix::group(group).expect("a served group is a valid part of a key");
     let mut pages = store.scan(&all, None);
     let mut revision = storage::Revision::default();
     while let Some(page) = pages.try_next().await? {
@@ -163,7 +165,7 @@ async fn each(
 }
 
 /// Returns why this binary cannot read an object; `None` if it can.
-fn unreadable(scheme: &Scheme, entry: &StoreEntry) -> Option<String> {
+fn unreadable(scheme: &ServedKinds, entry: &StoreEntry) -> Option<String> {
     let plural = entry.key.as_str().split('/').nth(1).unwrap_or_default();
     let Some(kind) = scheme.by_plural(plural) else {
         return Some(format!("this release knows no {plural}"));

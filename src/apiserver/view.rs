@@ -223,12 +223,11 @@ impl ObjectViewer {
     /// Returns an object's metadata as the version shows it: an older form may carry more in its
     /// annotations.
     fn partial(&self, hub: &Value) -> Value {
-        let mut encoded = match self.version {
+        let mut encoded = if self.version == self.kind.hub_version() {
             // Encoding the whole object would copy it for nothing.
-            ServedVersion::V1beta1 | ServedVersion::V1 => {
-                self.kind.encode(self.version, &json!({"metadata": hub["metadata"]}))
-            }
-            ServedVersion::V1alpha1 => self.kind.encode(self.version, hub),
+            self.kind.encode(self.version, &json!({"metadata": hub["metadata"]}))
+        } else {
+            self.kind.encode(self.version, hub)
         };
         json!({
             "kind": "PartialObjectMetadata",

@@ -24,6 +24,7 @@ use crate::{
         certs::files::CertificateFiles,
         filters::{GoawayChance, InflightLimits, RequestTimeouts},
         handlers::LEAST_WATCH,
+        role,
         run::Config,
         serve::{SecureServingOptions, TlsVersion, cipher_suite},
     },
@@ -255,7 +256,9 @@ fn serve(args: Args, databases: DatabaseList) -> u8 {
     };
     runtime.block_on(async {
         let rt = Runtime::new();
-        let outcome = Box::pin(apiserver::run::run(config, scheme(databases), rt.clone())).await;
+        let outcome =
+            Box::pin(apiserver::run::run(config, role::served(scheme(databases)), rt.clone()))
+                .await;
         match outcome {
             Ok(()) if rt.tasks().panicked() => exit::SOFTWARE,
             Ok(()) => exit::OK,

@@ -37,7 +37,7 @@ use self::{
 use crate::{
     api::{names, scheme::Scheme},
     apiserver::{
-        admission::{AdmissionChain, AdmissionPlugin, pilot_status::PilotStatusRestriction},
+        admission::{AdmissionChain, AdmissionPlugin},
         authn::{Authenticator, ClusterTrust},
         authz::Authorizer,
         capacity::CapacityBounds,
@@ -45,6 +45,7 @@ use crate::{
         filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
         handlers::{self, AppState},
         metrics::Metrics,
+        role::pilot_status::PilotStatusRestriction,
         serve,
         storage::{
             Storage,

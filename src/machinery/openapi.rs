@@ -18,26 +18,26 @@ use super::{
     schema::{REF_PREFIX, close_over, kubernetes},
     served_kind::{ServedKind, ServedVersion},
 };
-use crate::api::{GROUP, schema, scheme::Scheme};
+use crate::machinery::served_kinds::{ServedGroup, ServedKinds};
 
 /// Prefix of references in OpenAPI version 3, where version 2 has `#/definitions/`.
 const COMPONENTS: &str = "#/components/schemas/";
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 
-/// Returns the OpenAPI version 2 document of both API versions, served at `/openapi/v2`.
-pub fn v2(scheme: &Scheme) -> Value {
+/// Returns the OpenAPI version 2 document of all versions of the group, served at `/openapi/v2`.
+pub fn v2(served: &ServedKinds) -> Value {
     let mut paths = Map::new();
     let mut definitions = Map::new();
-    for version in ServedVersion::ALL {
-        for route in paths::routes(scheme, version) {
-            paths.insert(route.path.clone(), route_v2(&route));
+    for &version in served.group().versions {
+        for route in paths::routes(served, version) {
+            paths.insert(route.path.clone(), route_v2(served.group(), &route));
         }
-        definitions.extend(all_definitions(scheme, version));
+        definitions.extend(all_definitions(served, version));
     }
     json!({
         "swagger": "2.0",
-        "info": info(),
+        "info": info(served.group()),
         "paths": paths,
         "definitions": definitions,
         "securityDefinitions": { "BearerToken": bearer_token() },
@@ -46,13 +46,13 @@ pub fn v2(scheme: &Scheme) -> Value {
 }
 
 /// Returns the OpenAPI version 3 document of one API version, served at
-/// `/openapi/v3/apis/navigator.jetstack.io/<version>`.
-pub fn v3(scheme: &Scheme, version: ServedVersion) -> Value {
-    let paths: Map<String, Value> = paths::routes(scheme, version)
+/// `/openapi/v3/apis/<group>/<version>`.
+pub fn v3(served: &ServedKinds, version: ServedVersion) -> Value {
+    let paths: Map<String, Value> = paths::routes(served, version)
         .into_iter()
-        .map(|route| (route.path.clone(), route_v3(&route)))
+        .map(|route| (route.path.clone(), route_v3(served.group(), &route)))
         .collect();
-    let mut schemas = all_definitions(scheme, version);
+    let mut schemas = all_definitions(served, version);
     for (name, definition) in &mut schemas {
         match name.as_str() {
             "io.k8s.apimachinery.pkg.api.resource.Quantity" => {
@@ -66,7 +66,7 @@ pub fn v3(scheme: &Scheme, version: ServedVersion) -> Value {
     }
     json!({
         "openapi": "3.0.0",
-        "info": info(),
+        "info": info(served.group()),
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -75,8 +75,8 @@ pub fn v3(scheme: &Scheme, version: ServedVersion) -> Value {
     })
 }
 
-fn info() -> Value {
-    json!({ "title": "Navigator", "version": concat!("v", env!("CARGO_PKG_VERSION")) })
+fn info(group: &ServedGroup) -> Value {
+    json!({ "title": group.title, "version": concat!("v", env!("CARGO_PKG_VERSION")) })
 }
 
 fn bearer_token() -> Value {
@@ -89,29 +89,28 @@ fn bearer_token() -> Value {
 }
 
 /// Returns the definitions of `version`, of its lists, and of what its paths take and answer.
-fn all_definitions(scheme: &Scheme, version: ServedVersion) -> Map<String, Value> {
-    let mut all = scheme.schemas().definitions(version).clone();
-    for kind in scheme.served(GROUP, version) {
-        all.insert(format!("{}List", definition(version, kind)), list_of(scheme, version, kind));
+fn all_definitions(served: &ServedKinds, version: ServedVersion) -> Map<String, Value> {
+    let group = served.group();
+    let mut all = served.definitions(version).clone();
+    for kind in served.served(group.name, version) {
+        all.insert(
+            format!("{}List", group.definition(version, kind.kind())),
+            list_of(served, version, kind),
+        );
     }
     for name in ["APIGroup", "APIResourceList", "DeleteOptions", "ListMeta", "Patch", "Status"] {
         let reference = json!({ "$ref": format!("{REF_PREFIX}{META}{name}") });
         close_over(&reference, kubernetes(), &mut all);
     }
-    all[&format!("{META}DeleteOptions")]["x-kubernetes-group-version-kind"] = ServedVersion::ALL
-        .map(|version| json!({ "group": GROUP, "kind": "DeleteOptions", "version": version.as_str() }))
-        .to_vec()
-        .into();
+    let with_group = |version: &ServedVersion| json!({ "group": group.name, "kind": "DeleteOptions", "version": version.as_str() });
+    all[&format!("{META}DeleteOptions")]["x-kubernetes-group-version-kind"] =
+        group.versions.iter().map(with_group).collect();
     all
 }
 
-fn definition(version: ServedVersion, kind: &dyn ServedKind) -> String {
-    schema::name(version, kind.kind())
-}
-
-fn list_of(scheme: &Scheme, version: ServedVersion, kind: &dyn ServedKind) -> Value {
-    let item = definition(version, kind);
-    let head = &scheme.schemas().definitions(version)[&item]["properties"];
+fn list_of(served: &ServedKinds, version: ServedVersion, kind: &dyn ServedKind) -> Value {
+    let item = served.group().definition(version, kind.kind());
+    let head = &served.definitions(version)[&item]["properties"];
     json!({
         "description": format!("{kind}List is a list of {kind}", kind = kind.kind()),
         "type": "object",
@@ -130,7 +129,7 @@ fn list_of(scheme: &Scheme, version: ServedVersion, kind: &dyn ServedKind) -> Va
             },
         },
         "x-kubernetes-group-version-kind": [
-            { "group": GROUP, "kind": format!("{}List", kind.kind()), "version": version.as_str() },
+            { "group": kind.group(), "kind": format!("{}List", kind.kind()), "version": version.as_str() },
         ],
     })
 }
@@ -169,7 +168,7 @@ fn to_v3(schema: &mut Value) {
     }
 }
 
-fn route_v2(route: &PathItem) -> Value {
+fn route_v2(group: &ServedGroup, route: &PathItem) -> Value {
     let mut item = Map::new();
     for operation in &route.operations {
         let mut parameters: Vec<Value> = operation.parameters.iter().map(parameter_v2).collect();
@@ -189,7 +188,7 @@ fn route_v2(route: &PathItem) -> Value {
             operation,
             |description| json!({ "description": description, "schema": schema }),
         );
-        let mut written = common(operation);
+        let mut written = common(group, operation);
         written["consumes"] = operation.consumes.into();
         written["produces"] = operation.produces.into();
         written["schemes"] = json!(["https"]);
@@ -201,10 +200,10 @@ fn route_v2(route: &PathItem) -> Value {
     item.into()
 }
 
-fn route_v3(route: &PathItem) -> Value {
+fn route_v3(group: &ServedGroup, route: &PathItem) -> Value {
     let mut item = Map::new();
     for operation in &route.operations {
-        let mut written = common(operation);
+        let mut written = common(group, operation);
         let parameters: Vec<Value> = operation.parameters.iter().map(parameter_v3).collect();
         if !parameters.is_empty() {
             written["parameters"] = parameters.into();
@@ -232,7 +231,7 @@ fn route_v3(route: &PathItem) -> Value {
     item.into()
 }
 
-fn common(operation: &ApiOperation) -> Value {
+fn common(group: &ServedGroup, operation: &ApiOperation) -> Value {
     let mut written = json!({
         "description": operation.description,
         "operationId": operation.id,
@@ -241,7 +240,7 @@ fn common(operation: &ApiOperation) -> Value {
     if let Some((action, kind, version)) = operation.acts_on {
         written["x-kubernetes-action"] = action.into();
         written["x-kubernetes-group-version-kind"] =
-            json!({ "group": GROUP, "kind": kind, "version": version.as_str() });
+            json!({ "group": group.name, "kind": kind, "version": version.as_str() });
     }
     written
 }

@@ -1,55 +1,32 @@
 //! Types that describe kinds: versions, columns, decoded bodies, and [`ServedKind`] itself.
 //!
 //! Handlers and registry are written once over [`ServedKind`]; what differs between kinds and
-//! versions lies behind it. Objects travel as JSON values in *hub form*: the v1beta1 object,
-//! defaulted.
+//! versions lies behind it. Objects travel as JSON values in *hub form*: the object as the kind's
+//! first version shows it, defaulted.
 
 use std::{fmt, sync::LazyLock};
 
 use serde_json::Value;
 
 use super::{decode::ParsedBody, field_error::ErrorList, schema::compiled::Schema};
-use crate::api::GROUP;
 
-/// A served version, in the order of preference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ServedVersion {
-    V1beta1,
-    V1alpha1,
-    /// Version `v1` of Kubernetes' own kinds. Navigator's group has no `v1`.
-    V1,
-}
+/// A version of a group, such as `v1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ServedVersion(&'static str);
 
 impl ServedVersion {
-    /// The versions of Navigator's group.
-    pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1alpha1];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::V1beta1 => "v1beta1",
-            Self::V1alpha1 => "v1alpha1",
-            Self::V1 => "v1",
-        }
+    pub const fn new(name: &'static str) -> Self {
+        Self(name)
     }
 
-    /// Returns the version with Navigator's group: `navigator.jetstack.io/<version>`.
-    pub fn api_version(self) -> &'static str {
-        match self {
-            Self::V1beta1 => "navigator.jetstack.io/v1beta1",
-            Self::V1alpha1 => "navigator.jetstack.io/v1alpha1",
-            Self::V1 => "navigator.jetstack.io/v1",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        let every = [Self::V1beta1, Self::V1alpha1, Self::V1];
-        every.into_iter().find(|version| version.as_str() == text)
+    pub const fn as_str(self) -> &'static str {
+        self.0
     }
 }
 
 impl fmt::Display for ServedVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.0)
     }
 }
 
@@ -104,7 +81,7 @@ pub struct DecodedObject {
     /// Unknown and duplicate fields, as `unknown field "spec.foo"`, `duplicate field "spec.bar"`.
     /// The caller refuses, warns or ignores, by `fieldValidation`.
     pub strict: Vec<String>,
-    /// Warnings about accepted input (W1–W3 …), for the client.
+    /// Warnings about accepted input, for the client.
     pub warnings: Vec<String>,
 }
 
@@ -128,7 +105,7 @@ pub struct ValidationResult {
     pub warnings: Vec<String>,
 }
 
-/// A kind that is served. Object-safe; a [`Scheme`](crate::api::scheme::Scheme) holds one of each.
+/// A kind that is served. Object-safe; a [`ServedKinds`](super::served_kinds::ServedKinds) holds one of each.
 pub trait ServedKind: Send + Sync {
     /// The kind's plural, lower case: `pilots`.
     fn plural(&self) -> &'static str;
@@ -136,16 +113,26 @@ pub trait ServedKind: Send + Sync {
     fn singular(&self) -> &'static str;
     /// The kind's name as in `kind`: `Pilot`.
     fn kind(&self) -> &'static str;
-    fn short_names(&self) -> &'static [&'static str];
-    fn categories(&self) -> &'static [&'static str];
-    /// The versions in which the kind is served, in the order of preference.
+    fn short_names(&self) -> &'static [&'static str] {
+        &[]
+    }
+    fn categories(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// The versions in which the kind is served, in the order of preference; never empty.
     fn versions(&self) -> &'static [ServedVersion];
+    /// The version whose form objects have in the hub.
+    fn hub_version(&self) -> ServedVersion {
+        self.versions()[0]
+    }
+    /// Returns the version of the kind that a URL names.
+    fn version(&self, name: &str) -> Option<ServedVersion> {
+        self.versions().iter().copied().find(|version| version.as_str() == name)
+    }
     fn has_status(&self) -> bool;
 
     /// The kind's API group; empty for Kubernetes' core.
-    fn group(&self) -> &'static str {
-        GROUP
-    }
+    fn group(&self) -> &'static str;
     /// The group under which the kind's objects lie in a store. Two kinds may show the same
     /// objects.
     fn stored_group(&self) -> &'static str {
@@ -192,9 +179,11 @@ pub trait ServedKind: Send + Sync {
     /// `decode` does the rewriting itself.
     fn normalize(
         &self,
-        version: ServedVersion,
-        body: &mut ParsedBody,
-    ) -> Result<Vec<String>, DecodeError>;
+        _version: ServedVersion,
+        _body: &mut ParsedBody,
+    ) -> Result<Vec<String>, DecodeError> {
+        Ok(Vec::new())
+    }
 
     /// Decodes a request body of `version`: tolerant normalisation, strict check, defaulting,
     /// lifting to the hub. `stored` is the hub object that an update is about: the surplus that an
@@ -209,9 +198,9 @@ pub trait ServedKind: Send + Sync {
     /// Returns the hub object as `version` shows it, with apiVersion and kind.
     fn encode(&self, version: ServedVersion, hub: &Value) -> Value;
 
-    /// Does the kind's first version show the hub object unchanged?
+    /// Does the hub's version show the hub object unchanged?
     fn shows_all(&self, hub: &Value) -> bool {
-        self.encode(self.versions()[0], hub) == *hub
+        self.encode(self.hub_version(), hub) == *hub
     }
 
     /// Converts a stored object, in any version that was ever stored, to hub form. Unknown fields
@@ -244,11 +233,14 @@ pub trait ServedKind: Send + Sync {
         false
     }
 
-    /// Returns the name of the LeaderLease of the cluster of this kind whose pods run as
-    /// ServiceAccount `_account`.
-    fn lease_of(&self, _account: &str) -> Option<String> {
+    /// Annotation in which an older version shows what it cannot say. It is not stored, and is owned
+    /// by no field manager.
+    fn surplus_annotation(&self) -> Option<&'static str> {
         None
     }
+
+    /// Marks an object whose deletion leaves the objects that were made for it.
+    fn orphan_dependents(&self, _hub: &mut Value) {}
 
     /// Columns of `kubectl get`, the same in every version.
     fn columns(&self) -> &'static [PrinterColumn];
@@ -257,7 +249,11 @@ pub trait ServedKind: Send + Sync {
     fn cells(&self, hub: &Value, now: i64) -> Vec<Value>;
 
     /// Field selectors of the kind beside `metadata.name` and `metadata.namespace`.
-    fn selectable_fields(&self) -> &'static [&'static str];
+    fn selectable_fields(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Returns the value of a selectable field; empty when the field is absent.
-    fn field(&self, hub: &Value, path: &str) -> String;
+    fn field(&self, _hub: &Value, _path: &str) -> String {
+        String::new()
+    }
 }

@@ -23,7 +23,7 @@ use super::{
     text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::{
-    api::{GROUP, names, printer::text},
+    api::{GROUP, VERSIONS, names, printer::text},
     engine::rbac,
     machinery::served_kind::{ServedKind, ServedVersion},
     runtime::build_info,
@@ -131,7 +131,7 @@ impl PluginSession {
             Err(error) => return vec![failed("Kubernetes", &error)],
         }
         let mut served = true;
-        for version in ServedVersion::ALL {
+        for version in VERSIONS {
             let one = self.api_service(version).await;
             served &= one.outcome != CheckOutcome::Bad;
             all.push(one);
@@ -240,7 +240,7 @@ impl PluginSession {
 
     async fn kinds_served(&self) -> CheckResult {
         const NAME: &str = "kinds";
-        let version = format!("{GROUP}/{}", ServedVersion::ALL[0]);
+        let version = format!("{GROUP}/{}", VERSIONS[0]);
         let list = match self.client.list_api_group_resources(&version).await {
             Ok(list) => list,
             Err(error) => return failed(NAME, &error),

@@ -18,7 +18,7 @@ use std::{
 };
 
 use navigator::{
-    api::scheme::Scheme,
+    api::{V1ALPHA1, V1BETA1, scheme::Scheme},
     database, databases,
     machinery::{
         decode::{self, ParsedBody},
@@ -46,9 +46,7 @@ fn main() -> ExitCode {
     let corpus = corpus();
     println!("fuzz: {} manifests, {seconds} s, seed {seed}", corpus.len());
     let mut outcome = ExitCode::SUCCESS;
-    for (name, version) in
-        [("decode_v1alpha1", ServedVersion::V1alpha1), ("decode_v1beta1", ServedVersion::V1beta1)]
-    {
+    for (name, version) in [("decode_v1alpha1", V1ALPHA1), ("decode_v1beta1", V1BETA1)] {
         let budget = Duration::from_secs(seconds) / 2;
         match run(version, &corpus, seed, budget) {
             // A decoder that understands nothing would otherwise pass.

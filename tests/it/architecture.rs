@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 
 /// Top-level module → the top-level modules that it may name as `crate::…`.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("machinery", &["machinery", "api"]),
+    ("machinery", &["machinery"]),
     ("api", &["api", "machinery"]),
     ("engine", &["engine", "machinery", "api"]),
     ("runtime", &["runtime", "error"]),
@@ -108,26 +108,33 @@ pub(crate) fn code() -> Vec<(String, String)> {
     sources.map(|(path, text)| (path, own(&text))).collect()
 }
 
+/// Returns the top-level modules that a source names as `crate::…`, each with the line's number.
+fn named(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        for part in line.split("crate::").skip(1) {
+            let names = match part.strip_prefix('{') {
+                Some(group) => group.split(['}', ';']).next().unwrap().split(',').collect(),
+                None => vec![part],
+            };
+            for name in names {
+                let target = name.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next();
+                found.extend(target.filter(|target| !target.is_empty()).map(|t| (number + 1, t)));
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn imports_go_one_way() {
     let mut wrong = Vec::new();
     for (path, text) in all_sources() {
         let module = path.trim_start_matches("src/").split(['/', '.']).next().unwrap().to_owned();
         let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == module) else { continue };
-        for (number, line) in text.lines().enumerate() {
-            for part in line.split("crate::").skip(1) {
-                let names = match part.strip_prefix('{') {
-                    Some(group) => group.split(['}', ';']).next().unwrap().split(',').collect(),
-                    None => vec![part],
-                };
-                for name in names {
-                    let target =
-                        name.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next();
-                    let target = target.unwrap_or_default();
-                    if !target.is_empty() && !allowed.contains(&target) {
-                        wrong.push(format!("{path}:{}: {module} names {target}", number + 1));
-                    }
-                }
+        for (number, target) in named(&text) {
+            if !allowed.contains(&target) {
+                wrong.push(format!("{path}:{number}: {module} names {target}"));
             }
         }
     }
@@ -183,6 +190,38 @@ fn conversion_names_every_field() {
         }
     }
     assert!(wrong.is_empty(), "`..` in conversion code:\n{}", wrong.join("\n"));
+}
+
+/// The role: Navigator's kinds, names and rules, handed to the server.
+const ROLE: &[&str] = &["src/apiserver/role.rs", "src/apiserver/role/"];
+
+/// The wall: what any API server needs, and a server that is handed its kinds, name none of ours.
+/// What they name may be handed to another server (docs/decisions/0015-one-crate-with-a-wall.md).
+#[test]
+fn the_server_knows_no_kind_of_ours() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for (path, text) in code() {
+        let is_server = path.starts_with("src/machinery") || path.starts_with("src/apiserver/");
+        if !is_server || ROLE.iter().any(|role| path.starts_with(role)) {
+            continue;
+        }
+        seen += 1;
+        for (number, target) in named(&text) {
+            if ["api", "engine"].contains(&target) {
+                wrong.push(format!("{path}:{number}: names {target}"));
+            }
+        }
+        for (number, line) in text.lines().enumerate() {
+            let names = ["navigator.jetstack.io", "leaderlease", "\"pilots\"", "\"Pilot\""];
+            let ours = names.iter().any(|name| line.contains(name));
+            if ours && !line.trim_start().starts_with("//") {
+                wrong.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(seen > 150, "{seen} files were read");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Where a database is named: its own folder, and the list.

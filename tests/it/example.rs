@@ -11,10 +11,7 @@ use std::{
 
 use futures::future::join_all;
 use kube::{Api, api::PostParams};
-use navigator::{
-    api::{scheme::Scheme, v1beta1},
-    machinery::served_kind::ServedVersion,
-};
+use navigator::api::{V1BETA1, scheme::Scheme, v1beta1};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -56,7 +53,7 @@ async fn bed() -> Bed {
 fn a_database_without_a_past_is_served_in_one_version() {
     let scheme = Scheme::new(&[&redis::kind::DATABASE]);
     let kind = scheme.by_plural(NAMES.plural).unwrap();
-    assert_eq!(kind.versions(), [ServedVersion::V1beta1]);
+    assert_eq!(kind.versions(), [V1BETA1]);
 }
 
 /// Starts three nodes on 127.x.`net`.1 and on; returns them, the primary, and the replicas.

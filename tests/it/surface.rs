@@ -11,6 +11,7 @@ mod managers;
 mod migration;
 mod negotiation;
 mod objects;
+mod other_kind;
 mod patches;
 mod protobuf;
 mod refusals;
@@ -49,6 +50,7 @@ use navigator::{
         },
         store_identity::{StoreGuard, StoreVerdict},
     },
+    machinery::served_kinds::ServedKinds,
     runtime::{Runtime, Shutdown},
 };
 use serde_json::{Value, json};
@@ -195,6 +197,16 @@ impl Server {
         store: Arc<dyn Storage>,
         folder: Option<tempfile::TempDir>,
     ) -> Self {
+        Self::begin_with(crate::scheme(), bounds, store, folder)
+    }
+
+    /// A server of any kinds.
+    fn begin_with(
+        kinds: &'static ServedKinds,
+        bounds: CapacityBounds,
+        store: Arc<dyn Storage>,
+        folder: Option<tempfile::TempDir>,
+    ) -> Self {
         let rt = Runtime::new();
         let closing = Shutdown::new();
         let (verdict, verdicts) = watch::channel(StoreVerdict::Ours);
@@ -204,8 +216,7 @@ impl Server {
         let metrics = Metrics::new();
         metrics.register(rt.metrics());
         let stored = (&store, bounds);
-        let state =
-            AppState::start(crate::scheme(), stored, &admission, guard, &metrics, &rt, &closing);
+        let state = AppState::start(kinds, stored, &admission, guard, &metrics, &rt, &closing);
         let rules = Arc::new(Rules::default());
         Self {
             rules,

@@ -6,8 +6,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     api::{
+        GROUP, V1ALPHA1, V1BETA1,
         hub::{self, HubKind, KindNames},
         legacy,
+        names::annotation,
         schema::SchemaSet,
     },
     machinery::{
@@ -73,21 +75,26 @@ impl<T: HubKind> TypedKind<T> {
 
     /// Parses a hub object that this module made; panics on any other.
     fn hub(value: &Value) -> T {
-        Self::typed(ServedVersion::V1beta1, value)
+        Self::typed(V1BETA1, value)
             .expect("hub values are made by decode and decode_stored, from the typed object")
     }
 
     fn hub_value(typed: &T) -> Value {
         let mut value =
             serde_json::to_value(typed).expect("wire types have string keys and no failing fields");
-        head(&mut value, ServedVersion::V1beta1, Self::NAMES.kind);
+        head(&mut value, V1BETA1, Self::NAMES.kind);
         value
     }
 }
 
+/// Returns the version of Navigator's group that an object's `apiVersion` names.
+fn version_of(api_version: &str) -> Option<&str> {
+    api_version.strip_prefix(GROUP)?.strip_prefix('/')
+}
+
 /// Writes apiVersion and kind into an object.
 fn head(value: &mut Value, version: ServedVersion, kind: &str) {
-    value["apiVersion"] = version.api_version().into();
+    value["apiVersion"] = format!("{GROUP}/{version}").into();
     value["kind"] = kind.into();
 }
 
@@ -120,6 +127,10 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         Self::NAMES.has_status
     }
 
+    fn group(&self) -> &'static str {
+        GROUP
+    }
+
     fn largest(&self) -> usize {
         Self::NAMES.largest
     }
@@ -128,8 +139,12 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         Self::NAMES.is_vital
     }
 
-    fn lease_of(&self, account: &str) -> Option<String> {
-        (Self::NAMES.lease_of)(account)
+    fn surplus_annotation(&self) -> Option<&'static str> {
+        Some(annotation::SURPLUS)
+    }
+
+    fn orphan_dependents(&self, hub: &mut Value) {
+        hub["metadata"]["annotations"][annotation::ORPHAN] = "true".into();
     }
 
     fn merging(&self, version: ServedVersion) -> &'static Schema {
@@ -141,14 +156,12 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         version: ServedVersion,
         body: &mut ParsedBody,
     ) -> Result<Vec<String>, DecodeError> {
-        match version {
-            ServedVersion::V1alpha1 => {
-                legacy::normalize(self.schema(version), body, |spec, pass| {
-                    T::normalize(self.schemas, spec, pass)
-                })
-            }
-            ServedVersion::V1beta1 | ServedVersion::V1 => Ok(Vec::new()),
+        if version != V1ALPHA1 {
+            return Ok(Vec::new());
         }
+        legacy::normalize(self.schema(version), body, |spec, pass| {
+            T::normalize(self.schemas, spec, pass)
+        })
     }
 
     fn decode(
@@ -158,7 +171,7 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         stored: Option<&Value>,
     ) -> Result<DecodedObject, DecodeError> {
         if !Self::NAMES.versions.contains(&version) {
-            return Err(Self::not_registered(version.api_version()));
+            return Err(Self::not_registered(&format!("{GROUP}/{version}")));
         }
         let schema = self.schema(version);
         strict_decoding::canonicalise(schema, &mut body);
@@ -169,9 +182,10 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
         }
         unknown_fields::prune(self.schema(version), &mut body.value);
         let stored = stored.map(Self::hub);
-        let mut typed = match version {
-            ServedVersion::V1beta1 | ServedVersion::V1 => Self::typed(version, &body.value)?,
-            ServedVersion::V1alpha1 => T::from_older(self.schemas, &body.value, stored.clone())?,
+        let mut typed = if version == V1ALPHA1 {
+            T::from_older(self.schemas, &body.value, stored.clone())?
+        } else {
+            Self::typed(version, &body.value)?
         };
         // Frees the body before the next tree of this size is made.
         drop(body);
@@ -182,8 +196,8 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
 
     fn encode(&self, version: ServedVersion, hub: &Value) -> Value {
         let mut value = hub.clone();
-        unknown_fields::prune(self.schema(ServedVersion::V1beta1), &mut value);
-        if version == ServedVersion::V1alpha1 {
+        unknown_fields::prune(self.schema(V1BETA1), &mut value);
+        if version == V1ALPHA1 {
             value = Self::hub(&value).into_older(self.schemas);
         }
         head(&mut value, version, Self::NAMES.kind);
@@ -192,18 +206,19 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
 
     fn shows_all(&self, hub: &Value) -> bool {
         let head = |name: &str| hub.get(name).and_then(Value::as_str);
-        head("apiVersion") == Some(Self::NAMES.versions[0].api_version())
+        head("apiVersion").and_then(version_of) == Some(Self::NAMES.versions[0].as_str())
             && head("kind") == Some(Self::NAMES.kind)
-            && unknown_fields::knows(self.schema(ServedVersion::V1beta1), hub)
+            && unknown_fields::knows(self.schema(V1BETA1), hub)
     }
 
     fn decode_stored(&self, stored: Value) -> Result<Value, DecodeError> {
         let written = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        let version = Self::NAMES.versions.iter().find(|version| version.api_version() == written);
+        let named = version_of(written);
+        let version = Self::NAMES.versions.iter().find(|version| named == Some(version.as_str()));
         let version = *version.ok_or_else(|| Self::not_registered(written))?;
         let mut document = ParsedBody::from(stored);
         strict_decoding::canonicalise(self.schema(version), &mut document);
-        if version == ServedVersion::V1alpha1 {
+        if version == V1ALPHA1 {
             self.normalize(version, &mut document)?;
             let typed = T::from_older(self.schemas, &document.value, None)?;
             let mut typed = self.canonical(version, typed)?;
@@ -226,7 +241,7 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
                 if Self::NAMES.has_status {
                     set(&mut new, "status", old.get("status"));
                 }
-                unknown_fields::carry(self.schema(ServedVersion::V1beta1), old, &mut new);
+                unknown_fields::carry(self.schema(V1BETA1), old, &mut new);
                 new
             }
             ObjectPart::Status | ObjectPart::Other(_) => {
@@ -234,7 +249,7 @@ impl<T: HubKind> ServedKind for TypedKind<T> {
                 let status = new.get_mut("status").map(Value::take).unwrap_or_default();
                 let status = (!status.is_null()).then_some(status);
                 set(&mut merged, "status", status.as_ref());
-                unknown_fields::carry(self.schema(ServedVersion::V1beta1), old, &mut merged);
+                unknown_fields::carry(self.schema(V1BETA1), old, &mut merged);
                 let revision = new["metadata"].get("resourceVersion");
                 let revision = revision.or(old["metadata"].get("resourceVersion"));
                 set(&mut merged["metadata"], "resourceVersion", revision);

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     api::{
+        V1ALPHA1,
         schema::SchemaSet,
         v1beta1::{
             self, ClusterSpec, ImageSpec, Jvm, NodePool, Persistence, PilotSettings,
@@ -204,7 +205,7 @@ fn name(validator: &mut Validator, cluster: &ClusterView<'_>) {
     if !name.is_empty() && format::dns_subdomain(name).is_empty() {
         validator.beta(|validator| validator.invalid_each(&path, name, &format::dns_label(name)));
     }
-    if validator.version == ServedVersion::V1alpha1 && name.len() > OLDER_NAME_LIMIT {
+    if validator.version == V1ALPHA1 && name.len() > OLDER_NAME_LIMIT {
         validator.too_long(&path, OLDER_NAME_LIMIT);
     } else if name.len() > NAME_LIMIT {
         validator.beta(|validator| validator.too_long(&path, NAME_LIMIT));

@@ -87,7 +87,7 @@ mod tests {
     use crate::machinery::served_kind::ServedVersion;
 
     fn forbidden(path: &str) -> Validator {
-        let mut validator = Validator::new(ServedVersion::V1beta1, Scheme::new(&[]).schemas());
+        let mut validator = Validator::new(V1BETA1, Scheme::new(&[]).schemas());
         validator.forbidden(&FieldPath::new(path), "no");
         validator
     }

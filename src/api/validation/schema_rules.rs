@@ -6,12 +6,12 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::validator::Validator;
-use crate::machinery::{
-    schema::{
+use crate::{
+    api::V1BETA1,
+    machinery::schema::{
         compiled::{ListSchema, Schema, SchemaAtom, TypeOrigin},
         field_location::FieldLocation,
     },
-    served_kind::ServedVersion,
 };
 
 /// Whether values are compared with closed lists.
@@ -31,7 +31,7 @@ pub(super) fn validate(
     value: &Value,
     enums: EnumPolicy,
 ) {
-    let schema = validator.schemas.kind(ServedVersion::V1beta1, kind);
+    let schema = validator.schemas.kind(V1BETA1, kind);
     let fields = schema.atom(schema.root()).map.as_ref().map(|map| &map.fields);
     if let Some(field) = fields.and_then(|fields| fields.get(name)) {
         let atom = schema.atom(field.type_);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    api::schema::SchemaSet,
+    api::{V1ALPHA1, schema::SchemaSet},
     machinery::{
         field_error::{ErrorList, FieldError, FieldErrorKind, FieldPath},
         served_kind::{ServedVersion, ValidationResult},
@@ -86,7 +86,7 @@ impl Validator {
     pub fn beta(&mut self, rules: impl FnOnce(&mut Self)) {
         let before = self.errors.len();
         rules(self);
-        if self.version == ServedVersion::V1alpha1 {
+        if self.version == V1ALPHA1 {
             let softened: Vec<_> = self.errors.drain(before..).collect();
             for error in softened {
                 self.warn(error.to_string());
@@ -103,7 +103,7 @@ impl Validator {
     /// Returns what was found. Paths of errors are those of the version in which the object was
     /// written.
     pub fn finish(mut self) -> ValidationResult {
-        if self.version == ServedVersion::V1alpha1 {
+        if self.version == V1ALPHA1 {
             for error in &mut self.errors {
                 error.path = FieldPath::new(&older_path(&error.path.to_string()));
             }

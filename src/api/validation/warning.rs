@@ -8,7 +8,7 @@ use super::{
     transition::pairs,
     validator::Validator,
 };
-use crate::{api::reserved_fields::is_upstream_pilot, machinery::served_kind::ServedVersion};
+use crate::api::{V1BETA1, reserved_fields::is_upstream_pilot};
 
 /// W4: returns a warning when a write of the main resource carries a status that differs from the
 /// stored one.
@@ -32,11 +32,11 @@ pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     for (index, pool) in cluster.pools.iter().enumerate() {
         let path = pool_path(index);
         // W6: a pool without persistence.
-        if pool.persistence.is_none() && validator.version == ServedVersion::V1beta1 {
+        if pool.persistence.is_none() && validator.version == V1BETA1 {
             validator.warn(format!("{path}: no persistence, data is lost with the pod; set persistence.enabled: false to say this is intended"));
         }
         let disabled = pool.persistence.is_some_and(|p| p.enabled == Some(false));
-        if disabled && pool.keeps_data && validator.version == ServedVersion::V1beta1 {
+        if disabled && pool.keeps_data && validator.version == V1BETA1 {
             validator.warn(format!(
                 "{path}.persistence: disabled, so the data of a node are deleted with its pod"
             ));

@@ -25,7 +25,6 @@ use serde_json::Value;
 use self::matching::RuleSubject;
 use super::{AdmissionOperation, AdmissionRemarks, namespace::NamespaceLister};
 use crate::{
-    api::GROUP,
     apiserver::{
         authn::User,
         status::{ApiError, GroupResource, Result},
@@ -117,13 +116,14 @@ impl WebhookDispatcher {
     /// Starts to follow the webhook configurations.
     pub fn start(
         client: &kube::Client,
+        group: &'static str,
         sorts: EnabledWebhookTypes,
         namespaces: Arc<NamespaceLister>,
         metrics: AdmissionMetrics,
         rt: &Runtime,
     ) -> Self {
         Self {
-            latest: configurations::follow(client, sorts, GROUP, rt),
+            latest: configurations::follow(client, sorts, group, rt),
             namespaces,
             mutating: metrics.plugin("MutatingAdmissionWebhook", "admit"),
             validating: metrics.plugin("ValidatingAdmissionWebhook", "validate"),

@@ -18,12 +18,9 @@ use super::{
     event::{AuditEvent, ResponseStatus},
     policy::{AuditDecision, AuditLevel, AuditStage},
 };
-use crate::{
-    api::names::annotation,
-    apiserver::{
-        admission::remarks::AuditAnnotation, authn::User, latency, negotiate::SentStatus,
-        peer::Peer, request_info::RequestInfo, response_body::guarded, status::ApiError,
-    },
+use crate::apiserver::{
+    admission::remarks::AuditAnnotation, authn::User, latency, negotiate::SentStatus, peer::Peer,
+    request_info::RequestInfo, response_body::guarded, status::ApiError,
 };
 
 /// A request as it arrived, before any filter has looked at it.
@@ -273,7 +270,7 @@ impl AuditedRequest {
             None => false,
             Some(0) => true,
             Some(unrecorded) => {
-                self.event.annotate(annotation::UNRECORDED, unrecorded.to_string());
+                self.event.annotate(self.trail.unrecorded, unrecorded.to_string());
                 true
             }
         }

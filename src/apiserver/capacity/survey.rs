@@ -3,12 +3,9 @@
 use futures::TryStreamExt as _;
 
 use super::{CapacityBounds, counted};
-use crate::{
-    api::GROUP,
-    apiserver::storage::{self, KeyPrefix, Storage},
-};
+use crate::apiserver::storage::{self, KeyPrefix, Storage};
 
-/// How much the store holds of our group.
+/// How much the store holds of the server's group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSurvey {
     pub objects: usize,
@@ -16,9 +13,9 @@ pub struct StoreSurvey {
     pub bytes: usize,
 }
 
-/// Reads our group's stored objects once, page by page, and keeps none of them.
-pub async fn survey(store: &dyn Storage) -> Result<StoreSurvey, storage::Error> {
-    let all = KeyPrefix::group(GROUP).expect("our group is a valid part of a key");
+/// Reads the stored objects of a group once, page by page, and keeps none of them.
+pub async fn survey(store: &dyn Storage, group: &str) -> Result<StoreSurvey, storage::Error> {
+    let all = KeyPrefix::group(group).expect("a served group is a valid part of a key");
     let mut pages = store.scan(&all, None);
     let mut survey = StoreSurvey::default();
     while let Some(page) = pages.try_next().await? {

@@ -1,4 +1,4 @@
-//! Tells kube-apiserver which CA to trust us by: `spec.caBundle` of our two APIServices.
+//! Tells kube-apiserver which CA to trust us by: `spec.caBundle` of our APIServices.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use kube::{
@@ -8,7 +8,7 @@ use kube::{
 use serde_json::json;
 use tracing::info;
 
-use crate::{api::GROUP, machinery::served_kind::ServedVersion};
+use crate::machinery::served_kinds::ServedGroup;
 
 /// Why the CA bundle may be missing from an APIService.
 #[derive(Debug, thiserror::Error)]
@@ -22,11 +22,15 @@ pub enum CaBundleError {
 }
 
 /// Writes `bundle` (PEM) to each of our APIServices that does not have it or skips verification.
-pub(super) async fn ensure(client: &Client, bundle: &str) -> Result<(), CaBundleError> {
+pub(super) async fn ensure(
+    client: &Client,
+    group: &ServedGroup,
+    bundle: &str,
+) -> Result<(), CaBundleError> {
     let services: Api<DynamicObject> = Api::all_with(client.clone(), &api_service());
     let bundle = BASE64_STANDARD.encode(bundle);
-    for version in ServedVersion::ALL {
-        let name = format!("{version}.{GROUP}");
+    for version in group.versions {
+        let name = format!("{version}.{}", group.name);
         let read = services.get_opt(&name).await;
         let found = match read {
             Ok(Some(found)) => found,

@@ -19,12 +19,12 @@ use super::{
     issuer::{self, CertificateDetails, CertificateIssueError, CertificatePair},
 };
 use crate::{
-    api::names,
+    apiserver::installation::ServedApi,
     error::chain,
+    machinery::served_kinds::ServedGroup,
     runtime::{Readiness, Shutdown},
 };
 
-const SECRET: &str = names::TLS_SECRET;
 const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
@@ -37,33 +37,49 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateRotatorError {
-    #[error("failed to read or write Secret {SECRET:?}")]
-    Secret(#[source] Box<kube::Error>),
-    #[error("Secret {SECRET:?} could not be read or written within {ANSWER:?}")]
-    Timeout,
+    #[error("failed to read or write Secret {secret:?}")]
+    Secret { secret: &'static str, source: Box<kube::Error> },
+    #[error("Secret {secret:?} could not be read or written within {ANSWER:?}")]
+    Timeout { secret: &'static str },
     #[error(
-        "Secret {SECRET:?} cannot be used; repair it, or delete it to have new certificates made"
+        "Secret {secret:?} cannot be used; repair it, or delete it to have new certificates made"
     )]
-    Unusable(#[source] CertificatePairError),
+    Unusable { secret: &'static str, source: CertificatePairError },
     #[error(
-        "Secret {SECRET:?} has no usable {key:?}; repair it, or delete it to have new \
+        "Secret {secret:?} has no usable {key:?}; repair it, or delete it to have new \
              certificates made"
     )]
-    Part { key: &'static str },
-    #[error("failed to make certificates from Secret {SECRET:?}")]
-    Make(#[from] CertificateIssueError),
+    Part { secret: &'static str, key: &'static str },
+    #[error("failed to make certificates from Secret {secret:?}")]
+    Make { secret: &'static str, source: CertificateIssueError },
 }
 
 impl CertificateRotatorError {
     /// Tells whether an operator must repair the Secret.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Self::Secret(_) | Self::Timeout)
+        !matches!(self, Self::Secret { .. } | Self::Timeout { .. })
     }
 }
 
-impl From<kube::Error> for CertificateRotatorError {
-    fn from(error: kube::Error) -> Self {
-        Self::Secret(Box::new(error))
+/// Why certificates cannot be taken from a Secret, or made from it.
+#[derive(Debug)]
+enum MaterialError {
+    Part { key: &'static str },
+    Make(CertificateIssueError),
+}
+
+impl From<CertificateIssueError> for MaterialError {
+    fn from(error: CertificateIssueError) -> Self {
+        Self::Make(error)
+    }
+}
+
+impl MaterialError {
+    fn of(self, secret: &'static str) -> CertificateRotatorError {
+        match self {
+            Self::Part { key } => CertificateRotatorError::Part { secret, key },
+            Self::Make(source) => CertificateRotatorError::Make { secret, source },
+        }
     }
 }
 
@@ -78,15 +94,26 @@ struct CertificateMaterial {
 pub struct CertificateRotator {
     client: Client,
     secrets: Api<Secret>,
+    /// Names of the serving certificate.
     names: Vec<String>,
+    /// Name of the Secret.
+    secret: &'static str,
+    group: &'static ServedGroup,
     serving: Arc<ServingCertificate>,
 }
 
 impl CertificateRotator {
     /// Creates the rotator for the API server's Service in `namespace`.
-    pub fn new(client: Client, namespace: &str, serving: Arc<ServingCertificate>) -> Self {
+    pub fn new(
+        api: &ServedApi,
+        client: Client,
+        namespace: &str,
+        serving: Arc<ServingCertificate>,
+    ) -> Self {
         let secrets = Api::namespaced(client.clone(), namespace);
-        Self { client, secrets, names: names_of(namespace), serving }
+        let names = names_of(api.names.service, namespace);
+        let (secret, group) = (api.names.tls_secret, api.kinds.group());
+        Self { client, secrets, names, secret, group, serving }
     }
 
     /// Renews and serves the certificates until shutdown. Ready once the certificate is served and
@@ -105,7 +132,7 @@ impl CertificateRotator {
         let mut said = String::new();
         loop {
             let looked = tokio::time::timeout(ANSWER, self.material()).await;
-            match looked.unwrap_or(Err(CertificateRotatorError::Timeout)) {
+            match looked.unwrap_or(Err(CertificateRotatorError::Timeout { secret: self.secret })) {
                 Ok(material) => {
                     let changed = served.as_ref() != Some(&material);
                     // The bundle first: kube-apiserver must not meet a leaf it cannot check.
@@ -119,7 +146,11 @@ impl CertificateRotator {
                                 served = Some(material);
                             }
                             Err(error) if served.is_none() => {
-                                return Err(CertificateRotatorError::Unusable(error));
+                                let secret = self.secret;
+                                return Err(CertificateRotatorError::Unusable {
+                                    secret,
+                                    source: error,
+                                });
                             }
                             Err(error) => {
                                 warn!(error = %chain(&error), "Keeping the certificate in use");
@@ -146,7 +177,7 @@ impl CertificateRotator {
     /// Writes the CA bundle to the APIServices, and tells whether they have it. A new reason why
     /// not is logged once.
     async fn publish(&self, material: &CertificateMaterial, said: &mut String) -> bool {
-        let ensured = bundle::ensure(&self.client, &material.ca.certificate);
+        let ensured = bundle::ensure(&self.client, self.group, &material.ca.certificate);
         let text = match tokio::time::timeout(ANSWER, ensured).await {
             Ok(Ok(())) => {
                 said.clear();
@@ -165,25 +196,29 @@ impl CertificateRotator {
     /// Returns the Secret's certificates, after making or renewing what is due. When another
     /// replica wrote the Secret first, returns that replica's certificates.
     async fn material(&self) -> Result<CertificateMaterial, CertificateRotatorError> {
+        let name = self.secret;
+        let failed =
+            |error| CertificateRotatorError::Secret { secret: name, source: Box::new(error) };
         loop {
-            let stored = self.secrets.get_opt(SECRET).await?;
-            let current = stored.as_ref().map(read).transpose()?;
-            let Some(renewed) = renew(current.as_ref(), &self.names)? else {
+            let stored = self.secrets.get_opt(name).await.map_err(failed)?;
+            let current = stored.as_ref().map(read).transpose().map_err(|error| error.of(name))?;
+            let renewed = renew(current.as_ref(), &self.names).map_err(|error| error.of(name))?;
+            let Some(renewed) = renewed else {
                 return Ok(current.expect("without material there is something to make"));
             };
-            let secret = write(stored, &renewed);
+            let secret = write(name, stored, &renewed);
             let written = if secret.metadata.resource_version.is_some() {
-                self.secrets.replace(SECRET, &PostParams::default(), &secret).await
+                self.secrets.replace(name, &PostParams::default(), &secret).await
             } else {
                 self.secrets.create(&PostParams::default(), &secret).await
             };
             match written {
                 Ok(_) => {
-                    info!(secret = SECRET, "Wrote certificates");
+                    info!(secret = name, "Wrote certificates");
                     return Ok(renewed);
                 }
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(failed(error)),
             }
         }
     }
@@ -193,7 +228,7 @@ impl CertificateRotator {
 fn renew(
     current: Option<&CertificateMaterial>,
     names: &[String],
-) -> Result<Option<CertificateMaterial>, CertificateRotatorError> {
+) -> Result<Option<CertificateMaterial>, MaterialError> {
     renew_at(current, names, Timestamp::now().as_second())
 }
 
@@ -201,13 +236,13 @@ fn renew_at(
     current: Option<&CertificateMaterial>,
     names: &[String],
     now: i64,
-) -> Result<Option<CertificateMaterial>, CertificateRotatorError> {
+) -> Result<Option<CertificateMaterial>, MaterialError> {
     let Some(CertificateMaterial { ca, leaf }) = current else {
         let ca = issuer::ca()?;
         return Ok(Some(CertificateMaterial { leaf: issuer::leaf(&ca, names)?, ca }));
     };
     let facts = CertificateDetails::read(&ca.certificate)
-        .ok_or(CertificateRotatorError::Part { key: CA_CERTIFICATE })?;
+        .ok_or(MaterialError::Part { key: CA_CERTIFICATE })?;
     if facts.is_due(now) {
         let mut new = issuer::ca()?;
         let leaf = issuer::leaf(&new, names)?;
@@ -217,7 +252,7 @@ fn renew_at(
         return Ok(Some(CertificateMaterial { ca: new, leaf }));
     }
     let facts = CertificateDetails::read(&leaf.certificate)
-        .ok_or(CertificateRotatorError::Part { key: CERTIFICATE })?;
+        .ok_or(MaterialError::Part { key: CERTIFICATE })?;
     if facts.is_due(now) || !facts.covers(names) {
         return Ok(Some(CertificateMaterial { ca: ca.clone(), leaf: issuer::leaf(ca, names)? }));
     }
@@ -235,11 +270,11 @@ fn expired(leaf: &CertificatePair) -> bool {
     CertificateDetails::read(&leaf.certificate).is_none_or(|facts| facts.is_expired(now))
 }
 
-fn read(secret: &Secret) -> Result<CertificateMaterial, CertificateRotatorError> {
+fn read(secret: &Secret) -> Result<CertificateMaterial, MaterialError> {
     let part = |key: &'static str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
         let text = bytes.and_then(|ByteString(bytes)| String::from_utf8(bytes.clone()).ok());
-        text.filter(|text| !text.is_empty()).ok_or(CertificateRotatorError::Part { key })
+        text.filter(|text| !text.is_empty()).ok_or(MaterialError::Part { key })
     };
     Ok(CertificateMaterial {
         ca: CertificatePair { certificate: part(CA_CERTIFICATE)?, key: part(CA_KEY)? },
@@ -249,7 +284,7 @@ fn read(secret: &Secret) -> Result<CertificateMaterial, CertificateRotatorError>
 
 /// Builds the Secret to write: `stored` with new data. Its resourceVersion makes the write a
 /// compare-and-swap.
-fn write(stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
+fn write(name: &str, stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
     let CertificateMaterial { ca, leaf } = material;
     let parts = [
         (CA_CERTIFICATE, &ca.certificate),
@@ -262,7 +297,7 @@ fn write(stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
         .map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes())))
         .collect();
     let mut secret = stored.unwrap_or_else(|| Secret {
-        metadata: ObjectMeta { name: Some(SECRET.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         type_: Some("kubernetes.io/tls".to_owned()),
         ..Secret::default()
     });
@@ -271,8 +306,7 @@ fn write(stored: Option<Secret>, material: &CertificateMaterial) -> Secret {
 }
 
 /// Returns the names of the serving certificate: those of the Service, and the local ones.
-fn names_of(namespace: &str) -> Vec<String> {
-    let service = names::APISERVER;
+fn names_of(service: &str, namespace: &str) -> Vec<String> {
     [
         format!("{service}.{namespace}.svc"),
         format!("{service}.{namespace}.svc.cluster.local"),
@@ -290,19 +324,20 @@ mod tests {
 
     #[test]
     fn material_survives_the_secret_and_is_renewed_only_when_names_are_missing() {
-        let names = names_of("navigator");
+        let names = names_of("example", "navigator");
         let made = renew(None, &names).unwrap().expect("nothing there: made");
-        let read = read(&write(None, &made)).unwrap();
+        let read = read(&write("example", None, &made)).unwrap();
         assert_eq!(read, made);
         assert_eq!(renew(Some(&read), &names).unwrap(), None);
-        let renewed = renew(Some(&read), &names_of("elsewhere")).unwrap().expect("other names");
+        let renewed =
+            renew(Some(&read), &names_of("example", "elsewhere")).unwrap().expect("other names");
         assert_eq!(renewed.ca, made.ca, "the CA stays");
         assert_ne!(renewed.leaf, made.leaf);
     }
 
     #[test]
     fn a_new_ca_comes_first_in_the_bundle_and_the_one_before_it_stays_while_it_is_valid() {
-        let names = names_of("navigator");
+        let names = names_of("example", "navigator");
         let made = renew(None, &names).unwrap().unwrap();
         let life = CertificateDetails::read(&made.ca.certificate).unwrap();
         let (due, expired) = (life.not_after - 24 * 3600, life.not_after + 1);
@@ -325,9 +360,9 @@ mod tests {
 
     #[test]
     fn a_damaged_secret_is_final() {
-        let made = renew(None, &names_of("navigator")).unwrap().unwrap();
-        let mut secret = write(None, &made);
+        let made = renew(None, &names_of("example", "navigator")).unwrap().unwrap();
+        let mut secret = write("example", None, &made);
         secret.data.as_mut().unwrap().remove(KEY);
-        assert!(read(&secret).unwrap_err().is_final());
+        assert!(read(&secret).unwrap_err().of("example").is_final());
     }
 }

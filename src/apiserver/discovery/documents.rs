@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    api::scheme::Scheme,
-    machinery::served_kind::{ServedKind, ServedVersion, Subresource},
+    machinery::{
+        served_kind::{ServedKind, ServedVersion, Subresource},
+        served_kinds::ServedKinds,
+    },
     runtime::build_info,
 };
 
@@ -61,13 +63,13 @@ pub(super) fn group(group: &str, versions: &[ServedVersion]) -> Value {
 pub(super) fn core() -> Value {
     json!({
         "kind": "APIVersions",
-        "versions": [ServedVersion::V1.as_str()],
+        "versions": ["v1"],
         "serverAddressByClientCIDRs": [],
     })
 }
 
 /// Builds the `APIResourceList` of a group's version.
-pub(super) fn resources(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
+pub(super) fn resources(scheme: &ServedKinds, group: &str, version: ServedVersion) -> Value {
     let mut resources = Vec::new();
     for kind in served(scheme, group, version) {
         resources.push(json!({
@@ -111,7 +113,7 @@ fn subresources(kind: &dyn ServedKind) -> impl Iterator<Item = Subresource> {
 }
 
 /// Builds the `APIGroupDiscoveryList`: groups, versions and resources in one document.
-pub(super) fn aggregated(scheme: &Scheme, groups: &[GroupVersions]) -> Value {
+pub(super) fn aggregated(scheme: &ServedKinds, groups: &[GroupVersions]) -> Value {
     let item = |(group, versions): &GroupVersions| {
         let mut metadata = json!({"creationTimestamp": null});
         if !group.is_empty() {
@@ -128,7 +130,7 @@ pub(super) fn aggregated(scheme: &Scheme, groups: &[GroupVersions]) -> Value {
     })
 }
 
-fn aggregated_version(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
+fn aggregated_version(scheme: &ServedKinds, group: &str, version: ServedVersion) -> Value {
     let resource = |kind: &'static dyn ServedKind| {
         let response_kind =
             json!({"group": group, "version": version.as_str(), "kind": kind.kind()});
@@ -205,7 +207,7 @@ pub(super) fn openapi_index(hashes: &BTreeMap<String, String>) -> Value {
 
 /// Returns the kinds that a group's version serves, sorted by plural.
 fn served(
-    scheme: &Scheme,
+    scheme: &ServedKinds,
     group: &str,
     version: ServedVersion,
 ) -> impl Iterator<Item = &'static dyn ServedKind> {
@@ -216,7 +218,7 @@ fn served(
 
 /// Returns the `storageVersionHash` of a kind, which changes when the stored version does.
 fn storage_version_hash(kind: &dyn ServedKind) -> String {
-    let stored = kind.versions().iter().min().copied().unwrap_or(ServedVersion::V1beta1);
+    let stored = kind.hub_version();
     let digest = Sha256::digest(format!("{}/{stored}/{}", kind.group(), kind.kind()));
     STANDARD.encode(&digest[..8])
 }

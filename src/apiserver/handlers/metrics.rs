@@ -14,7 +14,6 @@ use prometheus::{
 };
 
 use crate::{
-    api::scheme::Scheme,
     apiserver::{
         filters::Deadline,
         latency,
@@ -22,7 +21,10 @@ use crate::{
         request_info::RequestInfo,
         storage::StoreSize,
     },
-    machinery::served_kind::{ServedKind, ServedVersion},
+    machinery::{
+        served_kind::{ServedKind, ServedVersion},
+        served_kinds::ServedKinds,
+    },
     runtime::{
         admin,
         metric_catalogue::{MetricDescription, described},
@@ -45,13 +47,13 @@ const RESPONSES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 const EVENTS: [f64; 8] = [1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 
 /// Returns the descriptions of the request metrics, for the metrics reference.
-pub(crate) fn catalogue(scheme: &'static Scheme) -> Vec<MetricDescription> {
+pub(crate) fn catalogue(scheme: &'static ServedKinds) -> Vec<MetricDescription> {
     let total = Metrics::new().requests;
     described(&RequestMetrics::new(scheme, total).collectors())
 }
 
 pub(super) struct RequestMetrics {
-    scheme: &'static Scheme,
+    scheme: &'static ServedKinds,
     total: IntCounterVec,
     duration: HistogramVec,
     sli_duration: HistogramVec,
@@ -69,7 +71,7 @@ impl RequestMetrics {
     /// requests that are answered before they reach a handler.
     pub(super) fn register(
         registry: &Registry,
-        scheme: &'static Scheme,
+        scheme: &'static ServedKinds,
         total: IntCounterVec,
     ) -> Self {
         let metrics = Self::new(scheme, total);
@@ -79,7 +81,7 @@ impl RequestMetrics {
         metrics
     }
 
-    fn new(scheme: &'static Scheme, total: IntCounterVec) -> Self {
+    fn new(scheme: &'static ServedKinds, total: IntCounterVec) -> Self {
         let labels = &RequestLabels::NAMES[..];
         let without_component = &labels[..labels.len() - 1];
         let event = &["group", "version", "resource"];

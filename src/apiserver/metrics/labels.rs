@@ -4,12 +4,11 @@
 use http::Method;
 
 use crate::{
-    api::scheme::Scheme,
     apiserver::{
         operation::{ResourceAction, ResourceOperation, Verb},
         request_info::RequestInfo,
     },
-    machinery::served_kind::ServedVersion,
+    machinery::served_kinds::ServedKinds,
 };
 
 /// Value of the label `component`; the aggregator counts a request that it passes on under another.
@@ -38,7 +37,7 @@ impl RequestLabels {
     pub const NAMES_WITH_DRY_RUN: [&str; 8] =
         ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"];
 
-    pub fn of(scheme: Option<&'static Scheme>, info: &RequestInfo) -> Self {
+    pub fn of(scheme: Option<&'static ServedKinds>, info: &RequestInfo) -> Self {
         let Some(operation) = &info.operation else {
             let path = PATHS.iter().find(|known| **known == info.path);
             let subresource = path.copied().unwrap_or_default();
@@ -65,10 +64,10 @@ impl RequestLabels {
 
 /// Returns group, version, resource and subresource; empty ones for a kind that this server does
 /// not serve.
-fn subject(scheme: &Scheme, operation: &ResourceOperation) -> [&'static str; 4] {
+fn subject(scheme: &ServedKinds, operation: &ResourceOperation) -> [&'static str; 4] {
     let kind = scheme.by_resource(&operation.group, &operation.resource);
-    let version = ServedVersion::parse(&operation.version);
-    let (Some(kind), Some(version)) = (kind, version) else { return [""; 4] };
+    let Some(kind) = kind else { return [""; 4] };
+    let Some(version) = kind.version(&operation.version) else { return [""; 4] };
     let others = kind.subresources().iter().map(|other| other.name);
     let subresource = others.chain(["status"]).find(|known| *known == operation.subresource);
     [kind.group(), version.as_str(), kind.plural(), subresource.unwrap_or_default()]

@@ -12,7 +12,6 @@ use super::{
     meta,
 };
 use crate::{
-    api::names::annotation,
     apiserver::{
         negotiate::unread,
         options::{ApplyOptions, WriteOptions},
@@ -96,13 +95,16 @@ impl ApplyPatch {
         let warnings = kind
             .normalize(call.version, &mut body)
             .map_err(|error| super::not_understood(kind, &name, error))?;
-        let surplus = body.value["metadata"]["annotations"].get(annotation::SURPLUS).cloned();
-        let config = without_views(body.value);
+        let surplus = kind.surplus_annotation().and_then(|name| {
+            let value = body.value["metadata"]["annotations"].get(name)?;
+            Some((name, value.clone()))
+        });
+        let config = without_views(kind, body.value);
         let owners = ObjectFieldManager::new(kind, part, stored);
         let applied = owners.apply(call, live, &config, self.force)?;
         let mut object = applied.object;
-        if let Some(surplus) = surplus.filter(|_| stored.is_none()) {
-            object["metadata"]["annotations"][annotation::SURPLUS] = surplus;
+        if let Some((name, surplus)) = surplus.filter(|_| stored.is_none()) {
+            object["metadata"]["annotations"][name] = surplus;
         }
         let mut object = ParsedBody::from(object);
         object.duplicates = body.duplicates;

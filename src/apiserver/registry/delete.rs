@@ -10,7 +10,6 @@ use super::{
     meta, selectable,
 };
 use crate::{
-    api::{GROUP, names::annotation},
     apiserver::{
         admission::AdmissionOperation,
         options::{DeleteOptions, DeletionPropagation, ListOptions},
@@ -201,10 +200,10 @@ impl Registry {
             meta::bump_generation(&mut next);
             self.kind.end(&mut next);
         }
-        // The garbage collector may remove its finalizer before our controller has seen it; and it
-        // does not find the objects of a cluster, which do not name the cluster as owner.
-        if self.kind.group() == GROUP && kept.contains(meta::ORPHAN) {
-            meta::annotate(&mut next, annotation::ORPHAN, "true");
+        // The garbage collector may remove its finalizer before the kind's controller has seen it;
+        // and it does not find dependents that do not name the object as owner.
+        if kept.contains(meta::ORPHAN) {
+            self.kind.orphan_dependents(&mut next);
         }
         next
     }

@@ -9,7 +9,6 @@ use tracing::error;
 
 use super::{RegistryCall, RegistryObject};
 use crate::{
-    api::names::annotation,
     apiserver::status::{ApiError, Result},
     machinery::{
         decode::ParsedBody,
@@ -76,7 +75,7 @@ impl<'a> ObjectFieldManager<'a> {
             return None;
         }
         let version = self.kind.api_version(call.version);
-        let is_hub = call.version != ServedVersion::V1alpha1;
+        let is_hub = call.version == self.kind.hub_version();
         let nobody_else = managed.managers.values().all(|owned| owned.version == version);
         let (before, after) = match self.stored {
             None => (Value::Null, self.shown(call.version, next)),
@@ -121,7 +120,7 @@ impl<'a> ObjectFieldManager<'a> {
             .managed()
             .map_err(|why| ApiError::internal(format!("failed to decode managed fields: {why}")))?;
         let version = self.kind.api_version(call.version);
-        let live = without_views(live);
+        let live = without_views(self.kind, live);
         let applied = self.tracker(&version).apply(&live, config, managed, &call.manager, force);
         applied.map_err(|error| match error {
             Error::Conflicts(conflicts) => refuse(&conflicts),
@@ -143,7 +142,7 @@ impl<'a> ObjectFieldManager<'a> {
 
     /// Returns the object as a version shows it, without the annotation that holds surplus fields.
     pub(super) fn shown(&self, version: ServedVersion, hub: &Value) -> Value {
-        without_views(self.kind.encode(version, hub))
+        without_views(self.kind, self.kind.encode(version, hub))
     }
 
     fn tracker<'t>(&'t self, version: &'t str) -> OwnershipTracker<'t, Self> {
@@ -238,13 +237,14 @@ fn differing(old: &Value, new: &Value) -> (Value, Value) {
 }
 
 /// Removes the annotation in which an older version shows surplus fields.
-pub(super) fn without_views(mut shown: Value) -> Value {
+pub(super) fn without_views(kind: &dyn ServedKind, mut shown: Value) -> Value {
+    let Some(surplus) = kind.surplus_annotation() else { return shown };
     let Some(metadata) = shown.get_mut("metadata").and_then(Value::as_object_mut) else {
         return shown;
     };
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         // A map that was empty before stays.
-        if annotations.remove(annotation::SURPLUS).is_some() && annotations.is_empty() {
+        if annotations.remove(surplus).is_some() && annotations.is_empty() {
             metadata.remove("annotations");
         }
     }
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn what_differs_is_found_in_what_differs_alone() {
         let kind = Scheme::new(&[]).by_plural("pilots").unwrap();
-        let schema = kind.merging(ServedVersion::V1beta1);
+        let schema = kind.merging(V1BETA1);
         let conditions = |list: &[(&str, &str)]| {
             let list: Vec<Value> = list.iter().map(|(type_, is)| condition(type_, is)).collect();
             pilot(&json!({"conditions": list}))
@@ -322,8 +322,8 @@ mod tests {
         let noted = |annotations: Value| json!({"metadata": {"annotations": annotations}});
         let old = noted(json!({"a": "1"}));
         let (before, after) = differing(&old, &noted(json!({"a": "1", "b": "2"})));
-        let (before, after) = (without_views(before), without_views(after));
-        let added = compare(kind.merging(ServedVersion::V1beta1), &before, &after).unwrap().added;
+        let (before, after) = (without_views(kind, before), without_views(kind, after));
+        let added = compare(kind.merging(V1BETA1), &before, &after).unwrap().added;
         assert_eq!(added, PathSet::of_fields(&["metadata.annotations.b"]));
     }
 

@@ -34,12 +34,6 @@ pub(super) fn take(hub: &mut Value, name: &str) -> Option<Value> {
     fields(hub).remove(name)
 }
 
-/// Writes an annotation.
-pub(super) fn annotate(hub: &mut Value, name: &str, value: &str) {
-    let annotations = fields(hub).entry("annotations").or_insert_with(|| json!({}));
-    annotations[name] = json!(value);
-}
-
 pub(super) fn text<'a>(hub: &'a Value, name: &str) -> &'a str {
     hub["metadata"][name].as_str().unwrap_or_default()
 }

@@ -29,7 +29,7 @@ use crate::{
         decode::ParsedBody,
         field_error::{FieldError, FieldErrorKind, FieldPath},
         ownership::RawManagedFields,
-        served_kind::{ObjectPart, ServedKind, ServedVersion},
+        served_kind::{ObjectPart, ServedKind},
     },
 };
 
@@ -300,17 +300,17 @@ impl Registry {
         if let Some(owners) = current.owners.as_ref().filter(|_| patch.looks_at_owners()) {
             owners.put_into(&mut shown);
         }
-        match (patch, call.version) {
+        match patch {
             // An older name of a field would contradict the object's own field beside it. The hub's
             // own version has no older names.
-            (ObjectPatch::Merge(document), ServedVersion::V1alpha1) => {
+            ObjectPatch::Merge(document) if call.version != self.kind.hub_version() => {
                 let mut document = document.clone();
                 let normalized = self.kind.normalize(call.version, &mut document);
                 let warnings = normalized.map_err(|e| not_understood(self.kind, name, e))?;
                 call.warnings.extend(warnings);
                 ObjectPatch::Merge(document).apply(shown)
             }
-            (ObjectPatch::Json(..) | ObjectPatch::Merge(_) | ObjectPatch::Strategic(_), _) => {
+            ObjectPatch::Json(..) | ObjectPatch::Merge(_) | ObjectPatch::Strategic(_) => {
                 patch.apply(shown)
             }
         }

@@ -28,17 +28,17 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tracing::debug;
 
-pub use self::connect::{Config, KubernetesConnectError};
+pub use self::{
+    connect::{Config, KubernetesConnectError},
+    object::StoredObjectKind,
+};
 use self::{lists::RangeSnapshot, object::StoredObject, requests::unavailable};
 use super::{
     Error, Key, KeyPrefix, PageRequest, ReplacementAlarm, Result, Revision, ScanStream, Storage,
     StoreEntry, StorePage, StoreStatus, WatchStream, awaited_revision::AwaitedRevision,
     store_trust::StoreTrust,
 };
-use crate::{
-    engine::stored_object::{GROUP, PLURAL, VERSION},
-    error::chain,
-};
+use crate::error::chain;
 
 /// Most time for kube-apiserver to answer: one whose etcd lost its leader answers again within a
 /// few seconds.
@@ -55,6 +55,7 @@ const TRIES: usize = 20;
 #[derive(Clone)]
 pub struct KubernetesStore {
     client: kube::Client,
+    kind: &'static StoredObjectKind,
     /// Path of all objects of the store.
     base: String,
     standing: Arc<StoreTrust>,
@@ -83,7 +84,8 @@ impl KubernetesStore {
         let namespace = &config.namespace;
         Ok(Self {
             client,
-            base: format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"),
+            base: config.kind.path(namespace),
+            kind: config.kind,
             standing: Arc::new(StoreTrust::new("kube-apiserver")),
             shared: Arc::new(KubernetesStoreState {
                 turns: Semaphore::new(TOGETHER),
@@ -124,7 +126,7 @@ impl KubernetesStore {
 
     async fn put_new(&self, key: &Key, value: &[u8]) -> Result<Revision> {
         let asked = self.identified().await?;
-        let object = object::live(key, value, None);
+        let object = self.kind.live(key, value, None);
         for _ in 0..TRIES {
             let answer = self.write(Method::POST, "", &object).await?;
             if answer.status != StatusCode::CONFLICT {
@@ -222,7 +224,7 @@ impl Storage for KubernetesStore {
         value: Bytes,
     ) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            let object = object::live(key, &value, Some(expected));
+            let object = self.kind.live(key, &value, Some(expected));
             let updated = self.change(key, expected, &object).await;
             updated.map_err(|error| error.of_value(value.len()))
         })
@@ -230,7 +232,7 @@ impl Storage for KubernetesStore {
 
     fn delete<'a>(&'a self, key: &'a Key, expected: Revision) -> BoxFuture<'a, Result<Revision>> {
         Box::pin(async move {
-            let deletion = object::deletion(key, expected);
+            let deletion = self.kind.deletion(key, expected);
             let deleted = self.change(key, expected, &deletion).await?;
             self.shared.births_and_deaths.fetch_add(1, Ordering::SeqCst);
             self.purge(key, deleted).await;

@@ -15,10 +15,9 @@ use super::{
     Error, StoreVerdict, orphans,
     record::StoreRecord,
 };
-use crate::api::{
-    self,
-    names::{self, annotation},
-    scheme::Scheme,
+use crate::{
+    apiserver::installation::{InstallationNames, ServedApi},
+    machinery::served_kinds::ServedKinds,
 };
 
 /// Revisions that a store in which nothing is created or deleted moves on before it is recorded
@@ -30,7 +29,8 @@ const BACK: &str = "the store on record is back, in place of the one that was op
 
 pub(super) struct StoreJudge {
     store: Arc<dyn Storage>,
-    scheme: &'static Scheme,
+    kinds: &'static ServedKinds,
+    names: &'static InstallationNames,
     client: Client,
     records: Api<ConfigMap>,
     namespace: String,
@@ -44,7 +44,7 @@ pub(super) struct StoreJudge {
 impl StoreJudge {
     pub(super) fn new(
         store: Arc<dyn Storage>,
-        scheme: &'static Scheme,
+        api: &ServedApi,
         client: &Client,
         namespace: &str,
     ) -> Self {
@@ -52,7 +52,8 @@ impl StoreJudge {
         let namespace = namespace.to_owned();
         Self {
             store,
-            scheme,
+            kinds: api.kinds,
+            names: api.names,
             client: client.clone(),
             records,
             namespace,
@@ -63,7 +64,7 @@ impl StoreJudge {
 
     pub(super) async fn look(&mut self) -> Result<StoreVerdict, Error> {
         let births = self.store.births_and_deaths();
-        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(StoreRecord::from);
+        let record = self.read().await?;
         let StoreStatus { id, revision, other, lost } = self.store.sight().await?;
         let Some(record) = record else {
             let opened = id.filter(|_| other.is_none());
@@ -124,7 +125,7 @@ impl StoreJudge {
 
     /// Records how far the store has come, before the process ends.
     pub(super) async fn last_word(&self) -> Result<(), Error> {
-        let record = self.records.get_opt(names::STORE_CONFIG_MAP).await?.map(StoreRecord::from);
+        let record = self.read().await?;
         let StoreStatus { id, revision, other, lost } = self.store.sight().await?;
         if let (Some(record), None, None) = (record, other, lost)
             && id.as_ref() == Some(&record.id)
@@ -136,14 +137,28 @@ impl StoreJudge {
         Ok(())
     }
 
+    /// Reads the record; `None` when there is none.
+    async fn read(&self) -> Result<Option<StoreRecord>, Error> {
+        let found = self.records.get_opt(self.names.store_record).await;
+        let found = found.map_err(|error| self.not_recorded(error))?;
+        Ok(found.map(|found| StoreRecord::read(self.names, found)))
+    }
+
+    fn not_recorded(&self, error: kube::Error) -> Error {
+        Error::ConfigMap { name: self.names.store_record, source: Box::new(error) }
+    }
+
     /// Replaces the record that was read; returns false when another replica was faster.
     async fn write(&self, record: StoreRecord) -> Result<bool, Error> {
-        let config_map = record.into_config_map();
-        let name = names::STORE_CONFIG_MAP;
-        match self.records.replace(name, &PostParams::default(), &config_map).await {
+        let config_map = record.into_config_map(self.names);
+        match self
+            .records
+            .replace(self.names.store_record, &PostParams::default(), &config_map)
+            .await
+        {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.not_recorded(error)),
         }
     }
 
@@ -182,7 +197,7 @@ impl StoreJudge {
     /// Records the store in use when there is no record, unless databases would be deleted for it.
     /// When several replicas try, one succeeds and the others compare their store with its record.
     async fn without_record(&self, id: &str, revision: Revision) -> Result<StoreVerdict, Error> {
-        let orphans = orphans::find(&self.client, &*self.store, self.scheme).await?;
+        let orphans = orphans::find(&self.client, &*self.store, self.kinds, self.names).await?;
         if !orphans.is_empty() {
             return Ok(StoreVerdict::Foreign(self.explain_orphans(id, &orphans)));
         }
@@ -190,30 +205,30 @@ impl StoreJudge {
         if self.holds_objects().await? {
             warn!(
                 id,
-                config_map = names::STORE_CONFIG_MAP,
+                config_map = self.names.store_record,
                 "The record of the store is missing although the store holds objects; recording \
                  the store again"
             );
             // The record is missing, so how far the store had come is not known.
             revision = self.store.advance(revision).await?;
         }
-        let record = StoreRecord::new(id, revision).into_config_map();
+        let record = StoreRecord::new(self.names, id, revision).into_config_map(self.names);
         match self.records.create(&PostParams::default(), &record).await {
             Ok(_) => {
-                info!(id, config_map = names::STORE_CONFIG_MAP, "Recorded the store in use");
+                info!(id, config_map = self.names.store_record, "Recorded the store in use");
                 Ok(StoreVerdict::Ours)
             }
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 Ok(StoreVerdict::Unknown("another replica has just recorded its store".to_owned()))
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.not_recorded(error)),
         }
     }
 
     async fn holds_objects(&self) -> Result<bool, Error> {
-        for kind in self.scheme.ours() {
-            let prefix = KeyPrefix::resource(api::GROUP, kind.plural())
-                .expect("our group and plurals are valid parts of a key");
+        for kind in self.kinds.own() {
+            let prefix = KeyPrefix::resource(kind.group(), kind.plural())
+                .expect("served groups and plurals are valid parts of a key");
             let request = PageRequest { limit: Some(1), ..PageRequest::default() };
             if !self.store.list(&prefix, request).await?.entries.is_empty() {
                 return Ok(true);
@@ -223,10 +238,11 @@ impl StoreJudge {
     }
 
     fn explain_other(&self, id: Option<&str>, recorded: &str) -> String {
-        let (namespace, record) = (&self.namespace, names::STORE_CONFIG_MAP);
+        let (namespace, record) = (&self.namespace, self.names.store_record);
+        let product = self.names.product;
         let has = id.map_or("is empty".to_owned(), |id| format!("has the id {id:?}"));
         format!(
-            "the store of Navigator's API server {has}, but this installation has been using \
+            "the store of {product}'s API server {has}, but this installation has been using \
              {recorded:?}, says ConfigMap {namespace}/{record}: the store was lost or replaced. No \
              object is served, so that no database is run by what another store says. Bring the \
              old store back; or read docs/store.md and accept the new one with: kubectl --namespace {namespace} \
@@ -236,9 +252,10 @@ impl StoreJudge {
 
     fn explain_loss(&self, id: &str, lost: &str) -> String {
         let (namespace, record, accept) =
-            (&self.namespace, names::STORE_CONFIG_MAP, annotation::ACCEPT_STORE);
+            (&self.namespace, self.names.store_record, self.names.accept_store);
+        let product = self.names.product;
         format!(
-            "the store of Navigator's API server lost its latest writes: {lost}. No object is \
+            "the store of {product}'s API server lost its latest writes: {lost}. No object is \
              served, so that no database is run by what it was to be once. Bring the latest state \
              back; or read docs/store.md and accept the store as it is with: kubectl --namespace {namespace} \
              annotate configmap {record} {accept}={id}"
@@ -246,12 +263,13 @@ impl StoreJudge {
     }
 
     fn explain_orphans(&self, id: &str, orphans: &[String]) -> String {
-        let (namespace, record) = (&self.namespace, names::STORE_CONFIG_MAP);
+        let (namespace, record) = (&self.namespace, self.names.store_record);
+        let product = self.names.product;
         let more = if orphans.len() > orphans::NAMED { " and others" } else { "" };
         let names = orphans[..orphans.len().min(orphans::NAMED)].join(", ");
         format!(
             "there is no ConfigMap {namespace}/{record} that says which store this installation \
-             uses, and the store of Navigator's API server lacks the clusters that own the \
+             uses, and the store of {product}'s API server lacks the clusters that own the \
              StatefulSets {names}{more}. No object is served, so that they are not \
              garbage-collected. Bring the old store back; or read docs/store.md, take their owner \
              references away, or give them up with: kubectl --namespace {namespace} create \

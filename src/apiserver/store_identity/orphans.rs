@@ -10,7 +10,7 @@ use super::{
     super::storage::{Key, Storage},
     Error,
 };
-use crate::api::{GROUP, scheme::Scheme};
+use crate::{apiserver::installation::InstallationNames, machinery::served_kinds::ServedKinds};
 
 /// Most StatefulSets that one request lists.
 const PAGE: u32 = 500;
@@ -22,17 +22,21 @@ pub(super) const NAMED: usize = 3;
 pub(super) async fn find(
     client: &Client,
     store: &dyn Storage,
-    scheme: &Scheme,
+    scheme: &ServedKinds,
+    names: &InstallationNames,
 ) -> Result<Vec<String>, Error> {
     let sets: Api<StatefulSet> = Api::all(client.clone());
     let mut found = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
     loop {
-        let list = sets.list_metadata(&page).await.map_err(|e| Error::StatefulSets(Box::new(e)))?;
+        let list = sets.list_metadata(&page).await.map_err(|source| Error::StatefulSets {
+            role: names.service,
+            source: Box::new(source),
+        })?;
         for set in list.items {
             let namespace = set.metadata.namespace.unwrap_or_default();
             for owner in set.metadata.owner_references.unwrap_or_default() {
-                let ours = owner.api_version.split('/').next() == Some(GROUP);
+                let ours = owner.api_version.split('/').next() == Some(scheme.group().name);
                 if ours
                     && !holds(store, scheme, &owner.kind, &namespace, &owner.name, &owner.uid)
                         .await?
@@ -57,7 +61,7 @@ pub(super) async fn find(
 /// counts as that object.
 async fn holds(
     store: &dyn Storage,
-    scheme: &Scheme,
+    scheme: &ServedKinds,
     kind: &str,
     namespace: &str,
     name: &str,
@@ -66,7 +70,7 @@ async fn holds(
     let Some(kind) = scheme.by_kind(kind) else {
         return Ok(false);
     };
-    let Ok(key) = Key::new(GROUP, kind.plural(), namespace, name) else { return Ok(false) };
+    let Ok(key) = Key::new(kind.group(), kind.plural(), namespace, name) else { return Ok(false) };
     let Some(entry) = store.get(&key).await? else { return Ok(false) };
     Ok(match serde_json::from_slice::<Value>(&entry.value) {
         Ok(object) => object["metadata"]["uid"].as_str().is_none_or(|stored| stored == uid),

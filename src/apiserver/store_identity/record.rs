@@ -1,11 +1,11 @@
-//! The record of the store in use: ConfigMap `navigator-store`, outside of the store.
+//! The record of the store in use: a ConfigMap, outside of the store.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use super::super::storage::Revision;
-use crate::api::names::{self, annotation};
+use crate::apiserver::installation::InstallationNames;
 
 const ID: &str = "id";
 const REVISION: &str = "revision";
@@ -26,16 +26,16 @@ pub(super) struct StoreRecord {
 }
 
 impl StoreRecord {
-    pub(super) fn new(id: &str, revision: Revision) -> Self {
+    pub(super) fn new(names: &InstallationNames, id: &str, revision: Revision) -> Self {
         let metadata =
-            ObjectMeta { name: Some(names::STORE_CONFIG_MAP.to_owned()), ..ObjectMeta::default() };
+            ObjectMeta { name: Some(names.store_record.to_owned()), ..ObjectMeta::default() };
         let read = ConfigMap { metadata, ..ConfigMap::default() };
         Self { id: id.to_owned(), revision: Some(revision), read, ..Self::default() }
     }
 
     /// Returns the ConfigMap to write. What other writers put into the ConfigMap that was read
     /// stays.
-    pub(super) fn into_config_map(self) -> ConfigMap {
+    pub(super) fn into_config_map(self, names: &InstallationNames) -> ConfigMap {
         let Self { id, revision, lost, accepted, mut read } = self;
         let data = read.data.get_or_insert_default();
         let texts = [(ID, Some(id)), (REVISION, revision.map(|r| r.to_string())), (LOST, lost)];
@@ -43,13 +43,13 @@ impl StoreRecord {
             set(data, key, text);
         }
         let annotations = read.metadata.annotations.get_or_insert_default();
-        set(annotations, annotation::ACCEPT_STORE, accepted);
+        set(annotations, names.accept_store, accepted);
         read
     }
 }
 
-impl From<ConfigMap> for StoreRecord {
-    fn from(read: ConfigMap) -> Self {
+impl StoreRecord {
+    pub(super) fn read(names: &InstallationNames, read: ConfigMap) -> Self {
         let data = |key| read.data.as_ref().and_then(|data| data.get(key)).cloned();
         let accepted = read.metadata.annotations.as_ref();
         Self {
@@ -60,7 +60,7 @@ impl From<ConfigMap> for StoreRecord {
                 .filter(|revision| *revision < u64::MAX / 4)
                 .map(Revision),
             lost: data(LOST),
-            accepted: accepted.and_then(|all| all.get(annotation::ACCEPT_STORE)).cloned(),
+            accepted: accepted.and_then(|all| all.get(names.accept_store)).cloned(),
             read,
         }
     }
@@ -76,19 +76,20 @@ fn set(texts: &mut BTreeMap<String, String>, key: &str, text: Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::role::NAMES;
 
     #[test]
     fn a_record_keeps_what_others_wrote_and_loses_what_is_settled() {
-        let mut config_map = StoreRecord::new("a", Revision(7)).into_config_map();
+        let mut config_map = StoreRecord::new(&NAMES, "a", Revision(7)).into_config_map(&NAMES);
         config_map.data.get_or_insert_default().insert("note".into(), "mine".into());
         let annotations = config_map.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotation::ACCEPT_STORE.into(), "a".into());
+        annotations.insert(NAMES.accept_store.into(), "a".into());
         annotations.insert("other".into(), "stays".into());
-        let record = StoreRecord::from(config_map);
+        let record = StoreRecord::read(&NAMES, config_map);
         assert_eq!((record.id.as_str(), record.revision), ("a", Some(Revision(7))));
         assert_eq!(record.accepted.as_deref(), Some("a"));
         let settled = StoreRecord { revision: Some(Revision(9)), accepted: None, ..record };
-        let config_map = settled.into_config_map();
+        let config_map = settled.into_config_map(&NAMES);
         let data = config_map.data.unwrap();
         assert_eq!((data["note"].as_str(), data["revision"].as_str()), ("mine", "9"));
         let annotations = config_map.metadata.annotations.unwrap();
@@ -98,9 +99,9 @@ mod tests {
     #[test]
     fn a_record_of_an_older_release_has_no_revision_and_nonsense_is_none() {
         for text in [None, Some("x"), Some("-1"), Some("18446744073709551615")] {
-            let mut config_map = StoreRecord::new("a", Revision(1)).into_config_map();
+            let mut config_map = StoreRecord::new(&NAMES, "a", Revision(1)).into_config_map(&NAMES);
             set(config_map.data.get_or_insert_default(), REVISION, text.map(str::to_owned));
-            assert_eq!(StoreRecord::from(config_map).revision, None, "{text:?}");
+            assert_eq!(StoreRecord::read(&NAMES, config_map).revision, None, "{text:?}");
         }
     }
 }

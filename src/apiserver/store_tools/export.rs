@@ -8,8 +8,8 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{Error, each, open, unreadable};
 use crate::{
-    api::scheme::Scheme,
     apiserver::{run::StoreConfig, storage::StoreEntry},
+    machinery::served_kinds::ServedKinds,
 };
 
 /// Version of an export's format, raised when an older binary could not read an export any more.
@@ -53,7 +53,7 @@ pub struct ExportReport {
 /// Writes every object of a store as of one revision.
 pub async fn export(
     store: &StoreConfig,
-    scheme: &Scheme,
+    scheme: &ServedKinds,
     out: &mut impl Write,
 ) -> Result<ExportReport, Error> {
     let store = open(store).await?;
@@ -61,7 +61,7 @@ pub async fn export(
     let store_id = sight.id.ok_or(Error::NoStore)?;
     let mut lines = Vec::new();
     let mut found = ExportReport { objects: 0, unreadable: Vec::new() };
-    let revision = each(&*store, |entry| {
+    let revision = each(&*store, scheme.group().name, |entry| {
         found.objects += 1;
         if let Some(why) = unreadable(scheme, &entry) {
             found.unreadable.push((entry.key.as_str().to_owned(), why));

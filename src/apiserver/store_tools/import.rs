@@ -16,13 +16,13 @@ use super::{
     unreadable,
 };
 use crate::{
-    api::{GROUP, scheme::Scheme},
     apiserver::{
         run::StoreConfig,
         storage::{
             Key, KeyPrefix, PageRequest, Revision, Storage, StoreEntry, embedded, etcd, kubernetes,
         },
     },
+    machinery::served_kinds::ServedKinds,
 };
 
 /// What was imported into a store.
@@ -38,11 +38,12 @@ pub struct ImportReport {
 /// Fills an empty store with an export.
 pub async fn import(
     store: &StoreConfig,
-    scheme: &Scheme,
+    scheme: &ServedKinds,
     input: impl BufRead,
     skip_unreadable: bool,
 ) -> Result<ImportReport, Error> {
-    let (head, mut entries) = read(input)?;
+    let group = scheme.group().name;
+    let (head, mut entries) = read(group, input)?;
     let mut skipped = Vec::new();
     for entry in &entries {
         let Some(why) = unreadable(scheme, entry) else { continue };
@@ -54,7 +55,7 @@ pub async fn import(
     }
     entries.retain(|entry| !skipped.iter().any(|(key, _)| key == entry.key.as_str()));
     let store = make(store, &head).await?;
-    let all = KeyPrefix::group(GROUP).expect("our group is a valid part of a key");
+    let all = KeyPrefix::group(group).expect("a served group is a valid part of a key");
     let one = PageRequest { limit: Some(1), ..PageRequest::default() };
     if !store.list(&all, one).await?.entries.is_empty() {
         return Err(Error::NotEmpty);
@@ -91,7 +92,7 @@ async fn make(store: &StoreConfig, head: &ExportHead) -> Result<Arc<dyn Storage>
     })
 }
 
-fn read(input: impl BufRead) -> Result<(ExportHead, Vec<StoreEntry>), Error> {
+fn read(group: &str, input: impl BufRead) -> Result<(ExportHead, Vec<StoreEntry>), Error> {
     let mut head = None;
     let mut entries = Vec::new();
     let mut ended = false;
@@ -132,7 +133,7 @@ fn read(input: impl BufRead) -> Result<(ExportHead, Vec<StoreEntry>), Error> {
             }
             _ => return Err(form("it has not one value".to_owned())),
         };
-        let key = parse(&key).ok_or_else(|| form(format!("{key:?} is no key of ours")))?;
+        let key = parse(group, &key).ok_or_else(|| form(format!("{key:?} is no key of ours")))?;
         entries.push(StoreEntry { key, value, revision: Revision(revision) });
     }
     match head {
@@ -141,9 +142,12 @@ fn read(input: impl BufRead) -> Result<(ExportHead, Vec<StoreEntry>), Error> {
     }
 }
 
-fn parse(key: &str) -> Option<Key> {
-    let [GROUP, resource, namespace, name] = key.split('/').collect::<Vec<_>>()[..] else {
+fn parse(group: &str, key: &str) -> Option<Key> {
+    let [found, resource, namespace, name] = key.split('/').collect::<Vec<_>>()[..] else {
         return None;
     };
-    Key::new(GROUP, resource, namespace, name).ok()
+    if found != group {
+        return None;
+    }
+    Key::new(group, resource, namespace, name).ok()
 }

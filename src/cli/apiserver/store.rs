@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use crate::{
     api::names,
     apiserver::{
+        role,
         run::StoreConfig,
         storage::{etcd, kubernetes},
     },
@@ -108,7 +109,11 @@ impl Args {
                         "--store-namespace: {namespace:?} is no name of a namespace"
                     ));
                 }
-                return Ok(StoreConfig::Kubernetes(kubernetes::Config { kubeconfig, namespace }));
+                return Ok(StoreConfig::Kubernetes(kubernetes::Config {
+                    kubeconfig,
+                    namespace,
+                    kind: &role::STORED_OBJECTS,
+                }));
             }
             StoreBackend::Etcd => {}
         }

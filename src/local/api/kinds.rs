@@ -81,7 +81,7 @@ struct KubernetesKind {
     schemas: &'static SchemaSet,
 }
 
-const VERSIONS: &[ServedVersion] = &[ServedVersion::V1];
+const VERSIONS: &[ServedVersion] = &[ServedVersion::new("v1")];
 
 impl ServedKind for KubernetesKind {
     fn plural(&self) -> &'static str {

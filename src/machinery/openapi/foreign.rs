@@ -6,17 +6,17 @@
 use serde_json::{Map, Value, json};
 
 use super::{COMPONENTS, info, paths};
-use crate::{
-    api::scheme::Scheme,
-    machinery::served_kind::{ServedKind, ServedVersion},
+use crate::machinery::{
+    served_kind::{ServedKind, ServedVersion},
+    served_kinds::ServedKinds,
 };
 
 /// Returns the OpenAPI version 3 document served at `/openapi/v3/api/v1` or
 /// `/openapi/v3/apis/<group>/<version>`.
-pub fn v3(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
+pub fn v3(served: &ServedKinds, group: &str, version: ServedVersion) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
-    for kind in scheme.served(group, version) {
+    for kind in served.served(group, version) {
         let gvk = json!({"group": group, "kind": kind.kind(), "version": version.as_str()});
         let name = format!("io.k8s.api.{}.{version}.{}", word(group), kind.kind());
         let schema = json!({
@@ -30,7 +30,7 @@ pub fn v3(scheme: &Scheme, group: &str, version: ServedVersion) -> Value {
     }
     json!({
         "openapi": "3.0.0",
-        "info": info(),
+        "info": info(served.group()),
         "paths": paths,
         "components": {"schemas": schemas},
     })

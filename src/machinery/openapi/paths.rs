@@ -1,10 +1,10 @@
 //! The paths that the API server serves, their verbs and parameters, in the form that both OpenAPI
 //! versions are written from.
 
-use super::{META, definition};
-use crate::{
-    api::{GROUP, scheme::Scheme},
-    machinery::served_kind::{ServedKind, ServedVersion},
+use super::META;
+use crate::machinery::{
+    served_kind::{ServedKind, ServedVersion},
+    served_kinds::{ServedGroup, ServedKinds},
 };
 
 /// A path and the operations on it.
@@ -136,19 +136,20 @@ pub(super) const NAME: ApiParameter = ApiParameter {
 };
 
 /// Returns the paths of `version`, its discovery included.
-pub(super) fn routes(scheme: &Scheme, version: ServedVersion) -> Vec<PathItem> {
-    let mut routes = vec![discovery(version)];
-    for kind in scheme.served(GROUP, version) {
-        routes.extend(kind_routes(version, kind));
+pub(super) fn routes(served: &ServedKinds, version: ServedVersion) -> Vec<PathItem> {
+    let group = served.group();
+    let mut routes = vec![discovery(group, version)];
+    for kind in served.served(group.name, version) {
+        routes.extend(kind_routes(group, version, kind));
     }
     routes
 }
 
-fn discovery(version: ServedVersion) -> PathItem {
+fn discovery(group: &ServedGroup, version: ServedVersion) -> PathItem {
     let operation = ApiOperation {
         method: "get",
-        id: format!("getNavigatorJetstackIo{}APIResources", capital(version.as_str())),
-        tag: tag(version),
+        id: format!("get{}{}APIResources", camel(group.name), capital(version.as_str())),
+        tag: tag(group, version),
         description: "get available resources".into(),
         acts_on: None,
         parameters: Vec::new(),
@@ -160,20 +161,24 @@ fn discovery(version: ServedVersion) -> PathItem {
         answer: format!("{META}APIResourceList"),
     };
     PathItem {
-        path: format!("/apis/{GROUP}/{version}/"),
+        path: format!("/apis/{}/{version}/", group.name),
         parameters: Vec::new(),
         operations: vec![operation],
     }
 }
 
-fn kind_routes(version: ServedVersion, kind: &dyn ServedKind) -> Vec<PathItem> {
-    let base = format!("/apis/{GROUP}/{version}");
+fn kind_routes(
+    group: &ServedGroup,
+    version: ServedVersion,
+    kind: &dyn ServedKind,
+) -> Vec<PathItem> {
+    let base = format!("/apis/{}/{version}", group.name);
     let plural = kind.plural();
-    let make = OperationBuilder { version, kind };
+    let make = OperationBuilder { group, version, kind };
     let list = |id: &str| ApiOperation {
         produces: LIST_TYPES,
         parameters: LIST.to_vec(),
-        answer: format!("{}List", definition(version, kind)),
+        answer: format!("{}List", make.object()),
         ..make.operation("get", "list", id, "list or watch objects of kind")
     };
     let mut routes = vec![
@@ -248,18 +253,20 @@ fn kind_routes(version: ServedVersion, kind: &dyn ServedKind) -> Vec<PathItem> {
 
 /// Makes the operations of one kind.
 struct OperationBuilder<'a> {
+    group: &'a ServedGroup,
     version: ServedVersion,
     kind: &'a dyn ServedKind,
 }
 
 impl OperationBuilder<'_> {
     fn object(&self) -> String {
-        definition(self.version, self.kind)
+        self.group.definition(self.version, self.kind.kind())
     }
 
     fn id(&self, verb: &str, scope: &str, suffix: &str) -> String {
         let version = capital(self.version.as_str());
-        format!("{verb}NavigatorJetstackIo{version}{scope}{}{suffix}", self.kind.kind())
+        let group = camel(self.group.name);
+        format!("{verb}{group}{version}{scope}{}{suffix}", self.kind.kind())
     }
 
     /// Returns an operation that answers with an object.
@@ -273,7 +280,7 @@ impl OperationBuilder<'_> {
         ApiOperation {
             method,
             id: id.into(),
-            tag: tag(self.version),
+            tag: tag(self.group, self.version),
             description: format!("{description} {}", self.kind.kind()),
             acts_on: Some((action, self.kind.kind(), self.version)),
             parameters: Vec::new(),
@@ -321,8 +328,16 @@ impl OperationBuilder<'_> {
     }
 }
 
-fn tag(version: ServedVersion) -> String {
-    format!("navigatorJetstackIo_{version}")
+/// Returns the tag of the operations of a version: `exampleCom_v1` for `example.com`.
+fn tag(group: &ServedGroup, version: ServedVersion) -> String {
+    let name = camel(group.name);
+    let (first, rest) = name.split_at(name.len().min(1));
+    format!("{}{rest}_{version}", first.to_lowercase())
+}
+
+/// Returns a group's name as one word: `ExampleCom` for `example.com`.
+fn camel(group: &str) -> String {
+    group.split(['.', '-']).map(capital).collect()
 }
 
 fn capital(text: &str) -> String {

@@ -3,12 +3,8 @@
 use std::{cell::RefCell, collections::BTreeMap, fmt::Debug};
 
 use navigator::{
-    api::{names::annotation, schema},
-    machinery::{
-        decode::ParsedBody,
-        schema::REF_PREFIX,
-        served_kind::{ServedKind, ServedVersion},
-    },
+    api::{V1ALPHA1, V1BETA1, names::annotation, schema},
+    machinery::{decode::ParsedBody, schema::REF_PREFIX, served_kind::ServedKind},
 };
 use proptest::{
     collection, num,
@@ -106,17 +102,17 @@ macro_rules! laws {
                 property(concat!(stringify!($kind), " written"), JSON_CASES, |tape| {
                     let kind = super::kind($plural);
                     let hub = stored(kind, &json!(generate::$kind(tape)))?;
-                    let shown = kind.encode(ServedVersion::V1alpha1, &hub);
+                    let shown = kind.encode(V1ALPHA1, &hub);
                     let mut edited = serde_json::from_value(shown).unwrap();
                     older::$edit(tape, &mut edited);
                     let mut expected = json!(edited);
-                    expected["apiVersion"] = ServedVersion::V1alpha1.api_version().into();
+                    expected["apiVersion"] = V1ALPHA1.api_version().into();
                     expected["kind"] = kind.kind().into();
                     let body = ParsedBody::from(expected.clone());
                     let decoded = kind
-                        .decode(ServedVersion::V1alpha1, body.clone(), Some(&hub))
+                        .decode(V1ALPHA1, body.clone(), Some(&hub))
                         .map_err(|error| format!("{error:?}"))?;
-                    let mut found = kind.encode(ServedVersion::V1alpha1, &decoded.hub);
+                    let mut found = kind.encode(V1ALPHA1, &decoded.hub);
                     without_surplus(&mut found);
                     without_surplus(&mut expected);
                     same(&found, &expected)
@@ -170,7 +166,7 @@ fn kind(plural: &str) -> &'static dyn ServedKind {
 
 fn stored(kind: &dyn ServedKind, object: &Value) -> Result<Value, String> {
     let mut object = object.clone();
-    object["apiVersion"] = ServedVersion::V1beta1.api_version().into();
+    object["apiVersion"] = V1BETA1.api_version().into();
     kind.decode_stored(object.clone()).map_err(|error| format!("{error:?}"))
 }
 
@@ -257,18 +253,17 @@ fn a_dump_of_the_older_form_puts_back_the_object() {
         let kind = scheme().by_plural(plural).unwrap();
         property(&format!("{plural} dump"), JSON_CASES, |tape| {
             let hub = stored(kind, &make(tape))?;
-            let dump = ParsedBody::from(kind.encode(ServedVersion::V1alpha1, &hub));
+            let dump = ParsedBody::from(kind.encode(V1ALPHA1, &hub));
             for stored in [None, Some(&hub)] {
                 let decoded = kind
-                    .decode(ServedVersion::V1alpha1, dump.clone(), stored)
+                    .decode(V1ALPHA1, dump.clone(), stored)
                     .map_err(|error| format!("{error:?}"))?;
                 same(&decoded.strict, &Vec::new())?;
                 same(&decoded.hub, &hub)?;
             }
-            let body = ParsedBody::from(kind.encode(ServedVersion::V1beta1, &hub));
-            let decoded = kind
-                .decode(ServedVersion::V1beta1, body.clone(), None)
-                .map_err(|error| format!("{error:?}"))?;
+            let body = ParsedBody::from(kind.encode(V1BETA1, &hub));
+            let decoded =
+                kind.decode(V1BETA1, body.clone(), None).map_err(|error| format!("{error:?}"))?;
             same(&decoded.hub, &hub)
         });
     }
@@ -284,7 +279,7 @@ fn generators_set_every_field_in_five_percent_of_the_cases() {
     ];
     const SAMPLE: u32 = 2_000;
     let mut rare = Vec::new();
-    for (version, makers) in [(ServedVersion::V1beta1, HUBS), (ServedVersion::V1alpha1, OLDER)] {
+    for (version, makers) in [(V1BETA1, HUBS), (V1ALPHA1, OLDER)] {
         for (plural, make) in makers {
             let kind = scheme().by_plural(plural).unwrap();
             let definitions = scheme().schemas().definitions(version);

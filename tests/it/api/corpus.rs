@@ -7,7 +7,7 @@ use std::{
 };
 
 use navigator::{
-    api::schema,
+    api::{V1ALPHA1, V1BETA1, VERSIONS, schema},
     machinery::{
         decode::{self, ParsedBody},
         served_kind::{DecodedObject, ObjectPart, ServedKind, ServedVersion},
@@ -68,8 +68,7 @@ impl Manifest {
 
     fn version(&self) -> ServedVersion {
         let version = &self.document.value["apiVersion"];
-        let found =
-            ServedVersion::ALL.into_iter().find(|candidate| candidate.api_version() == version);
+        let found = VERSIONS.into_iter().find(|candidate| candidate.api_version() == version);
         found.unwrap_or_else(|| panic!("{}: no version {version}", self.name))
     }
 
@@ -147,7 +146,7 @@ fn both_versions_of_every_manifest_are_as_expected() {
 
 #[test]
 fn the_corpus_says_every_field_of_both_versions() {
-    for version in ServedVersion::ALL {
+    for version in VERSIONS {
         let corpus = manifests(&format!("tests/data/api/{version}"));
         let mut missing = BTreeSet::new();
         for kind in scheme().kinds().iter().filter(|kind| kind.versions().contains(&version)) {
@@ -173,7 +172,7 @@ fn the_corpus_says_every_field_of_both_versions() {
 fn a_sample_of_v1alpha1_and_its_twin_are_one_object() {
     let samples = manifests("deploy/samples/v1alpha1");
     let mut pairs = 0;
-    for older in samples.iter().filter(|sample| sample.version() == ServedVersion::V1alpha1) {
+    for older in samples.iter().filter(|sample| sample.version() == V1ALPHA1) {
         let twin = older.name.replace(".yaml", ".v1beta1.yaml");
         let twin = samples.iter().find(|sample| sample.name == twin).expect("a twin");
         let mut hub = older.created().hub;
@@ -229,18 +228,17 @@ fn the_patches_of_the_stop_sample_apply() {
             "Pilot" => {
                 let pilot = json!({"metadata": {"name": "cass-demo-ring-0"},
                     "spec": {"clusterRef": {"kind": "CassandraCluster", "name": "demo"}}});
-                kind.decode(ServedVersion::V1beta1, ParsedBody::from(pilot), None).unwrap().hub
+                kind.decode(V1BETA1, ParsedBody::from(pilot), None).unwrap().hub
             }
             _ => demo.created().hub,
         };
         assert_eq!(hub["metadata"]["name"], patch.document.value["metadata"]["name"]);
-        let mut object = kind.encode(ServedVersion::V1beta1, &hub);
+        let mut object = kind.encode(V1BETA1, &hub);
         json_patch::merge(&mut object, &patch.document.value);
-        let decoded =
-            kind.decode(ServedVersion::V1beta1, ParsedBody::from(object), Some(&hub)).unwrap();
+        let decoded = kind.decode(V1BETA1, ParsedBody::from(object), Some(&hub)).unwrap();
         assert_eq!(decoded.strict, Vec::<String>::new());
         let merged = kind.merge_update(ObjectPart::Main, decoded.hub, &hub);
-        let verdict = kind.validate_update(ServedVersion::V1beta1, ObjectPart::Main, &merged, &hub);
+        let verdict = kind.validate_update(V1BETA1, ObjectPart::Main, &merged, &hub);
         assert_eq!(verdict.errors, []);
         assert_holds(&merged, &patch.document.value, "patched");
     }

@@ -1,6 +1,6 @@
 //! Few defaults are written, and each as promised.
 
-use navigator::machinery::{decode::ParsedBody, served_kind::ServedVersion};
+use navigator::{api::V1BETA1, machinery::decode::ParsedBody};
 use serde_json::{Value, json};
 
 use crate::scheme;
@@ -10,10 +10,10 @@ fn defaulted(spec: &Value, stored: Option<&Value>) -> Value {
     let kind = scheme().by_kind("CassandraCluster").unwrap();
     let decode = |spec: &Value| {
         let body = json!({
-            "apiVersion": ServedVersion::V1beta1.api_version(), "kind": kind.kind(),
+            "apiVersion": V1BETA1.api_version(), "kind": kind.kind(),
             "metadata": {"name": "c"}, "spec": spec,
         });
-        kind.decode(ServedVersion::V1beta1, ParsedBody::from(body), stored).unwrap().hub
+        kind.decode(V1BETA1, ParsedBody::from(body), stored).unwrap().hub
     };
     let once = decode(spec);
     assert_eq!(decode(&once["spec"]), once, "defaulting twice equals once");

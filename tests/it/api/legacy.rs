@@ -1,9 +1,12 @@
 //! Older ways of writing v1alpha1 are understood, or refused with their replacement.
 
-use navigator::machinery::{
-    decode::{self, ParsedBody},
-    served_kind::{DecodeError, ServedVersion},
-    strict_decoding,
+use navigator::{
+    api::V1ALPHA1,
+    machinery::{
+        decode::{self, ParsedBody},
+        served_kind::DecodeError,
+        strict_decoding,
+    },
 };
 use serde_json::{Value, json};
 
@@ -12,7 +15,7 @@ use crate::scheme;
 fn normalize(kind: &str, body: Value) -> Result<(Value, Vec<String>), DecodeError> {
     let mut document = ParsedBody::from(body);
     let kind = scheme().by_kind(kind).unwrap();
-    let normalized = kind.normalize(ServedVersion::V1alpha1, &mut document);
+    let normalized = kind.normalize(V1ALPHA1, &mut document);
     normalized.map(|warnings| (document.value, warnings))
 }
 
@@ -89,9 +92,9 @@ fn a_quantity_written_as_a_number_keeps_its_digits() {
     )
     .unwrap();
     let kind = scheme().by_kind("CassandraCluster").unwrap();
-    kind.normalize(ServedVersion::V1alpha1, &mut document).unwrap();
+    kind.normalize(V1ALPHA1, &mut document).unwrap();
     strict_decoding::canonicalise(
-        scheme().schemas().kind(ServedVersion::V1alpha1, "CassandraCluster"),
+        scheme().schemas().kind(V1ALPHA1, "CassandraCluster"),
         &mut document,
     );
     let pool = &document.value["spec"]["nodePools"][0];

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use navigator::machinery::{
-    openapi::{protobuf, v3},
-    served_kind::ServedVersion,
+use navigator::{
+    api::VERSIONS,
+    machinery::openapi::{protobuf, v3},
 };
 use serde_json::{Map, Value, json};
 
@@ -186,7 +186,7 @@ fn sayable(value: &mut Value) {
 #[test]
 fn protobuf_says_what_json_says() {
     let messages = messages(MESSAGES);
-    for version in ServedVersion::ALL {
+    for version in VERSIONS {
         let mut document = v3(scheme(), version);
         let bytes = protobuf::v3(&document);
         let read = read(&messages, "Document", Held::Bytes(&bytes));

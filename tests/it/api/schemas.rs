@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use navigator::{
-    api::schema::{self, SHARED, SchemaMarkers},
+    api::{
+        V1BETA1, VERSIONS,
+        schema::{self, SHARED, SchemaMarkers},
+    },
     databases,
     machinery::{schema::REF_PREFIX, served_kind::ServedVersion},
 };
@@ -47,7 +50,7 @@ fn every_schema(visit: &mut dyn FnMut(&str, &Map<String, Value>)) {
             }
         }
     }
-    for version in ServedVersion::ALL {
+    for version in VERSIONS {
         for (name, definition) in definitions(version) {
             walk(name, definition, visit);
         }
@@ -94,7 +97,7 @@ fn every_list_of_ours_says_how_it_merges() {
 
 #[test]
 fn every_reference_has_its_definition() {
-    for version in ServedVersion::ALL {
+    for version in VERSIONS {
         for (name, definition) in definitions(version) {
             let mut names = BTreeSet::new();
             references(definition, &mut names);
@@ -113,8 +116,8 @@ fn every_row_names_a_field_that_exists() {
         let named = named.chain(max_items.iter().chain(*max_bytes).map(|row| (row.0, row.1)));
         let named = named.chain(descriptions.iter().chain(*defaults).map(|row| (row.0, row.1)));
         for (type_name, field) in named {
-            let whole = schema::name(ServedVersion::V1beta1, type_name);
-            let types = definitions(ServedVersion::V1beta1);
+            let whole = schema::name(V1BETA1, type_name);
+            let types = definitions(V1BETA1);
             let found = types.iter().any(|(name, definition)| {
                 let same = *name == whole || name.ends_with(type_name) && rows.is_shared();
                 same && (field.is_empty() || definition["properties"].get(field).is_some())

@@ -1,17 +1,19 @@
 //! Bodies are understood strictly: what is unknown, repeated or of another type is named.
 
-use navigator::machinery::{
-    decode,
-    schema::compiled::Schema,
-    served_kind::ServedVersion,
-    strict_decoding::{canonicalise, check},
+use navigator::{
+    api::V1BETA1,
+    machinery::{
+        decode,
+        schema::compiled::Schema,
+        strict_decoding::{canonicalise, check},
+    },
 };
 use serde_json::json;
 
 use crate::scheme;
 
 fn cassandra() -> &'static Schema {
-    scheme().schemas().kind(ServedVersion::V1beta1, "CassandraCluster")
+    scheme().schemas().kind(V1BETA1, "CassandraCluster")
 }
 
 fn found(text: &str) -> (Vec<String>, Vec<String>) {

@@ -1,7 +1,7 @@
 //! One object, two versions: what a reader and a writer of each see of it.
 
 use navigator::{
-    api::names::annotation,
+    api::{V1ALPHA1, V1BETA1, VERSIONS, names::annotation},
     machinery::{
         decode::ParsedBody,
         served_kind::{DecodeError, ObjectPart, ServedKind, ServedVersion},
@@ -37,7 +37,7 @@ fn causes(
 fn shop() -> Value {
     decode(
         "cassandraclusters",
-        ServedVersion::V1beta1,
+        V1BETA1,
         json!({"metadata": {"name": "shop"}, "spec": {
             "version": "5.0.6", "stopped": true, "config": {"concurrent_reads": 64},
             "image": {"repository": "r", "tag": "5.0.6", "digest": "sha256:ab"},
@@ -56,7 +56,7 @@ fn surplus(shown: &Value) -> Value {
 
 #[test]
 fn the_older_version_shows_what_it_cannot_say_in_one_annotation() {
-    let shown = kind("cassandraclusters").encode(ServedVersion::V1alpha1, &shop());
+    let shown = kind("cassandraclusters").encode(V1ALPHA1, &shop());
     assert_eq!(shown["apiVersion"], "navigator.jetstack.io/v1alpha1");
     assert_eq!(shown["status"], json!({}));
     assert_eq!(
@@ -84,8 +84,8 @@ fn the_older_version_shows_what_it_cannot_say_in_one_annotation() {
 #[test]
 fn an_object_that_v1alpha1_can_say_has_no_annotation() {
     let body = json!({"metadata": {"name": "a"}, "spec": {"version": "5.0.6"}});
-    let hub = decode("cassandraclusters", ServedVersion::V1alpha1, body, None);
-    let shown = kind("cassandraclusters").encode(ServedVersion::V1alpha1, &hub);
+    let hub = decode("cassandraclusters", V1ALPHA1, body, None);
+    let shown = kind("cassandraclusters").encode(V1ALPHA1, &hub);
     assert_eq!(shown["metadata"], json!({"name": "a"}));
 }
 
@@ -97,7 +97,7 @@ fn an_old_file_put_over_a_newer_object_destroys_nothing_it_cannot_see() {
         "metadata": {"name": "shop", "annotations": {annotation::SURPLUS: "{\"stopped\":false}"}},
         "spec": {"version": "5.0.6", "image": {"repository": "r", "tag": "5.0.6"},
             "nodePools": [{"name": "b"}, {"name": "a", "persistence": {"size": "2Gi"}}, {"name": "c"}]}});
-    let hub = decode("cassandraclusters", ServedVersion::V1alpha1, file, Some(&stored));
+    let hub = decode("cassandraclusters", V1ALPHA1, file, Some(&stored));
     assert_eq!(hub["metadata"], json!({"name": "shop"}));
     let spec = &hub["spec"];
     assert_eq!((&spec["stopped"], &spec["image"]["digest"]), (&json!(true), &json!("sha256:ab")));
@@ -117,10 +117,10 @@ fn an_old_file_put_over_a_newer_object_destroys_nothing_it_cannot_see() {
 #[test]
 fn edits_of_the_older_form_win_over_what_hangs_on_them() {
     let stored = shop();
-    let mut file = kind("cassandraclusters").encode(ServedVersion::V1alpha1, &stored);
+    let mut file = kind("cassandraclusters").encode(V1ALPHA1, &stored);
     file["spec"]["image"]["tag"] = "5.0.7".into();
     file["spec"]["nodePools"][0]["name"] = "renamed".into();
-    let hub = decode("cassandraclusters", ServedVersion::V1alpha1, file, Some(&stored));
+    let hub = decode("cassandraclusters", V1ALPHA1, file, Some(&stored));
     assert_eq!(hub["spec"]["image"].get("digest"), None);
     assert_eq!(hub["spec"]["nodePools"][0].get("zone"), None);
     assert_eq!(hub["spec"]["nodePools"][1]["zone"], "z2");
@@ -134,9 +134,9 @@ fn edits_of_the_older_form_win_over_what_hangs_on_them() {
         ("FromTheFuture", false, "FromTheFuture"),
     ] {
         let body = json!({"metadata": {"name": "p"}, "spec": {"phase": stored}});
-        let stored = decode("pilots", ServedVersion::V1beta1, body, None);
+        let stored = decode("pilots", V1BETA1, body, None);
         let body = json!({"metadata": {"name": "p"}, "spec": {"decommission": decommission}});
-        let hub = decode("pilots", ServedVersion::V1alpha1, body, Some(&stored));
+        let hub = decode("pilots", V1ALPHA1, body, Some(&stored));
         assert_eq!(hub["spec"]["phase"], phase, "{stored} then {decommission}");
     }
 }
@@ -146,7 +146,7 @@ fn a_surplus_that_is_no_surplus_is_refused_on_create() {
     let create = |text: &str| {
         let body = json!({"metadata": {"name": "p", "annotations": {annotation::SURPLUS: text}},
             "spec": {"version": "5.0.6"}});
-        causes("cassandraclusters", ServedVersion::V1alpha1, body, None)
+        causes("cassandraclusters", V1ALPHA1, body, None)
     };
     for (text, why) in [
         ("{", "EOF"),
@@ -166,7 +166,7 @@ fn a_surplus_that_is_no_surplus_is_refused_on_create() {
 fn the_hub_never_shows_or_stores_the_annotation() {
     let body = json!({"metadata": {"name": "a", "annotations": {annotation::SURPLUS: "{", "b": "c"}},
         "spec": {"version": "5.0.6"}});
-    let hub = decode("cassandraclusters", ServedVersion::V1beta1, body, None);
+    let hub = decode("cassandraclusters", V1BETA1, body, None);
     assert_eq!(hub["metadata"]["annotations"], json!({"b": "c"}));
 }
 
@@ -182,12 +182,12 @@ fn fields_of_a_newer_server_are_kept_and_not_served() {
         "status": {"phase": "Running", "new": 2}, "new": 3});
     let hub = cassandra.decode_stored(stored.clone()).unwrap();
     assert_eq!(hub, stored);
-    let shown = cassandra.encode(ServedVersion::V1beta1, &hub);
-    let text = cassandra.encode(ServedVersion::V1alpha1, &hub).to_string() + &shown.to_string();
+    let shown = cassandra.encode(V1BETA1, &hub);
+    let text = cassandra.encode(V1ALPHA1, &hub).to_string() + &shown.to_string();
     assert!(!text.contains("new") && !text.contains("tls"), "{text}");
 
     // Updates in either version keep unknown fields of the stored object.
-    for version in ServedVersion::ALL {
+    for version in VERSIONS {
         let mut body = cassandra.encode(version, &hub);
         body["spec"]["paused"] = true.into();
         let decoded = cassandra.decode(version, ParsedBody::from(body), Some(&hub)).unwrap();
@@ -196,10 +196,10 @@ fn fields_of_a_newer_server_are_kept_and_not_served() {
         expected["spec"]["paused"] = true.into();
         assert_eq!(cassandra.merge_update(ObjectPart::Main, decoded.hub, &hub), expected);
     }
-    let mut body = cassandra.encode(ServedVersion::V1beta1, &hub);
+    let mut body = cassandra.encode(V1BETA1, &hub);
     body["status"]["phase"] = "Updating".into();
     body["spec"]["paused"] = true.into();
-    let new = decode("cassandraclusters", ServedVersion::V1beta1, body, Some(&hub));
+    let new = decode("cassandraclusters", V1BETA1, body, Some(&hub));
     let mut expected = stored.clone();
     expected["status"]["phase"] = "Updating".into();
     assert_eq!(cassandra.merge_update(ObjectPart::Status, new, &hub), expected);
@@ -209,9 +209,7 @@ fn fields_of_a_newer_server_are_kept_and_not_served() {
 fn unknown_fields_of_a_request_are_named_and_dropped() {
     let body = json!({"metadata": {"name": "a"}, "spec": {"version": "5.0.6", "foo": 1,
         "podTemplate": {"spec": {"bar": 1, "priorityClassName": "x"}}}});
-    let decoded = kind("cassandraclusters")
-        .decode(ServedVersion::V1beta1, ParsedBody::from(body), None)
-        .unwrap();
+    let decoded = kind("cassandraclusters").decode(V1BETA1, ParsedBody::from(body), None).unwrap();
     assert_eq!(
         decoded.strict,
         ["unknown field \"spec.foo\"", "unknown field \"spec.podTemplate.spec.bar\""]
@@ -253,7 +251,7 @@ fn a_main_write_leaves_status_and_what_the_server_owns() {
         "spec": {"phase": "Running"}, "status": {"version": "5.0.6"}});
     let body = json!({"metadata": {"name": "p", "labels": {"a": "b"}, "generation": 9},
         "spec": {"phase": "Fenced"}, "status": {"version": "1"}});
-    let new = decode("pilots", ServedVersion::V1beta1, body, Some(&old));
+    let new = decode("pilots", V1BETA1, body, Some(&old));
     let mut expected = old.clone();
     expected["metadata"]["labels"] = json!({"a": "b"});
     expected["spec"]["phase"] = "Fenced".into();
@@ -264,9 +262,8 @@ fn a_main_write_leaves_status_and_what_the_server_owns() {
 fn older_words_are_understood_and_said() {
     let body = json!({"metadata": {"name": "a"}, "spec": {"version": "5.6.2", "plugins": [{"name": "p"}],
         "nodePools": [{"name": "x", "roles": ["client"]}]}});
-    let decoded = kind("elasticsearchclusters")
-        .decode(ServedVersion::V1alpha1, ParsedBody::from(body), None)
-        .unwrap();
+    let decoded =
+        kind("elasticsearchclusters").decode(V1ALPHA1, ParsedBody::from(body), None).unwrap();
     assert!(decoded.strict.is_empty(), "{:?}", decoded.strict);
     assert_eq!(decoded.hub["spec"]["plugins"], json!([{"name": "p"}]));
     assert_eq!(
@@ -277,7 +274,7 @@ fn older_words_are_understood_and_said() {
         ]
     );
     let refused = kind("cassandraclusters").decode(
-        ServedVersion::V1alpha1,
+        V1ALPHA1,
         ParsedBody::from(json!({"metadata": {"name": "a"}, "spec": {"version": 3.11}})),
         None,
     );
@@ -293,29 +290,24 @@ fn older_words_are_understood_and_said() {
 fn a_patch_may_use_older_words_before_it_is_merged() {
     let pilots = kind("pilots");
     let mut patch = ParsedBody::from(json!({"spec": {"inService": false, "elasticsearch": null}}));
-    pilots.normalize(ServedVersion::V1alpha1, &mut patch).unwrap();
+    pilots.normalize(V1ALPHA1, &mut patch).unwrap();
     assert_eq!(patch.value, json!({"spec": {"decommission": true, "elasticsearch": null}}));
-    let stored = decode(
-        "pilots",
-        ServedVersion::V1beta1,
-        json!({"metadata": {"name": "p"}, "spec": {}}),
-        None,
-    );
-    let mut object = pilots.encode(ServedVersion::V1alpha1, &stored);
+    let stored = decode("pilots", V1BETA1, json!({"metadata": {"name": "p"}, "spec": {}}), None);
+    let mut object = pilots.encode(V1ALPHA1, &stored);
     json_patch::merge(&mut object, &patch.value);
-    let hub = decode("pilots", ServedVersion::V1alpha1, object, Some(&stored));
+    let hub = decode("pilots", V1ALPHA1, object, Some(&stored));
     assert_eq!(hub["spec"], json!({"phase": "Decommissioned"}));
 }
 
 #[test]
 fn a_lease_has_no_older_form() {
     let leases = kind("leaderleases");
-    assert_eq!(leases.versions(), [ServedVersion::V1beta1]);
+    assert_eq!(leases.versions(), [V1BETA1]);
     let body =
         json!({"metadata": {"name": "l"}, "spec": {"renewTime": "2026-11-20T10:14:31.104293Z"}});
-    let refused = leases.decode(ServedVersion::V1alpha1, ParsedBody::from(body.clone()), None);
+    let refused = leases.decode(V1ALPHA1, ParsedBody::from(body.clone()), None);
     assert!(matches!(refused, Err(DecodeError::Malformed(_))), "{refused:?}");
-    let hub = decode("leaderleases", ServedVersion::V1beta1, body, None);
+    let hub = decode("leaderleases", V1BETA1, body, None);
     assert_eq!(hub["spec"]["renewTime"], "2026-11-20T10:14:31.104293Z");
 }
 

@@ -1,8 +1,7 @@
 //! The kustomize folder: the manifest as a base, and components that change it.
 
 use navigator::{
-    api::{GROUP, names},
-    machinery::served_kind::ServedVersion,
+    api::{GROUP, VERSIONS, names},
     manifest::{self, InstallSettings, InstallStore},
 };
 use serde_json::{Value, json};
@@ -198,7 +197,7 @@ fn certificate_patches() -> Vec<Value> {
     let annotate = json!([{
         "op": "add", "path": "/metadata/annotations", "value": {additions::INJECT: injected},
     }]);
-    for version in ServedVersion::ALL {
+    for version in VERSIONS {
         patches.push(patch("APIService", &format!("{version}.{GROUP}"), &annotate));
     }
     // The ServiceMonitor is of the component `monitoring`, where that stands before this one.

@@ -6,8 +6,9 @@ use std::{collections::BTreeSet, fs, path::Path};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use navigator::{
+    api::V1BETA1,
     apiserver::{filters::InflightLimits, request_info::RequestInfo},
-    machinery::{openapi, served_kind::ServedVersion},
+    machinery::openapi,
 };
 use serde_json::{Value, json};
 
@@ -93,7 +94,7 @@ async fn get(whole: &Whole, path: &str) -> String {
 
 /// `path method verb` of each operation that OpenAPI has.
 fn told() -> Words {
-    let document = openapi::v3(crate::scheme(), ServedVersion::V1beta1);
+    let document = openapi::v3(crate::scheme(), V1BETA1);
     let mut told = Words::new();
     for path in PATHS {
         for (method, operation) in document["paths"][format!("{BETA}{path}")].as_object().unwrap() {

@@ -14,7 +14,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{Method, Request};
 use kube::{Client, client::Body};
 use navigator::{
-    apiserver::storage::kubernetes::{Config, KubernetesStore},
+    apiserver::{
+        role::STORED_OBJECTS,
+        storage::kubernetes::{Config, KubernetesStore},
+    },
     engine::stored_object,
 };
 use serde_json::{Value, json};
@@ -215,7 +218,11 @@ impl Server {
 
     /// The store of a namespace.
     pub(crate) async fn open(&self, namespace: &str) -> KubernetesStore {
-        let config = Config { kubeconfig: Some(self.master()), namespace: namespace.to_owned() };
+        let config = Config {
+            kubeconfig: Some(self.master()),
+            namespace: namespace.to_owned(),
+            kind: &STORED_OBJECTS,
+        };
         let store = KubernetesStore::connect(&config).await.unwrap();
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = store.establish().await {

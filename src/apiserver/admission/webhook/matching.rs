@@ -125,6 +125,9 @@ fn any(own: &[String], asked: &str) -> bool {
 mod tests {
     use super::*;
 
+    const V1BETA1: ServedVersion = ServedVersion::new("v1beta1");
+    const V1ALPHA1: ServedVersion = ServedVersion::new("v1alpha1");
+
     fn rule(operation: &str, group: &str, version: &str, resource: &str) -> RuleWithOperations {
         let list = |text: &str| Some(text.split(' ').map(str::to_owned).collect());
         RuleWithOperations {
@@ -139,8 +142,8 @@ mod tests {
     const SUBJECT: RuleSubject<'static> = RuleSubject {
         operation: AdmissionOperation::Update,
         group: "navigator.jetstack.io",
-        version: ServedVersion::V1beta1,
-        versions: &[ServedVersion::V1beta1, ServedVersion::V1alpha1],
+        version: V1BETA1,
+        versions: &[V1BETA1, V1ALPHA1],
         resource: "pilots",
         subresource: "",
         is_namespaced: true,
@@ -177,11 +180,11 @@ mod tests {
             let rules = versions.iter().map(|version| rule("*", "*", version, "*")).collect();
             WebhookRules::new(rules, policy).version(SUBJECT)
         };
-        assert_eq!(of(&["v1alpha1"], None), Some(ServedVersion::V1alpha1));
-        assert_eq!(of(&["v1alpha1"], Some("Equivalent")), Some(ServedVersion::V1alpha1));
+        assert_eq!(of(&["v1alpha1"], None), Some(V1ALPHA1));
+        assert_eq!(of(&["v1alpha1"], Some("Equivalent")), Some(V1ALPHA1));
         assert_eq!(of(&["v1alpha1"], Some("Exact")), None);
-        assert_eq!(of(&["v1alpha1", "v1beta1"], None), Some(ServedVersion::V1beta1));
-        assert_eq!(of(&["v1alpha1", "*"], Some("Exact")), Some(ServedVersion::V1beta1));
+        assert_eq!(of(&["v1alpha1", "v1beta1"], None), Some(V1BETA1));
+        assert_eq!(of(&["v1alpha1", "*"], Some("Exact")), Some(V1BETA1));
         assert_eq!(of(&["v9"], None), None);
         let elsewhere = WebhookRules::new(vec![rule("*", "apps", "v1alpha1", "*")], None);
         assert_eq!(elsewhere.version(SUBJECT), None);

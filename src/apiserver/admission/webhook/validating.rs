@@ -1,6 +1,6 @@
 //! Calls webhooks that allow or refuse a write: concurrently. The refusal that comes first counts.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::HashMap, time::Instant};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use serde_json::Value;
@@ -20,7 +20,7 @@ impl WebhookDispatcher {
         object: Option<&Value>,
     ) -> Result<()> {
         let weight = asked.weight(object);
-        let mut shown = BTreeMap::new();
+        let mut shown = HashMap::new();
         let mut wanted = Vec::new();
         for hook in &webhooks.validating {
             let Some(version) = self.wanted(hook, asked, object).await? else { continue };

@@ -4,15 +4,18 @@ use std::path::PathBuf;
 
 use kube::Client;
 
+use super::object::StoredObjectKind;
 use crate::apiserver::kube_client::{self, KubeClientError};
 
 /// The namespace of a Kubernetes cluster in which the store keeps its objects.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Path of a kubeconfig for kube-apiserver; in-cluster credentials count when absent.
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of the objects; the store touches nothing else in it.
     pub namespace: String,
+    /// Kind of the objects.
+    pub kind: &'static StoredObjectKind,
 }
 
 /// Why kube-apiserver cannot be reached with the configuration.

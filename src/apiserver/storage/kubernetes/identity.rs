@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::{
     super::{Error, Result, Revision, Storage, StoreStatus, WriteLoss},
     ANSWER_WITHIN, KubernetesStore,
-    object::{self, DELETED, STORE, StoreMark, StoredObject, StoredObjectList},
+    object::{self, STORE, StoreMark, StoredObject, StoredObjectList},
     requests::unavailable,
 };
 
@@ -45,7 +45,7 @@ impl KubernetesStore {
     /// reason why its latest writes may be missing.
     pub async fn establish_as(&self, new: &str, lost: &str) -> Result<String> {
         let mark = StoreMark { id: new.to_owned(), floor: 0, lost: lost.to_owned() };
-        let made = self.write(Method::POST, "", &object::store(&mark, None)).await?;
+        let made = self.write(Method::POST, "", &self.kind.store(&mark, None)).await?;
         if made.status != StatusCode::CONFLICT {
             made.revision()?;
         }
@@ -61,8 +61,7 @@ impl KubernetesStore {
 
     /// Removes the objects of deletions that a process did not finish.
     async fn sweep(&self) -> Result<()> {
-        let path =
-            format!("?labelSelector={}", super::requests::escaped(&format!("{DELETED}=true")));
+        let path = format!("?labelSelector={}", super::requests::escaped(&self.kind.deleted()));
         let left: StoredObjectList = self.read(&path, ANSWER_WITHIN).await?.read()?;
         for object in left.items.iter().filter(|object| object.deleted) {
             self.purge(&object.key()?, object.revision()?).await;
@@ -180,7 +179,7 @@ impl KubernetesStore {
             if !change(&mut mark) {
                 return Ok(());
             }
-            let object = object::store(&mark, Some(revision));
+            let object = self.kind.store(&mark, Some(revision));
             let answer = self.write(Method::PUT, &format!("/{STORE}"), &object).await?;
             if answer.status != StatusCode::CONFLICT {
                 answer.revision()?;
@@ -239,7 +238,7 @@ impl KubernetesStore {
         let mut made = false;
         while now <= past {
             let writes = names.iter().map(|name| async move {
-                let object = object::filler(name);
+                let object = self.kind.filler(name);
                 let (method, path) = if made {
                     (Method::PATCH, format!("/{name}"))
                 } else {

@@ -20,7 +20,7 @@ use super::{
         Error, Key, KeyPrefix, PageRequest, Result, Revision, ScanStream, StoreEntry, StorePage,
     },
     ANSWER_WITHIN, KubernetesStore,
-    object::{self, StoreMark, StoredObjectList, selector},
+    object::{self, StoreMark, StoredObjectList},
     requests::escaped,
     watch,
 };
@@ -248,7 +248,7 @@ impl KubernetesStore {
         prefix: &'a KeyPrefix,
         at: Option<Revision>,
     ) -> ScanStream<'a> {
-        let base = format!("labelSelector={}", escaped(&selector(prefix)));
+        let base = format!("labelSelector={}", escaped(&self.kind.selector(prefix)));
         let asked = self.standing.latest();
         let few = FEW;
         let first = RangeCursor { base, at, asked, few, more: None, mark: None };

@@ -14,16 +14,25 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::super::{Error, Key, KeyPrefix, Result, Revision, StoreEntry};
-use crate::engine::stored_object::{GROUP, KIND, VERSION};
 
 /// Name of the object that stands for the store, and its value of every label: it belongs to
 /// every range, so each list and each watch carries it.
 pub(super) const STORE: &str = "store";
-/// Label of objects that were deleted but not yet removed.
-pub(super) const DELETED: &str = "store.navigator.jetstack.io/deleted";
+/// Name of the label of objects that were deleted but not yet removed.
+const DELETED: &str = "deleted";
 
 /// Names of the labels that hold hashes of prefixes, by the depth of the prefix.
 const RANGES: [&str; 3] = ["group", "resource", "namespace"];
+
+/// The kind in which Kubernetes keeps our objects, one for each key.
+#[derive(Debug)]
+pub struct StoredObjectKind {
+    /// The kind's group, which labels have as their prefix, too.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+}
 
 /// A list of objects, or a part of one.
 #[derive(Deserialize)]
@@ -136,79 +145,93 @@ fn hash(prefix: &str) -> String {
     hex(&Sha256::digest(prefix)[..20])
 }
 
-fn label(range: &str) -> String {
-    format!("{GROUP}/{range}")
-}
-
-/// Returns the label selector for what lies below a prefix, and for the object of the store.
-pub(super) fn selector(prefix: &KeyPrefix) -> String {
-    let prefix = prefix.as_str();
-    let depth = prefix.matches('/').count().clamp(1, RANGES.len());
-    format!("{} in ({},{STORE})", label(RANGES[depth - 1]), hash(prefix))
-}
-
-/// Returns one label for each prefix that the key lies below.
-fn labels(key: &Key) -> Value {
-    let ends = key.as_str().match_indices('/').map(|(at, _)| at + 1);
-    let pairs = RANGES.iter().zip(ends);
-    pairs.map(|(range, end)| (label(range), json!(hash(&key.as_str()[..end])))).collect()
-}
-
-/// Makes the object that holds a value under a key; with a revision `at`, it replaces the object
-/// that was written then.
-pub(super) fn live(key: &Key, value: &[u8], at: Option<Revision>) -> Value {
-    let mut object = object(&name(key), &labels(key), at);
-    object["key"] = json!(key.as_str());
-    object["value"] = json!(BASE64_STANDARD.encode(value));
-    object
-}
-
-/// Makes the object that marks a key as deleted, in place of the object that was written at `at`.
-pub(super) fn deletion(key: &Key, at: Revision) -> Value {
-    let mut labels = labels(key);
-    labels[DELETED] = json!("true");
-    let mut object = object(&name(key), &labels, Some(at));
-    object["key"] = json!(key.as_str());
-    object["deleted"] = json!(true);
-    object
-}
-
-/// Makes the object that stands for the store.
-pub(super) fn store(mark: &StoreMark, at: Option<Revision>) -> Value {
-    let labels: Value = RANGES.iter().map(|range| (label(range), json!(STORE))).collect();
-    let mut object = object(STORE, &labels, at);
-    let StoreMark { id, floor, lost } = mark;
-    object["store"] = json!({"id": id, "floor": floor, "lost": lost});
-    object
-}
-
-/// Makes an object that belongs to no range, to be written for its revision's sake.
-pub(super) fn filler(name: &str) -> Value {
-    object(name, &json!({}), None)
-}
-
-fn object(name: &str, labels: &Value, at: Option<Revision>) -> Value {
-    let mut metadata = json!({"name": name, "labels": labels});
-    if let Some(at) = at {
-        metadata["resourceVersion"] = json!(at.to_string());
+impl StoredObjectKind {
+    fn label(&self, range: &str) -> String {
+        format!("{}/{range}", self.group)
     }
-    json!({
-        "apiVersion": format!("{GROUP}/{VERSION}"),
-        "kind": KIND,
-        "metadata": metadata,
-        "write": Uuid::new_v4().to_string(),
-    })
+
+    /// Returns the label selector for what lies below a prefix, and for the object of the store.
+    pub(super) fn selector(&self, prefix: &KeyPrefix) -> String {
+        let prefix = prefix.as_str();
+        let depth = prefix.matches('/').count().clamp(1, RANGES.len());
+        format!("{} in ({},{STORE})", self.label(RANGES[depth - 1]), hash(prefix))
+    }
+
+    /// Returns one label for each prefix that the key lies below.
+    fn labels(&self, key: &Key) -> Value {
+        let ends = key.as_str().match_indices('/').map(|(at, _)| at + 1);
+        let pairs = RANGES.iter().zip(ends);
+        pairs.map(|(range, end)| (self.label(range), json!(hash(&key.as_str()[..end])))).collect()
+    }
+
+    /// Makes the object that holds a value under a key; with a revision `at`, it replaces the object
+    /// that was written then.
+    pub(super) fn live(&self, key: &Key, value: &[u8], at: Option<Revision>) -> Value {
+        let mut object = self.object(&name(key), &self.labels(key), at);
+        object["key"] = json!(key.as_str());
+        object["value"] = json!(BASE64_STANDARD.encode(value));
+        object
+    }
+
+    /// Makes the object that marks a key as deleted, in place of the object that was written at `at`.
+    pub(super) fn deletion(&self, key: &Key, at: Revision) -> Value {
+        let mut labels = self.labels(key);
+        labels[&self.label(DELETED)] = json!("true");
+        let mut object = self.object(&name(key), &labels, Some(at));
+        object["key"] = json!(key.as_str());
+        object["deleted"] = json!(true);
+        object
+    }
+
+    /// Makes the object that stands for the store.
+    pub(super) fn store(&self, mark: &StoreMark, at: Option<Revision>) -> Value {
+        let labels: Value = RANGES.iter().map(|range| (self.label(range), json!(STORE))).collect();
+        let mut object = self.object(STORE, &labels, at);
+        let StoreMark { id, floor, lost } = mark;
+        object["store"] = json!({"id": id, "floor": floor, "lost": lost});
+        object
+    }
+
+    /// Makes an object that belongs to no range, to be written for its revision's sake.
+    pub(super) fn filler(&self, name: &str) -> Value {
+        self.object(name, &json!({}), None)
+    }
+
+    fn object(&self, name: &str, labels: &Value, at: Option<Revision>) -> Value {
+        let mut metadata = json!({"name": name, "labels": labels});
+        if let Some(at) = at {
+            metadata["resourceVersion"] = json!(at.to_string());
+        }
+        json!({
+            "apiVersion": format!("{}/{}", self.group, self.version),
+            "kind": self.kind,
+            "metadata": metadata,
+            "write": Uuid::new_v4().to_string(),
+        })
+    }
+
+    /// Returns the path of all objects in a namespace.
+    pub(super) fn path(&self, namespace: &str) -> String {
+        let Self { group, version, plural, kind: _ } = self;
+        format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}")
+    }
+
+    /// Returns the selector of objects that were deleted but not yet removed.
+    pub(super) fn deleted(&self) -> String {
+        format!("{}=true", self.label(DELETED))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiserver::role::STORED_OBJECTS;
 
     #[test]
     fn names_and_labels_are_ones_that_kubernetes_takes() {
         let key = Key::new("g", "r", "Namespace with spaces", &"ü".repeat(300)).unwrap();
         assert_eq!(name(&key).len(), 64);
-        let labels = labels(&key);
+        let labels = STORED_OBJECTS.labels(&key);
         let labels = labels.as_object().unwrap();
         assert_eq!(labels.len(), 3);
         assert!(labels.values().all(|value| value.as_str().unwrap().len() <= 63));
@@ -222,9 +245,9 @@ mod tests {
             KeyPrefix::resource("g", "r"),
             KeyPrefix::namespace("g", "r", "ns"),
         ] {
-            let selector = selector(&prefix.unwrap());
+            let selector = STORED_OBJECTS.selector(&prefix.unwrap());
             let (label, values) = selector.split_once(" in ").unwrap();
-            let value = labels(&key)[label].as_str().unwrap().to_owned();
+            let value = STORED_OBJECTS.labels(&key)[label].as_str().unwrap().to_owned();
             assert!(values.starts_with(&format!("({value},")), "{selector}");
         }
     }
@@ -232,7 +255,7 @@ mod tests {
     #[test]
     fn an_object_under_another_name_is_refused() {
         let key = Key::new("g", "r", "ns", "name").unwrap();
-        let mut object = live(&key, b"1", Some(Revision(7)));
+        let mut object = STORED_OBJECTS.live(&key, b"1", Some(Revision(7)));
         let stored: StoredObject = serde_json::from_value(object.clone()).unwrap();
         assert_eq!(stored.entry().unwrap().value, "1");
         object["metadata"]["name"] = json!(name(&Key::new("g", "r", "ns", "other").unwrap()));

@@ -24,7 +24,7 @@ use tracing::debug;
 use super::{
     super::{Error, Key, KeyPrefix, Result, Revision, StoreEvent, WatchStream},
     ANSWER_WITHIN, KubernetesStore,
-    object::{STORE, StoredObject, selector},
+    object::{STORE, StoredObject},
     requests::{StatusMessage, escaped, failed, unavailable},
 };
 use crate::error::chain;
@@ -72,7 +72,7 @@ pub(super) async fn events(
         present.extend(page.entries.into_iter().map(|entry| entry.key));
     }
     drop(pages);
-    let lines = match open(store, &selector(prefix), from).await {
+    let lines = match open(store, &store.kind.selector(prefix), from).await {
         Err(Error::Compacted { .. }) => return Err(store.compacted(from).await),
         lines => lines?,
     };
@@ -191,7 +191,9 @@ impl KubernetesWatcher {
     /// it stops.
     async fn open_again(&mut self) -> Result<()> {
         sleep(AGAIN_AFTER).await;
-        self.lines = match open(&self.store, &selector(&self.prefix), self.reached).await {
+        self.lines = match open(&self.store, &self.store.kind.selector(&self.prefix), self.reached)
+            .await
+        {
             Err(Error::Compacted { .. }) => return Err(self.store.compacted(self.reached).await),
             lines => lines?,
         };

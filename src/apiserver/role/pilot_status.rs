@@ -6,10 +6,10 @@
 
 use futures::future::BoxFuture;
 
-use super::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin};
 use crate::{
-    api::names,
+    api::{GROUP, names},
     apiserver::{
+        admission::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin},
         authn::well_known,
         status::{ApiError, GroupResource},
     },
@@ -50,7 +50,7 @@ impl PilotStatusRestriction {
              is of pod {:?}",
             user.extra(well_known::POD_NAME).unwrap_or_default()
         );
-        Err(ApiError::forbidden(GroupResource::ours(resource), name, why))
+        Err(ApiError::forbidden(GroupResource { group: GROUP, resource }, name, why))
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
             let mut attributes = AdmissionAttributes {
                 operation: AdmissionOperation::Update,
                 user: &user,
-                group: crate::api::GROUP,
+                group: GROUP,
                 resource: "pilots",
                 subresource: "status",
                 namespace: "db",

@@ -7,10 +7,12 @@
 
 use futures::future::BoxFuture;
 
-use super::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin};
 use crate::{
-    api::{names, scheme::Scheme},
-    apiserver::status::{ApiError, GroupResource},
+    api::{GROUP, names, scheme::Scheme},
+    apiserver::{
+        admission::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin},
+        status::{ApiError, GroupResource},
+    },
 };
 
 /// The plugin. It knows the names of the databases' ServiceAccounts, and of the controller's.
@@ -31,7 +33,7 @@ impl PilotLeaseRestriction {
         let AdmissionAttributes { operation, user, group, resource, namespace, name, .. } =
             attributes;
         let written = matches!(operation, AdmissionOperation::Create | AdmissionOperation::Update);
-        if group != crate::api::GROUP || resource != "leaderleases" || !written {
+        if group != GROUP || resource != "leaderleases" || !written {
             return Ok(());
         }
         let account = user.name.strip_prefix("system:serviceaccount:");
@@ -39,8 +41,7 @@ impl PilotLeaseRestriction {
         let Some((own, account)) = account.and_then(|account| account.split_once(':')) else {
             return Ok(());
         };
-        let mut leases =
-            self.scheme.clusters().filter_map(|kind| kind.lease_of(account)).peekable();
+        let mut leases = self.scheme.leases_of(account).peekable();
         let is_a_clusters = own == namespace && leases.peek().is_some();
         if !is_a_clusters || leases.any(|lease| lease == name) {
             return Ok(());
@@ -49,7 +50,7 @@ impl PilotLeaseRestriction {
             "ServiceAccount {account:?} may write the LeaderLease of the cluster that it belongs \
              to only"
         );
-        Err(ApiError::forbidden(GroupResource::ours(resource), name, why))
+        Err(ApiError::forbidden(GroupResource { group: GROUP, resource }, name, why))
     }
 }
 
