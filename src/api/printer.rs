@@ -1,9 +1,12 @@
 //! Columns and cells of `kubectl get`, the same in every version.
 //!
-//! Reads the hub's JSON directly: a table of a thousand objects needs no typed copy of them.
+//! Reads the hub's JSON directly: a table of a thousand objects needs no typed copy of them. The
+//! cells of a cluster are those of its [`ObjectPicture`]; the cells of a Pilot are its fields.
 
 use serde_json::{Value, json};
 
+use super::object_picture::ObjectPicture;
+pub use super::object_picture::{pools, text};
 use crate::machinery::served_kind::PrinterColumn;
 
 /// Makes a column that is always shown.
@@ -94,41 +97,26 @@ pub(super) fn lease(hub: &Value, now: i64) -> Vec<Value> {
 
 /// Returns the cells of the columns [`CLUSTER`].
 pub fn cluster(hub: &Value, now: i64) -> Vec<Value> {
-    let version = match text(hub, "/status/version") {
-        "" => text(hub, "/spec/version"),
-        running => running,
-    };
+    let picture = ObjectPicture::new(hub);
+    let ready = picture.condition("Ready");
+    let operation = picture.operation.as_ref();
+    let blocker = operation.and_then(|operation| operation.blockers.first());
     vec![
-        text(hub, "/metadata/name").into(),
-        condition(hub, "status").into(),
-        text(hub, "/status/health").into(),
-        nodes(hub).into(),
-        version.into(),
-        text(hub, "/status/phase").into(),
+        picture.name.into(),
+        match ready.map(|ready| ready.status) {
+            None | Some("") => "Unknown".into(),
+            Some(status) => status.into(),
+        },
+        picture.health.into(),
+        // As `kubectl get statefulsets` counts.
+        format!("{}/{}", picture.ready_nodes, picture.wanted_nodes()).into(),
+        picture.version.into(),
+        picture.phase.into(),
         age(hub, "/metadata/creationTimestamp", now).into(),
-        text(hub, "/status/operation/type").into(),
-        text(hub, "/status/operation/blockedBy/0/predicate").into(),
-        condition(hub, "message").into(),
+        operation.map_or("", |operation| operation.type_).into(),
+        blocker.map_or("", |blocker| blocker.predicate).into(),
+        ready.map_or("", |ready| ready.message).into(),
     ]
-}
-
-/// Returns the node pools of a cluster.
-pub fn pools(hub: &Value) -> &[Value] {
-    hub.pointer("/spec/nodePools").and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// Returns the number of nodes that the pools of a cluster ask for.
-pub fn wanted(hub: &Value) -> i64 {
-    pools(hub)
-        .iter()
-        .map(|pool| pool.get("replicas").and_then(Value::as_i64).unwrap_or(1))
-        .fold(0, i64::saturating_add)
-}
-
-/// Returns `ready/desired` nodes, as `kubectl get statefulsets` counts.
-fn nodes(hub: &Value) -> String {
-    let ready = hub.pointer("/status/readyReplicas").and_then(Value::as_i64).unwrap_or(0);
-    format!("{ready}/{}", wanted(hub))
 }
 
 /// Returns a field of the condition Ready; its status is `Unknown` while there is no such
@@ -154,11 +142,6 @@ fn last_exit(hub: &Value) -> String {
         Some(code) => format!("{reason} ({code})"),
         None => reason.to_owned(),
     }
-}
-
-/// Returns the text at a JSON pointer; empty where there is none.
-pub fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the age of a time as kubectl prints it; `<unknown>` when the time is absent.

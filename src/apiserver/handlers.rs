@@ -109,7 +109,7 @@ impl AppState {
     /// Sets how long a watch without `timeoutSeconds` lasts at least; must not be zero.
     #[must_use]
     pub fn watching_at_least(mut self, time: Duration) -> Self {
-        let state = Arc::get_mut(&mut self.0).expect("nobody serves it yet");
+        let state = Arc::get_mut(&mut self.0).expect("no connection is served yet");
         state.least_watch = time;
         self
     }
@@ -175,7 +175,7 @@ impl RequestScope<'_> {
     /// Fails unless the user may create the object; for an apply to an object that does not exist.
     async fn may_create(&self) -> Result<()> {
         let authorizer = self.authorizer.ok_or_else(|| {
-            ApiError::internal("nobody can tell whether the object may be created")
+            ApiError::internal("the API server cannot tell whether the object may be created")
         })?;
         let mut info = self.info.clone();
         if let Some(operation) = &mut info.operation {

@@ -129,7 +129,7 @@ impl Metrics {
             ),
             authorization_attempts: counters(
                 "authorization_attempts_total",
-                "Requests by outcome of authorization: allowed, denied, no-opinion (nobody allows it), error.",
+                "Requests by outcome of authorization: allowed, denied, no-opinion (no authorizer allows it), error.",
                 &["result"],
             ),
             authorization_duration: histograms(

@@ -102,7 +102,7 @@ struct ListenerArgs {
     )]
     secure_port: u16,
     /// Serving certificate, PEM, read again every minute. A CA of our own, kept in a Secret, when
-    /// absent; whoever gives a certificate keeps the APIServices' caBundle too.
+    /// absent. With a certificate of yours, the APIServices' caBundle is yours to keep, too.
     #[arg(
         long,
         value_name = "FILE",

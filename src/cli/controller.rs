@@ -55,7 +55,7 @@ pub(crate) struct Args {
         default_missing_value = "true"
     )]
     leader_elect: bool,
-    /// Seconds after which others may take a lease that nobody renews.
+    /// Seconds after which others may take a lease that its holder does not renew.
     #[arg(
         long,
         env = "NAVIGATOR_LEADER_ELECTION_LEASE_DURATION",

@@ -6,17 +6,15 @@
 
 use std::collections::HashMap;
 
+use k8s_openapi::jiff::Timestamp;
 use prometheus::{
     IntGaugeVec, Opts, Registry,
     core::{Collector, Desc},
     proto::MetricFamily,
 };
 
-use super::{
-    fleet_snapshot::{CachedCluster, FleetSnapshot, SnapshotSource},
-    observe::condition,
-};
-use crate::api::{printer, v1beta1::ClusterStatus};
+use super::fleet_snapshot::{CachedCluster, FleetSnapshot, SnapshotSource};
+use crate::api::picture::ClusterPicture;
 
 /// Limit of clusters that have series of their own: with ten series each at most, they are well
 /// below what Prometheus notices.
@@ -75,7 +73,7 @@ impl FleetGauges {
             ),
             on_hold: of_cluster(
                 "navigator_cluster_on_hold",
-                "1 while the cluster is paused, stopped or being deleted, as somebody asked.",
+                "1 while the cluster is paused, stopped or being deleted on request.",
             ),
             wanted: of_cluster("navigator_cluster_nodes_wanted", "Nodes that the spec asks for."),
             ready: of_cluster("navigator_cluster_nodes_ready", "Nodes that serve."),
@@ -111,10 +109,10 @@ impl FleetGauges {
     }
 
     fn fill(&self, seen: &FleetSnapshot) {
-        let mut clusters: Vec<(&CachedCluster, ClusterStatus)> =
-            seen.clusters.iter().map(|cluster| (cluster, cluster.status())).collect();
-        clusters.sort_by_cached_key(|(cluster, status)| {
-            (is_true(status, "Ready"), cluster.key().map(str::to_owned))
+        let mut clusters: Vec<(&CachedCluster, ClusterPicture<'_>)> =
+            seen.clusters.iter().map(|cluster| (cluster, cluster.picture())).collect();
+        clusters.sort_by_cached_key(|(cluster, picture)| {
+            (picture.is_true("Ready"), cluster.key().map(str::to_owned))
         });
         for (cluster, _) in &clusters {
             self.clusters.with_label_values(&[&cluster.kind]).inc();
@@ -122,38 +120,35 @@ impl FleetGauges {
         let left_out = clusters.len().saturating_sub(CLUSTERS);
         self.left_out.with_label_values::<&str>(&[]).set(count(left_out));
         let mut silent: HashMap<[&str; 3], usize> = HashMap::new();
-        for pilot in seen.pilots.iter().filter(|pilot| pilot.is_silent()) {
+        for pilot in seen.pilots.iter().filter(|pilot| pilot.picture().is_silent()) {
             if let Some(key) = pilot.key() {
                 *silent.entry(key).or_default() += 1;
             }
         }
-        for (cluster, status) in clusters.into_iter().take(CLUSTERS) {
+        for (cluster, picture) in clusters.into_iter().take(CLUSTERS) {
             let silent = silent.get(&cluster.key()).copied().unwrap_or_default();
-            self.add(cluster, &status, silent);
+            self.add(cluster.key(), &picture, silent);
         }
     }
 
-    fn add(&self, cluster: &CachedCluster, status: &ClusterStatus, silent: usize) {
-        let labels = cluster.key();
+    fn add(&self, labels: [&str; 3], cluster: &ClusterPicture<'_>, silent: usize) {
         let with = |last| [labels[0], labels[1], labels[2], last];
         for type_ in CONDITIONS {
-            self.condition.with_label_values(&with(type_)).set(is_true(status, type_).into());
+            let is_true = cluster.is_true(type_);
+            self.condition.with_label_values(&with(type_)).set(is_true.into());
         }
-        let on_hold = cluster.is_asked("paused")
-            || cluster.is_asked("stopped")
-            || cluster.object.metadata.deletion_timestamp.is_some();
+        let on_hold = cluster.is_paused() || cluster.is_stopped() || cluster.is_deleted;
         self.on_hold.with_label_values(&labels).set(on_hold.into());
-        let ready = status.ready_replicas.unwrap_or_default();
-        self.ready.with_label_values(&labels).set(ready.into());
-        self.wanted.with_label_values(&labels).set(printer::wanted(&cluster.object.data));
+        self.ready.with_label_values(&labels).set(cluster.ready_nodes);
+        self.wanted.with_label_values(&labels).set(cluster.wanted_nodes());
         self.silent.with_label_values(&labels).set(count(silent));
-        let Some(operation) = &status.operation else { return };
-        if let Some(began) = &operation.start_time {
-            let gauge = self.operation.with_label_values(&with(&operation.type_));
-            gauge.set(began.0.as_second());
+        let Some(operation) = &cluster.operation else { return };
+        if let Some(began) = operation.started {
+            let gauge = self.operation.with_label_values(&with(operation.type_));
+            gauge.set(began.as_second());
         }
-        let blocked = operation.blocked_by.iter().filter_map(|block| block.since.as_ref());
-        if let Some(since) = blocked.map(|since| since.0.as_second()).min() {
+        let blocked = operation.blockers.iter().filter_map(|blocker| blocker.since);
+        if let Some(since) = blocked.map(Timestamp::as_second).min() {
             self.blocked.with_label_values(&labels).set(since);
         }
     }
@@ -172,10 +167,6 @@ impl Collector for FleetCollector {
         }
         gauges.all().into_iter().flat_map(Collector::collect).collect()
     }
-}
-
-fn is_true(status: &ClusterStatus, type_: &str) -> bool {
-    condition(&status.conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
 fn count(count: usize) -> i64 {

@@ -9,12 +9,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
 use tokio::time::Instant;
 
-use super::{
-    heartbeats::{HeartbeatTracker, says_unheard},
-    object_caches::ObjectCaches,
-    observe::condition,
+use super::{heartbeats::HeartbeatTracker, object_caches::ObjectCaches};
+use crate::api::{
+    picture::{ClusterPicture, NodePicture},
+    v1beta1::Pilot,
 };
-use crate::api::v1beta1::{ClusterStatus, Pilot};
 
 /// A snapshot of all clusters and Pilots.
 #[derive(Clone, Debug)]
@@ -86,23 +85,15 @@ impl CachedCluster {
         [&self.kind, self.namespace(), self.name()]
     }
 
-    /// Returns the status of the cluster; empty where there is none, or one that cannot be parsed.
-    pub(super) fn status(&self) -> ClusterStatus {
-        let status = self.object.data.get("status").cloned();
-        status.and_then(|status| serde_json::from_value(status).ok()).unwrap_or_default()
-    }
-
-    /// Is the field `switch` of the cluster's spec true?
-    pub(super) fn is_asked(&self, switch: &str) -> bool {
-        self.object.data.pointer(&format!("/spec/{switch}")) == Some(&true.into())
+    /// Returns the picture of the cluster, without its nodes.
+    pub(super) fn picture(&self) -> ClusterPicture<'_> {
+        ClusterPicture::of_parts(&self.object.metadata, &self.object.data)
     }
 }
 
 impl CachedPilot {
-    /// Has the leader marked the Pilot as silent? Only the leader knows when no pilot could report.
-    pub(super) fn is_silent(&self) -> bool {
-        let ready = condition(&self.pilot.status.conditions, "Ready");
-        ready.is_some_and(|ready| ready.status == "Unknown" && says_unheard(&ready.reason))
+    pub(super) fn picture(&self) -> NodePicture<'_> {
+        NodePicture::new(&self.pilot)
     }
 
     /// Returns kind, namespace and name of the cluster that the Pilot belongs to.

@@ -12,19 +12,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::api::v1beta1::Pilot;
-
-/// Reason of the condition Ready that we write on a Pilot whose pilot does not report.
-pub(crate) const SILENT: &str = "PilotSilent";
-
-/// Reason of the condition Ready that we write on a Pilot whose pilot cannot report, because its
-/// token is of a deleted ServiceAccount.
-pub(crate) const TURNED_AWAY: &str = "PilotTurnedAway";
-
-/// Did the controller, rather than the pilot, write this reason?
-pub(crate) fn says_unheard(reason: &str) -> bool {
-    [SILENT, TURNED_AWAY].contains(&reason)
-}
+use crate::api::{
+    silence::{self, says_unheard},
+    v1beta1::Pilot,
+};
 
 /// Records when pilots reported. The watch of Pilots writes it; reconciles and the page read it.
 #[derive(Clone, Debug, Default)]
@@ -50,9 +41,6 @@ struct LastReport {
     returned: Option<Instant>,
 }
 
-/// Age at which a report no longer counts; a pilot reports every 30 s.
-const FRESH: Duration = Duration::from_secs(60);
-
 /// How old the report of one pilot is at a moment. The default is that of a pilot seen just now for
 /// the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +65,7 @@ impl HeartbeatAge {
 
     /// Is the pilot's last report too old to count?
     pub(crate) fn is_over(&self) -> bool {
-        self.ago >= FRESH
+        self.ago >= silence::COUNTS_FOR
     }
 }
 
@@ -225,7 +213,7 @@ mod tests {
             heard.of("u", Instant::now())
         };
         let first = hearing(&saying(0, "True", "Up"));
-        assert_eq!((first.heard, first.returned), (false, Duration::ZERO), "nobody knows how old");
+        assert_eq!((first.heard, first.returned), (false, Duration::ZERO), "its age is unknown");
         tokio::time::advance(MINUTE).await;
         assert!(hearing(&saying(1, "True", "Up")).heard);
         assert_eq!(hearing(&saying(2, "True", "Up")).returned, MINUTE);

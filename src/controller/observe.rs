@@ -22,11 +22,12 @@ use k8s_openapi::{
 pub(crate) use self::installer::{InstallState, InstallerContainer, installer_name};
 use super::{
     desired_state::{DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause},
-    heartbeats::{HeartbeatAge, says_unheard},
+    heartbeats::HeartbeatAge,
     token_renewal::renewed_by,
 };
 use crate::api::{
     names::{self, annotation, condition::CLEANUP_DUE},
+    silence::says_unheard,
     v1beta1::{Health, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus},
 };
 

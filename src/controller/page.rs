@@ -142,8 +142,8 @@ async fn admit(State(readers): State<PageAccess>, request: Request, next: Next) 
         PageAccess::Local if is_local(&request) => None,
         PageAccess::Local => Some((
             StatusCode::FORBIDDEN,
-            "the status page answers whoever connects from this machine or pod: forward the port, \
-             and ask for localhost\n",
+            "the status page answers clients on this machine or in this pod: forward the port, and \
+             ask for localhost\n",
         )),
     };
     match refusal {

@@ -22,20 +22,20 @@ use super::{
     context::{ControllerContext, Error, MANAGER},
     desired_state::ManagedDatabase,
     events::EventNotice,
-    heartbeats::{SILENT, TURNED_AWAY},
     observe::condition,
     resources::pilot_resource,
     status::seconds,
     token_renewal::renewed_by,
 };
 use crate::{
-    api::v1beta1::{API_VERSION, Pilot, PilotIntent, PilotPhase},
+    api::{
+        silence::{PILOT_SILENT, PILOT_TURNED_AWAY, SILENT_AFTER},
+        v1beta1::{API_VERSION, Pilot, PilotIntent, PilotPhase},
+    },
     error::chain,
     runtime::Shutdown,
 };
 
-/// Silence after which a Pilot is marked: three heartbeats.
-const SILENT_AFTER: Duration = Duration::from_secs(90);
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// Checks all Pilots every ten seconds until shutdown.
@@ -123,8 +123,8 @@ impl SilenceCause {
 
     fn reason(self) -> &'static str {
         match self {
-            Self::Unexplained => SILENT,
-            Self::DeadToken(_) => TURNED_AWAY,
+            Self::Unexplained => PILOT_SILENT,
+            Self::DeadToken(_) => PILOT_TURNED_AWAY,
         }
     }
 
@@ -173,7 +173,7 @@ fn silenced(pilot: &Pilot, silence: SilenceCause, now: Timestamp) -> serde_json:
 async fn mark(ctx: &ControllerContext, pilot: &Pilot) -> Result<(), Error> {
     let now = Timestamp::now();
     let silence = SilenceCause::of(ctx, pilot, now);
-    let known = [SILENT, TURNED_AWAY].iter().any(|reason| !unmarked(pilot, reason));
+    let known = [PILOT_SILENT, PILOT_TURNED_AWAY].iter().any(|reason| !unmarked(pilot, reason));
     if !unmarked(pilot, silence.reason()) || (known && !has_old_pod(ctx, pilot, now)) {
         return Ok(());
     }
@@ -215,7 +215,7 @@ async fn mark_as(
         uid: meta.uid.clone(),
         ..ObjectReference::default()
     };
-    let note = format!("no heartbeat for 90 s{}", silence.explanation());
+    let note = format!("no heartbeat for {} s{}", SILENT_AFTER.as_secs(), silence.explanation());
     let notice = EventNotice::warning(silence.reason(), note);
     ctx.events.publish_about(&regarding, &notice).await;
     Ok(())
@@ -311,8 +311,8 @@ mod tests {
     #[test]
     fn a_silent_pilot_is_marked_once_and_keeps_its_other_conditions() {
         let mut pilot = beating(0);
-        assert!(unmarked(&pilot, SILENT));
-        assert!(!unmarked(&Pilot::default(), SILENT));
+        assert!(unmarked(&pilot, PILOT_SILENT));
+        assert!(!unmarked(&Pilot::default(), PILOT_SILENT));
         let started = Condition {
             type_: "Started".into(),
             status: "True".into(),
@@ -326,7 +326,7 @@ mod tests {
         pilot.status.conditions = serde_json::from_value(status["conditions"].clone()).unwrap();
         assert_eq!(pilot.status.conditions[1], started);
         assert_eq!(status["phase"], "Unknown");
-        assert!(!unmarked(&pilot, SILENT));
-        assert!(unmarked(&pilot, TURNED_AWAY), "the reason is known later");
+        assert!(!unmarked(&pilot, PILOT_SILENT));
+        assert!(unmarked(&pilot, PILOT_TURNED_AWAY), "the reason is known later");
     }
 }

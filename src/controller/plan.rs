@@ -451,7 +451,10 @@ fn settle(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> 
                     vec![StepBlocker {
                         predicate: "PhaseHeld".into(),
                         step: format!("WaitHealthy/{}", member.name),
-                        message: format!("{} is kept {phase} by somebody else", member.name),
+                        message: format!(
+                            "{} is kept {phase} by a person or a program",
+                            member.name
+                        ),
                         hint: format!("set spec.phase of Pilot {} back to Running", member.name),
                     }],
                 );

@@ -160,19 +160,19 @@ impl ReportBuilder<'_> {
             kind: Some(found.kind.singular().to_owned()),
             name: found.name().to_owned(),
         };
-        let picture = match self.session.picture(&wanted).await {
-            Ok(picture) => picture,
+        let snapshot = match self.session.snapshot(&wanted).await {
+            Ok(snapshot) => snapshot,
             Err(error) => {
                 self.problem(&place, &error.shown());
                 return Vec::new();
             }
         };
         let style = OutputStyle { colour: false, width: None };
-        let screen = picture.screen(self.session.now, true, style);
+        let screen = snapshot.screen(self.session.now, true, style);
         let screen = redact::text(&screen);
         self.bundle.archive.add(&format!("{place}/status.txt"), screen.as_bytes());
-        self.put(&format!("{place}/pilots.yaml"), &json!(picture.pilots));
-        let told = status::told(&picture.events, usize::MAX);
+        self.put(&format!("{place}/pilots.yaml"), &json!(snapshot.pilots));
+        let told = status::told(&snapshot.events, usize::MAX);
         let line = |told: &status::EventSummary| {
             let type_ = if told.warning { "Warning" } else { "Normal" };
             format!(
@@ -183,7 +183,7 @@ impl ReportBuilder<'_> {
         let told: String = told.iter().map(line).collect();
         let told = redact::text(&told);
         self.bundle.archive.add(&format!("{place}/events.txt"), told.as_bytes());
-        picture.pilots.iter().map(|pilot| name_of(pilot).to_owned()).collect()
+        snapshot.pilots.iter().map(|pilot| name_of(pilot).to_owned()).collect()
     }
 
     async fn list(

@@ -175,12 +175,13 @@ fn merge(spec: &Value) -> PatchBody {
 /// Builds the patch of a pool's size. A JSON patch finds a pool by its index only, so it tests the
 /// name before it changes the pool.
 fn scale(found: &ClusterObject, pool: &str, replicas: u32) -> Result<PatchBody, Error> {
-    let pools = found.pools();
-    let Some(at) = pools.iter().position(|(name, _)| *name == pool) else {
+    let picture = found.picture();
+    let pools = &picture.pools;
+    let Some(at) = pools.iter().position(|one| one.name == pool) else {
         return Err(Error::NoPool {
             cluster: found.name().to_owned(),
             pool: pool.to_owned(),
-            pools: pools.into_iter().map(|(name, _)| name.to_owned()).collect(),
+            pools: pools.iter().map(|one| one.name.to_owned()).collect(),
         });
     };
     let path = format!("/spec/nodePools/{at}");

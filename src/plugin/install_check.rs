@@ -191,7 +191,13 @@ impl PluginSession {
                 let why = format!("{}: {}", text(one, "/reason"), text(one, "/message"));
                 return checked(name, CheckOutcome::Bad, why);
             }
-            None => return checked(name, CheckOutcome::Bad, "nobody says that it is available"),
+            None => {
+                return checked(
+                    name,
+                    CheckOutcome::Bad,
+                    "its status does not say that it is available",
+                );
+            }
         }
         if service.pointer("/spec/insecureSkipTLSVerify") == Some(&json!(true)) {
             let way = "is available, and kube-apiserver does not verify whom it asks: take \

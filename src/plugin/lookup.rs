@@ -1,8 +1,6 @@
 //! Finds the object that a user means: clusters by name, with or without a kind; nodes by their
 //! whole name or its end.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client,
@@ -13,9 +11,11 @@ use serde_json::Value;
 use super::{ShownDatabase, error::Error};
 use crate::{
     api::{
-        GROUP, printer,
+        GROUP,
+        object_picture::text,
+        picture::ClusterPicture,
         scheme::Scheme,
-        v1beta1::{self, ClusterStatus, Pilot},
+        v1beta1::{self, Pilot},
     },
     machinery::served_kind::ServedKind,
 };
@@ -40,11 +40,11 @@ pub struct ClusterObject {
 
 impl ClusterObject {
     pub fn name(&self) -> &str {
-        printer::text(&self.object, "/metadata/name")
+        text(&self.object, "/metadata/name")
     }
 
     pub fn namespace(&self) -> &str {
-        printer::text(&self.object, "/metadata/namespace")
+        text(&self.object, "/metadata/namespace")
     }
 
     /// Returns resource and name of the cluster, as `examplecluster.navigator.jetstack.io/demo`.
@@ -52,25 +52,9 @@ impl ClusterObject {
         format!("{}.{GROUP}/{}", self.kind.singular(), self.name())
     }
 
-    pub fn status(&self) -> ClusterStatus {
-        let status = self.object.get("status").cloned().unwrap_or_default();
-        serde_json::from_value(status).unwrap_or_default()
-    }
-
-    /// Is the condition Ready True, and is it about the newest spec?
-    pub fn is_ready(&self) -> bool {
-        let status = self.status();
-        let current = self.object.pointer("/metadata/generation").and_then(Value::as_i64);
-        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-        ready.is_some_and(|ready| ready.status == "True")
-            && (current.is_none() || status.observed_generation == current)
-    }
-
-    /// Returns the names of the cluster's node pools, and how many nodes are wanted of each.
-    pub fn pools(&self) -> Vec<(&str, i64)> {
-        let replicas = |pool: &Value| pool.get("replicas").and_then(Value::as_i64).unwrap_or(1);
-        let pools = printer::pools(&self.object).iter();
-        pools.map(|pool| (printer::text(pool, "/name"), replicas(pool))).collect()
+    /// Returns the picture of the cluster, without its nodes.
+    pub fn picture(&self) -> ClusterPicture<'_> {
+        ClusterPicture::new(&self.object)
     }
 }
 
@@ -204,15 +188,8 @@ impl PluginSession {
         );
         let list =
             self.pilots_of(found.namespace()).list(&ListParams::default().fields(&fields)).await?;
-        let mut pilots = list.items;
-        let places: BTreeMap<&str, usize> =
-            found.pools().iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
-        pilots.sort_by_key(|pilot| {
-            let pool = pilot.spec.node_pool.as_deref().unwrap_or_default();
-            let name = name_of(pilot).to_owned();
-            let number = name.rsplit('-').next().and_then(|number| number.parse::<u32>().ok());
-            (places.get(pool).copied().unwrap_or(usize::MAX), pool.to_owned(), number, name)
-        });
+        let (mut pilots, picture) = (list.items, found.picture());
+        pilots.sort_by_cached_key(|pilot| picture.place_of(pilot));
         Ok(pilots)
     }
 }

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
     Predicate, ShownDatabase,
-    lookup::{ClusterObject, name_of},
+    lookup::ClusterObject,
     text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::api::{
+    object_picture::ConditionPicture,
+    picture::NodePicture,
     printer::human_duration,
     schema::SKIPPABLE_PREDICATES,
+    silence::ReportAge,
     v1beta1::{Pilot, PilotIntent, PilotPhase},
 };
 
@@ -36,7 +36,7 @@ pub const SHARED: &[Predicate] = &[
     },
     Predicate {
         name: OUTLIVES,
-        sentence: "the data are in the pod, which the step would delete, and nobody says that \
+        sentence: "the data are in the pod, which the step would delete, and no pilot says that \
                    other nodes have copies of all of it",
     },
     Predicate {
@@ -66,9 +66,6 @@ pub const SHARED: &[Predicate] = &[
 
 const OUTLIVES: &str = "DataOutlivesPod";
 const RENEWAL: &str = "TokenRenewal";
-
-/// Age of the last report, in seconds, after which a pilot counts as silent.
-const SILENT_AFTER: i64 = 60;
 
 /// How a cluster's `spec.updateStrategy.skipPredicates` can skip a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +113,7 @@ pub struct HoldingPredicate {
     pub name: String,
     /// The node that may not stop; absent where the predicate names none.
     pub node: Option<String>,
-    pub since: Option<Time>,
+    pub since: Option<Timestamp>,
     pub message: String,
     /// The cluster's spec says that steps do not wait for this predicate.
     pub skipped: bool,
@@ -138,19 +135,21 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         SkipPolicy::ByName => skips.contains(name),
         SkipPolicy::Never => false,
     };
-    let stopped = found.object.pointer("/spec/stopped").and_then(Value::as_bool) == Some(true);
-    let held =
-        |name: &str, node: Option<&str>, since: Option<Time>, message: String| HoldingPredicate {
+    let cluster = found.picture();
+    let held = |name: &str, node: Option<&str>, since: Option<Timestamp>, message: String| {
+        HoldingPredicate {
             skipped: skipped(name),
             name: name.to_owned(),
             node: node.map(str::to_owned),
             since,
             message,
-        };
+        }
+    };
     let mut all = Vec::new();
     for pilot in pilots {
-        let node = Some(name_of(pilot));
-        let intent = pilot.spec.phase.clone().unwrap_or_default();
+        let picture = NodePicture::new(pilot);
+        let node = Some(picture.name());
+        let intent = picture.intent();
         let on_volume = keeps_data_on_volume(found, pilot);
         for blocker in &pilot.status.blockers {
             // The pilot knows which nodes have copies, but not whether its own data are on a
@@ -158,49 +157,37 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
             if blocker.predicate == OUTLIVES && on_volume {
                 continue;
             }
-            all.push(held(
-                &blocker.predicate,
-                node,
-                blocker.since.clone(),
-                blocker.message.clone(),
-            ));
+            let since = blocker.since.as_ref().map(|time| time.0);
+            all.push(held(&blocker.predicate, node, since, blocker.message.clone()));
         }
-        // A pilot that was told to stop has nothing to report.
-        let away = matches!(intent, PilotIntent::Stopped | PilotIntent::Decommissioned);
-        let heard = pilot.status.last_heartbeat_time.clone();
-        let silent = heard.as_ref().is_none_or(|time| ago(time, now) > SILENT_AFTER);
-        let unknown = pilot.status.phase == Some(PilotPhase::Unknown);
-        if (silent || unknown) && !away {
-            let message = match &heard {
-                Some(time) => {
-                    format!("its pilot last reported {} ago", human_duration(ago(time, now)))
-                }
+        let counts = picture.report_age(now) == Some(ReportAge::Fresh)
+            && picture.phase() != PilotPhase::Unknown;
+        if !counts && !picture.is_dismissed() {
+            let message = match picture.reported() {
+                Some(time) => format!("its pilot last reported {} ago", since(time, now)),
                 None => "its pilot has not reported yet".to_owned(),
             };
-            all.push(held("PeersReady", node, heard, message));
+            all.push(held("PeersReady", node, picture.reported(), message));
         }
         let by_hand = match intent {
-            PilotIntent::Stopped => !stopped,
+            PilotIntent::Stopped => !cluster.is_stopped(),
             // The controller itself writes these phases.
             PilotIntent::Running | PilotIntent::Decommissioned => false,
             PilotIntent::Fenced | PilotIntent::Other(_) => true,
         };
         if by_hand {
-            let message = format!("somebody set its spec.phase to {intent}");
+            let message = format!("a person set its spec.phase to {intent}");
             all.push(held("PhaseHeld", node, None, message));
         }
     }
-    let operation = found.status().operation.unwrap_or_default();
-    for block in operation.blocked_by {
-        let step = block.step.as_deref().unwrap_or_default();
-        let node = step.split_once('/').map(|(_, node)| node);
+    for block in cluster.operation.iter().flat_map(|operation| &operation.blockers) {
+        let node = block.node();
         let known = all.iter().any(|one| {
             one.name == block.predicate && (node.is_none() || one.node.as_deref() == node)
         });
         // The controller repeats some rules that are in the list already, for example a held phase.
         if !known {
-            let message = block.message.unwrap_or_default();
-            all.push(held(&block.predicate, node, block.since, message));
+            all.push(held(block.predicate, node, block.since, block.message.to_owned()));
         }
     }
     all
@@ -218,9 +205,9 @@ fn keeps_data_on_volume(found: &ClusterObject, pilot: &Pilot) -> bool {
     })
 }
 
-/// Returns the seconds since `time`.
-pub(super) fn ago(time: &Time, now: Timestamp) -> i64 {
-    now.as_second() - time.0.as_second()
+/// Returns the time since `then`, as kubectl prints it.
+pub(super) fn since(then: Timestamp, now: Timestamp) -> String {
+    human_duration(now.as_second() - then.as_second())
 }
 
 /// Draws the list of predicates as a table.
@@ -266,21 +253,16 @@ pub fn held_table(
     } else {
         screen.table(0, &held_rows(held, now));
     }
-    if let Some(drainable) = drainable(found) {
-        let Condition { status, reason, message, .. } = drainable;
-        let (text, tone) = match status.as_str() {
-            "True" => (format!("A machine may be drained: {message}."), Tone::Good),
-            _ => (format!("No machine may be drained ({reason}): {message}"), Tone::Care),
+    if let Some(drainable) = found.picture().condition("Drainable") {
+        let ConditionPicture { reason, message, .. } = drainable;
+        let (text, tone) = if drainable.is_true() {
+            (format!("A machine may be drained: {message}."), Tone::Good)
+        } else {
+            (format!("No machine may be drained ({reason}): {message}"), Tone::Care)
         };
         screen.paragraph(0, &text, tone);
     }
     screen.finish()
-}
-
-/// Returns the condition Drainable: the controller's last word on evictions.
-fn drainable(found: &ClusterObject) -> Option<Condition> {
-    let conditions = found.status().conditions;
-    conditions.into_iter().find(|condition| condition.type_ == "Drainable")
 }
 
 fn held_rows(held: &[HoldingPredicate], now: Timestamp) -> TextTable {
@@ -291,11 +273,7 @@ fn held_rows(held: &[HoldingPredicate], now: Timestamp) -> TextTable {
         table.push(vec![
             cell(&one.name, tone),
             one.node.clone().unwrap_or_default().into(),
-            one.since
-                .as_ref()
-                .map(|time| human_duration(ago(time, now)))
-                .unwrap_or_default()
-                .into(),
+            one.since.map(|time| since(time, now)).unwrap_or_default().into(),
             if one.skipped { "yes" } else { "no" }.into(),
             one.message.as_str().into(),
         ]);
@@ -313,13 +291,15 @@ pub fn held_json(found: &ClusterObject, held: &[HoldingPredicate]) -> Value {
             "skipped": held.skipped,
         })
     };
+    // The controller's last word on evictions.
+    let picture = found.picture();
     json!({
         "cluster": {
             "kind": found.kind.kind(),
             "namespace": found.namespace(),
             "name": found.name(),
         },
-        "drainable": drainable(found).map(|condition| json!({
+        "drainable": picture.condition("Drainable").map(|condition| json!({
             "status": condition.status,
             "reason": condition.reason,
             "message": condition.message,

@@ -14,7 +14,7 @@ use super::{
     lookup::{ClusterName, ClusterObject, PluginSession, name_of},
     text::OutputStyle,
 };
-use crate::api::v1beta1::Pilot;
+use crate::api::{picture::ClusterPicture, v1beta1::Pilot};
 
 /// The objects that were read for the screen of one cluster.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct ClusterSnapshot {
 
 impl PluginSession {
     /// Reads the objects that the screen of one cluster shows.
-    pub async fn picture(&self, wanted: &ClusterName) -> Result<ClusterSnapshot, Error> {
+    pub async fn snapshot(&self, wanted: &ClusterName) -> Result<ClusterSnapshot, Error> {
         let found = self.cluster(wanted).await?;
         let pilots = self.pilots(&found).await?;
         let events = self.events(&found, &pilots).await?;
@@ -52,8 +52,9 @@ impl PluginSession {
 }
 
 impl ClusterSnapshot {
-    pub fn is_ready(&self) -> bool {
-        self.found.is_ready()
+    /// Returns the picture of the cluster with its nodes.
+    pub fn picture(&self) -> ClusterPicture<'_> {
+        self.found.picture().with_nodes(&self.pilots)
     }
 
     /// Draws the screen. `wide` shows more of everything.

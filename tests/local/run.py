@@ -232,7 +232,7 @@ def cassandra(local, place):
     pid, before = local.status()["pid"], local.members()["cass-small-a-0"]["pid"]
     os.kill(pid, signal.SIGKILL)
     check(read_from(first) == wanted, "the database goes on alone")
-    local.refused(1, "nobody looks after them", "status")
+    local.refused(1, "no daemon looks after them", "status")
     local.run("up", "--wait")
     check(local.members()["cass-small-a-0"]["pid"] == before, "the pilot was adopted, not started again")
     say("--- kill -9 of everything")

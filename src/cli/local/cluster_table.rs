@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::CommandFailure;
 use crate::{
     api::{
-        printer::{cluster, text},
+        object_picture::BlockerPicture,
+        picture::{ClusterPicture, NodePicture},
         v1beta1::Pilot,
     },
     database::DatabaseList,
@@ -26,7 +27,7 @@ pub(super) struct ClusterSummary {
     pub(super) kind: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// The condition Ready is true of the newest spec, and all nodes are ready.
+    /// The condition Ready is True of the newest spec, and so are all nodes that should serve.
     pub(super) ready: bool,
     pub(super) health: String,
     /// Numbers of ready and of wanted nodes, as `kubectl get` shows them.
@@ -36,6 +37,8 @@ pub(super) struct ClusterSummary {
     pub(super) message: String,
     /// Why the cluster makes no progress without help.
     pub(super) stalled: Option<String>,
+    /// What a person can do about what the operation waits for.
+    pub(super) advice: Vec<String>,
     pub(super) members: Vec<MemberSummary>,
 }
 
@@ -47,6 +50,9 @@ pub(super) struct MemberSummary {
     pub(super) address: String,
     pub(super) pid: Option<i32>,
     pub(super) ready: bool,
+    /// The node was told to stop or to leave, so it need not be ready.
+    #[serde(skip)]
+    pub(super) dismissed: bool,
     pub(super) state: String,
     pub(super) restarts: i32,
     pub(super) version: String,
@@ -93,7 +99,9 @@ pub(super) async fn look(
                 let pilot = pilots.iter().find(|pilot| in_namespace(pilot.meta(), name));
                 member(folder, name, pod, pilot)
             });
-            found.push(one(&json!(object), &resource.kind, members.collect()));
+            let members = members.collect();
+            let pilots = pilots.iter().filter(|pilot| mine(pilot.meta()));
+            found.push(one(&json!(object), &resource.kind, pilots, members));
         }
     }
     Ok(found)
@@ -105,28 +113,32 @@ fn ordinal(name: &str) -> (String, u32) {
     (set.to_owned(), number.parse().unwrap_or_default())
 }
 
-fn one(object: &Value, kind: &str, members: Vec<MemberSummary>) -> ClusterSummary {
-    let cells = cluster(object, 0);
-    let cell = |number: usize| cells[number].as_str().unwrap_or_default().to_owned();
-    let condition = |type_: &str| {
-        let all = object.pointer("/status/conditions").and_then(Value::as_array);
-        all.into_iter().flatten().find(|condition| text(condition, "/type") == type_)
-    };
-    // A condition of an earlier spec says nothing about the newest one.
-    let newest =
-        object.pointer("/status/observedGeneration") == object.pointer("/metadata/generation");
-    let stalled = condition("Stalled").filter(|it| text(it, "/status") == "True");
+fn one<'a>(
+    object: &'a Value,
+    kind: &str,
+    pilots: impl Iterator<Item = &'a Pilot>,
+    members: Vec<MemberSummary>,
+) -> ClusterSummary {
+    let picture = ClusterPicture::new(object).with_nodes(pilots);
     ClusterSummary {
         kind: kind.to_owned(),
-        namespace: text(object, "/metadata/namespace").to_owned(),
-        name: cell(0),
-        ready: newest && cell(1) == "True" && members.iter().all(|member| member.ready),
-        health: cell(2),
-        nodes: cell(3),
-        version: cell(4),
-        phase: cell(5),
-        message: condition("Ready").map(|it| text(it, "/message").to_owned()).unwrap_or_default(),
-        stalled: stalled.filter(|_| newest).map(|it| text(it, "/message").to_owned()),
+        namespace: picture.namespace.to_owned(),
+        name: picture.name.to_owned(),
+        // Objects show the state from before while their processes are killed.
+        ready: picture.is_ready() && members.iter().all(|member| member.ready || member.dismissed),
+        health: picture.health.to_owned(),
+        nodes: format!("{}/{}", picture.ready_nodes, picture.wanted_nodes()),
+        version: picture.version.to_owned(),
+        phase: picture.phase_word().to_owned(),
+        message: picture.headline().map(|said| said.message.into_owned()).unwrap_or_default(),
+        stalled: picture.stalled().map(|stalled| stalled.message.to_owned()),
+        advice: picture
+            .operation
+            .iter()
+            .flat_map(|operation| &operation.blockers)
+            .map(BlockerPicture::advice)
+            .filter(|advice| !advice.is_empty())
+            .collect(),
         members,
     }
 }
@@ -145,29 +157,27 @@ fn member(
     let namespace = pod.and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
     let record = PodRecord::read(&folder.pod(&namespace, name));
     let alive = record.filter(|record| start_time(record.pid) == Some(record.started));
-    let said = pilot.map(|pilot| &pilot.status);
-    let phase = said.and_then(|status| json!(status.phase).as_str().map(str::to_owned));
+    let node = pilot.map(NodePicture::new);
     let ends = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
-    let (state, message) = match (waiting, phase) {
+    let phase = node.map(NodePicture::phase).unwrap_or_default();
+    let (state, message) = match waiting {
         _ if ends => ("Stopping".to_owned(), None),
-        (Some(waiting), _) => (waiting.reason.clone().unwrap_or_default(), waiting.message.clone()),
-        (None, Some(phase)) => (phase, None),
-        (None, None) => ("Pending".to_owned(), None),
+        Some(waiting) => (waiting.reason.clone().unwrap_or_default(), waiting.message.clone()),
+        None => (phase.to_string(), None),
     };
-    let not_ready = said.and_then(|status| {
-        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
-        (ready.status != "True").then(|| ready.message.clone())
-    });
+    let not_ready = node.and_then(NodePicture::ready).filter(|ready| !ready.is_true());
     MemberSummary {
         pod: name.to_owned(),
         address: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
-        // When all processes were killed, the objects still show the state from before.
         ready: ready && alive.is_some(),
         pid: alive.map(|record| record.pid),
         state,
         restarts: container.map_or(0, |container| container.restart_count),
-        version: said.and_then(|status| status.version.clone()).unwrap_or_default(),
-        message: message.or(not_ready).unwrap_or_default(),
+        dismissed: node.is_some_and(NodePicture::is_dismissed),
+        version: node.map_or("", NodePicture::version).to_owned(),
+        message: message
+            .or_else(|| not_ready.map(|ready| ready.message.to_owned()))
+            .unwrap_or_default(),
     }
 }
 
@@ -195,13 +205,17 @@ pub(super) fn text_of(clusters: &[ClusterSummary]) -> String {
         if let Some(why) = why.filter(|why| !why.is_empty()) {
             text.extend(["  ", why, "\n"]);
         }
+        for advice in &cluster.advice {
+            text.extend(["  ", advice, "\n"]);
+        }
         let mut rows = vec![
             ["NODE", "READY", "STATE", "ADDRESS", "PID", "RESTARTS", "VERSION", ""]
                 .map(str::to_owned),
         ];
         rows.extend(cluster.members.iter().map(|member| {
-            let MemberSummary { pod, address, pid, ready, state, restarts, version, message } =
-                member;
+            let MemberSummary {
+                pod, address, pid, ready, state, restarts, version, message, ..
+            } = member;
             let pid = pid.map(|pid| pid.to_string()).unwrap_or_default();
             let ready = if *ready { "yes" } else { "no" }.to_owned();
             [
@@ -241,6 +255,10 @@ fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
 mod tests {
     use super::*;
 
+    fn no_pilots() -> std::iter::Empty<&'static Pilot> {
+        std::iter::empty()
+    }
+
     #[test]
     fn a_cluster_and_its_nodes_are_a_table() {
         let object = json!({
@@ -256,12 +274,18 @@ mod tests {
             address: "127.30.1.1".to_owned(),
             pid: ready.then_some(42),
             ready,
+            dismissed: false,
             state: "Running".to_owned(),
             restarts: 0,
             version: "5.0.6".to_owned(),
             message: String::new(),
         };
-        let found = one(&object, "ExampleCluster", vec![member("a-0", true), member("a-1", false)]);
+        let found = one(
+            &object,
+            "ExampleCluster",
+            no_pilots(),
+            vec![member("a-0", true), member("a-1", false)],
+        );
         assert_eq!(
             text_of(std::slice::from_ref(&found)),
             "ExampleCluster default/demo: not ready, 1/2 nodes, Creating, Green, 5.0.6\n  \
@@ -279,9 +303,37 @@ mod tests {
             "metadata": {"generation": 3},
             "status": {"observedGeneration": 2, "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        assert!(!one(&object, "", vec![]).ready);
+        assert!(!one(&object, "", no_pilots(), vec![]).ready);
         object["status"]["observedGeneration"] = json!(3);
-        assert!(one(&object, "", vec![]).ready);
+        assert!(one(&object, "", no_pilots(), vec![]).ready);
+    }
+
+    #[test]
+    fn a_node_that_left_need_not_be_ready_and_advice_is_told() {
+        let mut object = json!({
+            "metadata": {"generation": 3},
+            "status": {"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let left = MemberSummary {
+            pod: "a-2".to_owned(),
+            address: String::new(),
+            pid: None,
+            ready: false,
+            dismissed: true,
+            state: "Decommissioned".to_owned(),
+            restarts: 0,
+            version: String::new(),
+            message: String::new(),
+        };
+        assert!(one(&object, "", no_pilots(), vec![left.clone()]).ready);
+        let down = MemberSummary { dismissed: false, ..left };
+        assert!(!one(&object, "", no_pilots(), vec![down]).ready);
+        let hint = "or add PeersUp to spec.updateStrategy.skipPredicates";
+        object["status"]["operation"] =
+            json!({"blockedBy": [{"predicate": "PeersUp", "hint": hint}]});
+        let waiting = one(&object, "", no_pilots(), vec![]);
+        assert_eq!(waiting.advice, [format!("wait, {hint}")]);
+        assert!(text_of(&[waiting]).contains("\n  wait, or add PeersUp to spec."));
     }
 
     #[test]

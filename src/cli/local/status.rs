@@ -50,7 +50,7 @@ pub(super) async fn run(args: Args, databases: DatabaseList) -> Result<(), Comma
     let folder = place.folder()?;
     let begun = Instant::now();
     let (pid, clusters) = loop {
-        let Some(pid) = running(&folder)? else { return Err(nobody(&folder)) };
+        let Some(pid) = running(&folder)? else { return Err(without_daemon(&folder)) };
         match asked(&folder, databases).await {
             Ok(clusters) => break (pid, clusters),
             // The next round reads the lock again: the daemon may be gone.
@@ -83,13 +83,13 @@ async fn asked(
     looked.unwrap_or_else(|_| Err(CommandFailure::new("no answer")))
 }
 
-fn nobody(folder: &StateFolder) -> CommandFailure {
+fn without_daemon(folder: &StateFolder) -> CommandFailure {
     let left = pilots(folder).len();
     if left == 0 {
         return CommandFailure::new("nothing runs here; start it with `navigator local up`");
     }
     CommandFailure::new(format!(
-        "{left} pilots run, and nobody looks after them; go on with `navigator local up`"
+        "{left} pilots run, and no daemon looks after them; go on with `navigator local up`"
     ))
 }
 

@@ -234,7 +234,7 @@ async fn answering(folder: &StateFolder) -> Result<Client, String> {
     let held = folder.daemon().is_ok_and(|pid| pid.is_some());
     match timeout(ANSWER, namespaces.get("default")).await {
         Ok(Ok(_)) if held => Ok(client),
-        Ok(Ok(_)) => Err("somebody else answers".to_owned()),
+        Ok(Ok(_)) => Err("another server answers".to_owned()),
         Ok(Err(error)) => Err(crate::error::chain(&error).to_string()),
         Err(_) => Err("no answer".to_owned()),
     }

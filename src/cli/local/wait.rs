@@ -123,6 +123,7 @@ mod tests {
             address: String::new(),
             pid: None,
             ready: false,
+            dismissed: false,
             state: "Pending".to_owned(),
             restarts: 0,
             version: String::new(),
@@ -139,6 +140,7 @@ mod tests {
             phase: String::new(),
             message: String::new(),
             stalled: None,
+            advice: Vec::new(),
             members: vec![member],
         };
         let mut shown = ProgressDisplay::default();

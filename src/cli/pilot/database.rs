@@ -85,7 +85,7 @@ pub(crate) struct Args {
     #[arg(long, env = "NAVIGATOR_ALLOW_UNMOUNTED_DATA")]
     allow_unmounted_data: bool,
     /// Start the database although the limits of open files, processes, mappings or locked memory
-    /// are lower than it needs: at your own risk, where nobody may raise them.
+    /// are lower than it needs: at your own risk, where they cannot be raised.
     #[arg(long, env = "NAVIGATOR_ALLOW_LOW_LIMITS")]
     allow_low_limits: bool,
     /// Address that the probes and metrics listen on.

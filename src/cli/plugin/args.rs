@@ -170,7 +170,7 @@ pub(super) enum PluginCommand {
   kubectl navigator version
   kubectl navigator version --client -o json")]
     Version {
-        /// This plugin's alone; asks nobody.
+        /// This plugin's alone; no request is sent.
         #[arg(long)]
         client: bool,
         #[command(flatten)]
@@ -392,7 +392,7 @@ pub(super) struct UpgradeArgs {
     pub(super) change: ChangeArgs,
 }
 
-/// Gathers what somebody who helps from afar needs, in one archive without secrets.
+/// Gathers what a person who helps from afar needs, in one archive without secrets.
 ///
 /// Clusters, Pilots, what Kubernetes runs for them, events, logs, and Navigator itself. Secrets are
 /// not read, and what looks like one is taken out; look before you pass it on all the same.

@@ -2,7 +2,6 @@
 
 use std::{pin::pin, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -16,6 +15,7 @@ use super::{
 use crate::{
     api::{
         names::condition::CLEANUP_DUE,
+        picture::NodePicture,
         v1beta1::{Pilot, PilotIntent, PilotPhase},
     },
     error::exit,
@@ -223,10 +223,12 @@ fn forbids(
     session: &PluginSession,
 ) -> Option<String> {
     let name = name_of(pilot);
-    if let Some(operation) = found.status().operation {
+    if let Some(operation) = &found.picture().operation {
         return Some(format!("{} is in progress", operation.type_));
     }
-    if let Some(other) = pilots.iter().find(|other| name_of(other) != name && !is_ready(other)) {
+    if let Some(other) =
+        pilots.iter().find(|other| name_of(other) != name && !NodePicture::new(other).serves())
+    {
         return Some(format!("{} is not ready", name_of(other)));
     }
     let held = predicates::holding(found, pilots, session.now);
@@ -239,14 +241,6 @@ fn forbids(
     Some(format!("{}: {}", held.name, held.message))
 }
 
-fn ready(pilot: &Pilot) -> Option<&Condition> {
-    pilot.status.conditions.iter().find(|condition| condition.type_ == "Ready")
-}
-
-fn is_ready(pilot: &Pilot) -> bool {
-    ready(pilot).is_some_and(|ready| ready.status == "True")
-}
-
 fn is_fenced(pilot: &Pilot) -> bool {
     pilot.status.phase == Some(PilotPhase::Fenced)
 }
@@ -255,7 +249,7 @@ fn is_fenced(pilot: &Pilot) -> bool {
 fn serves(pilot: &Pilot, generation: Option<i64>) -> bool {
     pilot.status.observed_generation >= generation
         && pilot.status.phase == Some(PilotPhase::Running)
-        && is_ready(pilot)
+        && NodePicture::new(pilot).serves()
 }
 
 async fn wait(
@@ -273,7 +267,7 @@ async fn wait(
                 Ok(now) if shows(&now) => return,
                 Ok(now) => {
                     let phase = now.status.phase.clone().unwrap_or_default();
-                    let why = ready(&now).map(|ready| ready.message.clone()).unwrap_or_default();
+                    let why = NodePicture::new(&now).ready().map_or("", |ready| ready.message);
                     last = format!("it is {phase}: {why}");
                 }
                 // The API may be unreachable for a moment; the pilot still follows its spec.

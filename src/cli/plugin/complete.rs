@@ -26,6 +26,7 @@ use super::{
     session,
 };
 use crate::{
+    api::object_picture::PoolPicture,
     database::DatabaseList,
     error::exit,
     plugin::{
@@ -232,10 +233,10 @@ impl NameCompleter {
         let wanted: ClusterName = cluster.parse().map_err(Error::Usage)?;
         let found = session.cluster(&wanted).await?;
         if matches!(what, CandidateKind::Pool) {
-            let pool = |(name, replicas): (&str, i64)| {
-                (format!("{name}={replicas}"), format!("{replicas} now"))
+            let pool = |PoolPicture { name, wanted }: PoolPicture<'_>| {
+                (format!("{name}={wanted}"), format!("{wanted} now"))
             };
-            return Ok(found.pools().into_iter().map(pool).collect());
+            return Ok(found.picture().pools.iter().copied().map(pool).collect());
         }
         let pilots = session.pilots(&found).await?;
         let node = |pilot: &crate::api::v1beta1::Pilot| {

@@ -35,17 +35,17 @@ pub(super) async fn status(
     let output = args.form.output;
     let wide = output == Some(OutputFormat::Wide);
     if let Some(name) = &args.name {
-        let picture = session.picture(name).await?;
+        let snapshot = session.snapshot(name).await?;
         match output {
-            Some(OutputFormat::Name) => print(&format!("{}\n", picture.found.reference()))?,
+            Some(OutputFormat::Name) => print(&format!("{}\n", snapshot.found.reference()))?,
             Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => {
-                object(form, &picture.json())?;
+                object(form, &snapshot.json())?;
             }
             None | Some(OutputFormat::Wide) => {
-                print(&picture.screen(session.now, wide, style(common)))?;
+                print(&snapshot.screen(session.now, wide, style(common)))?;
             }
         }
-        return Ok(code(picture.is_ready()));
+        return Ok(code(snapshot.picture().is_ready()));
     }
     let namespace = (!args.all_namespaces).then_some(session.namespace.as_str());
     let found = session.all(namespace).await?;
@@ -66,7 +66,7 @@ pub(super) async fn status(
             print(&status::list(&found, session.now, all, wide, style(common)))?;
         }
     }
-    Ok(code(found.iter().all(crate::plugin::lookup::ClusterObject::is_ready)))
+    Ok(code(found.iter().all(|found| found.picture().is_ready())))
 }
 
 fn code(ready: bool) -> u8 {

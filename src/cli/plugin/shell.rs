@@ -8,7 +8,7 @@ use std::{
 
 use super::args::{CommonArgs, ShellArgs};
 use crate::{
-    api::v1beta1::Pilot,
+    api::picture::NodePicture,
     plugin::{
         error::Error,
         lookup::{PluginSession, name_of, node},
@@ -25,7 +25,7 @@ pub(super) async fn program(
     let pilots = session.pilots(&found).await?;
     let pilot = match &args.node {
         Some(name) => node(found.name(), &pilots, name)?,
-        None => pilots.iter().find(|pilot| is_ready(pilot)).ok_or_else(|| {
+        None => pilots.iter().find(|pilot| NodePicture::new(pilot).serves()).ok_or_else(|| {
             Error::Held(format!("no node of {} is ready; name one", found.reference()))
         })?,
     };
@@ -47,11 +47,6 @@ pub(super) async fn program(
     words.extend(database.shell.iter().map(OsString::from));
     words.extend(args.words.iter().cloned());
     Ok(words)
-}
-
-fn is_ready(pilot: &Pilot) -> bool {
-    let conditions = &pilot.status.conditions;
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Replaces this process by the program; returns only on failure.

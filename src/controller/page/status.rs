@@ -1,25 +1,20 @@
 //! The data of the status page, made from a snapshot: pure.
 //!
-//! Owns how urgent a cluster is, and what of it is shown: names, states, and the messages of
+//! Owns which parts of a cluster's picture are shown: names, states, and the messages of
 //! conditions. No setting of a spec and no line of a log is shown, because those may be secret.
 
 use std::collections::{HashMap, HashSet};
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::{SignedDuration, Timestamp, Unit},
-};
+use k8s_openapi::jiff::{SignedDuration, Timestamp, Unit};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     api::{
-        printer,
-        v1beta1::{ClusterStatus, Health, Operation, PilotPhase, PilotStatus},
+        object_picture::{BlockerPicture, ConditionPicture, OperationPicture},
+        picture::{ClusterPicture, ClusterTrouble, Urgency, exit_word},
     },
-    controller::{
-        fleet_snapshot::{CachedCluster, CachedPilot, FleetSnapshot},
-        observe::condition,
-    },
+    controller::fleet_snapshot::{CachedCluster, CachedPilot, FleetSnapshot},
     runtime::build_info,
 };
 
@@ -37,21 +32,6 @@ pub(super) struct StatusPage {
     loose: Vec<NodeSummary>,
 }
 
-/// How soon a person should look, most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Urgency {
-    /// Data are not served, or nothing goes on without help.
-    Critical,
-    /// The cluster or node does not serve as it should, or waits for help.
-    Warning,
-    /// A change is under way, and makes progress.
-    Changing,
-    /// The cluster or node is meant to rest: it is paused, stopped, fenced or decommissioned.
-    Resting,
-    Fine,
-}
-
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ClusterSummary {
@@ -63,13 +43,13 @@ struct ClusterSummary {
     summary: String,
     /// The reason in one word, as in a condition.
     reason: String,
-    since: Option<Time>,
+    since: Option<Timestamp>,
     phase: String,
     health: String,
     version: String,
     /// The version that the spec asks for, while another one runs; else empty.
     wanted_version: String,
-    ready_nodes: i32,
+    ready_nodes: i64,
     wanted_nodes: i64,
     operation: Option<OperationSummary>,
     last_operation: Option<LastOperation>,
@@ -84,7 +64,7 @@ struct OperationSummary {
     #[serde(rename = "type")]
     type_: String,
     phase: String,
-    since: Option<Time>,
+    since: Option<Timestamp>,
     message: String,
     steps: Vec<StepSummary>,
     blocked_by: Vec<BlockerSummary>,
@@ -96,7 +76,7 @@ struct LastOperation {
     #[serde(rename = "type")]
     type_: String,
     phase: String,
-    at: Option<Time>,
+    at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -106,7 +86,7 @@ struct StepSummary {
     node: String,
     phase: String,
     message: String,
-    since: Option<Time>,
+    since: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -115,15 +95,17 @@ struct BlockerSummary {
     predicate: String,
     message: String,
     hint: String,
-    since: Option<Time>,
+    since: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StatusNote {
+    /// The condition that says so; empty where none does.
+    condition: String,
     reason: String,
     message: String,
-    since: Option<Time>,
+    since: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -193,206 +175,136 @@ pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
         leads: *leads,
         waiting_for: waiting_for.clone(),
         clusters: told,
-        loose: nodes(loose, *now),
+        loose: nodes(loose, &ClusterPicture::new(&Value::Null), *now),
     }
 }
 
 fn cluster(seen: &CachedCluster, pilots: Vec<&CachedPilot>, now: Timestamp) -> ClusterSummary {
-    let status = seen.status();
-    let nodes = nodes(pilots, now);
-    let urgency = urgency(seen, &status, &nodes);
-    let stalled = is_true(&status.conditions, "Stalled");
-    let paused = is_false(&status.conditions, "Progressing").filter(|_| seen.is_asked("paused"));
-    let told = stalled.or(paused).or_else(|| condition(&status.conditions, "Ready"));
-    let asked = printer::text(&seen.object.data, "/spec/version").to_owned();
-    let version = status.version.clone().unwrap_or_else(|| asked.clone());
-    let ClusterStatus { phase, health, operation, last_operation, conditions, .. } = &status;
+    let picture = seen.picture().with_nodes(pilots.iter().map(|pilot| &*pilot.pilot));
+    let headline = picture.headline();
+    let headline = headline.as_ref();
     ClusterSummary {
         kind: seen.kind.clone(),
-        namespace: seen.namespace().to_owned(),
-        name: seen.name().to_owned(),
-        urgency,
-        summary: told.map(|told| told.message.clone()).unwrap_or_default(),
-        reason: told.map(|told| told.reason.clone()).unwrap_or_default(),
-        since: told.map(|told| told.last_transition_time.clone()),
-        phase: phase.clone().unwrap_or_else(|| "Pending".to_owned()),
-        health: health.as_ref().map(ToString::to_string).unwrap_or_default(),
-        wanted_version: if version == asked { String::new() } else { asked },
-        version,
-        ready_nodes: status.ready_replicas.unwrap_or_default(),
-        wanted_nodes: printer::wanted(&seen.object.data),
-        operation: operation.as_ref().map(doing),
-        last_operation: last_operation.as_ref().map(|last| LastOperation {
-            type_: last.type_.clone(),
-            phase: last.phase.clone(),
-            at: last.completion_time.clone(),
+        namespace: picture.namespace.to_owned(),
+        name: picture.name.to_owned(),
+        urgency: picture.urgency(),
+        summary: headline.map(|said| said.message.to_string()).unwrap_or_default(),
+        reason: headline.map_or("", |said| said.reason).to_owned(),
+        since: headline.and_then(|said| said.since),
+        phase: picture.phase_word().to_owned(),
+        health: picture.health.to_owned(),
+        version: picture.version.to_owned(),
+        wanted_version: picture.version_ahead().unwrap_or_default().to_owned(),
+        ready_nodes: picture.ready_nodes,
+        wanted_nodes: picture.wanted_nodes(),
+        operation: picture.operation.as_ref().map(doing),
+        last_operation: picture.last_operation.as_ref().map(|last| LastOperation {
+            type_: last.type_.to_owned(),
+            phase: last.phase.to_owned(),
+            at: last.ended,
         }),
-        notes: conditions
+        notes: picture
+            .troubles()
             .iter()
-            .filter(|found| found.type_ == "PilotsCurrent" && found.status == "False")
-            .map(note)
+            .filter_map(ClusterTrouble::condition)
+            .map(|condition| note(&condition))
             .collect(),
-        nodes,
+        nodes: nodes(pilots, &picture, now),
     }
 }
 
-fn is_true<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
-    condition(conditions, type_).filter(|found| found.status == "True")
-}
-
-fn is_false<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
-    condition(conditions, type_).filter(|found| found.status == "False")
-}
-
-fn note(condition: &Condition) -> StatusNote {
+fn note(condition: &ConditionPicture<'_>) -> StatusNote {
     StatusNote {
-        reason: condition.reason.clone(),
-        message: condition.message.clone(),
-        since: Some(condition.last_transition_time.clone()),
+        condition: condition.type_.to_owned(),
+        reason: condition.reason.to_owned(),
+        message: condition.message.to_owned(),
+        since: condition.since,
     }
 }
 
-fn urgency(seen: &CachedCluster, status: &ClusterStatus, nodes: &[NodeSummary]) -> Urgency {
-    let conditions = &status.conditions;
-    let resting = seen.is_asked("stopped") || seen.object.metadata.deletion_timestamp.is_some();
-    let served_once = is_true(conditions, "Initialized").is_some();
-    if is_true(conditions, "Stalled").is_some()
-        || (!resting && status.health == Some(Health::Red))
-        || (!resting && served_once && is_false(conditions, "Available").is_some())
-    {
-        return Urgency::Critical;
-    }
-    let operation = status.operation.as_ref();
-    let blocked = operation.is_some_and(|operation| !operation.blocked_by.is_empty());
-    let silent = nodes.iter().any(|node| node.phase == PilotPhase::Unknown.to_string());
-    if blocked || silent || status.health == Some(Health::Yellow) && operation.is_none() && !resting
-    {
-        return Urgency::Warning;
-    }
-    if seen.is_asked("paused") {
-        return Urgency::Resting;
-    }
-    if operation.is_some() || seen.object.metadata.deletion_timestamp.is_some() {
-        return Urgency::Changing;
-    }
-    if seen.is_asked("stopped") {
-        return Urgency::Resting;
-    }
-    match condition(conditions, "Ready").map(|ready| ready.status.as_str()) {
-        Some("True") => Urgency::Fine,
-        Some("False") => Urgency::Warning,
-        _ => Urgency::Changing,
-    }
-}
-
-fn doing(operation: &Operation) -> OperationSummary {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+fn doing(operation: &OperationPicture<'_>) -> OperationSummary {
     let steps = operation.steps.iter().take(STEPS).map(|step| StepSummary {
-        name: step.name.clone(),
-        node: text(&step.pilot),
-        phase: step.phase.clone(),
-        message: text(&step.message),
-        since: step.completion_time.clone().or_else(|| step.start_time.clone()),
-    });
-    let blocked_by = operation.blocked_by.iter().map(|block| BlockerSummary {
-        predicate: block.predicate.clone(),
-        message: text(&block.message),
-        hint: text(&block.hint),
-        since: block.since.clone(),
+        name: step.name.to_owned(),
+        node: step.node.to_owned(),
+        phase: step.phase.to_owned(),
+        message: step.message.to_owned(),
+        since: step.ended.or(step.started),
     });
     OperationSummary {
-        type_: operation.type_.clone(),
-        phase: operation.phase.clone(),
-        since: operation.start_time.clone(),
-        message: text(&operation.message),
+        type_: operation.type_.to_owned(),
+        phase: operation.phase.to_owned(),
+        since: operation.started,
+        message: operation.message.to_owned(),
         steps: steps.collect(),
-        blocked_by: blocked_by.collect(),
+        blocked_by: operation.blockers.iter().map(blocker).collect(),
     }
 }
 
-/// Returns the nodes in the order of namespace, pool and ordinal.
-fn nodes(pilots: Vec<&CachedPilot>, now: Timestamp) -> Vec<NodeSummary> {
-    let mut nodes: Vec<NodeSummary> = pilots.into_iter().map(|pilot| node(pilot, now)).collect();
-    nodes.sort_by_cached_key(|node| {
-        let ordinal = node.name.rsplit('-').next().and_then(|ordinal| ordinal.parse::<u32>().ok());
-        (node.namespace.clone(), node.pool.clone(), ordinal, node.name.clone())
-    });
-    nodes
+fn blocker(blocker: &BlockerPicture<'_>) -> BlockerSummary {
+    BlockerSummary {
+        predicate: blocker.predicate.to_owned(),
+        message: blocker.message.to_owned(),
+        hint: blocker.advice(),
+        since: blocker.since,
+    }
 }
 
-/// Conditions of a Pilot that are shown only while they are False.
-const CHECKS: [&str; 6] = [
-    "PreflightPassed",
-    "ConfigApplied",
-    "StateSaved",
-    "Writable",
-    "ProgramCurrent",
-    "PluginsInstalled",
-];
+/// Returns the nodes in the order of namespaces, and in each as the cluster's picture has them.
+fn nodes(
+    mut pilots: Vec<&CachedPilot>,
+    cluster: &ClusterPicture<'_>,
+    now: Timestamp,
+) -> Vec<NodeSummary> {
+    pilots.sort_by_cached_key(|seen| {
+        (seen.pilot.metadata.namespace.clone(), cluster.place_of(&seen.pilot))
+    });
+    pilots.into_iter().map(|pilot| node(pilot, now)).collect()
+}
 
 fn node(seen: &CachedPilot, now: Timestamp) -> NodeSummary {
-    let pilot = &seen.pilot;
-    let PilotStatus { conditions, blockers, process, last_termination, storage, .. } =
-        &pilot.status;
-    let ready = condition(conditions, "Ready");
-    let serves = ready.is_some_and(|ready| ready.status == "True");
-    let phase = match &pilot.status.phase {
-        Some(_) if seen.is_silent() => PilotPhase::Unknown,
-        Some(phase) => phase.clone(),
-        None => PilotPhase::Pending,
-    };
+    let (pilot, picture) = (&seen.pilot, seen.picture());
+    let status = &pilot.status;
     let age = SignedDuration::try_from(seen.heard).unwrap_or_default();
-    let heard = pilot.status.last_heartbeat_time.as_ref().and_then(|_| now.checked_sub(age).ok());
-    let bytes = storage.as_ref().map(|storage| (storage.used_bytes, storage.capacity_bytes));
+    let heard = picture.reported().and_then(|_| now.checked_sub(age).ok());
+    let bytes = status.storage.as_ref().map(|storage| (storage.used_bytes, storage.capacity_bytes));
     let (used_bytes, capacity_bytes) = bytes.unwrap_or_default();
+    let not_ready = picture.ready().filter(|ready| !ready.is_true());
+    let notes = picture.troubles().into_iter().filter(|one| one.type_ != "Ready");
     NodeSummary {
         namespace: pilot.metadata.namespace.clone().unwrap_or_default(),
-        name: pilot.metadata.name.clone().unwrap_or_default(),
-        pool: pilot.spec.node_pool.clone().unwrap_or_default(),
-        urgency: node_urgency(&phase, serves),
-        message: ready.filter(|_| !serves).map(|ready| ready.message.clone()).unwrap_or_default(),
-        version: pilot.status.version.clone().unwrap_or_default(),
-        machine: pilot.status.instance.as_ref().and_then(|at| at.node.clone()).unwrap_or_default(),
-        restarts: process.as_ref().map_or(0, |process| process.restarts),
+        name: picture.name().to_owned(),
+        pool: picture.pool().to_owned(),
+        urgency: picture.urgency(),
+        message: not_ready.map_or("", |ready| ready.message).to_owned(),
+        version: picture.version().to_owned(),
+        machine: status.instance.as_ref().and_then(|at| at.node.clone()).unwrap_or_default(),
+        restarts: status.process.as_ref().map_or(0, |process| process.restarts),
         heard: heard.map(whole_seconds),
         used_bytes,
         capacity_bytes,
-        leaving: pilot.status.decommission.as_ref().map(|leaving| DecommissionProgress {
+        leaving: status.decommission.as_ref().map(|leaving| DecommissionProgress {
             percent: leaving.percent,
             message: leaving.message.clone().unwrap_or_default(),
             irreversible: leaving.irreversible,
         }),
-        last_exit: last_termination.as_ref().filter(|end| end.exit_code != Some(0)).map(|end| {
-            StatusNote {
-                reason: end.reason.clone().or_else(|| end.signal.clone()).unwrap_or_default(),
-                message: end.message.clone().unwrap_or_default(),
-                since: end.finish_time.clone(),
-            }
+        last_exit: picture.last_exit().map(|end| StatusNote {
+            condition: String::new(),
+            reason: exit_word(end).to_owned(),
+            message: end.message.clone().unwrap_or_default(),
+            since: end.finish_time.as_ref().map(|time| time.0),
         }),
-        blockers: blockers
+        blockers: status
+            .blockers
             .iter()
             .map(|blocker| BlockerSummary {
                 predicate: blocker.predicate.clone(),
                 message: blocker.message.clone(),
                 hint: String::new(),
-                since: blocker.since.clone(),
+                since: blocker.since.as_ref().map(|time| time.0),
             })
             .collect(),
-        notes: CHECKS
-            .into_iter()
-            .filter_map(|type_| is_false(conditions, type_).map(note))
-            .collect(),
-        phase: phase.to_string(),
-    }
-}
-
-fn node_urgency(phase: &PilotPhase, serves: bool) -> Urgency {
-    match phase {
-        PilotPhase::Failed => Urgency::Critical,
-        PilotPhase::Stopped | PilotPhase::Fenced | PilotPhase::Decommissioned => Urgency::Resting,
-        PilotPhase::Running if serves => Urgency::Fine,
-        PilotPhase::Unknown | PilotPhase::Running => Urgency::Warning,
-        _ => Urgency::Changing,
+        notes: notes.map(|condition| note(&condition)).collect(),
+        phase: picture.phase().to_string(),
     }
 }
 

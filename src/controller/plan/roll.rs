@@ -214,7 +214,7 @@ pub(super) fn lost_with_pod(desired: &DesiredCluster, member: &Member) -> Option
         Some((_, message)) => message.clone(),
         // A pilot that serves would report data without a copy.
         None if desired.database.knows_copies && speaks.is_some() => return None,
-        None => "nobody says that other nodes have copies of all of it".to_owned(),
+        None => "no pilot says that other nodes have copies of all of it".to_owned(),
     };
     (!desired.strategy.skips_by_name(OUTLIVES)).then(|| StepBlocker {
         predicate: OUTLIVES.into(),

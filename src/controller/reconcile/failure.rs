@@ -97,7 +97,9 @@ async fn report(
     let now = Timestamp::now();
     let mut observed = observation::from_caches(ctx, desired, now);
     let what = match error {
-        Error::Conflict { .. } => "; somebody else changes it again and again, or takes off labels",
+        Error::Conflict { .. } => {
+            "; another client changes it again and again, or takes off labels"
+        }
         _ => "",
     };
     let message = format!("{}{what}", chain(error));

@@ -188,7 +188,7 @@ async fn orphan(
             objects = names,
             "Leaving what a cluster had, as its deletion asked"
         );
-        let note = format!("left as the deletion asked, and nobody's any more: {names}");
+        let note = format!("left as the deletion asked, and part of no cluster any more: {names}");
         ctx.events.publish(desired, &EventNotice::warning("Orphaned", note)).await;
     }
     for one in ours {

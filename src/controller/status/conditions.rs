@@ -9,10 +9,12 @@ use k8s_openapi::{
 
 use super::{ConditionInputs, initialized};
 use crate::{
-    api::v1beta1::Health,
+    api::{
+        silence::{PILOT_SILENT, PILOT_TURNED_AWAY},
+        v1beta1::Health,
+    },
     controller::{
         desired_state::DesiredCluster,
-        heartbeats::{SILENT, TURNED_AWAY},
         observe::condition,
         plan::{RolloutState, waits_for_renewal},
     },
@@ -123,7 +125,7 @@ fn ready(facts: &ConditionInputs<'_>) -> ConditionState {
         .as_ref()
         .filter(|_| waits_for_renewal(plan) || (plan.operation.is_none() && plan.waiting.is_none()))
     {
-        return finding("Unknown", TURNED_AWAY, turned_away.clone());
+        return finding("Unknown", PILOT_TURNED_AWAY, turned_away.clone());
     }
     if let Some(operation) = plan.operation {
         let reason = if plan.blocked.is_empty() { operation.reason() } else { "PredicateBlocked" };
@@ -150,11 +152,11 @@ fn available(facts: &ConditionInputs<'_>) -> ConditionState {
     let counts = facts.counts;
     let message = format!("{} of {} nodes serve", counts.serving, counts.wanted);
     if let Some(turned_away) = facts.turned_away.as_ref().filter(|_| facts.unheard) {
-        return finding("Unknown", TURNED_AWAY, format!("{message} for sure: {turned_away}"));
+        return finding("Unknown", PILOT_TURNED_AWAY, format!("{message} for sure: {turned_away}"));
     }
     if facts.unheard {
         let message = format!("{message} for sure: their pilots are not heard, and pods are ready");
-        return finding("Unknown", SILENT, message);
+        return finding("Unknown", PILOT_SILENT, message);
     }
     if counts.serving == 0 {
         return finding("False", "NodesNotReady", message);

@@ -115,8 +115,8 @@ pub fn warnings(validator: &mut Validator, cluster: &CassandraCluster) {
     // W21: no authenticator.
     if lets_everybody_in(&cluster.spec.config) {
         validator.warn(
-            "spec.config.authenticator: without one, whoever reaches port 9042 may read, change and delete all \
-             data; set it to PasswordAuthenticator, or keep others out with a NetworkPolicy"
+            "spec.config.authenticator: without one, every client that reaches port 9042 may read, change and \
+             delete all data; set it to PasswordAuthenticator, or keep others out with a NetworkPolicy"
                 .to_owned(),
         );
     } else if let Some(copies) = copies_of_logins(cluster) {

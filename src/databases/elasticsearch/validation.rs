@@ -153,8 +153,8 @@ pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
     let written = &cluster.spec.version;
     // W21: no login and no TLS.
     validator.warn(
-        "spec: no login and no TLS: whoever reaches port 9200 or 9300 may read, change and delete all data; \
-         keep others out with a NetworkPolicy"
+        "spec: no login and no TLS: every client that reaches port 9200 or 9300 may read, change and delete \
+         all data; keep others out with a NetworkPolicy"
             .to_owned(),
     );
     let version = DatabaseVersion::parse(written);

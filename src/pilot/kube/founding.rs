@@ -372,7 +372,7 @@ fn decide(
     {
         let names = silent.join(", ");
         return FoundingDecision::Wait(format!(
-            "waits for {names} to say what its volume holds; nobody founds while it may be data"
+            "waits for {names} to say what its volume holds; no node founds while it may be data"
         ));
     }
     if peers.iter().any(peers::is_member) {

@@ -97,7 +97,7 @@ impl Metrics {
             starts: counter("navigator_pilot_process_starts_total", "Starts of the database."),
             crashes: counter(
                 "navigator_pilot_process_crashes_total",
-                "Ends of the database that nobody asked for.",
+                "Ends of the database that were not asked for.",
             ),
             preflight_failures: counter(
                 "navigator_pilot_preflight_failures_total",

@@ -1,19 +1,22 @@
 //! Draws the answer to `status`. Pure: objects, a time and a width in, text out.
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::jiff::Timestamp;
 
 use super::{ClusterSnapshot, told};
 use crate::{
     api::{
         names::condition::CLEANUP_DUE,
-        printer::{self, human_duration},
-        v1beta1::{BlockedBy, ClusterStatus, Health, Operation, Pilot, PilotIntent, PilotPhase},
+        object_picture::{BlockerPicture, OperationPicture},
+        picture::{
+            ClusterPicture, ClusterReadiness, ClusterTrouble, NodePicture, Urgency, exit_word,
+        },
+        silence::ReportAge,
+        v1beta1::PilotIntent,
     },
     plugin::{
-        lookup::{ClusterObject, name_of},
+        ShownDatabase,
+        lookup::ClusterObject,
+        predicates::since,
         text::{OutputStyle, Screen, StyledText, TextTable, Tone, bytes, cell},
     },
 };
@@ -24,27 +27,22 @@ const EVENTS_WIDE: usize = 20;
 /// Number of steps of an operation that are shown; `STEPS_WIDE` with `-o wide`.
 const STEPS: usize = 5;
 const STEPS_WIDE: usize = 50;
-/// Age of a pilot's report, in seconds, after which it is shown as a warning; after `SILENT`
-/// seconds, when the controller calls the pilot silent, as an error.
-const LATE: i64 = 30;
-const SILENT: i64 = 90;
-
 pub(super) fn draw(
-    picture: &ClusterSnapshot,
+    snapshot: &ClusterSnapshot,
     now: Timestamp,
     wide: bool,
     style: OutputStyle,
 ) -> String {
-    let status = picture.found.status();
+    let picture = snapshot.picture();
     let mut screen = Screen::new(style);
-    headline(&mut screen, &picture.found, &status);
+    headline(&mut screen, &snapshot.found, &picture);
     screen.blank();
-    summary(&mut screen, &picture.found, &status, now, wide);
+    summary(&mut screen, &picture, now, wide);
     screen.blank();
-    nodes(&mut screen, picture, now, wide);
-    operation(&mut screen, &status, now, wide);
-    conditions(&mut screen, &status, now);
-    events(&mut screen, picture, now, wide);
+    nodes(&mut screen, &picture, snapshot.database, now, wide);
+    operation(&mut screen, &picture, now, wide);
+    conditions(&mut screen, &picture, now);
+    events(&mut screen, snapshot, now, wide);
     screen.finish()
 }
 
@@ -70,23 +68,23 @@ pub(super) fn list(
     ];
     let mut table = TextTable::new(COLUMNS);
     for one in found {
-        let status = one.status();
-        let ready = ready_of(&status);
-        let operation = status.operation.clone().unwrap_or_default();
-        let blocked = operation.blocked_by.first();
+        let picture = one.picture();
+        let ready = picture.condition("Ready");
+        let operation = picture.operation.as_ref();
+        let blocker = operation.and_then(|operation| operation.blockers.first());
         table.push(vec![
-            if namespaces { one.namespace() } else { "" }.into(),
-            cell(format!("{}/{}", one.kind.singular(), one.name()), Tone::Title),
-            state(one, ready),
-            health(status.health.as_ref()),
-            format!("{}/{}", status.ready_replicas.unwrap_or(0), wanted(one)).into(),
-            version(one, &status).into(),
-            status.phase.as_deref().unwrap_or_default().into(),
-            age(one, now).into(),
-            operation.type_.as_str().into(),
-            cell(blocked.map_or("", |block| &block.predicate), Tone::Care),
+            if namespaces { picture.namespace } else { "" }.into(),
+            cell(format!("{}/{}", one.kind.singular(), picture.name), Tone::Title),
+            state(&picture),
+            health(picture.health),
+            format!("{}/{}", picture.ready_nodes, picture.wanted_nodes()).into(),
+            version(picture.version, picture.version_ahead()).into(),
+            picture.phase_word().into(),
+            age(&picture, now).into(),
+            operation.map_or("", |operation| operation.type_).into(),
+            cell(blocker.map_or("", |blocker| blocker.predicate), Tone::Care),
             match ready {
-                Some(ready) if wide || ready.status != "True" => ready.message.as_str().into(),
+                Some(ready) if wide || !ready.is_true() => ready.message.into(),
                 _ => StyledText::default(),
             },
         ]);
@@ -96,94 +94,95 @@ pub(super) fn list(
     screen.finish()
 }
 
-fn ready_of(status: &ClusterStatus) -> Option<&Condition> {
-    condition(&status.conditions, "Ready")
-}
-
-fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|condition| condition.type_ == type_)
-}
-
-/// Returns the text of the column for the condition Ready: its status, or `Unknown`.
-fn state(found: &ClusterObject, ready: Option<&Condition>) -> StyledText {
-    match ready {
-        Some(_) if found.is_ready() => cell("True", Tone::Good),
-        // The controller has not seen the newest spec.
-        Some(ready) if ready.status == "True" => cell("Unknown", Tone::Care),
-        Some(ready) => cell(ready.status.as_str(), Tone::Bad),
-        None => cell("Unknown", Tone::Care),
+/// Returns the text of the column for the condition Ready: its status, or `Unknown` where it is not
+/// about the newest spec.
+fn state(picture: &ClusterPicture<'_>) -> StyledText {
+    match picture.readiness() {
+        ClusterReadiness::Ready => cell("True", Tone::Good),
+        ClusterReadiness::OfEarlierSpec | ClusterReadiness::Unseen => cell("Unknown", Tone::Care),
+        ClusterReadiness::NodeMissed(_) => cell("False", Tone::Bad),
+        ClusterReadiness::NotReady => {
+            cell(picture.condition("Ready").map_or("", |ready| ready.status), Tone::Bad)
+        }
     }
 }
 
-fn headline(screen: &mut Screen, found: &ClusterObject, status: &ClusterStatus) {
-    let ready = ready_of(status);
-    let stalled = condition(&status.conditions, "Stalled").filter(|one| one.status == "True");
-    let deleted = !printer::text(&found.object, "/metadata/deletionTimestamp").is_empty();
-    let word = match (stalled, ready) {
-        _ if deleted => cell("is being deleted", Tone::Care),
-        (Some(stalled), _) => cell(format!("Stalled: {}", stalled.reason), Tone::Bad),
-        (None, Some(_)) if found.is_ready() => cell("Ready", Tone::Good),
-        (None, Some(ready)) if ready.status == "True" => {
-            cell("Ready as of an earlier spec", Tone::Care)
+/// Returns the colour of something that is as urgent.
+fn tone(urgency: Urgency) -> Tone {
+    match urgency {
+        Urgency::Critical => Tone::Bad,
+        Urgency::Warning | Urgency::Changing => Tone::Care,
+        Urgency::Resting => Tone::Faint,
+        Urgency::Fine => Tone::Good,
+    }
+}
+
+fn headline(screen: &mut Screen, found: &ClusterObject, picture: &ClusterPicture<'_>) {
+    let headline = picture.headline();
+    let reason = headline.as_ref().map_or("", |headline| headline.reason);
+    let readiness = picture.readiness();
+    let word = match readiness {
+        _ if picture.is_deleted => "is being deleted".to_owned(),
+        _ if picture.stalled().is_some() => format!("Stalled: {reason}"),
+        ClusterReadiness::Ready => "Ready".to_owned(),
+        ClusterReadiness::OfEarlierSpec => "Ready as of an earlier spec".to_owned(),
+        ClusterReadiness::NodeMissed(_) | ClusterReadiness::NotReady => {
+            format!("Not ready: {reason}")
         }
-        (None, Some(ready)) => cell(format!("Not ready: {}", ready.reason), Tone::Care),
-        (None, None) => cell("Nobody has looked at it yet", Tone::Bad),
+        ClusterReadiness::Unseen => "No controller has looked at it yet".to_owned(),
     };
-    let place = format!("{} {}/{}  ", found.kind.kind(), found.namespace(), found.name());
-    screen.line(&[cell(place, Tone::Title), word]);
-    if ready.is_none() {
+    let tone = match readiness {
+        ClusterReadiness::Unseen if !picture.is_deleted => Tone::Bad,
+        // A paused cluster rests, and may be ready.
+        ClusterReadiness::Ready if picture.urgency() == Urgency::Resting => Tone::Good,
+        _ => tone(picture.urgency()),
+    };
+    let place = format!("{} {}/{}  ", found.kind.kind(), picture.namespace, picture.name);
+    screen.line(&[cell(place, Tone::Title), cell(word, tone)]);
+    if readiness == ClusterReadiness::Unseen {
         screen.paragraph(
             2,
             "Does the controller run? `kubectl navigator install check`",
             Tone::Plain,
         );
     }
-    if let Some(told) = stalled.or(ready.filter(|ready| ready.status != "True")) {
-        screen.paragraph(2, &told.message, Tone::Plain);
+    // That a cluster is ready needs no sentence, unless it is paused.
+    let speaks = match readiness {
+        ClusterReadiness::Ready => picture.is_paused() || picture.stalled().is_some(),
+        ClusterReadiness::OfEarlierSpec => picture.stalled().is_some(),
+        _ => true,
+    };
+    if let Some(headline) = headline.filter(|_| speaks) {
+        screen.paragraph(2, &headline.message, Tone::Plain);
     }
 }
 
-fn wanted(found: &ClusterObject) -> i64 {
-    found.pools().iter().map(|(_, replicas)| *replicas).fold(0, i64::saturating_add)
-}
-
-fn version(found: &ClusterObject, status: &ClusterStatus) -> String {
-    let wanted = printer::text(&found.object, "/spec/version");
-    match status.version.as_deref().filter(|running| *running != wanted) {
-        Some(running) => format!("{running} -> {wanted}"),
-        None => wanted.to_owned(),
+/// Returns the running version, and the wanted one where that is another.
+fn version(running: &str, ahead: Option<&str>) -> String {
+    match ahead {
+        Some(wanted) => format!("{running} -> {wanted}"),
+        None => running.to_owned(),
     }
 }
 
-fn health(health: Option<&Health>) -> StyledText {
+fn health(health: &str) -> StyledText {
     match health {
-        Some(Health::Green) => cell("Green", Tone::Good),
-        Some(Health::Yellow) => cell("Yellow", Tone::Care),
-        Some(health @ (Health::Red | Health::Other(_))) => cell(health.as_str(), Tone::Bad),
-        None => cell("unknown", Tone::Faint),
+        "" => cell("unknown", Tone::Faint),
+        "Green" => cell(health, Tone::Good),
+        "Yellow" => cell(health, Tone::Care),
+        _ => cell(health, Tone::Bad),
     }
 }
 
-fn age(found: &ClusterObject, now: Timestamp) -> String {
-    let made = printer::text(&found.object, "/metadata/creationTimestamp");
-    made.parse().map(|made: Timestamp| since(made, now)).unwrap_or_default()
+fn age(picture: &ClusterPicture<'_>, now: Timestamp) -> String {
+    since_time(picture.created, now)
 }
 
-fn since(then: Timestamp, now: Timestamp) -> String {
-    human_duration(now.as_second() - then.as_second())
+fn since_time(then: Option<Timestamp>, now: Timestamp) -> String {
+    then.map(|then| since(then, now)).unwrap_or_default()
 }
 
-fn since_time(then: Option<&Time>, now: Timestamp) -> String {
-    then.map(|time| since(time.0, now)).unwrap_or_default()
-}
-
-fn summary(
-    screen: &mut Screen,
-    found: &ClusterObject,
-    status: &ClusterStatus,
-    now: Timestamp,
-    wide: bool,
-) {
+fn summary(screen: &mut Screen, picture: &ClusterPicture<'_>, now: Timestamp, wide: bool) {
     const COLUMNS: &[(&str, u8)] = &[
         ("VERSION", 0),
         ("NODES", 0),
@@ -195,23 +194,27 @@ fn summary(
         ("PILOT-IMAGE", 5),
     ];
     let mut table = TextTable::new(COLUMNS);
-    let image = |image: &Option<String>| -> StyledText {
-        if wide { image.as_deref().unwrap_or_default().into() } else { StyledText::default() }
-    };
+    let image = |image: &str| if wide { image.into() } else { StyledText::default() };
     table.push(vec![
-        version(found, status).into(),
-        format!("{} of {} ready", status.ready_replicas.unwrap_or(0), wanted(found)).into(),
-        health(status.health.as_ref()),
-        status.phase.as_deref().unwrap_or("Pending").into(),
-        status.leader.as_deref().unwrap_or_default().into(),
-        age(found, now).into(),
-        image(&status.image),
-        image(&status.pilot_image),
+        version(picture.version, picture.version_ahead()).into(),
+        format!("{} of {} ready", picture.ready_nodes, picture.wanted_nodes()).into(),
+        health(picture.health),
+        picture.phase_word().into(),
+        picture.leader.into(),
+        age(picture, now).into(),
+        image(picture.image),
+        image(picture.pilot_image),
     ]);
     screen.table(0, &table.without_empty(&["LEADER", "IMAGE", "PILOT-IMAGE"]));
 }
 
-fn nodes(screen: &mut Screen, picture: &ClusterSnapshot, now: Timestamp, wide: bool) {
+fn nodes(
+    screen: &mut Screen,
+    picture: &ClusterPicture<'_>,
+    database: Option<&ShownDatabase>,
+    now: Timestamp,
+    wide: bool,
+) {
     const COLUMNS: &[(&str, u8)] = &[
         ("NODE", 0),
         ("POOL", 5),
@@ -227,25 +230,25 @@ fn nodes(screen: &mut Screen, picture: &ClusterSnapshot, now: Timestamp, wide: b
         ("REMARK", 3),
     ];
     let mut table = TextTable::new(COLUMNS);
-    for pilot in &picture.pilots {
-        let status = &pilot.status;
-        let load = picture.database.and_then(|database| (database.load)(status));
-        let remark = picture.database.and_then(|database| (database.remark)(status));
+    for node in &picture.nodes {
+        let status = &node.pilot.status;
+        let load = database.and_then(|database| (database.load)(status));
+        let remark = database.and_then(|database| (database.remark)(status));
         let machine = status.instance.as_ref().and_then(|instance| instance.node.clone());
         let endpoint = status.endpoints.first();
         let address = endpoint.map(|endpoint| format!("{}:{}", endpoint.host, endpoint.port));
         let only_wide =
             |text: Option<String>| if wide { text.unwrap_or_default() } else { String::new() };
         table.push(vec![
-            cell(name_of(pilot), Tone::Title),
-            pilot.spec.node_pool.as_deref().unwrap_or_default().into(),
-            phase(pilot),
-            serves(pilot),
-            running(pilot).into(),
+            cell(node.name(), Tone::Title),
+            node.pool().into(),
+            phase(*node),
+            serves(*node),
+            version(node.version(), node.version_ahead()).into(),
             load.map(|load| load.to_string()).unwrap_or_default().into(),
-            disk(pilot),
+            disk(*node),
             status.process.as_ref().map_or(0, |process| process.restarts).to_string().into(),
-            heartbeat(pilot, now),
+            heartbeat(*node, now),
             only_wide(machine).into(),
             only_wide(address).into(),
             remark.unwrap_or_default().into(),
@@ -256,60 +259,40 @@ fn nodes(screen: &mut Screen, picture: &ClusterSnapshot, now: Timestamp, wide: b
     } else {
         screen.table(0, &table.without_empty(&["LOAD", "DISK", "MACHINE", "ADDRESS", "REMARK"]));
     }
-    for (pool, replicas) in picture.found.pools() {
-        let of_pool = |pilot: &&Pilot| pilot.spec.node_pool.as_deref() == Some(pool);
-        let there =
-            i64::try_from(picture.pilots.iter().filter(of_pool).count()).unwrap_or(i64::MAX);
-        if there < replicas && !picture.pilots.is_empty() {
-            let text = format!("{} more wanted in node pool {pool}", replicas - there);
+    for pool in &picture.pools {
+        let there = picture.nodes.iter().filter(|node| node.pool() == pool.name).count();
+        let there = i64::try_from(there).unwrap_or(i64::MAX);
+        if there < pool.wanted && !picture.nodes.is_empty() {
+            let text = format!("{} more wanted in node pool {}", pool.wanted - there, pool.name);
             screen.line(&[cell(text, Tone::Care)]);
         }
     }
-    for pilot in &picture.pilots {
-        for (text, tone) in troubles(pilot, now) {
-            screen.paragraph(2, &format!("{}: {text}", name_of(pilot)), tone);
+    for node in &picture.nodes {
+        for (text, tone) in troubles(*node, now) {
+            screen.paragraph(2, &format!("{}: {text}", node.name()), tone);
         }
     }
 }
 
-fn phase(pilot: &Pilot) -> StyledText {
-    let phase = pilot.status.phase.clone().unwrap_or_default();
-    let tone = match &phase {
-        PilotPhase::Running => Tone::Good,
-        PilotPhase::Failed | PilotPhase::Unknown => Tone::Bad,
-        PilotPhase::Stopped | PilotPhase::Decommissioned => Tone::Faint,
-        _ => Tone::Care,
-    };
-    let intent = pilot.spec.phase.clone().unwrap_or_default();
-    match (&intent, &phase) {
-        (PilotIntent::Fenced, PilotPhase::Fenced)
-        | (PilotIntent::Stopped, PilotPhase::Stopped)
-        | (PilotIntent::Decommissioned, PilotPhase::Decommissioned)
-        | (PilotIntent::Running, _) => cell(phase.as_str(), tone),
+fn phase(node: NodePicture<'_>) -> StyledText {
+    match node.intent_ahead() {
         // The pilot has not reached the phase that its spec asks for.
-        (intent, phase) => cell(format!("{phase} -> {intent}"), Tone::Care),
+        Some(intent) => cell(format!("{} -> {intent}", node.phase()), Tone::Care),
+        None => cell(node.phase().as_str(), tone(node.urgency())),
     }
 }
 
-fn serves(pilot: &Pilot) -> StyledText {
-    match condition(&pilot.status.conditions, "Ready") {
-        Some(ready) if ready.status == "True" => cell("yes", Tone::Good),
-        Some(ready) if ready.status == "False" => cell("no", Tone::Care),
+fn serves(node: NodePicture<'_>) -> StyledText {
+    match node.ready() {
+        Some(ready) if ready.is_true() => cell("yes", Tone::Good),
+        Some(ready) if ready.is_false() => cell("no", Tone::Care),
         _ => cell("unknown", Tone::Care),
     }
 }
 
-fn running(pilot: &Pilot) -> String {
-    let wanted = pilot.spec.version.as_deref();
-    match (pilot.status.version.as_deref(), wanted) {
-        (Some(running), Some(wanted)) if running != wanted => format!("{running} -> {wanted}"),
-        (Some(running), _) => running.to_owned(),
-        (None, _) => String::new(),
-    }
-}
-
-fn disk(pilot: &Pilot) -> StyledText {
-    let Some(storage) = pilot.status.storage.as_ref().filter(|one| one.capacity_bytes > 0) else {
+fn disk(node: NodePicture<'_>) -> StyledText {
+    let storage = node.pilot.status.storage.as_ref();
+    let Some(storage) = storage.filter(|one| one.capacity_bytes > 0) else {
         return StyledText::default();
     };
     let percent = storage.used_bytes.max(0).saturating_mul(100) / storage.capacity_bytes;
@@ -321,38 +304,26 @@ fn disk(pilot: &Pilot) -> StyledText {
     cell(format!("{percent}% of {}", bytes(storage.capacity_bytes)), tone)
 }
 
-fn heartbeat(pilot: &Pilot, now: Timestamp) -> StyledText {
-    let Some(time) = &pilot.status.last_heartbeat_time else { return cell("never", Tone::Care) };
-    let tone = match now.as_second() - time.0.as_second() {
-        silent if silent >= SILENT => Tone::Bad,
-        late if late >= LATE => Tone::Care,
-        _ => Tone::Plain,
+fn heartbeat(node: NodePicture<'_>, now: Timestamp) -> StyledText {
+    let tone = match node.report_age(now) {
+        None => return cell("never", Tone::Care),
+        Some(ReportAge::Fresh) => Tone::Plain,
+        Some(ReportAge::Stale) => Tone::Care,
+        Some(ReportAge::Silent) => Tone::Bad,
     };
-    cell(since(time.0, now), tone)
+    cell(since_time(node.reported(), now), tone)
 }
 
-/// Conditions that may be False on a healthy node.
-const QUIET: [&str; 5] = ["Stopped", "Decommissioned", "VolumeHoldsData", "Started", CLEANUP_DUE];
-
 /// Returns what is wrong with a node, or what it is busy with.
-fn troubles(pilot: &Pilot, now: Timestamp) -> Vec<(String, Tone)> {
-    let status = &pilot.status;
+fn troubles(node: NodePicture<'_>, now: Timestamp) -> Vec<(String, Tone)> {
+    let status = &node.pilot.status;
     let mut told: Vec<(String, Tone)> = Vec::new();
-    let leaving = pilot.spec.phase == Some(PilotIntent::Decommissioned);
-    for one in &status.conditions {
-        let speaks = one.status == "False" && !QUIET.contains(&&*one.type_)
-            || one.status == "Unknown" && one.type_ == "Ready"
-            || leaving && one.type_ == "Decommissioned" && one.status == "False"
-            || one.type_ == CLEANUP_DUE && one.status == "True";
-        // The condition Ready repeats what a more specific one says.
-        let text = format!("{}: {}", one.reason, one.message);
-        if speaks && !told.iter().any(|(known, _)| *known == text) {
-            let care = ["Ready", CLEANUP_DUE].contains(&&*one.type_);
-            let tone = if care { Tone::Care } else { Tone::Bad };
-            told.push((text, tone));
-        }
+    for one in node.troubles() {
+        let care = ["Ready", CLEANUP_DUE].contains(&one.type_);
+        let tone = if care { Tone::Care } else { Tone::Bad };
+        told.push((format!("{}: {}", one.reason, one.message), tone));
     }
-    let serves = condition(&status.conditions, "Ready").is_some_and(|ready| ready.status == "True");
+    let leaving = node.intent() == PilotIntent::Decommissioned;
     if let Some(going) = status.decommission.as_ref().filter(|_| leaving) {
         let mut parts = Vec::new();
         parts.extend(going.percent.map(|percent| format!("{percent} %")));
@@ -362,8 +333,8 @@ fn troubles(pilot: &Pilot, now: Timestamp) -> Vec<(String, Tone)> {
             told.push((format!("moves its data away: {}", parts.join(", ")), Tone::Plain));
         }
     }
-    if let Some(last) = status.last_termination.as_ref().filter(|_| !serves) {
-        let reason = last.reason.as_deref().or(last.signal.as_deref()).unwrap_or("ended");
+    if let Some(last) = node.last_exit().filter(|_| !node.serves()) {
+        let reason = Some(exit_word(last)).filter(|word| !word.is_empty()).unwrap_or("ended");
         let code = last.exit_code.map(|code| format!(" ({code})")).unwrap_or_default();
         let when = match &last.finish_time {
             Some(time) => format!(", {} ago", since(time.0, now)),
@@ -375,9 +346,9 @@ fn troubles(pilot: &Pilot, now: Timestamp) -> Vec<(String, Tone)> {
     told
 }
 
-fn operation(screen: &mut Screen, status: &ClusterStatus, now: Timestamp, wide: bool) {
-    let Some(operation) = &status.operation else {
-        if let Some(last) = &status.last_operation {
+fn operation(screen: &mut Screen, picture: &ClusterPicture<'_>, now: Timestamp, wide: bool) {
+    let Some(operation) = &picture.operation else {
+        if let Some(last) = &picture.last_operation {
             screen.blank();
             screen.line(&[cell(
                 format!("Nothing is in progress. {}", ended(last, now)),
@@ -388,49 +359,48 @@ fn operation(screen: &mut Screen, status: &ClusterStatus, now: Timestamp, wide: 
     };
     screen.blank();
     let tone = if operation.phase == "Blocked" { Tone::Care } else { Tone::Plain };
-    let since = since_time(operation.start_time.as_ref(), now);
+    let since = since_time(operation.started, now);
     screen.line(&[
         cell(format!("In progress: {}", operation.type_), Tone::Title),
         cell(format!("  {}, for {since}", operation.phase), tone),
     ]);
-    if let Some(message) = &operation.message {
-        screen.paragraph(2, message, Tone::Plain);
+    if !operation.message.is_empty() {
+        screen.paragraph(2, operation.message, Tone::Plain);
     }
     steps(screen, operation, now, wide);
-    for block in &operation.blocked_by {
+    for block in &operation.blockers {
         blocked(screen, block, now);
     }
 }
 
-fn ended(last: &Operation, now: Timestamp) -> String {
-    let took = match (&last.start_time, &last.completion_time) {
-        (Some(start), Some(end)) => format!(", took {}", since(start.0, end.0)),
+fn ended(last: &OperationPicture<'_>, now: Timestamp) -> String {
+    let took = match (last.started, last.ended) {
+        (Some(start), Some(end)) => format!(", took {}", since(start, end)),
         _ => String::new(),
     };
-    let when = since_time(last.completion_time.as_ref(), now);
+    let when = since_time(last.ended, now);
     format!("Last: {} {} {when} ago{took}.", last.type_, last.phase.to_lowercase())
 }
 
-fn steps(screen: &mut Screen, operation: &Operation, now: Timestamp, wide: bool) {
+fn steps(screen: &mut Screen, operation: &OperationPicture<'_>, now: Timestamp, wide: bool) {
     const COLUMNS: &[(&str, u8)] =
         &[("STEP", 0), ("NODE", 0), ("STATE", 0), ("TIME", 1), ("MESSAGE", 0)];
     let most = if wide { STEPS_WIDE } else { STEPS };
     let mut table = TextTable::new(COLUMNS);
     // The status lists unfinished steps first.
     for step in operation.steps.iter().take(most) {
-        let end = step.completion_time.as_ref().map_or(now, |time| time.0);
-        let tone = match step.phase.as_str() {
+        let tone = match step.phase {
             "Done" | "Skipped" => Tone::Faint,
             "Blocked" => Tone::Care,
             "Failed" => Tone::Bad,
             _ => Tone::Plain,
         };
         table.push(vec![
-            step.name.as_str().into(),
-            step.pilot.as_deref().unwrap_or_default().into(),
-            cell(step.phase.as_str(), tone),
-            step.start_time.as_ref().map(|start| since(start.0, end)).unwrap_or_default().into(),
-            step.message.as_deref().unwrap_or_default().into(),
+            step.name.into(),
+            step.node.into(),
+            cell(step.phase, tone),
+            since_time(step.started, step.ended.unwrap_or(now)).into(),
+            step.message.into(),
         ]);
     }
     if table.is_empty() {
@@ -443,33 +413,24 @@ fn steps(screen: &mut Screen, operation: &Operation, now: Timestamp, wide: bool)
     }
 }
 
-fn blocked(screen: &mut Screen, block: &BlockedBy, now: Timestamp) {
-    let since = since_time(block.since.as_ref(), now);
+fn blocked(screen: &mut Screen, block: &BlockerPicture<'_>, now: Timestamp) {
+    let since = since_time(block.since, now);
+    let step = if block.step.is_empty() { "-" } else { block.step };
     screen.line(&[
         cell(format!("Blocked by {}", block.predicate), Tone::Care),
-        cell(format!("  {}, for {since}", block.step.as_deref().unwrap_or("-")), Tone::Plain),
+        cell(format!("  {step}, for {since}"), Tone::Plain),
     ]);
-    if let Some(message) = &block.message {
-        screen.paragraph(2, message, Tone::Plain);
-    }
-    if let Some(hint) = &block.hint {
-        // A hint that begins with "or" is the alternative to waiting.
-        let wait = if hint.starts_with("or ") { "wait, " } else { "" };
-        screen.paragraph(2, &format!("{wait}{hint}"), Tone::Faint);
+    for (text, tone) in [(block.message, Tone::Plain), (&block.advice(), Tone::Faint)] {
+        if !text.is_empty() {
+            screen.paragraph(2, text, tone);
+        }
     }
 }
 
-/// Conditions of a cluster that are shown beside Ready, while they have this status.
-const NOTABLE: [(&str, &str); 3] =
-    [("Available", "False"), ("PilotsCurrent", "False"), ("Drainable", "False")];
-
-fn conditions(screen: &mut Screen, status: &ClusterStatus, now: Timestamp) {
-    let speaks = |condition: &&Condition| {
-        NOTABLE.contains(&(condition.type_.as_str(), condition.status.as_str()))
-    };
-    let mut first = true;
-    for one in status.conditions.iter().filter(speaks) {
-        if std::mem::take(&mut first) {
+fn conditions(screen: &mut Screen, picture: &ClusterPicture<'_>, now: Timestamp) {
+    let troubles = picture.troubles();
+    for (number, one) in troubles.iter().filter_map(ClusterTrouble::condition).enumerate() {
+        if number == 0 {
             screen.blank();
         }
         let text = format!(
@@ -477,15 +438,15 @@ fn conditions(screen: &mut Screen, status: &ClusterStatus, now: Timestamp) {
             one.type_,
             one.status,
             one.reason,
-            since(one.last_transition_time.0, now),
+            since_time(one.since, now),
             one.message
         );
         screen.paragraph(0, &text, Tone::Care);
     }
 }
 
-fn events(screen: &mut Screen, picture: &ClusterSnapshot, now: Timestamp, wide: bool) {
-    let told = told(&picture.events, if wide { EVENTS_WIDE } else { EVENTS });
+fn events(screen: &mut Screen, snapshot: &ClusterSnapshot, now: Timestamp, wide: bool) {
+    let told = told(&snapshot.events, if wide { EVENTS_WIDE } else { EVENTS });
     if told.is_empty() {
         return;
     }

@@ -69,7 +69,7 @@ impl LogQueue {
 pub(super) fn dropped() -> &'static IntCounter {
     static DROPPED: OnceLock<IntCounter> = OnceLock::new();
     DROPPED.get_or_init(|| {
-        let help = "Log lines that were dropped because nobody read them in time";
+        let help = "Log lines that were dropped because their reader was too slow";
         IntCounter::new("navigator_pilot_log_lines_dropped_total", help)
             .expect("the name is a metric's")
     })
@@ -85,7 +85,7 @@ fn write(messages: &Receiver<QueueMessage>, mut to: impl Write, dropped: &IntCou
         }
         let count = dropped.get();
         if count > told {
-            warn!(lines = count - told, "Log lines were dropped: nobody read them in time");
+            warn!(lines = count - told, "Log lines were dropped: their reader was too slow");
             told = count;
         }
     }

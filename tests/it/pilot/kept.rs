@@ -92,7 +92,7 @@ async fn a_cluster_made_again_on_some_of_its_volumes_is_the_same_ring() {
     pair.nodes.start(0);
     // The node is alone and its volume is empty, and yet it does not found.
     let told = pair.shows(0, "Ready", "Starting", "waits for cass-demo-a-1 to say").await;
-    assert!(told.contains("nobody founds"), "{told}");
+    assert!(told.contains("no node founds"), "{told}");
     pair.shows(0, "VolumeHoldsData", "Empty", "").await;
     pair.nodes.start(1);
     pair.runs(1).await;

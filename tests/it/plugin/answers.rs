@@ -161,7 +161,7 @@ async fn status_ends_with_what_a_script_wants_to_know() {
     person.says(&["status", "a/b/c"]).await.with(64, "", "a cluster is NAME or KIND/NAME");
     person.cluster("demo", 2).await;
     let fresh = person.says(&["status", "demo"]).await;
-    fresh.with(3, "CassandraCluster db/demo  Nobody has looked at it yet", "");
+    fresh.with(3, "CassandraCluster db/demo  No controller has looked at it yet", "");
     person.judge("demo", false).await;
     person.says(&["status", "demo"]).await.with(3, "Not ready: Told", "");
     person.judge("demo", true).await;
@@ -505,7 +505,7 @@ async fn an_install_is_looked_at_and_what_is_missing_named() {
     for wanted in [
         "FAILED",
         "there is no Deployment navigator-controller in namespace navigator",
-        "nobody says",
+        "its status does not say",
     ] {
         assert!(checked.out.contains(wanted), "{wanted}: {checked:?}");
     }

@@ -63,7 +63,7 @@ fn one_screen_says_how_a_cluster_is() {
                 assert!(line.chars().count() <= width, "longer than {width}: {line}");
             }
         }
-        assert_eq!(picture.is_ready(), name == "ready", "{name}");
+        assert_eq!(picture.picture().is_ready(), name == "ready", "{name}");
     }
 }
 

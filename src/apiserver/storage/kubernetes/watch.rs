@@ -228,7 +228,8 @@ impl KubernetesWatcher {
             return Ok(self.progress(revision));
         }
         if was_deleted && !stored.deleted {
-            let why = format!("somebody deleted {:?} behind the API server's back", key.as_str());
+            let why =
+                format!("another client deleted {:?} behind the API server's back", key.as_str());
             return Err(self.store.bereft(why).await);
         }
         if stored.deleted {
