@@ -44,7 +44,7 @@ impl<S: StateFile + Clone + PartialEq + Send + 'static> RememberedState<S> {
 
     /// Reads the state. For a caller that may block.
     pub fn read(&self) -> Result<S, Error> {
-        self.change(drop).map(|((), state)| state)
+        self.change(|_| ()).map(|((), state)| state)
     }
 
     /// Changes the state, and writes the file where that made a difference; returns the new state
