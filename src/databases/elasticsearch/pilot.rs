@@ -5,8 +5,6 @@
 mod allocation_explain;
 mod configure;
 mod decommission;
-#[cfg(test)]
-mod fault_tests;
 mod lead_duties;
 mod node_view;
 mod observation;
@@ -375,6 +373,8 @@ impl Driver for ElasticsearchDriver {
 
 #[cfg(test)]
 mod tests {
+    mod faults;
+
     use super::*;
     use crate::{
         api::v1beta1::Pilot,

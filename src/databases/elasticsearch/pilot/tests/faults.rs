@@ -9,7 +9,10 @@ use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::{ElasticsearchDriver, restart_announcement, state::NodeState, tests::node_in};
+use super::{
+    super::{ElasticsearchDriver, restart_announcement, state::NodeState},
+    node_in,
+};
 use crate::{
     api::v1beta1::{Decommission, Identity, Pilot, PilotIntent, PilotPhase},
     databases::elasticsearch::{
