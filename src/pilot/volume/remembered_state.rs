@@ -60,21 +60,25 @@ impl<S: StateFile + Clone + PartialEq + Send + 'static> RememberedState<S> {
         Ok((said, state))
     }
 
-    /// Changes the state as [`Self::change`] does, for a caller that cannot wait. Returns the state
-    /// as known afterwards, and why it could not be read or written. A volume that is busy for a
-    /// moment is no reason: the caller tries again, as the change may not have been made.
-    pub async fn glance<W>(&self, change: W) -> (S, Option<String>)
+    /// Changes the state as [`Self::change`] does, for a caller that cannot wait. `None` when the
+    /// volume is busy for a moment: the change may still be made, and the caller tries again.
+    pub async fn glance<T, W>(&self, change: W) -> Result<Option<T>, Error>
     where
-        W: FnOnce(&mut S) + Send + 'static,
+        W: FnOnce(&mut S) -> T + Send + 'static,
+        T: Send + 'static,
     {
         let here = self.clone();
-        let unsaved = match self.volume.glance(move |_| here.change(change)).await {
-            Ok(Some(Ok(_)) | None) => None,
-            Ok(Some(Err(error))) => Some(chain(&error).to_string()),
-            Err(hangs) => Some(hangs.to_string()),
-        };
-        (self.known(), unsaved)
+        match self.volume.glance(move |_| here.change(change)).await {
+            Ok(Some(changed)) => changed.map(|(said, _)| Some(said)),
+            Ok(None) => Ok(None),
+            Err(hangs) => Err(Error::NotYet(hangs.to_string())),
+        }
     }
+}
+
+/// Returns why a state could not be read or written, for a report.
+pub fn unsaved<T>(outcome: Result<T, Error>) -> Option<String> {
+    outcome.err().map(|error| chain(&error).to_string())
 }
 
 #[cfg(test)]
@@ -105,8 +109,8 @@ mod tests {
         assert!(!one.is_known());
         let ((), changed) = one.change(|state| state.count += 1).unwrap();
         assert_eq!((changed.count, one.known().count), (1, 1));
-        let (seen, unsaved) = other.glance(|state| state.count += 1).await;
-        assert_eq!((seen.count, unsaved), (2, None));
+        let changed = other.glance(|state| std::mem::replace(&mut state.count, 2)).await;
+        assert_eq!((changed.unwrap(), other.known().count), (Some(1), 2));
         assert_eq!(one.known().count, 1, "it did not look");
         assert_eq!(one.read().unwrap().count, 2);
     }
@@ -117,9 +121,9 @@ mod tests {
         let state = state(place.path());
         state.change(|state| state.count = 7).unwrap();
         fs::write(place.path().join(".navigator/counted.json"), "{").unwrap();
-        let (seen, unsaved) = state.glance(|state| state.count = 8).await;
-        assert_eq!(seen.count, 7);
-        assert!(unsaved.unwrap().contains("counted.json"));
+        let changed = state.glance(|state| state.count = 8).await;
+        assert!(unsaved(changed).unwrap().contains("counted.json"));
+        assert_eq!(state.known().count, 7);
         assert!(state.read().is_err());
     }
 }
