@@ -8,11 +8,9 @@ use super::{
     state::NodeState,
 };
 use crate::{
-    databases::cassandra::{
-        facts::{AGENT_JAR, Release},
-        v1beta1::CassandraNode,
-    },
+    databases::cassandra::{facts::Release, v1beta1::CassandraNode},
     pilot::{
+        clients::jolokia::AGENT,
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
         node::preflight::{installed, unresolved},
         volume::state_file::StateFile,
@@ -24,7 +22,7 @@ pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
     let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
     for (path, remedy) in [
         (node.home.join("bin/cassandra"), "set --home or CASSANDRA_HOME to where Cassandra is"),
-        (node.shared.join(AGENT_JAR), "run `navigator install` into that folder"),
+        (node.shared.join(AGENT.name), "run `navigator install` into that folder"),
     ] {
         if !path.is_file() {
             fail("PreflightFailed", format!("{} is missing; {remedy}", path.display()));
@@ -135,7 +133,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let node = node_in(place.path());
         assert_eq!(reasons(&node), ["PreflightFailed", "PreflightFailed"]);
-        for file in [node.home.join("bin/cassandra"), node.shared.join(AGENT_JAR)] {
+        for file in [node.home.join("bin/cassandra"), node.shared.join(AGENT.name)] {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
