@@ -4,6 +4,7 @@
 //! and heard from the API; `node` decides and carries out. What a database is, and how it is
 //! driven, lies behind `database` and `driver`.
 
+pub mod clients;
 pub mod database;
 pub mod driver;
 pub mod http;

@@ -14,7 +14,7 @@ use crate::{
         pilot_part::PilotParts,
         v1beta1::{Decommission, Pilot},
     },
-    engine::exit_explanation::ExitExplanation,
+    engine::exit_explanation::{ExitExplanation, ExitTable, explain_exit},
     pilot::{
         process::supervisor::{ChildCommand, OutputMode},
         query_answer::UnansweredQuery,
@@ -377,9 +377,15 @@ pub trait Driver: Send + Sync + 'static {
     fn dump(&self) -> Option<DumpSignal> {
         None
     }
+    /// Returns the ends that the database's process is known for.
+    fn exits(&self) -> ExitTable {
+        &[]
+    }
     /// Explains why the process ended by itself, going by its exit code (128 plus the signal's
     /// number where a signal ended it) and the last lines of its log. `None`: no end that the
     /// database is known for. Pure: the caller decides whether to believe and remember an
     /// explanation that says `left`.
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation>;
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
+        explain_exit(self.exits(), code, log_tail)
+    }
 }

@@ -8,7 +8,7 @@ mod release;
 mod render;
 
 pub use config_hash::config_hash;
-pub use exits::explain_exit;
+pub use exits::EXITS;
 pub use heap::heap_bytes;
 pub use options::choose_collector;
 pub use release::{Release, UnsupportedVersion};

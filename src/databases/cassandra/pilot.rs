@@ -52,8 +52,8 @@ use super::{
 };
 use crate::{
     api::{names::condition::CLEANUP_DUE, pilot_part::PilotParts, v1beta1::Pilot},
-    databases::cassandra::facts::{AGENT_JAR, explain_exit},
-    engine::exit_explanation::ExitExplanation,
+    databases::cassandra::facts::{AGENT_JAR, EXITS},
+    engine::exit_explanation::ExitTable,
     error::chain,
     pilot::{
         database::{AgentFile, DrivenDatabase, JavaLocation},
@@ -413,8 +413,8 @@ impl Driver for CassandraDriver {
         Some(DumpSignal { signal: libc::SIGQUIT, children: "java" })
     }
 
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
-        explain_exit(code, log_tail)
+    fn exits(&self) -> ExitTable {
+        EXITS
     }
 }
 
