@@ -18,6 +18,7 @@ pub use self::{
     network::unresolved,
 };
 use crate::pilot::{
+    database::DrivenDatabase,
     driver::{DatabaseNode, Driver, FailedCheck},
     volume::data_volume::VolumeLock,
 };
@@ -57,14 +58,28 @@ pub fn check(
     failed
 }
 
-/// Runs the checks of the database's own, and holds the kernel's limits against its needs: before
+/// Looks for the database's program, runs the checks of the database's own, and holds the kernel's limits against its needs: before
 /// a start, and before a running database is stopped for another configuration.
 pub async fn check_database(
+    database: &DrivenDatabase,
     driver: &dyn Driver,
     node: &DatabaseNode,
     allow_low_limits: bool,
 ) -> Vec<FailedCheck> {
-    let mut failed = driver.preflight(node).await;
+    let mut failed = Vec::new();
+    let program = node.home.join(database.program);
+    if !program.is_file() {
+        let DrivenDatabase { names, home_variable, .. } = database;
+        failed.push(self::failed(
+            "PreflightFailed",
+            format!(
+                "{} is missing; set --home or {home_variable} to where {} is",
+                program.display(),
+                names.title
+            ),
+        ));
+    }
+    failed.extend(driver.preflight(node).await);
     // Limits are raised even where low ones are allowed.
     let limits = KernelLimits::of_this_process();
     if !allow_low_limits {

@@ -22,13 +22,10 @@ use crate::{
 pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
     let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
-    for (path, remedy) in [
-        (node.home.join("bin/cassandra"), "set --home or CASSANDRA_HOME to where Cassandra is"),
-        (node.shared.join(AGENT_JAR), "run `navigator install` into that folder"),
-    ] {
-        if !path.is_file() {
-            fail("PreflightFailed", format!("{} is missing; {remedy}", path.display()));
-        }
+    let agent = node.shared.join(AGENT_JAR);
+    if !agent.is_file() {
+        let remedy = "run `navigator install` into that folder";
+        fail("PreflightFailed", format!("{} is missing; {remedy}", agent.display()));
     }
     let state = match NodeState::load(&node.data) {
         Ok(state) => state,
