@@ -54,6 +54,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     names: &NAMES,
     home_variable: "REDIS_HOME",
     home: "/usr/local",
+    program: "bin/redis-server",
     started: "RedisStarted",
     orders_by_time: false,
     ports: &[PORT],

@@ -18,6 +18,8 @@ pub struct DrivenDatabase {
     /// it is unset, the place is `home`.
     pub home_variable: &'static str,
     pub home: &'static str,
+    /// The database's program, below the folder where it is installed. Without it nothing starts.
+    pub program: &'static str,
     /// Reason of the condition Started while the process runs, and of Ready while it serves.
     pub started: &'static str,
     /// Does the database decide by the clocks of its machines which of two writes is newer?
@@ -77,12 +79,14 @@ impl std::fmt::Debug for AgentFile {
     }
 }
 
-/// The condition that tells how the programs of [`Driver::prepare`] ended, and its reasons.
+/// The condition that tells how the programs of [`Driver::prepare`] ended, its reasons, and the
+/// event about a failure.
 #[derive(Debug)]
 pub struct PreparationCondition {
     pub condition: &'static str,
     pub current: &'static str,
     pub failed: &'static str,
+    pub event: &'static str,
 }
 
 #[cfg(test)]
@@ -99,6 +103,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/example",
     cluster_label: "navigator.jetstack.io/example-cluster-name",
     pool_label: "navigator.jetstack.io/example-node-pool-name",
+    predicates: &[],
     ports: &[("client", 7777)],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
@@ -109,6 +114,7 @@ pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
     names: &NAMES,
     home_variable: "EXAMPLE_HOME",
     home: "/opt/example",
+    program: "bin/example",
     started: "ExampleStarted",
     orders_by_time: true,
     ports: &[],

@@ -57,6 +57,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/plain",
     cluster_label: "navigator.jetstack.io/plain-cluster-name",
     pool_label: "navigator.jetstack.io/plain-node-pool-name",
+    predicates: &[],
     ports: &[],
     leader_lease: |cluster| format!("plain-{cluster}-leaderelection"),
 };
@@ -65,6 +66,7 @@ pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
     names: &NAMES,
     home_variable: "PLAIN_HOME",
     home: "/usr",
+    program: "bin/perl",
     started: "PlainStarted",
     orders_by_time: false,
     ports: &[],

@@ -46,6 +46,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/example",
     cluster_label: "navigator.jetstack.io/example-cluster-name",
     pool_label: "navigator.jetstack.io/example-node-pool-name",
+    predicates: &["PeersUp"],
     ports: &[("client", 7777)],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };

@@ -16,6 +16,16 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/cassandra",
     cluster_label: label::CLUSTER,
     pool_label: label::NODE_POOL,
+    predicates: &[
+        "RingSettled",
+        "PeersUp",
+        "RackAtATime",
+        "RangesKeepQuorum",
+        "SchemaAgreement",
+        "CleanupPending",
+        "StreamsIdle",
+        "SeedAvailable",
+    ],
     ports: &[
         ("intra-node", port::STORAGE),
         ("intra-node-tls", port::STORAGE_TLS),

@@ -80,6 +80,7 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     names: &names::NAMES,
     home_variable: "CASSANDRA_HOME",
     home: "/opt/cassandra",
+    program: "bin/cassandra",
     started: "CassandraStarted",
     orders_by_time: true,
     ports: &[names::port::STORAGE, names::port::CQL],

@@ -16,6 +16,14 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/usr/share/elasticsearch/data",
     cluster_label: label::CLUSTER,
     pool_label: label::NODE_POOL,
+    predicates: &[
+        "HealthNotRed",
+        "NoShardMovement",
+        "ShardCopyElsewhere",
+        "QuorumKept",
+        "OneMasterAtATime",
+        "NonMastersFirst",
+    ],
     ports: &[("transport", port::TRANSPORT), ("http", port::HTTP), ("prometheus", METRICS)],
     leader_lease: |cluster| format!("elastic-{cluster}-leaderelection"),
 };

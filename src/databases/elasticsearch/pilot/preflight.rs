@@ -28,14 +28,6 @@ const NEEDS: KernelNeeds =
 pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
     let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
-    let program = node.home.join("bin/elasticsearch");
-    if !program.is_file() {
-        let shown = program.display();
-        fail(
-            "PreflightFailed",
-            format!("{shown} is missing; set --home or ES_HOME to where Elasticsearch is"),
-        );
-    }
     // The program in `home` is the one that will run: an image may hold another version than the
     // spec names.
     let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
