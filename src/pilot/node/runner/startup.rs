@@ -120,15 +120,16 @@ impl NodeStartup {
                 Ok((failed, holds)) => (Ok(failed), holds),
                 Err(hangs) => (Err(hangs), None),
             };
-            let failed =
-                match checked {
-                    Ok(failed) if failed.is_empty() => volume
+            let failed = match checked {
+                Ok(failed) if failed.is_empty() => {
+                    volume
                         .during(async move {
                             preflight::check_database(database, &*driver, &node, low).await
                         })
-                        .await,
-                    other => other,
-                };
+                        .await
+                }
+                other => other,
+            };
             let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
             RunnerMessage::Checked { attempt, failed, holds }
         });
