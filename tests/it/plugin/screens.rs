@@ -134,7 +134,8 @@ fn the_list_of_predicates_is_closed() {
     let judged: String = crate::architecture::all_sources()
         .into_iter()
         .filter(|(path, _)| {
-            !["kubectl_plugin.rs", "names.rs"].iter().any(|end| path.ends_with(end)) && !path.contains("test")
+            !["kubectl_plugin.rs", "names.rs"].iter().any(|end| path.ends_with(end))
+                && !path.contains("test")
         })
         .filter(|(path, _)| {
             ["src/controller/", "src/databases/", "src/pilot/"]
