@@ -46,8 +46,6 @@ pub mod port {
     pub const STORAGE: u16 = 7000;
     pub const STORAGE_TLS: u16 = 7001;
     pub const CQL: u16 = 9042;
-    /// Port of the Jolokia agent, on loopback only.
-    pub const JOLOKIA: u16 = 8778;
 }
 
 /// Returns the name of the headless Service over all nodes.

@@ -12,12 +12,9 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use super::{
-    CassandraDriver,
-    jolokia::{JolokiaClient, OperationOutcome, STORAGE_SERVICE},
-    node_view::NodeView,
-    range_availability::all_keyspaces,
+    CassandraDriver, keyspaces,
+    node_view::{NodeView, STORAGE_SERVICE},
     range_survey::ask,
-    seeds::{is_ready, name},
     upkeep::{CleanupActivity, DONE, FAILED, RUNNING, UpkeepState},
 };
 use crate::{
@@ -27,7 +24,11 @@ use crate::{
     },
     databases::cassandra::v1beta1::{CassandraCleanup, CassandraNode},
     error::chain,
-    pilot::driver::{DatabaseNode, Error},
+    pilot::{
+        clients::jolokia::{JolokiaClient, OperationOutcome},
+        driver::{DatabaseNode, Error},
+        kube::peers::{is_ready, name},
+    },
 };
 
 /// Signature of the JMX operation, the same in every release that is run.
@@ -157,10 +158,10 @@ impl CassandraDriver {
             waits(why);
             return Ok(());
         }
-        let mut keyspaces = all_keyspaces(&jolokia).await?;
-        keyspaces.sort();
-        let of = keyspaces.len();
-        for (index, keyspace) in keyspaces.into_iter().enumerate() {
+        let mut all = keyspaces::all(&jolokia).await?;
+        all.sort();
+        let of = all.len();
+        for (index, keyspace) in all.into_iter().enumerate() {
             if errand.done.contains(&keyspace) {
                 continue;
             }
@@ -191,12 +192,12 @@ impl CassandraDriver {
         keyspace: &str,
     ) -> Result<CleanupOutcome, Error> {
         // Cassandra keeps rows of the ranges that the node owns when the cleanup begins.
-        let before = ask(jolokia, facts, &[keyspace.to_owned()]).await?.remove(keyspace);
+        let before = ask(jolokia, facts, vec![keyspace.to_owned()]).await?.remove(keyspace);
         let arguments = json!([JOBS, keyspace, []]);
         let executed = jolokia.execute(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
         let mut outcome = CleanupOutcome::of(keyspace, executed);
         if let CleanupOutcome::Failed(_) = outcome
-            && !all_keyspaces(jolokia).await?.iter().any(|found| found == keyspace)
+            && !keyspaces::all(jolokia).await?.iter().any(|found| found == keyspace)
         {
             // The keyspace was dropped meanwhile, so it has nothing to clean up.
             outcome = CleanupOutcome::Cleaned;
@@ -242,10 +243,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::databases::cassandra::pilot::{
-        node_view::tests::{PEER, facts},
-        tests::peer,
-    };
+    use crate::databases::cassandra::pilot::tests::{PEER, facts, peer};
 
     fn asked(name: &str, request: &str) -> Pilot {
         let mut pilot = peer(name, "10.0.0.9", true);

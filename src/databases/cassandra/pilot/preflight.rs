@@ -8,11 +8,9 @@ use super::{
     state::NodeState,
 };
 use crate::{
-    databases::cassandra::{
-        facts::{AGENT_JAR, Release},
-        v1beta1::CassandraNode,
-    },
+    databases::cassandra::{facts::Release, v1beta1::CassandraNode},
     pilot::{
+        clients::jolokia::AGENT,
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
         node::preflight::{installed, unresolved},
         volume::state_file::StateFile,
@@ -22,7 +20,7 @@ use crate::{
 pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
     let mut failed = Vec::new();
     let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
-    let agent = node.shared.join(AGENT_JAR);
+    let agent = node.shared.join(AGENT.name);
     if !agent.is_file() {
         let remedy = "run `navigator install` into that folder";
         fail("PreflightFailed", format!("{} is missing; {remedy}", agent.display()));
@@ -132,7 +130,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let node = node_in(place.path());
         assert_eq!(reasons(&node), ["PreflightFailed", "PreflightFailed"]);
-        for file in [node.home.join("bin/cassandra"), node.shared.join(AGENT_JAR)] {
+        for file in [node.home.join("bin/cassandra"), node.shared.join(AGENT.name)] {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }

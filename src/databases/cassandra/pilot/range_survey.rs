@@ -3,51 +3,41 @@
 
 use std::{sync::Arc, time::Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     CassandraDriver,
     held_ranges::{HeldRanges, OwnedRanges, RangeMap},
-    jolokia::{JolokiaClient, PATIENCE, STORAGE_SERVICE, exec},
-    node_view::{NodeView, addresses},
-    range_availability::all_keyspaces,
+    keyspaces::{self, unclear_replicas},
+    node_view::NodeView,
     upkeep::{RingState, UpkeepState},
 };
 use crate::{
     error::chain,
-    pilot::{driver::Error, query_answer::UnansweredQuery, volume::state_file::StateFile},
+    pilot::{
+        clients::jolokia::{JolokiaClient, parse_addresses},
+        driver::Error,
+        query_answer::UnansweredQuery,
+        volume::state_file::StateFile,
+    },
 };
 
 /// Returns the node's ranges of `keyspaces`.
 pub(super) async fn ask(
     jolokia: &JolokiaClient,
     facts: &NodeView,
-    keyspaces: &[String],
+    keyspaces: Vec<String>,
 ) -> Result<OwnedRanges, Error> {
-    let requests: Vec<Value> = keyspaces
-        .iter()
-        .map(|keyspace| {
-            exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
-        })
-        .collect();
     let mut owned = OwnedRanges::new();
-    if requests.is_empty() {
-        return Ok(owned);
-    }
     let is_own = |replicas: &Value| {
-        replicas
-            .is_array()
-            .then(|| facts.address.is_some_and(|own| addresses(replicas).contains(&own)))
+        let own = facts.address;
+        replicas.is_array().then(|| own.is_some_and(|own| parse_addresses(replicas).contains(&own)))
     };
-    for (keyspace, map) in keyspaces.iter().zip(jolokia.ask(&requests, PATIENCE).await?) {
+    for (keyspace, map) in keyspaces::replicas(jolokia, keyspaces).await? {
         match RangeMap::read(&map.or_fail()?, is_own) {
-            RangeMap::Own(ranges) => drop(owned.insert(keyspace.clone(), ranges)),
+            RangeMap::Own(ranges) => drop(owned.insert(keyspace, ranges)),
             RangeMap::OtherPartitioner => {}
-            RangeMap::Nonsense => {
-                let question = format!("getRangeToEndpointMap({keyspace})");
-                let why = "answered what is not understood";
-                return Err(UnansweredQuery::new(&question, why).into());
-            }
+            RangeMap::Nonsense => return Err(unclear_replicas(&keyspace).into()),
         }
     }
     Ok(owned)
@@ -82,10 +72,9 @@ impl CassandraDriver {
             return (None, None);
         }
         let asked = async {
-            let all = all_keyspaces(jolokia).await?;
-            let counts = |keyspace: &String| self.upkeep_state(|upkeep| upkeep.counts(keyspace));
-            let counted: Vec<String> = all.into_iter().filter(counts).collect();
-            ask(jolokia, facts, &counted).await
+            let mut counted = keyspaces::all(jolokia).await?;
+            counted.retain(|keyspace| self.upkeep_state(|upkeep| upkeep.counts(keyspace)));
+            ask(jolokia, facts, counted).await
         };
         match asked.await {
             Ok(owned) => (None, self.surveyed(facts, owned).await),

@@ -9,8 +9,8 @@ use std::{
 
 use super::{
     held_ranges::{CleanupJob, HeldRanges, OwnedRanges},
+    keyspaces::is_users,
     node_view::NodeView,
-    range_availability::is_users,
 };
 use crate::{
     api::names::condition::CLEANUP_DUE, databases::cassandra::v1beta1::CassandraCleanup,
@@ -57,10 +57,9 @@ impl RingState {
     pub(super) fn of(facts: &NodeView) -> Self {
         let member =
             |(node, id): (&IpAddr, &String)| (!facts.joining.contains(node)).then(|| id.clone());
-        let own = facts.address.and_then(|own| facts.gossip.get(&own));
         Self {
             members: facts.ids.iter().filter_map(member).collect(),
-            schema: own.and_then(|own| own.schema.clone()),
+            schema: facts.own().and_then(|own| own.schema.clone()),
         }
     }
 }
@@ -172,7 +171,7 @@ pub(super) const FAILED: &str = "Failed";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::databases::cassandra::pilot::node_view::tests::{OWN, PEER, facts};
+    use crate::databases::cassandra::pilot::tests::{OWN, PEER, facts};
 
     fn ranges(all: &[(i64, i64)]) -> OwnedRanges {
         OwnedRanges::from([("shop".to_owned(), all.iter().copied().collect())])
