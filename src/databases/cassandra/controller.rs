@@ -14,16 +14,11 @@ use super::{
     },
 };
 use crate::{
-    api::{
-        names::label::APP,
-        pilot_part::PilotParts,
-        v1beta1::{Config, PilotStatus},
-    },
+    api::{names::label::APP, pilot_part::PilotParts, v1beta1::PilotStatus},
     controller::{
         ClusterService, DesiredCluster, ManagedClusterKind, ManagedDatabase, NodeReport,
         SecuredCondition, ServiceExposure,
     },
-    engine::settings,
 };
 
 /// Cassandra's entry for the controller.
@@ -51,14 +46,6 @@ impl ManagedClusterKind for Cassandra {
 
     fn unsupported(version: &str) -> Option<String> {
         version.parse::<Release>().err().map(|error| error.to_string())
-    }
-
-    fn merged(cluster: &Config, pool: &Config) -> Config {
-        // Merging over nothing drops `null`s, which stand for "not set".
-        let mut merged = Config::new();
-        settings::merge(&mut merged, cluster);
-        settings::merge(&mut merged, pool);
-        merged
     }
 
     fn part(cluster: &CassandraCluster, pool: &CassandraNodePool) -> PilotParts {

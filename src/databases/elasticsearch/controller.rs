@@ -23,6 +23,7 @@ use crate::{
         ClusterService, DesiredCluster, ExistingPool, ManagedClusterKind, ManagedDatabase,
         NodeReport, SecuredCondition, ServiceExposure,
     },
+    engine::settings::dotted_names,
 };
 
 /// Elasticsearch's entry for the controller.
@@ -31,7 +32,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     // moved away before a pod is told to end. Kubernetes retries the deletion of a namespace that
     // has pods in it only after half of this period.
     termination_grace: Duration::from_secs(300),
-    pilot_role: names::cluster_object,
+    pilot_role: |cluster| names::NAMES.service_account(cluster),
     set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
     fit: fit_quorum,
     config_hash: facts::config_hash,
@@ -57,7 +58,7 @@ impl ManagedClusterKind for Elasticsearch {
     }
 
     fn merged(cluster: &Config, pool: &Config) -> Config {
-        facts::merged(cluster, pool)
+        dotted_names::merged(cluster, pool)
     }
 
     fn part(cluster: &ElasticsearchCluster, pool: &ElasticsearchNodePool) -> PilotParts {
@@ -84,7 +85,7 @@ fn told(spec: &PilotSpec) -> PilotElasticsearchSpec {
 fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
     vec![
         ClusterService {
-            name: names::cluster_object(&desired.name),
+            name: names::NAMES.service_account(&desired.name),
             ports: &["transport", "http"],
             reach: ServiceExposure::Client,
             marks: &[],

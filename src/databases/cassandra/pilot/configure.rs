@@ -176,10 +176,9 @@ fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bo
     if let Some(old) = way.replaces {
         args.push(format!("-Dcassandra.replace_address_first_boot={old}"));
     }
-    let mut extra = jolokia::java_option(node);
-    if let Some(port) = jmx_port(node.address) {
-        extra += &format!(" -Dcassandra.jmx.local.port={port}");
-    }
+    let port = jmx_port(node.address);
+    let port = port.map(|port| format!(" -Dcassandra.jmx.local.port={port}")).unwrap_or_default();
+    let extra = jolokia::java_option(node) + &port;
     let mut env = BTreeMap::from([
         ("CASSANDRA_HOME", node.home.display().to_string()),
         ("CASSANDRA_CONF", node.config.display().to_string()),
