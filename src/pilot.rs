@@ -4,10 +4,13 @@
 //! and heard from the API; `node` decides and carries out. What a database is, and how it is
 //! driven, lies behind `database` and `driver`.
 
+pub mod clients;
 pub mod database;
 pub mod driver;
 pub mod http;
 pub mod query_answer;
+pub mod transfer_progress;
+pub mod upkeep_job;
 
 pub mod kube;
 pub mod node;

@@ -1,15 +1,11 @@
 //! How clusters of Redis are run on Kubernetes. Pure.
 
 use navigator::{
-    api::{
-        pilot_part::PilotParts,
-        v1beta1::{Cluster, Config, NodePool, PilotStatus},
-    },
+    api::v1beta1::PilotStatus,
     controller::{
         ClusterService, DesiredCluster, ManagedClusterKind, ManagedDatabase, NodeLabel, NodeReport,
         SecuredCondition, ServiceExposure,
     },
-    engine::settings,
 };
 
 use super::kind::{Redis, RedisNode, unsupported};
@@ -34,16 +30,6 @@ impl ManagedClusterKind for Redis {
 
     fn unsupported(version: &str) -> Option<String> {
         unsupported(version)
-    }
-
-    fn merged(cluster: &Config, pool: &Config) -> Config {
-        let mut merged = cluster.clone();
-        settings::merge(&mut merged, pool);
-        merged
-    }
-
-    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> PilotParts {
-        PilotParts::default()
     }
 }
 

@@ -42,6 +42,7 @@ pub(crate) const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/data",
     cluster_label: "navigator.jetstack.io/redis-cluster-name",
     pool_label: "navigator.jetstack.io/redis-node-pool-name",
+    predicates: &["PrimaryKnown", "ReplicaInSync", "ElectionPossible"],
     ports: &[("redis", PORT)],
     leader_lease: |cluster| format!("redis-{cluster}-leaderelection"),
 };

@@ -4,7 +4,6 @@ pub(crate) mod configure;
 pub(crate) mod controller;
 pub(crate) mod kind;
 pub(crate) mod pilot;
-pub(crate) mod resp;
 pub(crate) mod shown;
 pub(crate) mod succession;
 pub(crate) mod view;

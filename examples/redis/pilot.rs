@@ -3,31 +3,33 @@
 use std::{
     fs,
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use futures::future::{BoxFuture, join, join_all, ready};
+use futures::future::{join, join_all, ready};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use navigator::{
-    api::{
-        pilot_part::PilotParts,
-        v1beta1::{Decommission, Endpoint, Health, Pilot, PilotIntent},
-    },
-    engine::exit_explanation::ExitExplanation,
+    api::v1beta1::{Decommission, Health, Pilot, PilotIntent},
+    engine::exit_explanation::{ExitSign::Log, ExitTable},
     error::chain,
     pilot::{
+        clients::resp::ask,
         database::DrivenDatabase,
         driver::{
-            DatabaseNode, DecommissionState, Driver, Error, FailedCheck, LeaderPermit,
-            NodeObservation, ProcessSpec, ReplicationRole,
+            DatabaseNode, DecommissionState, Driver, DriverAnswer, Error, LeaderPermit,
+            NodeObservation, ProcessSpec, ReplicationRole, StopPlan,
         },
         kube::peers,
         node::blockers::now,
-        volume::{config_files::write_whole, data_volume::Volume, state_file::StateFile},
+        volume::{
+            config_files::write_whole, data_volume::Volume, remembered_state::RememberedState,
+            state_file::StateFile,
+        },
     },
 };
+use nix::libc;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -35,8 +37,7 @@ use tracing::{info, warn};
 use super::{
     configure::render,
     controller::DATABASE as REDIS,
-    kind::{NAMES, PORT, PilotRedisStatus},
-    resp::ask,
+    kind::{NAMES, PORT, PilotRedisStatus, RedisNode},
     succession::{Absence, Member, Step, Views, elect, heard, next, orphaned, primary},
     view::{ASKED, Record, Released, SAYS, View, follow, set, written},
 };
@@ -51,33 +52,32 @@ const FOLDER: &str = "redis";
 
 /// Redis, as pilots know it.
 pub(crate) const DATABASE: DrivenDatabase = DrivenDatabase {
-    names: &NAMES,
     home_variable: "REDIS_HOME",
     home: "/usr/local",
+    program: "bin/redis-server",
     started: "RedisStarted",
-    orders_by_time: false,
     ports: &[PORT],
-    joins_elsewhere: |_| false,
-    has_data,
-    preparation: None,
-    conditions: &[],
-    gauges: &[],
-    agents: &[],
-    installed: |_| None,
-    java: None,
-    make: |_, data, volume| {
-        Arc::new(Server {
-            data,
-            volume,
-            seen: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
-        })
-    },
+    ..DrivenDatabase::new(&NAMES, has_data, |_, data, volume| Arc::new(Server::new(&data, &volume)))
 };
 
 fn has_data(data: &Path) -> bool {
     fs::read_dir(data.join(FOLDER)).is_ok_and(|mut entries| entries.next().is_some())
 }
+
+/// An INT that follows a TERM ends a Redis that does not get ready to end, with code 1.
+const STOP: StopPlan = StopPlan {
+    then: &[(Duration::from_secs(20), libc::SIGINT)],
+    success: &[1],
+    ..StopPlan::DEFAULT
+};
+
+const EXITS: ExitTable = &[
+    (Log("FATAL CONFIG FILE"), "ConfigRejected", "Redis does not take a setting of spec.config"),
+    (Log("already in use"), "PreflightFailed", "the port is in use by another process"),
+    (Log("No space left"), "DiskFull", "the volume is full; grow it or delete data"),
+    (Log("Out Of Memory"), "OutOfMemory", "Redis got no memory; raise the limit"),
+    (Log("Bad file format"), "ProcessExited", "its data are damaged; see redis-check-aof"),
+];
 
 /// What the pilot knows of its node, in `.navigator/redis.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -101,8 +101,7 @@ impl StateFile for Known {
 /// One Redis node.
 #[derive(Debug)]
 struct Server {
-    data: PathBuf,
-    volume: Volume,
+    state: RememberedState<Known>,
     seen: Mutex<Seen>,
     /// Held while the node's part in its cluster is changed.
     turn: tokio::sync::Mutex<()>,
@@ -110,7 +109,6 @@ struct Server {
 
 #[derive(Debug, Default)]
 struct Seen {
-    known: Known,
     /// Since when the primary is away.
     absent: Option<Instant>,
     /// In the leading pilot: the primary's pilot is silent, too; and what an election waits for.
@@ -119,12 +117,17 @@ struct Seen {
 }
 
 impl Server {
+    fn new(data: &Path, volume: &Volume) -> Self {
+        let state = RememberedState::new(data, volume);
+        Self { state, seen: Mutex::default(), turn: tokio::sync::Mutex::default() }
+    }
+
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().expect("no panic while held")
     }
 
     fn known(&self) -> Result<(Known, SocketAddr), Error> {
-        let known = self.seen().known.clone();
+        let known = self.state.known();
         let unknown = || Error::NotYet("where it listens is not known".to_owned());
         let address = known.address.ok_or_else(unknown)?;
         Ok((known, address))
@@ -132,12 +135,9 @@ impl Server {
 
     /// Writes the state file, and from then on goes by the new state.
     async fn save(&self, known: &Known) -> Result<(), Error> {
-        let (data, kept) = (self.data.clone(), known.clone());
-        let saved = self.volume.glance(move |_| kept.save(&data)).await;
-        let busy = || Err(Error::NotYet("the data volume is busy".to_owned()));
-        saved.ok().flatten().unwrap_or_else(busy)?;
-        self.seen().known = known.clone();
-        Ok(())
+        let known = known.clone();
+        let saved = self.state.glance(move |state| *state = known).await?;
+        saved.ok_or_else(|| Error::NotYet("the data volume is busy".to_owned()))
     }
 
     /// Brings the node nearer to its place in the cluster; returns the views of all members, its
@@ -312,54 +312,39 @@ fn report(me: &str, own: &View, all: &Views) -> NodeObservation {
         (Health::Yellow, None)
     };
     let role = if leads { ReplicationRole::Primary } else { ReplicationRole::Replica };
-    let part = PilotRedisStatus {
+    let unready = if known { "Starting" } else { "Joining" };
+    let unready = (!serving).then(|| (unready, "waits for the data of the primary".to_owned()));
+    let mut observation = NodeObservation::answered(own.version.clone(), unready);
+    observation.role = Some(role);
+    observation.health = known.then_some(health);
+    if let Some((rule, why)) = blocker {
+        observation.block(rule, why);
+    }
+    observation.tell::<RedisNode>(&PilotRedisStatus {
         role: role.name().to_owned(),
         primary: own.record.as_ref().map(|record| record.primary.clone()),
         epoch: own.epoch(),
         released: own.released.epoch,
         offset: own.offset,
         link_up: own.linked,
-    };
-    NodeObservation {
-        alive: true,
-        serving,
-        role: Some(role),
-        reason: (!serving).then_some(if known { "Starting" } else { "Joining" }),
-        message: (!serving).then(|| "waits for the data of the primary".to_owned()),
-        version: own.version.clone(),
-        health: known.then_some(health),
-        detail: PilotParts::new(NAMES.word, &part),
-        blockers: blocker.map(|(rule, why)| (rule, why.to_owned())).into_iter().collect(),
-        ..NodeObservation::default()
-    }
+    });
+    observation
 }
 
 impl Driver for Server {
     fn recall(&self) {
-        match Known::load(&self.data) {
-            Ok(known) => self.seen().known = known,
-            Err(error) => warn!(error = %chain(&error), "State of the node cannot be read"),
+        if let Err(error) = self.state.read() {
+            warn!(error = %chain(&error), "State of the node cannot be read");
         }
     }
 
-    fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
-        let program = program(node);
-        let shown = program.display();
-        let message = format!("{shown} is missing; set --home or REDIS_HOME to where Redis is");
-        let missing = FailedCheck { reason: "PreflightFailed", message };
-        Box::pin(ready(if program.is_file() { vec![] } else { vec![missing] }))
-    }
-
-    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(ready(rendered(node, Released::default()).map(drop)))
     }
 
-    fn configure<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+    fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
         Box::pin(async move {
-            let mut known = Known::load(&node.data)?;
+            let mut known = self.state.read()?;
             let text = rendered(node, known.released)?;
             let listed = members(node);
             if !listed.is_empty() {
@@ -374,11 +359,11 @@ impl Driver for Server {
             let (folder, file) = (node.data.join(FOLDER), node.config.join("redis.conf"));
             fs::create_dir_all(&folder).map_err(|source| Error::Write { path: folder, source })?;
             write_whole(&file, text.as_bytes(), 0o600)?;
-            known.save(&node.data)?;
-            *self.seen() = Seen { known, ..Seen::default() };
+            self.state.change(|state| *state = known)?;
+            *self.seen() = Seen::default();
             let spec = &node.pilot.spec;
             Ok(ProcessSpec {
-                program: program(node),
+                program: node.home.join(DATABASE.program),
                 args: vec![file.display().to_string()],
                 config_hash: spec.config_hash.clone().unwrap_or_else(|| (REDIS.config_hash)(spec)),
                 ..ProcessSpec::default()
@@ -386,42 +371,29 @@ impl Driver for Server {
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             let _turn = self.turn.lock().await;
-            let known = Known { members: members(node), ..self.seen().known.clone() };
-            known.save(&node.data)?;
-            self.seen().known = known;
-            Ok(())
+            self.state.change(|known| known.members = members(node)).map(drop)
         })
     }
 
-    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>> {
+    fn observe(&self) -> DriverAnswer<'_, NodeObservation> {
         Box::pin(async move {
             let (own, all) = self.settle().await?;
             let (known, address) = self.known()?;
             let mut observation = report(&known.name, &own, &all);
             observation.node_id = Some(known.name);
-            let (name, host) = (CLIENT.to_owned(), address.ip().to_string());
-            observation.endpoints = vec![Endpoint { name, host, port: PORT.into() }];
-            let obstacle = self.seen().obstacle.clone();
-            observation.blockers.extend(obstacle.map(|why| ("ElectionPossible", why)));
+            observation.endpoint(CLIENT, address.ip(), PORT);
+            if let Some(why) = &self.seen().obstacle {
+                observation.block("ElectionPossible", why.as_str());
+            }
             Ok(observation)
         })
     }
 
-    fn decommission<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
+    fn decommission<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, DecommissionState> {
         Box::pin(self.decommission_state(node))
-    }
-
-    fn cancel_decommission<'a>(
-        &'a self,
-        _node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(ready(Ok(())))
     }
 
     fn has_lead_duties(&self) -> bool {
@@ -433,7 +405,7 @@ impl Driver for Server {
         &'a self,
         node: &'a DatabaseNode,
         lead: &'a LeaderPermit,
-    ) -> BoxFuture<'a, Result<(), Error>> {
+    ) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             let own = of(&node.pilot).to_owned();
             let mut all = members(node);
@@ -458,22 +430,13 @@ impl Driver for Server {
         })
     }
 
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
-        const LOG: &[(&str, &str, &str)] = &[
-            ("FATAL CONFIG FILE", "ConfigRejected", "Redis does not take a setting of spec.config"),
-            ("already in use", "PreflightFailed", "the port is in use by another process"),
-            ("No space left", "DiskFull", "the volume is full; grow it or delete data"),
-            ("Out Of Memory", "OutOfMemory", "Redis got no memory; raise the limit"),
-            ("Bad file format", "ProcessExited", "its data are damaged; see redis-check-aof"),
-        ];
-        let told = |text: &str| log_tail.iter().any(|line| line.contains(text));
-        let (_, reason, message) = *LOG.iter().find(|(text, ..)| told(text))?;
-        (!matches!(code, 0 | 143)).then_some(ExitExplanation { reason, message, left: false })
+    fn stop_plan(&self) -> StopPlan {
+        STOP
     }
-}
 
-fn program(node: &DatabaseNode) -> PathBuf {
-    node.home.join("bin/redis-server")
+    fn exits(&self) -> ExitTable {
+        EXITS
+    }
 }
 
 fn rendered(node: &DatabaseNode, released: Released) -> Result<String, Error> {

@@ -7,10 +7,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use navigator::pilot::{driver::Error, query_answer::UnansweredQuery};
+use navigator::pilot::{
+    clients::resp::{RespReply, ask},
+    driver::Error,
+    query_answer::UnansweredQuery,
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-use super::resp::{Reply, ask};
 
 /// Setting by which a node's pilot says what it released.
 pub(crate) const SAYS: &str = "cluster-announce-ip";
@@ -68,7 +70,7 @@ impl View {
     }
 
     /// A missing field does not count as an absent one: a Redis that says no role is no replica.
-    fn parse(info: &Reply, settings: &Reply) -> Result<Self, UnansweredQuery> {
+    fn parse(info: &RespReply, settings: &RespReply) -> Result<Self, UnansweredQuery> {
         let info = info.text();
         let lines = || info.lines().filter_map(|line| line.split_once(':'));
         let field = |key: &str| {
@@ -82,10 +84,10 @@ impl View {
         };
         let set = |key: &str| {
             let value = match settings {
-                Reply::List(all) => all.chunks(2).find(|one| one[0].text() == key),
+                RespReply::List(all) => all.chunks(2).find(|one| one[0].text() == key),
                 _ => None,
             };
-            let value = value.and_then(|one| one.get(1)).map(Reply::text);
+            let value = value.and_then(|one| one.get(1)).map(RespReply::text);
             value.ok_or_else(|| UnansweredQuery::new("CONFIG GET", format!("says no {key}")))
         };
         let master = match field("role")? {
@@ -139,16 +141,16 @@ impl Record {
         );
         // Neither a full memory nor replicas that wait for this record may forbid it.
         let get = ask(at, &[&["CONFIG", "GET", "maxmemory", "min-replicas-to-write"]]).await?;
-        let Reply::List(limits) = &get[0] else { return Ok(()) };
+        let RespReply::List(limits) = &get[0] else { return Ok(()) };
         let lift = ["CONFIG", "SET", "maxmemory", "0", "min-replicas-to-write", "0"];
         let restore: Vec<&str> =
-            ["CONFIG", "SET"].into_iter().chain(limits.iter().map(Reply::text)).collect();
+            ["CONFIG", "SET"].into_iter().chain(limits.iter().map(RespReply::text)).collect();
         ask(at, &[&lift, &["FUNCTION", "LOAD", "REPLACE", &library], &restore]).await.map(drop)
     }
 }
 
 /// Text that is no record is not the absence of one.
-fn recorded(reply: &Reply) -> Result<Record, UnansweredQuery> {
+fn recorded(reply: &RespReply) -> Result<Record, UnansweredQuery> {
     let unread = || {
         let why = "the function navigator says no record; delete it, and its pilot writes it anew";
         UnansweredQuery::new("FCALL_RO navigator", why)

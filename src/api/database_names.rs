@@ -27,6 +27,8 @@ pub struct DatabaseNames {
     pub cluster_label: &'static str,
     /// Key of the label that names the node pool.
     pub pool_label: &'static str,
+    /// Names of the predicates of this database alone that `skipPredicates` accepts.
+    pub predicates: &'static [&'static str],
     /// Names and numbers of the TCP ports that the database's container lists.
     pub ports: &'static [(&'static str, u16)],
     /// Returns the name of the LeaderLease that the pilots of a cluster share, from the cluster's
@@ -34,7 +36,22 @@ pub struct DatabaseNames {
     pub leader_lease: fn(&str) -> String,
 }
 
+/// Names of the predicates of all databases that `skipPredicates` accepts.
+pub const SHARED_PREDICATES: &[&str] = &[
+    "PeersReady",
+    "DiskHeadroom",
+    "HoldingsKnown",
+    "DataOutlivesPod",
+    "TokenRenewal",
+    "PreflightPassed",
+];
+
 impl DatabaseNames {
+    /// May `skipPredicates` name this predicate in clusters of the database?
+    pub fn is_skippable(&self, predicate: &str) -> bool {
+        SHARED_PREDICATES.contains(&predicate) || self.predicates.contains(&predicate)
+    }
+
     /// Returns the name of a pool's StatefulSet; pods and Pilots are named `<set>-<ordinal>`.
     pub fn stateful_set(&self, cluster: &str, pool: &str) -> String {
         format!("{}-{cluster}-{pool}", self.prefix)

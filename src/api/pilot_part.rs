@@ -91,6 +91,18 @@ impl PilotParts {
         self.0.insert(word.to_owned(), value);
     }
 
+    /// Changes the part under `word`, where there is one of type `T`.
+    pub fn change<T: Serialize + DeserializeOwned>(
+        &mut self,
+        word: &str,
+        change: impl FnOnce(&mut T),
+    ) {
+        if let Some(mut part) = self.get(word) {
+            change(&mut part);
+            self.set(word, &part);
+        }
+    }
+
     pub fn has(&self, word: &str) -> bool {
         self.0.contains_key(word)
     }
@@ -136,6 +148,8 @@ type LiftFn = fn(Value, Option<Value>) -> Result<(Value, String), serde_json::Er
 pub struct ErasedPilotPart {
     pub word: &'static str,
     pub title: &'static str,
+    /// Predicates of the database that `skipPredicates` accepts.
+    pub predicates: &'static [&'static str],
     pub(super) spec: fn(&mut SchemaGenerator) -> Schema,
     pub(super) status: fn(&mut SchemaGenerator) -> Schema,
     pub(super) older: fn(&mut SchemaGenerator) -> Schema,
@@ -152,6 +166,7 @@ impl ErasedPilotPart {
         Self {
             word: P::NAMES.word,
             title: P::NAMES.title,
+            predicates: P::NAMES.predicates,
             spec: |generator| generator.subschema_for::<P::Spec>(),
             status: |generator| generator.subschema_for::<P::Status>(),
             older: |generator| generator.subschema_for::<OlderPartSpec<P>>(),

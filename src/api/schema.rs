@@ -17,7 +17,9 @@ use serde_json::{Map, Value, json};
 
 pub use markers::*;
 
-use super::{conversion::pilot::PilotSurplus, pilot_part::ErasedPilotPart};
+use super::{
+    conversion::pilot::PilotSurplus, database_names::SHARED_PREDICATES, pilot_part::ErasedPilotPart,
+};
 use crate::{
     api::{NAVIGATOR, V1ALPHA1, V1BETA1, VERSIONS},
     machinery::{
@@ -179,6 +181,12 @@ impl SchemaSet {
         for (type_name, mut definition) in own {
             for rows in self.all_rows() {
                 rows.add_to(&type_name, &mut definition);
+            }
+            if type_name == "UpdateStrategy" {
+                let own = self.parts.iter().flat_map(|part| part.predicates);
+                let all: Vec<&str> =
+                    ["*"].iter().chain(own).chain(SHARED_PREDICATES).copied().collect();
+                definition["properties"]["skipPredicates"]["items"]["enum"] = all.into();
             }
             if type_name == "ClusterRef" {
                 definition["properties"]["kind"]["enum"] = clusters.clone().into();

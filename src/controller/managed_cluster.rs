@@ -24,7 +24,7 @@ use crate::{
             PilotStatus, PodTemplate, SecurityContext,
         },
     },
-    engine::config_hash,
+    engine::{config_hash, settings},
 };
 
 /// What differs between databases in how their clusters are run.
@@ -38,9 +38,17 @@ pub trait ManagedClusterKind: ClusterKind {
     /// Why this build cannot run `version` of the database; `None` when it can.
     fn unsupported(version: &str) -> Option<String>;
     /// The cluster's settings, overridden by those of a pool.
-    fn merged(cluster: &Config, pool: &Config) -> Config;
+    fn merged(cluster: &Config, pool: &Config) -> Config {
+        // Merging over nothing drops `null`s, which stand for "not set".
+        let mut merged = Config::new();
+        settings::merge(&mut merged, cluster);
+        settings::merge(&mut merged, pool);
+        merged
+    }
     /// The part of a Pilot's spec that is this database's own, for Pilots of `pool`.
-    fn part(cluster: &Cluster<Self>, pool: &NodePool<Self>) -> PilotParts;
+    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> PilotParts {
+        PilotParts::default()
+    }
     /// Labels of `pool` that only this database has.
     fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
         Vec::new()

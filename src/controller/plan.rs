@@ -609,7 +609,7 @@ fn owed(desired: &DesiredCluster, observed: &ObservedCluster, leaving: &Member) 
                 hint: format!(
                     "run kubectl navigator cleanup {}, {}",
                     desired.name,
-                    roll::hint(roll::CLEANUP_PENDING)
+                    roll::hint(desired.database, roll::CLEANUP_PENDING)
                 ),
             }],
         );

@@ -10,3 +10,78 @@ pub struct ExitExplanation {
     /// The node has left its database cluster for good; another start fails in the same way.
     pub left: bool,
 }
+
+/// The sign by which an end of a process is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitSign {
+    /// A text in one of the last lines of the log.
+    Log(&'static str),
+    /// The exit code (128 plus the signal's number where a signal ended the process).
+    Code(u8),
+    /// A text that begins one of the last lines of the log of a process that exited with 1, and
+    /// says that the node has left for good. That is final, and texts of users get into logs, too:
+    /// so it is concluded from nothing less.
+    Left(&'static str),
+}
+
+impl ExitSign {
+    fn is_seen(self, code: i32, log_tail: &[String]) -> bool {
+        match self {
+            Self::Log(text) => log_tail.iter().any(|line| line.contains(text)),
+            Self::Code(expected) => code == i32::from(expected),
+            Self::Left(text) => {
+                code == 1 && log_tail.iter().any(|line| line.trim_start().starts_with(text))
+            }
+        }
+    }
+}
+
+/// The ends that a database is known for, with their signs: reason and message of each. The most
+/// telling sign stands first.
+pub type ExitTable = &'static [(ExitSign, &'static str, &'static str)];
+
+/// Exit code of a process that ended as TERM asked it to.
+const TERMINATED: i32 = 143;
+
+/// Explains the end of a process from its exit code and the last lines of its log. `None`: it
+/// succeeded, was asked to end, or ended in a way that the table does not have.
+pub fn explain_exit(table: ExitTable, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
+    if code == 0 || code == TERMINATED {
+        return None;
+    }
+    let (sign, reason, message) = *table.iter().find(|(sign, ..)| sign.is_seen(code, log_tail))?;
+    Some(ExitExplanation { reason, message, left: matches!(sign, ExitSign::Left(_)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: ExitTable = &[
+        (ExitSign::Left("this node is gone"), "Gone", "it left"),
+        (ExitSign::Log("no space"), "DiskFull", "the volume is full"),
+        (ExitSign::Code(134), "Crashed", "it crashed"),
+    ];
+
+    #[test]
+    fn the_first_sign_that_is_seen_explains_an_end_that_was_not_asked_for() {
+        let reason = |code, line: &str| {
+            explain_exit(TABLE, code, &[line.to_owned()]).map(|ending| ending.reason)
+        };
+        assert_eq!(reason(134, "write failed: no space left"), Some("DiskFull"));
+        assert_eq!(reason(134, ""), Some("Crashed"));
+        assert_eq!(reason(1, ""), None);
+        for asked in [0, 143] {
+            assert_eq!(reason(asked, "no space"), None);
+        }
+    }
+
+    #[test]
+    fn a_node_has_left_by_its_exit_code_and_by_a_line_that_begins_so() {
+        let left = |code, line: &str| {
+            explain_exit(TABLE, code, &[line.to_owned()]).is_some_and(|ending| ending.left)
+        };
+        assert!(left(1, "  this node is gone for good"));
+        assert!(!left(3, "this node is gone") && !left(1, "said: this node is gone"));
+    }
+}

@@ -1,5 +1,7 @@
 //! How settings are laid over each other: cluster over the built-in defaults, pool over cluster.
 
+pub mod dotted_names;
+
 use serde_json::{Map, Value};
 
 /// Merges `over` into `base`: objects deeply, lists and scalars replaced, `null` removes.

@@ -18,6 +18,8 @@ pub struct DrivenDatabase {
     /// it is unset, the place is `home`.
     pub home_variable: &'static str,
     pub home: &'static str,
+    /// The database's program, below the folder where it is installed. Without it nothing starts.
+    pub program: &'static str,
     /// Reason of the condition Started while the process runs, and of Ready while it serves.
     pub started: &'static str,
     /// Does the database decide by the clocks of its machines which of two writes is newer?
@@ -43,9 +45,40 @@ pub struct DrivenDatabase {
     pub installed: fn(&Path) -> Option<String>,
     /// Where the launcher of a database on the JVM finds Java.
     pub java: Option<JavaLocation>,
-    /// Makes the driver from its configuration folder, its data directory and the volume that holds
-    /// it.
-    pub make: fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>,
+    /// Makes the driver.
+    pub make: MakeDriver,
+}
+
+/// Makes a driver from its configuration folder, its data directory and the volume that holds it.
+pub type MakeDriver = fn(PathBuf, PathBuf, Volume) -> Arc<dyn Driver>;
+
+impl DrivenDatabase {
+    /// Makes the entry of a database that needs nothing which only some databases do. Where it is
+    /// installed, by what name it starts, and on what ports it listens, is for the caller to say.
+    pub const fn new(
+        names: &'static DatabaseNames,
+        has_data: fn(&Path) -> bool,
+        make: MakeDriver,
+    ) -> Self {
+        Self {
+            names,
+            home_variable: "",
+            home: "/usr",
+            program: "",
+            started: "Started",
+            orders_by_time: false,
+            ports: &[],
+            joins_elsewhere: |_| false,
+            has_data,
+            preparation: None,
+            conditions: &[],
+            gauges: &[],
+            agents: &[],
+            installed: |_| None,
+            java: None,
+            make,
+        }
+    }
 }
 
 /// A gauge that only one database has. Clients see its name with the prefix `navigator_`.
@@ -77,12 +110,14 @@ impl std::fmt::Debug for AgentFile {
     }
 }
 
-/// The condition that tells how the programs of [`Driver::prepare`] ended, and its reasons.
+/// The condition that tells how the programs of [`Driver::prepare`] ended, its reasons, and the
+/// event about a failure.
 #[derive(Debug)]
 pub struct PreparationCondition {
     pub condition: &'static str,
     pub current: &'static str,
     pub failed: &'static str,
+    pub event: &'static str,
 }
 
 #[cfg(test)]
@@ -99,6 +134,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/example",
     cluster_label: "navigator.jetstack.io/example-cluster-name",
     pool_label: "navigator.jetstack.io/example-node-pool-name",
+    predicates: &[],
     ports: &[("client", 7777)],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
@@ -106,19 +142,10 @@ const NAMES: DatabaseNames = DatabaseNames {
 /// A made-up database, for tests of what is the same for all databases.
 #[cfg(test)]
 pub(crate) const EXAMPLE: DrivenDatabase = DrivenDatabase {
-    names: &NAMES,
     home_variable: "EXAMPLE_HOME",
     home: "/opt/example",
+    program: "bin/example",
     started: "ExampleStarted",
     orders_by_time: true,
-    ports: &[],
-    joins_elsewhere: |_| false,
-    has_data: |_| false,
-    preparation: None,
-    conditions: &[],
-    gauges: &[],
-    agents: &[],
-    installed: |_| None,
-    java: None,
-    make: |_, _, _| unreachable!("no test of this runs a database"),
+    ..DrivenDatabase::new(&NAMES, |_| false, |_, _, _| unreachable!("no test runs a database"))
 };

@@ -1,7 +1,9 @@
 //! What pilots ask of a database, and what they are told: [`Driver`], which the folder of each
 //! database implements.
 
-use std::{borrow::Cow, collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
+mod observation;
+
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use futures::future::BoxFuture;
 use nix::libc;
@@ -10,15 +12,20 @@ use tokio::sync::watch;
 use crate::{
     api::{
         pilot_part::PilotParts,
-        v1beta1::{Decommission, Endpoint, Health, Pilot},
+        v1beta1::{Decommission, Pilot},
     },
-    engine::exit_explanation::ExitExplanation,
+    engine::exit_explanation::{ExitExplanation, ExitTable, explain_exit},
     pilot::{
         process::supervisor::{ChildCommand, OutputMode},
         query_answer::UnansweredQuery,
     },
     runtime::leader::LeaderClaim,
 };
+
+pub use self::observation::{DatabaseCondition, GaugeFigure, NodeObservation};
+
+/// What a verb of a [`Driver`] gives: its result, or why the database could not do it.
+pub type DriverAnswer<'a, T> = BoxFuture<'a, Result<T, Error>>;
 
 /// Kernel limits that a database cannot do without; 0 asks for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,55 +147,6 @@ pub const JOINED_EMPTY: &str = "JoinedEmpty";
 /// Reason of the Ready condition of a node whose join failed: only a new process may begin a join
 /// anew, and the pilot starts one.
 pub const JOIN_FAILED: &str = "JoinFailed";
-
-/// A database's answer to the question how it is.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeObservation {
-    /// The database answers at all: liveness, never dependent on other nodes.
-    pub alive: bool,
-    /// The node joined and serves clients: readiness.
-    pub serving: bool,
-    /// The node's role; `None` where all nodes are alike, and as long as the role is not known.
-    pub role: Option<ReplicationRole>,
-    /// How far a node is that does not serve, as the reason of the Ready condition: `Starting`,
-    /// `Joining`, `Leaving`.
-    pub reason: Option<&'static str>,
-    pub message: Option<String>,
-    pub version: Option<String>,
-    /// The database's own id of this node.
-    pub node_id: Option<String>,
-    /// The database's own id of its cluster, where it has one.
-    pub cluster_id: Option<String>,
-    pub health: Option<Health>,
-    /// Why the database refuses writes for want of room while it serves.
-    pub refuses_writes: Option<String>,
-    /// Rules that forbid to stop the node now, each with a sentence.
-    pub blockers: Vec<(&'static str, String)>,
-    /// Questions that the database left open. While there are any, blockers that it named before
-    /// stay.
-    pub not_heard: Vec<UnansweredQuery>,
-    /// Conditions that no other database has, out of
-    /// [`DrivenDatabase::conditions`](crate::pilot::database::DrivenDatabase).
-    pub conditions: Vec<DatabaseCondition>,
-    pub endpoints: Vec<Endpoint>,
-    /// Gauges for `/metrics`, name without prefix → value.
-    pub gauges: BTreeMap<&'static str, f64>,
-    /// The database's own part of the report.
-    pub detail: PilotParts,
-    /// Why the pilot could not write a part of the observation to the volume, or read it back: a
-    /// trouble of the pilot, which says nothing about the database.
-    pub unsaved: Option<String>,
-}
-
-/// A condition of one database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DatabaseCondition {
-    pub type_: &'static str,
-    /// `None`: the condition's status is Unknown.
-    pub status: Option<bool>,
-    pub reason: Cow<'static, str>,
-    pub message: String,
-}
 
 /// How a database answers when it is asked to decommission its node.
 #[derive(Clone, Debug, PartialEq)]
@@ -322,15 +280,14 @@ pub trait Driver: Send + Sync + 'static {
         KernelNeeds::default()
     }
     /// Runs the checks of this database alone, and returns those that failed. With none the
-    /// database may start.
-    fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>>;
+    /// database may start. That its program is there is checked before.
+    fn preflight<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
+        Box::pin(async { Vec::new() })
+    }
     /// Returns the programs to run to their end, in order, after [`Driver::configure`] and before
     /// the database: installing and removing plugins. One that fails keeps the database stopped. No
     /// such program runs while this is called.
-    fn prepare<'a>(
-        &'a self,
-        _node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<Vec<PreparationProgram>, Error>> {
+    fn prepare<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, Vec<PreparationProgram>> {
         Box::pin(async { Ok(Vec::new()) })
     }
     /// Takes the outcome of the program at `index` in the list of [`Driver::prepare`], before the
@@ -347,35 +304,32 @@ pub trait Driver: Send + Sync + 'static {
     fn report_preparation(&self, _detail: &mut PilotParts) {}
     /// Renders and validates the wanted configuration as [`Driver::configure`] would, and writes
     /// nothing: the database may be running with another one.
-    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>>;
+    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()>;
     /// Writes a complete configuration and says what to start.
-    fn configure<'a>(&'a self, node: &'a DatabaseNode)
-    -> BoxFuture<'a, Result<ProcessSpec, Error>>;
+    fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec>;
     /// Brings a running database up to date with what needs no restart: the addresses of its
     /// peers. Called when the node's own Pilot or a peer changed.
-    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>>;
+    fn refresh<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
     /// Asks the database how it is, without starting a process. A failure to write a part of the
     /// answer to the volume is told in [`NodeObservation::unsaved`], and the answer stands.
     /// Questions that the database left open are told in [`NodeObservation::not_heard`]; where the
     /// rest means nothing without them, the call fails with [`Error::NotHeard`]. Then the last
     /// report stands, and the node shall not be stopped.
-    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>>;
+    fn observe(&self) -> DriverAnswer<'_, NodeObservation>;
     /// Does a database that did not say how it is answer in another way? The pilot waits two
     /// seconds for this second opinion.
     fn lives(&self) -> BoxFuture<'_, bool> {
         Box::pin(async { false })
     }
     /// Begins or continues to move all data of the node away; returns how far the move is.
-    fn decommission<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<DecommissionState, Error>>;
+    fn decommission<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, DecommissionState>;
     /// Takes a decommission back. [`Error::TooLate`] where that is no longer possible: then the
     /// node leaves, and [`Driver::decommission`] follows it to its end.
-    fn cancel_decommission<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<(), Error>>;
+    fn cancel_decommission<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
     /// Does this Pilot ask for work that [`Driver::upkeep`] has to do? Called every few seconds.
     fn wants_upkeep(&self, _pilot: &Pilot) -> bool {
         false
@@ -384,7 +338,7 @@ pub trait Driver: Send + Sync + 'static {
     /// the node's turn: `node.peers` are what the API says now. Returns when the work is done,
     /// failed, or must wait; the pilot calls it again as long as [`Driver::wants_upkeep`]. Dropped
     /// when the process ends.
-    fn upkeep<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn upkeep<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async { Ok(()) })
     }
     /// Is there anything for [`Driver::lead_duties`] to do, ever?
@@ -400,17 +354,17 @@ pub trait Driver: Send + Sync + 'static {
         &'a self,
         _node: &'a DatabaseNode,
         _lead: &'a LeaderPermit,
-    ) -> BoxFuture<'a, Result<(), Error>> {
+    ) -> DriverAnswer<'a, ()> {
         Box::pin(async { Ok(()) })
     }
     /// Tells the other nodes that this one stops and is to come back, ahead of [`Driver::flush`]
     /// and within its time. A restart that was not announced costs work and no data.
-    fn announce_restart<'a>(&'a self, _node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn announce_restart<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async { Ok(()) })
     }
     /// Flushes and stops serving, ahead of the first signal of [`Driver::stop_plan`], where the
     /// plan leaves time for a flush.
-    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn flush(&self) -> DriverAnswer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
     /// Takes out of the report what is true of a running process only, as no process runs any more.
@@ -423,9 +377,15 @@ pub trait Driver: Send + Sync + 'static {
     fn dump(&self) -> Option<DumpSignal> {
         None
     }
+    /// Returns the ends that the database's process is known for.
+    fn exits(&self) -> ExitTable {
+        &[]
+    }
     /// Explains why the process ended by itself, going by its exit code (128 plus the signal's
     /// number where a signal ended it) and the last lines of its log. `None`: no end that the
     /// database is known for. Pure: the caller decides whether to believe and remember an
     /// explanation that says `left`.
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation>;
+    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
+        explain_exit(self.exits(), code, log_tail)
+    }
 }

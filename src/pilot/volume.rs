@@ -6,5 +6,6 @@ pub mod folder;
 pub mod ownership;
 pub mod pilot_files;
 pub mod records;
+pub mod remembered_state;
 pub mod ring;
 pub mod state_file;

@@ -11,10 +11,10 @@ use super::{
     text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::api::{
+    database_names::{DatabaseNames, SHARED_PREDICATES},
     object_picture::ConditionPicture,
     picture::NodePicture,
     printer::human_duration,
-    schema::SKIPPABLE_PREDICATES,
     silence::ReportAge,
     v1beta1::{Pilot, PilotIntent, PilotPhase},
 };
@@ -78,12 +78,14 @@ pub enum SkipPolicy {
 }
 
 impl SkipPolicy {
-    pub fn of(name: &str) -> Self {
+    /// Returns how the predicate is skipped; `database`: the one that it belongs to, if any.
+    pub fn new(name: &str, database: Option<&DatabaseNames>) -> Self {
+        let own = database.is_some_and(|names| names.is_skippable(name));
         match name {
             // A user set each of these in a spec, or skipping it would change nothing.
             "CanaryHeld" | "PhaseHeld" | "RestartHelps" | "VersionSettled" => Self::Never,
             OUTLIVES | RENEWAL => Self::ByName,
-            name if SKIPPABLE_PREDICATES.contains(&name) => Self::Yes,
+            name if own || SHARED_PREDICATES.contains(&name) => Self::Yes,
             _ => Self::ByStar,
         }
     }
@@ -100,9 +102,9 @@ impl SkipPolicy {
 
 /// Returns the whole list of predicates: those of each database with the kind of its clusters, then
 /// those that all databases have.
-pub fn all<'a>(databases: &[&'a ShownDatabase]) -> Vec<(Option<&'a str>, Predicate)> {
+pub fn all(databases: &[&ShownDatabase]) -> Vec<(Option<&'static DatabaseNames>, Predicate)> {
     let own = databases.iter().flat_map(|database| {
-        database.predicates.iter().map(|predicate| (Some(database.names.kind), *predicate))
+        database.predicates.iter().map(|predicate| (Some(database.names), *predicate))
     });
     own.chain(SHARED.iter().map(|predicate| (None, *predicate))).collect()
 }
@@ -130,7 +132,7 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let skipped = |name: &str| match SkipPolicy::of(name) {
+    let skipped = |name: &str| match SkipPolicy::new(name, None) {
         SkipPolicy::Yes | SkipPolicy::ByStar => skips.contains(name) || skips.contains("*"),
         SkipPolicy::ByName => skips.contains(name),
         SkipPolicy::Never => false,
@@ -214,11 +216,11 @@ pub(super) fn since(then: Timestamp, now: Timestamp) -> String {
 pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
     let mut table =
         TextTable::new(&[("PREDICATE", 0), ("OF", 0), ("SKIP", 1), ("A STEP WAITS WHILE", 0)]);
-    for (kind, predicate) in all(databases) {
+    for (names, predicate) in all(databases) {
         table.push(vec![
             cell(predicate.name, Tone::Title),
-            kind.unwrap_or("all").into(),
-            SkipPolicy::of(predicate.name).word().into(),
+            names.map_or("all", |names| names.kind).into(),
+            SkipPolicy::new(predicate.name, names).word().into(),
             predicate.sentence.into(),
         ]);
     }
@@ -228,11 +230,11 @@ pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
 }
 
 pub fn list_json(databases: &[&ShownDatabase]) -> Value {
-    let one = |(kind, predicate): (Option<&str>, Predicate)| {
+    let one = |(names, predicate): (Option<&DatabaseNames>, Predicate)| {
         json!({
             "name": predicate.name,
-            "kind": kind,
-            "skip": SkipPolicy::of(predicate.name).word(),
+            "kind": names.map(|names| names.kind),
+            "skip": SkipPolicy::new(predicate.name, names).word(),
             "message": predicate.sentence,
         })
     };

@@ -11,15 +11,15 @@ use std::{
 
 use futures::future::join_all;
 use kube::{Api, api::PostParams};
-use navigator::api::{V1BETA1, scheme::Scheme, v1beta1};
+use navigator::{
+    api::{V1BETA1, scheme::Scheme, v1beta1},
+    pilot::clients::resp::{RespReply, ask},
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use self::redis::{
-    kind::{NAMES, Redis, RedisNode},
-    resp::{Reply, ask},
-};
+use self::redis::kind::{NAMES, Redis, RedisNode};
 use crate::support::{
     bed::{Bed, NAMESPACE, condition},
     nodes::{Cluster, Nodes},
@@ -27,6 +27,8 @@ use crate::support::{
     server::World,
     wait::until,
 };
+
+mod process;
 
 // The whole example, so that its unit tests run here.
 #[path = "../../examples/redis/main.rs"]
@@ -82,8 +84,8 @@ async fn part(nodes: &Nodes, node: usize) -> Option<(u64, u64, String, String)> 
     let asked = ask(at(nodes, node), &[&["FCALL_RO", "navigator", "0"], &["ROLE"]]).await;
     let replies = asked.ok()?;
     let record: Value = serde_json::from_str(replies[0].text()).ok()?;
-    let Reply::List(role) = &replies[1] else { return None };
-    let words: Vec<&str> = role.iter().map(Reply::text).collect();
+    let RespReply::List(role) = &replies[1] else { return None };
+    let words: Vec<&str> = role.iter().map(RespReply::text).collect();
     let role = if words[0] == "slave" { words[3] } else { words[0] }.to_owned();
     let number = |key: &str| record[key].as_u64();
     Some((number("epoch")?, number("run")?, record["primary"].as_str()?.to_owned(), role))
@@ -129,7 +131,7 @@ impl Writer {
             for (number, at) in (0..).zip(all.into_iter().cycle()) {
                 let key = u64::to_string(&number);
                 let write: [&[&str]; 2] = [&["SET", &key, "written"], &["WAIT", "1", "500"]];
-                if let Ok([_, Reply::Text(replicas)]) = ask(at, &write).await.as_deref()
+                if let Ok([_, RespReply::Text(replicas)]) = ask(at, &write).await.as_deref()
                     && replicas != "0"
                 {
                     noted.lock().unwrap().push(number);

@@ -31,31 +31,6 @@ pub const OPERATION_TYPES: &[&str] = &[
 pub const OPERATION_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed"];
 pub const STEP_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed", "Skipped"];
 pub const RUNTIMES: &[&str] = &["Kubernetes", "Process"];
-/// Accepted values of `skipPredicates`: names of predicates, and `*`.
-pub const SKIPPABLE_PREDICATES: &[&str] = &[
-    "*",
-    "HealthNotRed",
-    "NoShardMovement",
-    "ShardCopyElsewhere",
-    "QuorumKept",
-    "OneMasterAtATime",
-    "NonMastersFirst",
-    "RingSettled",
-    "PeersUp",
-    "RackAtATime",
-    "RangesKeepQuorum",
-    "SchemaAgreement",
-    "CleanupPending",
-    "StreamsIdle",
-    "SeedAvailable",
-    "PeersReady",
-    "DiskHeadroom",
-    "HoldingsKnown",
-    "DataOutlivesPod",
-    "TokenRenewal",
-    "PreflightPassed",
-];
-
 /// Schema facts that the Rust types cannot express, as rows by type and field.
 #[derive(Debug)]
 pub struct SchemaMarkers {
@@ -153,9 +128,6 @@ impl SchemaMarkers {
             if let Some(row) = defaults.iter().find(|row| is((row.0, row.1))) {
                 schema["x-written-default"] =
                     serde_json::from_str(row.2).unwrap_or_else(|_| json!(row.2));
-            }
-            if type_name == "UpdateStrategy" && property == "skipPredicates" {
-                schema["items"]["enum"] = SKIPPABLE_PREDICATES.into();
             }
         }
     }

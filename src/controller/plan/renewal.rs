@@ -107,7 +107,7 @@ pub(super) fn renew(
             .iter()
             .filter(|(predicate, _)| predicate != OUTLIVES && !desired.strategy.skips(predicate));
         blocked.extend(held.map(|(predicate, message)| {
-            block(predicate, format!("{other}: {message}"), roll::hint(predicate))
+            block(predicate, format!("{other}: {message}"), roll::hint(desired.database, predicate))
         }));
     }
     if !blocked.is_empty() {

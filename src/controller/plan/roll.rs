@@ -10,7 +10,7 @@
 
 use super::{OperationType, Plan, PlannedStep, StepBlocker, wanted};
 use crate::{
-    api::{names::annotation, schema::SKIPPABLE_PREDICATES, v1beta1::PilotSpec},
+    api::{names::annotation, v1beta1::PilotSpec},
     controller::{
         desired_state::{DesiredCluster, DesiredPool, ManagedDatabase},
         observe::{Member, ObservedCluster, ObservedPool, PilotFacts},
@@ -235,7 +235,7 @@ pub(super) fn blocks(
     member: &Member,
 ) -> Vec<StepBlocker> {
     let block = |predicate: &str, message: String| StepBlocker {
-        hint: hint(predicate),
+        hint: hint(desired.database, predicate),
         predicate: predicate.to_owned().into(),
         step: format!("RecreatePod/{}", member.name),
         message,
@@ -254,8 +254,8 @@ pub(super) fn blocks(
 
 /// Says how to skip a predicate. A pilot newer than our API server may name a rule that cannot be
 /// skipped by its name.
-pub(super) fn hint(predicate: &str) -> String {
-    let named = SKIPPABLE_PREDICATES.contains(&predicate).then_some(predicate);
+pub(super) fn hint(database: &ManagedDatabase, predicate: &str) -> String {
+    let named = database.names.is_skippable(predicate).then_some(predicate);
     format!("or add {} to spec.updateStrategy.skipPredicates", named.unwrap_or("* (every rule)"))
 }
 

@@ -9,8 +9,7 @@ use crate::{
     api::{
         cluster_kind::{ClusterKind, NoOlderVersion},
         database_names::DatabaseNames,
-        pilot_part::PilotParts,
-        v1beta1::{Cluster, Config, NodePool, PilotStatus},
+        v1beta1::PilotStatus,
     },
     controller::{
         ManagedClusterKind,
@@ -19,7 +18,7 @@ use crate::{
         },
         managed_cluster,
     },
-    engine::{config_hash, settings},
+    engine::config_hash,
 };
 
 /// The example database's own fields in specs: none.
@@ -46,6 +45,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/example",
     cluster_label: "navigator.jetstack.io/example-cluster-name",
     pool_label: "navigator.jetstack.io/example-node-pool-name",
+    predicates: &["PeersUp"],
     ports: &[("client", 7777)],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
@@ -117,16 +117,5 @@ impl ManagedClusterKind for Example {
     fn unsupported(version: &str) -> Option<String> {
         (!version.starts_with(|c: char| c.is_ascii_digit()))
             .then(|| format!("version {version:?} is not supported"))
-    }
-
-    fn merged(cluster: &Config, pool: &Config) -> Config {
-        let mut merged = Config::new();
-        settings::merge(&mut merged, cluster);
-        settings::merge(&mut merged, pool);
-        merged
-    }
-
-    fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> PilotParts {
-        PilotParts::default()
     }
 }

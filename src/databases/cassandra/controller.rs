@@ -14,16 +14,11 @@ use super::{
     },
 };
 use crate::{
-    api::{
-        names::label::APP,
-        pilot_part::PilotParts,
-        v1beta1::{Config, PilotStatus},
-    },
+    api::{names::label::APP, pilot_part::PilotParts, v1beta1::PilotStatus},
     controller::{
         ClusterService, DesiredCluster, ManagedClusterKind, ManagedDatabase, NodeReport,
         SecuredCondition, ServiceExposure,
     },
-    engine::settings,
 };
 
 /// Cassandra's entry for the controller.
@@ -51,14 +46,6 @@ impl ManagedClusterKind for Cassandra {
 
     fn unsupported(version: &str) -> Option<String> {
         version.parse::<Release>().err().map(|error| error.to_string())
-    }
-
-    fn merged(cluster: &Config, pool: &Config) -> Config {
-        // Merging over nothing drops `null`s, which stand for "not set".
-        let mut merged = Config::new();
-        settings::merge(&mut merged, cluster);
-        settings::merge(&mut merged, pool);
-        merged
     }
 
     fn part(cluster: &CassandraCluster, pool: &CassandraNodePool) -> PilotParts {
@@ -123,7 +110,7 @@ fn reports(status: &PilotStatus) -> NodeReport {
 
 fn secured(desired: &DesiredCluster) -> SecuredCondition {
     if desired.pools.iter().any(|pool| lets_everybody_in(&pool.pilot.config)) {
-        let message = "no login and no TLS: whoever reaches port 9042 may read, change and delete \
+        let message = "no login and no TLS: every client that reaches port 9042 may read, change and delete \
                        all data; set spec.config.authenticator, or keep others out with a \
                        NetworkPolicy";
         return ("False", "SecurityDisabled", message);

@@ -16,6 +16,16 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/cassandra",
     cluster_label: label::CLUSTER,
     pool_label: label::NODE_POOL,
+    predicates: &[
+        "RingSettled",
+        "PeersUp",
+        "RackAtATime",
+        "RangesKeepQuorum",
+        "SchemaAgreement",
+        "CleanupPending",
+        "StreamsIdle",
+        "SeedAvailable",
+    ],
     ports: &[
         ("intra-node", port::STORAGE),
         ("intra-node-tls", port::STORAGE_TLS),
@@ -36,8 +46,6 @@ pub mod port {
     pub const STORAGE: u16 = 7000;
     pub const STORAGE_TLS: u16 = 7001;
     pub const CQL: u16 = 9042;
-    /// Port of the Jolokia agent, on loopback only.
-    pub const JOLOKIA: u16 = 8778;
 }
 
 /// Returns the name of the headless Service over all nodes.
@@ -52,10 +60,6 @@ pub fn seeds_service(cluster: &str) -> String {
 /// Returns the name of the Service for clients, made only when `spec.services.client.type` is set.
 pub fn client_service(cluster: &str) -> String {
     format!("cass-{cluster}-client")
-}
-/// Returns the name of a pool's StatefulSet; pods and Pilots are named `<set>-<ordinal>`.
-pub fn stateful_set(cluster: &str, pool: &str) -> String {
-    format!("cass-{cluster}-{pool}")
 }
 /// Uid and gid of the database when the user sets none.
 pub const DEFAULT_UID: i64 = 999;

@@ -4,17 +4,13 @@
 //! ask a question; the Jolokia agent answers over HTTP on loopback.
 
 mod cleanup;
-#[cfg(test)]
-mod cleanup_tests;
 mod configure;
 mod cql;
 mod data_resurrection;
 mod decommission;
-#[cfg(test)]
-mod fault_tests;
 mod held_ranges;
 mod join_progress;
-mod jolokia;
+mod keyspaces;
 mod node_view;
 mod observation;
 mod preflight;
@@ -27,41 +23,45 @@ mod upkeep;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use futures::future::BoxFuture;
 use nix::libc;
 use serde_json::json;
-use tracing::{info, warn};
+use tracing::info;
 
 use self::{
     decommission::DecommissionProgress,
+    held_ranges::HeldRanges,
     join_progress::JoinProgress,
-    jolokia::{GOSSIPER, JolokiaClient, OperationOutcome, STORAGE_SERVICE},
-    node_view::NodeView,
+    node_view::{NodeView, STORAGE_SERVICE},
     range_availability::RangeAvailability,
     state::NodeState,
     upkeep::UpkeepState,
 };
 use super::{
+    facts::EXITS,
     names,
     settings::lets_everybody_in,
     v1beta1::{CassandraNode, PilotCassandraStatus},
 };
 use crate::{
     api::{names::condition::CLEANUP_DUE, pilot_part::PilotParts, v1beta1::Pilot},
-    databases::cassandra::facts::{AGENT_JAR, explain_exit},
-    engine::exit_explanation::ExitExplanation,
-    error::chain,
+    engine::exit_explanation::ExitTable,
     pilot::{
-        database::{AgentFile, DrivenDatabase, JavaLocation},
+        clients::jolokia::{AGENT, JolokiaClient, OperationOutcome},
+        database::{DrivenDatabase, JavaLocation},
         driver::{
-            DatabaseNode, DecommissionState, Driver, DumpSignal, Error, FailedCheck, KernelNeeds,
-            NodeObservation, ProcessSpec, StopPlan,
+            DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
+            JOIN_FAILED, KernelNeeds, NodeObservation, ProcessSpec, StopPlan,
         },
-        volume::{data_volume::Volume, ring, state_file::StateFile},
+        volume::{
+            data_volume::Volume,
+            remembered_state::{RememberedState, unsaved},
+            ring,
+        },
     },
 };
 
@@ -70,52 +70,42 @@ use crate::{
 const FLUSH: Duration = Duration::from_secs(60);
 /// Exit code of a JVM that ended as TERM asked it to.
 const TERMINATED: u8 = 143;
-/// Bytes that a member of the ring must hold for a join without received data to count as failed. A
-/// ring with less may have nothing to give to a joining node: Cassandra's own tables are counted,
-/// too.
-const LEAST_LOAD: i64 = 64 << 20;
+/// Limit for reading the seeds again.
+const RELOAD: Duration = Duration::from_secs(5);
+const GOSSIPER: &str = "org.apache.cassandra.net:type=Gossiper";
 /// Pause between two requests for the ranges while nodes are down: the tables may be large.
 const RANGES_EVERY: Duration = Duration::from_secs(20);
-
-/// The Jolokia agent, through which the pilot talks to its database without starting a JVM.
-const JOLOKIA: &[u8] =
-    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/.cache/jolokia-agent-jvm-2.2.9.jar"));
 
 /// Cassandra's entry for pilots.
 pub const DATABASE: DrivenDatabase = DrivenDatabase {
     names: &names::NAMES,
     home_variable: "CASSANDRA_HOME",
     home: "/opt/cassandra",
+    program: "bin/cassandra",
     started: "CassandraStarted",
     orders_by_time: true,
     ports: &[names::port::STORAGE, names::port::CQL],
     joins_elsewhere: |pilot| {
         pilot.spec.part::<CassandraNode>().is_some_and(|spec| !spec.additional_seeds.is_empty())
     },
-    has_data,
+    has_data: configure::has_data,
     preparation: None,
     conditions: &[CLEANUP_DUE],
     gauges: observation::GAUGES,
-    agents: &[AgentFile { name: AGENT_JAR, bytes: JOLOKIA }],
+    agents: &[AGENT],
     installed: preflight::version,
     java: Some(JavaLocation { variables: &["JAVA_HOME"], bundled: None }),
-    make: |config, data, volume| Arc::new(CassandraDriver::new(config, data).on(volume)),
+    make: |config, data, volume| Arc::new(CassandraDriver::new(config, &data, &volume)),
 };
-
-/// Do files of Cassandra lie in this data directory?
-pub fn has_data(data: &Path) -> bool {
-    configure::has_data(data)
-}
 
 /// The driver of one Cassandra node.
 #[derive(Debug)]
 pub struct CassandraDriver {
     config: PathBuf,
-    data: PathBuf,
-    volume: Volume,
+    state: RememberedState<NodeState>,
+    ranges: RememberedState<HeldRanges>,
     seen: Mutex<DriverState>,
-    progress: Arc<Mutex<DecommissionProgress>>,
-    upkeep: Arc<Mutex<UpkeepState>>,
+    upkeep: Mutex<UpkeepState>,
 }
 
 #[derive(Debug, Default)]
@@ -123,53 +113,38 @@ struct DriverState {
     jolokia: Option<JolokiaClient>,
     ranges: Option<(Instant, RangeAvailability)>,
     join: JoinProgress,
-    /// How the node joined, as last read from its volume.
-    joined: JoinRecord,
-}
-
-/// What the volume records of how the node joined its ring.
-#[derive(Clone, Copy, Debug, Default)]
-struct JoinRecord {
-    /// True when the node was a member once; `None` until the volume was read.
-    member: Option<bool>,
-    received: Option<i64>,
-    /// Bytes that a member held while this node joined and received none of them.
-    starved: Option<i64>,
+    progress: DecommissionProgress,
 }
 
 impl CassandraDriver {
-    /// Makes a driver for the folders `config` and `data` of a [`DatabaseNode`]. It takes over a
-    /// database that an earlier pilot started from them.
-    pub fn new(config: PathBuf, data: PathBuf) -> Self {
+    /// Makes a driver for the folders `config` and `data` of a [`DatabaseNode`], and the volume
+    /// that holds `data`. It takes over a database that an earlier pilot started from them.
+    pub fn new(config: PathBuf, data: &Path, volume: &Volume) -> Self {
         Self {
             config,
-            data,
-            volume: Volume::default(),
+            state: RememberedState::new(data, volume),
+            ranges: RememberedState::new(data, volume),
             seen: Mutex::default(),
-            progress: Arc::default(),
-            upkeep: Arc::default(),
+            upkeep: Mutex::default(),
         }
     }
 
-    /// Makes the driver reach its data directory through `volume`.
-    #[must_use]
-    pub fn on(self, volume: Volume) -> Self {
-        Self { volume, ..self }
+    fn seen(&self) -> MutexGuard<'_, DriverState> {
+        self.seen.lock().expect("no panic while held")
     }
 
     fn jolokia(&self) -> Result<JolokiaClient, Error> {
-        let mut seen = self.seen.lock().expect("no panic while held");
+        let mut seen = self.seen();
         if seen.jolokia.is_none() {
             seen.jolokia = JolokiaClient::attach(&self.config);
         }
-        seen.jolokia
-            .clone()
-            .ok_or_else(|| Error::Unreachable { source: "it was never configured".into() })
+        let unknown = || Error::Unreachable { source: "it was never configured".into() };
+        seen.jolokia.clone().ok_or_else(unknown)
     }
 
     fn note_logins(&self, node: &DatabaseNode) {
         let logins = !lets_everybody_in(&node.pilot.spec.config);
-        self.upkeep.lock().expect("no panic while held").set_logins(logins);
+        self.upkeep_state(|upkeep| upkeep.set_logins(logins));
     }
 
     /// Returns which nodes share ranges. Cassandra is asked only while a node is down.
@@ -179,87 +154,26 @@ impl CassandraDriver {
         facts: &NodeView,
     ) -> Result<RangeAvailability, Error> {
         if facts.unreachable.is_empty() || !facts.is_member() {
-            self.seen.lock().expect("no panic while held").ranges = None;
+            self.seen().ranges = None;
             return Ok(RangeAvailability::default());
         }
-        {
-            let seen = self.seen.lock().expect("no panic while held");
-            if let Some((when, ranges)) = &seen.ranges
-                && when.elapsed() < RANGES_EVERY
-            {
-                return Ok(ranges.clone());
-            }
+        let known = self.seen().ranges.clone();
+        if let Some((_, ranges)) = known.filter(|(when, _)| when.elapsed() < RANGES_EVERY) {
+            return Ok(ranges);
         }
         let ranges = RangeAvailability::ask(jolokia, facts).await?;
-        let mut seen = self.seen.lock().expect("no panic while held");
-        seen.ranges = Some((Instant::now(), ranges.clone()));
+        self.seen().ranges = Some((Instant::now(), ranges.clone()));
         Ok(ranges)
     }
 
-    /// Saves what is new about the node, when the volume is free. Returns how the node joined, and
-    /// why saving failed.
-    async fn keep(&self, facts: &NodeView) -> (JoinRecord, Option<String>) {
-        let (data, known) = (self.data.clone(), facts.clone());
-        let remembered = self.volume.glance(move |_| Self::remember(&data, &known)).await;
-        let mut seen = self.seen.lock().expect("no panic while held");
-        match remembered {
-            Ok(Some(Ok(joined))) => {
-                seen.joined = joined;
-                (joined, None)
-            }
-            Ok(None) => (seen.joined, None),
-            Ok(Some(Err(error))) => (seen.joined, Some(chain(&error).to_string())),
-            Err(hangs) => (seen.joined, Some(hangs.to_string())),
+    /// Saves what is new about the node, when the volume is free. Returns why that failed.
+    async fn keep(&self, facts: &NodeView) -> Option<String> {
+        let known = facts.clone();
+        let noted = self.state.glance(move |state| state.note(&known)).await;
+        if let Ok(Some(true)) = noted {
+            self.state.known().log_join();
         }
-    }
-
-    /// Saves changes of the node's state (version, join, departure); returns how it joined.
-    fn remember(data: &Path, facts: &NodeView) -> Result<JoinRecord, Error> {
-        let mut state = NodeState::load(data)?;
-        if facts.version.is_some() && facts.version != state.version {
-            state.version.clone_from(&facts.version);
-            state.save(data)?;
-        }
-        match facts.mode.as_str() {
-            "JOINING" => {
-                // A new process may finish the join, and its count of received bytes begins at
-                // zero.
-                if facts.received > Some(0) && state.bootstrap_bytes_received <= Some(0) {
-                    state.bootstrap_bytes_received = facts.received;
-                    state.save(data)?;
-                }
-                let received = facts.received.max(state.bootstrap_bytes_received);
-                return Ok(JoinRecord { member: Some(state.joined), received, starved: None });
-            }
-            "NORMAL" if !state.joined => {
-                state.joined = true;
-                state.replacing = None;
-                let received = facts.received.max(state.bootstrap_bytes_received);
-                let received = received.filter(|_| !state.founded);
-                state.bootstrap_bytes_received = received;
-                state.starved =
-                    received == Some(0) && state.ring_load.is_some_and(|load| load >= LEAST_LOAD);
-                state.save(data)?;
-                if state.founded {
-                    info!("Cassandra began a ring");
-                } else if received == Some(0) {
-                    let ring_load = state.ring_load;
-                    warn!(ring_load, "Cassandra joined the ring and received nothing");
-                } else {
-                    info!(received, "Cassandra joined the ring");
-                }
-            }
-            "DECOMMISSIONED" if !state.left => {
-                state.left = true;
-                state.save(data)?;
-            }
-            _ => {}
-        }
-        Ok(JoinRecord {
-            member: Some(state.joined),
-            received: state.bootstrap_bytes_received,
-            starved: state.ring_load.filter(|_| state.starved),
-        })
+        unsaved(noted)
     }
 }
 
@@ -276,71 +190,58 @@ impl Driver for CassandraDriver {
         })
     }
 
-    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move { configure::validate(node) })
     }
 
-    fn configure<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+    fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
         Box::pin(async move {
             let (process, jolokia) = configure::configure(node)?;
-            let mut seen = self.seen.lock().expect("no panic while held");
-            *seen = DriverState { jolokia: Some(jolokia), ..DriverState::default() };
+            self.state.read()?;
             // Bytes that an earlier process sent do not count: a decommission begins again.
-            *self.progress.lock().expect("no panic while held") = DecommissionProgress::default();
+            *self.seen() = DriverState { jolokia: Some(jolokia), ..DriverState::default() };
             // A new process is asked again which ranges the node owns.
-            *self.upkeep.lock().expect("no panic while held") = UpkeepState::default();
+            self.upkeep_state(|upkeep| *upkeep = UpkeepState::default());
             self.note_logins(node);
             Ok(process)
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             self.note_logins(node);
-            let mut state = NodeState::load(&node.data)?;
-            if state.starved && ring::is_adopted(&node.pilot) {
+            let adopted = ring::is_adopted(&node.pilot);
+            let settle = |state: &mut NodeState| {
+                let settled = state.starved && adopted;
+                state.starved &= !adopted;
+                settled
+            };
+            if self.state.change(settle)?.0 {
                 info!("A person says that the data of this node are as they should be");
-                state.starved = false;
-                state.save(&node.data)?;
             }
             if !configure::rewrite_seeds(node)? {
                 return Ok(());
             }
-            let reloaded = self
-                .jolokia()?
-                .execute(GOSSIPER, "reloadSeeds()", &json!([]), Duration::from_secs(5))
-                .await?;
-            match reloaded {
-                OperationOutcome::Failed(refusal) => Err(Error::Refused(refusal)),
-                OperationOutcome::Done(_) | OperationOutcome::StillRunning => Ok(()),
-            }
+            let jolokia = self.jolokia()?;
+            jolokia.execute(GOSSIPER, "reloadSeeds()", &json!([]), RELOAD).await?.begun()
         })
     }
 
-    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>> {
+    fn observe(&self) -> DriverAnswer<'_, NodeObservation> {
         Box::pin(async move {
             let jolokia = self.jolokia()?;
             let facts = NodeView::ask(&jolokia).await?;
             let ranges = self.ranges(&jolokia, &facts).await?;
-            let (joined, unsaved) = self.keep(&facts).await;
+            let unsaved = self.keep(&facts).await;
             let (open, unsaved_ranges) = self.survey(&jolokia, &facts).await;
-            let mut observation =
-                observation::summarize(&facts, &ranges, joined.received, joined.member);
+            let state = self.state.is_known().then(|| self.state.known());
+            let (condition, cleanup) =
+                self.upkeep_state(|upkeep| (upkeep.condition(), upkeep.progress()));
+            let mut observation = observation::summarize(&facts, &ranges, state.as_ref(), cleanup);
             observation.not_heard.extend(open);
-            {
-                let upkeep = self.upkeep.lock().expect("no panic while held");
-                observation.conditions.extend(upkeep.condition());
-                observation::tell_cleanup(&mut observation, upkeep.progress());
-            }
-            let failed = self.seen.lock().expect("no panic while held").join.note(&facts);
-            if let Some(why) = failed {
-                observation::give_up(&mut observation, why);
-            }
-            if let Some(load) = joined.starved {
-                observation::hold_back(&mut observation, load);
+            observation.conditions.extend(condition);
+            if let Some(why) = self.seen().join.note(&facts) {
+                observation.hold_back(JOIN_FAILED, why);
             }
             observation.unsaved = unsaved.or(unsaved_ranges);
             Ok(observation)
@@ -357,47 +258,35 @@ impl Driver for CassandraDriver {
         })
     }
 
-    fn decommission<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
-        Box::pin(async move {
-            if NodeState::load(&node.data)?.left {
-                return Ok(DecommissionState::Done);
-            }
-            decommission::decommission(&self.jolokia()?, node, &self.progress).await
-        })
+    fn decommission<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, DecommissionState> {
+        Box::pin(self.give_away(node))
     }
 
-    fn cancel_decommission<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move { decommission::cancel(|| self.jolokia(), node, &self.progress).await })
+    fn cancel_decommission<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+        Box::pin(self.stay())
     }
 
     fn wants_upkeep(&self, pilot: &Pilot) -> bool {
         self.is_asked(pilot)
     }
 
-    fn upkeep<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn upkeep<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(self.clean_up(node))
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn flush(&self) -> DriverAnswer<'_, ()> {
         Box::pin(async move {
             match self.jolokia()?.execute(STORAGE_SERVICE, "drain()", &json!([]), FLUSH).await? {
-                OperationOutcome::Done(_) => Ok(()),
-                OperationOutcome::Failed(refusal) => Err(Error::Refused(refusal)),
                 OperationOutcome::StillRunning => {
                     Err(Error::Refused("nothing while it drained".to_owned()))
                 }
+                ended => ended.begun(),
             }
         })
     }
 
     fn forget_process(&self, detail: &mut PilotParts) {
-        self.upkeep.lock().expect("no panic while held").interrupt();
+        self.upkeep_state(UpkeepState::interrupt);
         let word = names::NAMES.word;
         if let Some(mut part) = detail.get::<PilotCassandraStatus>(word) {
             part.operation_mode = None;
@@ -413,18 +302,58 @@ impl Driver for CassandraDriver {
         Some(DumpSignal { signal: libc::SIGQUIT, children: "java" })
     }
 
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
-        explain_exit(code, log_tail)
+    fn exits(&self) -> ExitTable {
+        EXITS
     }
 }
 
 #[cfg(test)]
 mod tests {
+    mod cleanup;
+    mod faults;
+
+    use std::net::IpAddr;
+
+    use serde_json::Value;
+
     use super::*;
     use crate::{
         api::v1beta1::{Endpoint, Identity, Pilot},
         databases::cassandra::v1beta1::PilotCassandraSpec,
+        pilot::query_answer::QueryAnswer,
     };
+
+    pub(super) const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 1));
+    pub(super) const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 1, 2));
+
+    /// Returns the answers of a settled ring of two nodes.
+    pub(super) fn answers(mode: &str) -> Vec<Value> {
+        vec![
+            json!({
+                "OperationMode": mode, "ReleaseVersion": "5.0.6", "LocalHostId": "id-1",
+                "EndpointToHostId": {"127.0.1.1": "id-1", "127.0.1.2": "id-2"},
+                "LiveNodes": ["127.0.1.1", "127.0.1.2"], "UnreachableNodes": [],
+                "JoiningNodes": [], "LeavingNodes": [], "MovingNodes": [],
+                "NativeTransportRunning": true, "Tokens": ["1", "2"],
+            }),
+            json!({"CurrentStreams": []}),
+            json!({"Count": 4096}),
+            json!({"Count": 1234}),
+            json!({"Count": 0}),
+            json!({"AllEndpointStates":
+                "/127.0.1.1\n  generation:1\n  STATUS:20:NORMAL,-1\n  SCHEMA:12:s1\n  DC:8:eu\n\
+                 /127.0.1.2\n  generation:1\n  SCHEMA:12:s1\n"}),
+            json!({"HeapMemoryUsage": {"used": 7}}),
+        ]
+    }
+
+    pub(super) fn parse(answers: Vec<Value>) -> NodeView {
+        NodeView::parse(answers.into_iter().map(QueryAnswer::Said).collect()).or_fail().unwrap()
+    }
+
+    pub(super) fn facts(mode: &str) -> NodeView {
+        parse(answers(mode))
+    }
 
     pub(super) fn node() -> DatabaseNode {
         node_in(Path::new("/nowhere"))
@@ -455,6 +384,11 @@ mod tests {
         }
     }
 
+    /// Returns a new driver of `node`.
+    pub(super) fn driver(node: &DatabaseNode) -> CassandraDriver {
+        CassandraDriver::new(node.config.clone(), &node.data, &Volume::default())
+    }
+
     /// Returns the Pilot of a ring member at the address `host`.
     pub(super) fn peer(name: &str, host: &str, ready: bool) -> Pilot {
         let mut pilot = Pilot::default();
@@ -479,15 +413,15 @@ mod tests {
         let mut node = node_in(place.path());
         node.may_found = true;
         std::fs::create_dir_all(node.home.join("conf")).unwrap();
-        let cassandra = CassandraDriver::new(node.config.clone(), node.data.clone());
-        cassandra.progress.lock().unwrap().note(&[node_view::StreamState {
+        let cassandra = driver(&node);
+        cassandra.seen().progress.follow(&[node_view::StreamState {
             plan: "cut off".to_owned(),
             sending: 100,
             sent: 10,
             ..node_view::StreamState::default()
         }]);
         cassandra.configure(&node).await.unwrap();
-        assert_eq!(cassandra.progress.lock().unwrap().figures(), None);
+        assert_eq!(cassandra.seen().progress.streams.figures(), None);
     }
 
     /// Lets a node join, in as many processes as `received` has entries; returns the bytes of which
@@ -497,51 +431,52 @@ mod tests {
         received: &[i64],
     ) -> (CassandraDriver, tempfile::TempDir, Option<i64>) {
         let place = tempfile::tempdir().unwrap();
-        let cassandra = CassandraDriver::new(place.path().join("config"), place.path().to_owned());
-        let state = NodeState { ring_load: Some(ring_load), ..NodeState::default() };
-        state.save(place.path()).unwrap();
+        let data = place.path().to_owned();
+        let cassandra = driver(&DatabaseNode { data, ..node_in(place.path()) });
+        cassandra.state.change(|state| state.ring_load = Some(ring_load)).unwrap();
         let facts = |mode: &str, received| NodeView {
             mode: mode.to_owned(),
             received: Some(received),
             ..NodeView::default()
         };
         for received in received {
-            CassandraDriver::remember(place.path(), &facts("JOINING", *received)).unwrap();
+            cassandra.state.change(|state| state.note(&facts("JOINING", *received))).unwrap();
         }
         let last = received.last().copied().unwrap_or_default();
-        let starved =
-            CassandraDriver::remember(place.path(), &facts("NORMAL", last)).unwrap().starved;
-        (cassandra, place, starved)
+        let (joined, state) =
+            cassandra.state.change(|state| state.note(&facts("NORMAL", last))).unwrap();
+        assert!(joined);
+        (cassandra, place, state.starved_of())
     }
 
     #[test]
     fn a_node_that_joined_and_received_nothing_of_a_full_ring_is_held_back() {
-        assert_eq!(joins(LEAST_LOAD, &[0]).2, Some(LEAST_LOAD));
-        assert_eq!(joins(LEAST_LOAD, &[7]).2, None);
-        assert_eq!(joins(LEAST_LOAD - 1, &[0]).2, None, "the ring may have nothing to give");
-        assert_eq!(joins(LEAST_LOAD, &[7, 0]).2, None, "an earlier process received it");
+        assert_eq!(joins(state::LEAST_LOAD, &[0]).2, Some(state::LEAST_LOAD));
+        assert_eq!(joins(state::LEAST_LOAD, &[7]).2, None);
+        assert_eq!(joins(state::LEAST_LOAD - 1, &[0]).2, None, "the ring may have nothing to give");
+        assert_eq!(joins(state::LEAST_LOAD, &[7, 0]).2, None, "an earlier process received it");
     }
 
     #[tokio::test]
     async fn a_person_may_say_that_nothing_is_as_it_should_be() {
-        let (cassandra, place, starved) = joins(LEAST_LOAD, &[0]);
+        let (cassandra, place, starved) = joins(state::LEAST_LOAD, &[0]);
         assert!(starved.is_some());
         let mut node = DatabaseNode { data: place.path().to_owned(), ..node_in(place.path()) };
         // The seeds cannot be rewritten: the node was never configured.
         cassandra.refresh(&node).await.unwrap_err();
-        assert!(NodeState::load(&node.data).unwrap().starved);
+        assert!(cassandra.state.read().unwrap().starved);
         let adopt = crate::api::names::annotation::ADOPT_DATA.to_owned();
         node.pilot.metadata.annotations = Some([(adopt, "true".to_owned())].into());
         cassandra.refresh(&node).await.unwrap_err();
-        assert!(!NodeState::load(&node.data).unwrap().starved);
+        assert!(!cassandra.state.read().unwrap().starved);
     }
 
     #[test]
     fn what_an_end_means_is_said_and_not_written_down() {
         let place = tempfile::tempdir().unwrap();
-        let cassandra = CassandraDriver::new(place.path().join("config"), place.path().to_owned());
+        let cassandra = driver(&node_in(place.path()));
         let tail = ["This node was decommissioned and will not rejoin the ring unless".to_owned()];
         assert!(cassandra.explain_exit(1, &tail).unwrap().left);
-        assert_eq!(NodeState::load(place.path()).unwrap(), NodeState::default());
+        assert_eq!(cassandra.state.read().unwrap(), NodeState::default());
     }
 }

@@ -3,23 +3,18 @@
 
 use super::{
     conversion::{ElasticsearchNodeV1alpha1, ElasticsearchV1alpha1},
-    names, settings,
+    names,
     v1beta1::{
-        Elasticsearch, ElasticsearchCluster, ElasticsearchNode, ElasticsearchNodePool,
-        PilotElasticsearchSpec, PilotElasticsearchStatus, Roles, keeps_data,
+        Elasticsearch, ElasticsearchCluster, ElasticsearchNode, PilotElasticsearchSpec,
+        PilotElasticsearchStatus, Roles,
     },
-    validation,
 };
-use crate::{
-    api::{
-        cluster_kind::ClusterKind,
-        database_names::DatabaseNames,
-        pilot_part::{ErasedPilotPart, PilotPart},
-        schema::SchemaMarkers,
-        scheme::{KindEntry, ServedDatabase},
-        validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
-    },
-    machinery::field_error::FieldPath,
+use crate::api::{
+    cluster_kind::ClusterKind,
+    database_names::DatabaseNames,
+    pilot_part::{ErasedPilotPart, PilotPart},
+    schema::SchemaMarkers,
+    scheme::{KindEntry, ServedDatabase},
 };
 
 /// Elasticsearch's entry for the API.
@@ -73,30 +68,6 @@ impl ClusterKind for Elasticsearch {
 
     type Pool = Roles;
     type Older = ElasticsearchV1alpha1;
-}
-
-impl ClusterRules for Elasticsearch {
-    const MANAGED: &'static [&'static str] = settings::MANAGED;
-
-    fn keeps_data(pool: &ElasticsearchNodePool) -> bool {
-        keeps_data(&pool.own.roles)
-    }
-
-    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
-        validation::version(validator, version, path);
-    }
-
-    fn validate(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &UnsafeOverrides) {
-        validation::spec(validator, new, allowed);
-    }
-
-    fn through(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
-        validation::next_version(lowest, wanted)
-    }
-
-    fn warn(validator: &mut Validator, cluster: &ElasticsearchCluster) {
-        validation::warnings(validator, cluster);
-    }
 }
 
 impl PilotPart for ElasticsearchNode {

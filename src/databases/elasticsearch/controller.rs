@@ -23,6 +23,7 @@ use crate::{
         ClusterService, DesiredCluster, ExistingPool, ManagedClusterKind, ManagedDatabase,
         NodeReport, SecuredCondition, ServiceExposure,
     },
+    engine::settings::dotted_names,
 };
 
 /// Elasticsearch's entry for the controller.
@@ -31,7 +32,7 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     // moved away before a pod is told to end. Kubernetes retries the deletion of a namespace that
     // has pods in it only after half of this period.
     termination_grace: Duration::from_secs(300),
-    pilot_role: names::cluster_object,
+    pilot_role: |cluster| names::NAMES.service_account(cluster),
     set_annotations: |desired| vec![(names::VERSION_ANNOTATION, desired.version.clone())],
     fit: fit_quorum,
     config_hash: facts::config_hash,
@@ -57,7 +58,7 @@ impl ManagedClusterKind for Elasticsearch {
     }
 
     fn merged(cluster: &Config, pool: &Config) -> Config {
-        facts::merged(cluster, pool)
+        dotted_names::merged(cluster, pool)
     }
 
     fn part(cluster: &ElasticsearchCluster, pool: &ElasticsearchNodePool) -> PilotParts {
@@ -84,7 +85,7 @@ fn told(spec: &PilotSpec) -> PilotElasticsearchSpec {
 fn services(desired: &DesiredCluster) -> Vec<ClusterService> {
     vec![
         ClusterService {
-            name: names::cluster_object(&desired.name),
+            name: names::NAMES.service_account(&desired.name),
             ports: &["transport", "http"],
             reach: ServiceExposure::Client,
             marks: &[],
@@ -149,7 +150,7 @@ fn fit_quorum(desired: &mut DesiredCluster, existing: &[ExistingPool]) {
 }
 
 fn secured(_desired: &DesiredCluster) -> SecuredCondition {
-    let message = "no login and no TLS: whoever reaches port 9200 or 9300 may read, change and \
+    let message = "no login and no TLS: every client that reaches port 9200 or 9300 may read, change and \
                    delete all data; keep others out with a NetworkPolicy";
     ("False", "SecurityDisabled", message)
 }

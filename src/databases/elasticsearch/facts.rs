@@ -2,13 +2,11 @@
 
 mod config_hash;
 mod exits;
-mod overlay;
 mod release;
 mod render;
 
 pub use config_hash::config_hash;
-pub use exits::explain_exit;
-pub use overlay::merged;
+pub use exits::EXITS;
 pub use release::{Release, UnsupportedVersion};
 pub use render::{NodeSettings, RenderError, RenderedFiles, SEED_FILE, render};
 

@@ -16,6 +16,14 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/usr/share/elasticsearch/data",
     cluster_label: label::CLUSTER,
     pool_label: label::NODE_POOL,
+    predicates: &[
+        "HealthNotRed",
+        "NoShardMovement",
+        "ShardCopyElsewhere",
+        "QuorumKept",
+        "OneMasterAtATime",
+        "NonMastersFirst",
+    ],
     ports: &[("transport", port::TRANSPORT), ("http", port::HTTP), ("prometheus", METRICS)],
     leader_lease: |cluster| format!("elastic-{cluster}-leaderelection"),
 };
@@ -35,16 +43,9 @@ pub mod port {
     pub const TRANSPORT: u16 = 9300;
 }
 
-/// Returns the name of a cluster's client Service, ServiceAccount, Role and RoleBinding.
-pub fn cluster_object(cluster: &str) -> String {
-    format!("es-{cluster}")
-}
 pub fn discovery_service(cluster: &str) -> String {
     format!("es-{cluster}-discovery")
 }
-/// Returns the name of a pool's StatefulSet.
-pub fn stateful_set(cluster: &str, pool: &str) -> String {
-    format!("es-{cluster}-{pool}")
-}
+
 pub const DEFAULT_UID: i64 = 1000;
 pub const DEFAULT_IMAGE_REPOSITORY: &str = "docker.elastic.co/elasticsearch/elasticsearch";

@@ -1,54 +1,50 @@
 //! Elasticsearch for the pilot: how a node is configured, observed and stopped.
 //!
-//! Owns the requests to the node's own REST interface. Liveness never depends on other nodes.
+//! Owns what the answers of the node's own REST interface mean. Liveness never depends on other
+//! nodes.
 
-mod allocation_explain;
 mod configure;
 mod decommission;
-#[cfg(test)]
-mod fault_tests;
 mod lead_duties;
-mod node_view;
 mod observation;
 mod plugins;
 mod preflight;
-mod rest_client;
 mod restart_announcement;
 mod seeds;
 mod state;
 
 use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    net::IpAddr,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
-use http::Method;
 use nix::libc;
 use tracing::warn;
 
-use self::{
-    node_view::{NodeView, TablesCache},
-    rest_client::RestClient,
-    state::NodeState,
-};
+use self::state::NodeState;
 use super::{
     names::{self, port},
     v1beta1::PilotElasticsearchStatus,
 };
 use crate::{
-    api::{pilot_part::PilotParts, v1beta1::Endpoint},
-    databases::elasticsearch::facts::{DEFAULT_HOME, explain_exit},
-    engine::exit_explanation::ExitExplanation,
+    api::pilot_part::PilotParts,
+    databases::elasticsearch::facts::{DEFAULT_HOME, EXITS, Release},
+    engine::exit_explanation::ExitTable,
     error::chain,
     pilot::{
+        clients::search_engine::{EngineTraits, SearchClient},
         database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
         driver::{
-            DatabaseNode, DecommissionState, Driver, DumpSignal, Error, FailedCheck, KernelNeeds,
-            LeaderPermit, NodeObservation, PreparationProgram, ProcessSpec, StopPlan,
+            DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
+            KernelNeeds, LeaderPermit, NodeObservation, PreparationProgram, ProcessSpec, StopPlan,
         },
-        volume::{data_volume::Volume, state_file::StateFile},
+        volume::{
+            data_volume::Volume,
+            remembered_state::{RememberedState, unsaved},
+        },
     },
 };
 
@@ -62,136 +58,90 @@ const TERMINATED: u8 = 143;
 
 /// Elasticsearch's entry for pilots.
 pub const DATABASE: DrivenDatabase = DrivenDatabase {
-    names: &names::NAMES,
     home_variable: "ES_HOME",
     home: DEFAULT_HOME,
+    program: "bin/elasticsearch",
     started: "ElasticsearchStarted",
-    orders_by_time: false,
-    ports: &[names::port::TRANSPORT, names::port::HTTP],
-    joins_elsewhere: |_| false,
-    has_data,
-    conditions: &[],
+    ports: &[port::TRANSPORT, port::HTTP],
     gauges: observation::GAUGES,
     preparation: Some(Told {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",
         failed: "PluginInstallFailed",
+        event: "PluginFailed",
     }),
-    agents: &[],
     installed: preflight::version,
     java: Some(JavaLocation { variables: &["ES_JAVA_HOME", "JAVA_HOME"], bundled: Some("jdk") }),
-    make: |_, data, volume| Arc::new(ElasticsearchDriver::new(data).on(volume)),
+    ..DrivenDatabase::new(&names::NAMES, configure::has_data, |_, data, volume| {
+        Arc::new(ElasticsearchDriver::new(&data, &volume))
+    })
 };
-
-/// Do files of Elasticsearch lie in this data directory?
-pub fn has_data(data: &Path) -> bool {
-    configure::has_data(data)
-}
 
 /// The driver of one Elasticsearch node.
 #[derive(Debug)]
 pub struct ElasticsearchDriver {
-    data: PathBuf,
-    volume: Volume,
+    state: RememberedState<NodeState>,
     seen: Mutex<DriverState>,
-    kept: TablesCache,
 }
 
 #[derive(Debug, Default)]
 struct DriverState {
-    api: Option<RestClient>,
+    api: Option<SearchClient>,
     /// True when the node serves: it follows a master, or followed one within the last
     /// observations. `missed` counts the observations in a row without a master.
     served: bool,
     missed: u32,
-    /// The node's state file, as last read from the volume.
-    state: NodeState,
     plugins: plugins::PluginPlan,
     /// Most shards that this decommission found on the node; progress is counted from it.
     most_shards: usize,
     restarts: restart_announcement::AnnouncementWatch,
 }
 
+/// Returns a client for the node at `address`, which runs this release, where it is known.
+fn client(address: IpAddr, release: Option<Release>) -> SearchClient {
+    let traits = EngineTraits {
+        answers_for_itself: release.is_some_and(Release::answers_for_itself),
+        votes: |version| version.parse().map_or(true, Release::votes),
+    };
+    SearchClient::new(address, port::HTTP, traits)
+}
+
 impl ElasticsearchDriver {
-    /// Makes a driver for the folder `data` of a [`DatabaseNode`]. It takes over a database that an
-    /// earlier pilot started.
-    pub fn new(data: PathBuf) -> Self {
-        let volume = Volume::default();
-        Self { data, volume, seen: Mutex::default(), kept: Mutex::default() }
+    /// Makes a driver for the folder `data` of a [`DatabaseNode`], which lies on `volume`. It takes
+    /// over a database that an earlier pilot started.
+    pub fn new(data: &Path, volume: &Volume) -> Self {
+        Self { state: RememberedState::new(data, volume), seen: Mutex::default() }
     }
 
-    /// Makes the driver reach its data directory through `volume`.
-    #[must_use]
-    pub fn on(self, volume: Volume) -> Self {
-        Self { volume, ..self }
+    fn seen(&self) -> MutexGuard<'_, DriverState> {
+        self.seen.lock().expect("no panic while held")
     }
 
-    fn api(&self) -> Result<RestClient, Error> {
-        let api = self.seen.lock().expect("no panic while held").api.clone();
+    fn api(&self) -> Result<SearchClient, Error> {
+        let mut seen = self.seen();
+        if seen.api.is_none() {
+            let NodeState { address, version, .. } = self.state.known();
+            let release = version.and_then(|version| version.parse().ok());
+            seen.api = address.map(|address| client(address, release));
+        }
         // This does not mean that the database is silent: the pilot does not know its address yet.
-        api.ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
+        seen.api.clone().ok_or_else(|| Error::NotYet("where it listens is not known".to_owned()))
     }
 
     /// Decides whether the node serves: while it follows a master, and after that for as long as
     /// electing the next one usually takes, since it answers reads all the while.
     fn serves(&self, follows: bool) -> bool {
-        let mut seen = self.seen.lock().expect("no panic while held");
+        let mut seen = self.seen();
         seen.missed = if follows { 0 } else { seen.missed.saturating_add(1) };
         seen.served = follows || seen.served && seen.missed < MISSES;
         seen.served
-    }
-
-    /// Takes over the state that was read from the volume; makes a client if there is none.
-    fn take(&self, state: &NodeState) {
-        let mut seen = self.seen.lock().expect("no panic while held");
-        seen.state = state.clone();
-        if seen.api.is_none() {
-            let release = state.version.as_deref().and_then(|version| version.parse().ok());
-            seen.api = state.address.map(|address| RestClient::new(address, release));
-        }
-    }
-
-    /// Saves what is new about the node, when the volume is free. Returns the whole state, and why
-    /// saving failed.
-    async fn keep(&self, facts: &NodeView) -> (NodeState, Option<String>) {
-        let (cluster, version) = (facts.cluster_id.clone(), Some(facts.version.clone()));
-        let data = self.data.clone();
-        let remembered = self.volume.glance(move |_| Self::remember(&data, cluster, version)).await;
-        let unsaved = match remembered {
-            Ok(Some(Ok(state))) => {
-                self.take(&state);
-                None
-            }
-            Ok(None) => None,
-            Ok(Some(Err(error))) => Some(chain(&error).to_string()),
-            Err(hangs) => Some(hangs.to_string()),
-        };
-        (self.seen.lock().expect("no panic while held").state.clone(), unsaved)
-    }
-
-    /// Saves to which cluster the node belongs and which version ran on the data; returns the whole
-    /// state.
-    fn remember(
-        data: &Path,
-        cluster: Option<String>,
-        version: Option<String>,
-    ) -> Result<NodeState, Error> {
-        let mut state = NodeState::load(data)?;
-        let known = (state.cluster_id.clone(), state.version.clone());
-        state.cluster_id = cluster.or(state.cluster_id);
-        state.version = version.or(state.version);
-        if known != (state.cluster_id.clone(), state.version.clone()) {
-            state.save(data)?;
-        }
-        Ok(state)
     }
 }
 
 impl Driver for ElasticsearchDriver {
     fn recall(&self) {
-        match NodeState::load(&self.data) {
-            Ok(state) => self.take(&state),
-            Err(error) => warn!(error = %chain(&error), "State of the node cannot be read"),
+        if let Err(error) = self.state.read() {
+            warn!(error = %chain(&error), "State of the node cannot be read");
         }
     }
 
@@ -200,18 +150,15 @@ impl Driver for ElasticsearchDriver {
     }
 
     fn preflight<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Vec<FailedCheck>> {
-        Box::pin(async move { preflight::check(node) })
+        Box::pin(async move { preflight::check(node).into_iter().collect() })
     }
 
-    fn prepare<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<Vec<PreparationProgram>, Error>> {
+    fn prepare<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, Vec<PreparationProgram>> {
         Box::pin(async move {
             let mut plan = plugins::PluginPlan::make(node)?;
             let checked = plan.check_archives();
             let programs = plan.programs(node);
-            self.seen.lock().expect("no panic while held").plugins = plan;
+            self.seen().plugins = plan;
             checked.and(programs)
         })
     }
@@ -222,43 +169,32 @@ impl Driver for ElasticsearchDriver {
         index: usize,
         outcome: Result<(), &str>,
     ) -> Result<(), Error> {
-        self.seen.lock().expect("no panic while held").plugins.ended(node, index, outcome)
+        self.seen().plugins.ended(node, index, outcome)
     }
 
     fn report_preparation(&self, detail: &mut PilotParts) {
-        let plugins = self.seen.lock().expect("no panic while held").plugins.status();
-        let mut status: PilotElasticsearchStatus =
-            detail.get(names::NAMES.word).unwrap_or_default();
-        status.plugins = plugins;
-        detail.set(names::NAMES.word, &status);
+        let word = names::NAMES.word;
+        let mut status: PilotElasticsearchStatus = detail.get(word).unwrap_or_default();
+        status.plugins = self.seen().plugins.status();
+        detail.set(word, &status);
     }
 
-    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move { configure::validate(node) })
     }
 
-    fn configure<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<ProcessSpec, Error>> {
+    fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
         Box::pin(async move {
             let process = configure::configure(node)?;
-            let state = NodeState::load(&self.data)?;
-            let mut seen = self.seen.lock().expect("no panic while held");
-            let api = RestClient::new(node.address, Some(configure::release(node)?));
-            *seen = DriverState { api: Some(api), state, ..DriverState::default() };
+            self.state.read()?;
+            let api = Some(client(node.address, Some(configure::release(node)?)));
+            *self.seen() = DriverState { api, ..DriverState::default() };
             Ok(process)
         })
     }
 
-    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(async move {
-            let release = configure::release(node)?;
-            if release.reads_seed_file() {
-                configure::rewrite_seeds(node, release)?;
-            }
-            Ok(())
-        })
+    fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
+        Box::pin(async move { configure::rewrite_seeds(node) })
     }
 
     fn has_lead_duties(&self) -> bool {
@@ -269,40 +205,34 @@ impl Driver for ElasticsearchDriver {
         &'a self,
         node: &'a DatabaseNode,
         lead: &'a LeaderPermit,
-    ) -> BoxFuture<'a, Result<(), Error>> {
+    ) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             let release = configure::release(node)?;
             let api = self.api()?;
             let lists = lead_duties::carry_out(&api, node, release, lead).await;
-            let mut restarts = self.seen.lock().expect("no panic while held").restarts;
+            let mut restarts = self.seen().restarts;
             let taken_back = restart_announcement::take_back(&api, node, lead, &mut restarts).await;
-            self.seen.lock().expect("no panic while held").restarts = restarts;
+            self.seen().restarts = restarts;
             lists.and(taken_back)
         })
     }
 
-    fn observe(&self) -> BoxFuture<'_, Result<NodeObservation, Error>> {
+    fn observe(&self) -> DriverAnswer<'_, NodeObservation> {
         Box::pin(async move {
             if self.api().is_err() {
                 // The state could not be read when this pilot took over the node.
-                let data = self.data.clone();
-                if let Ok(Some(state)) = self.volume.glance(move |_| NodeState::load(&data)).await {
-                    self.take(&state?);
-                }
+                self.state.glance(|_| ()).await?;
             }
-            let facts = NodeView::ask(&self.api()?, &self.kept).await?;
-            let (state, unsaved) = self.keep(&facts).await;
+            let facts = self.api()?.view().await?;
+            let (cluster, version) = (facts.cluster_id.clone(), facts.version.clone());
+            let saved = self.state.glance(move |state| {
+                state.cluster_id = cluster.or(state.cluster_id.take());
+                state.version = Some(version);
+            });
+            let unsaved = unsaved(saved.await);
             let serving = self.serves(facts.elected.is_some());
-            let mut observation = observation::summarize(&facts, serving, &state.plugins);
+            let mut observation = observation::summarize(&facts, serving, &self.state.known());
             observation.unsaved = unsaved;
-            if let Some(host) = state.address {
-                // Endpoints are reported before there is a master: other nodes must find this one
-                // to elect a master.
-                for (name, port) in [(seeds::TRANSPORT, port::TRANSPORT), ("client", port::HTTP)] {
-                    let (name, host) = (name.to_owned(), host.to_string());
-                    observation.endpoints.push(Endpoint { name, host, port: port.into() });
-                }
-            }
             Ok(observation)
         })
     }
@@ -317,47 +247,37 @@ impl Driver for ElasticsearchDriver {
         })
     }
 
-    fn decommission<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<DecommissionState, Error>> {
+    fn decommission<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, DecommissionState> {
         Box::pin(async move {
-            let release = configure::release(node)?;
-            let mut most = self.seen.lock().expect("no panic while held").most_shards;
+            let mut most = self.seen().most_shards;
             let decommission =
-                decommission::decommission(&self.api()?, node, release, &self.kept, &mut most)
-                    .await;
-            self.seen.lock().expect("no panic while held").most_shards = most;
+                decommission::decommission(&self.api()?, node, &self.state, &mut most).await;
+            self.seen().most_shards = most;
             decommission
         })
     }
 
-    fn cancel_decommission<'a>(
-        &'a self,
-        node: &'a DatabaseNode,
-    ) -> BoxFuture<'a, Result<(), Error>> {
+    fn cancel_decommission<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
-            self.seen.lock().expect("no panic while held").most_shards = 0;
-            decommission::cancel(node)
+            self.seen().most_shards = 0;
+            // Possible until the process is stopped; the leading pilot removes the node from the
+            // exclusion lists.
+            self.state.change(|state| state.decommissioning_since = None).map(drop)
         })
     }
 
-    fn announce_restart<'a>(&'a self, node: &'a DatabaseNode) -> BoxFuture<'a, Result<(), Error>> {
+    fn announce_restart<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move { restart_announcement::announce(&self.api()?, node).await })
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(
-            async move { self.api()?.change(Method::POST, "/_flush", None, FLUSH).await.map(drop) },
-        )
+    fn flush(&self) -> DriverAnswer<'_, ()> {
+        Box::pin(async move { self.api()?.flush(FLUSH).await })
     }
 
     fn forget_process(&self, detail: &mut PilotParts) {
-        let word = names::NAMES.word;
-        if let Some(mut part) = detail.get::<PilotElasticsearchStatus>(word) {
+        detail.change(names::NAMES.word, |part: &mut PilotElasticsearchStatus| {
             part.elected_master = None;
-            detail.set(word, &part);
-        }
+        });
     }
 
     fn stop_plan(&self) -> StopPlan {
@@ -368,18 +288,25 @@ impl Driver for ElasticsearchDriver {
         Some(DumpSignal { signal: libc::SIGQUIT, children: "java" })
     }
 
-    fn explain_exit(&self, code: i32, log_tail: &[String]) -> Option<ExitExplanation> {
-        explain_exit(code, log_tail)
+    fn exits(&self) -> ExitTable {
+        EXITS
     }
 }
 
 #[cfg(test)]
 mod tests {
+    mod faults;
+
     use super::*;
     use crate::{
         api::v1beta1::Pilot,
         databases::elasticsearch::v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
+        pilot::volume::state_file::StateFile,
     };
+
+    fn driver(data: &Path) -> ElasticsearchDriver {
+        ElasticsearchDriver::new(data, &Volume::default())
+    }
 
     #[tokio::test]
     async fn that_a_node_left_is_never_taken_from_a_note() {
@@ -393,7 +320,7 @@ mod tests {
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         note["left"] = true.into();
         std::fs::write(&path, note.to_string()).unwrap();
-        let answer = ElasticsearchDriver::new(node.data.clone()).decommission(&node).await;
+        let answer = driver(&node.data).decommission(&node).await;
         assert!(answer.is_err(), "{answer:?}");
     }
 
@@ -406,7 +333,7 @@ mod tests {
             ..PilotElasticsearchStatus::default()
         };
         let mut detail = PilotParts::new(word, &part);
-        ElasticsearchDriver::new(PathBuf::new()).forget_process(&mut detail);
+        driver(Path::new("")).forget_process(&mut detail);
         let left: PilotElasticsearchStatus = detail.get(word).unwrap();
         assert_eq!((left.elected_master, left.documents), (None, Some(7)));
     }

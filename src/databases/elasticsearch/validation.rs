@@ -4,10 +4,11 @@ use serde_json::json;
 
 use super::{
     releases::RELEASES,
-    v1beta1::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master},
+    settings,
+    v1beta1::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master, keeps_data},
 };
 use crate::{
-    api::validation::{DatabaseVersion, UnsafeOverrides, Validator, pool_path},
+    api::validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator, pool_path},
     machinery::field_error::FieldPath,
 };
 
@@ -27,40 +28,105 @@ const LATER_ROLES: &[(&str, (u64, u64))] = &[
     ("data_frozen", (7, 12)),
 ];
 
-/// Validates `spec.version` (V20).
-pub fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
-    if version.is_empty() {
-        validator.required(path, "must be a semver version");
-    } else if semver(version).is_none() {
-        validator.invalid(path, version, "must be of the form MAJOR.MINOR.PATCH");
+impl ClusterRules for Elasticsearch {
+    const MANAGED: &'static [&'static str] = settings::MANAGED;
+
+    fn keeps_data(pool: &ElasticsearchNodePool) -> bool {
+        keeps_data(&pool.own.roles)
+    }
+
+    /// Validates `spec.version` (V20).
+    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
+        if version.is_empty() {
+            validator.required(path, "must be a semver version");
+        } else if semver(version).is_none() {
+            validator.invalid(path, version, "must be of the form MAJOR.MINOR.PATCH");
+        }
+    }
+
+    /// Validates the fields of a spec that only an ElasticsearchCluster has.
+    fn validate(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &UnsafeOverrides) {
+        let path = FieldPath::new("spec");
+        let version = semver(&new.spec.version);
+        let Elasticsearch { plugins, minimum_masters } = &new.spec.own;
+        for (index, pool) in new.spec.node_pools.iter().enumerate() {
+            roles(validator, &pool.own.roles, version.as_ref(), &pool_path(index).child("roles"));
+        }
+        let masters = masters(new);
+        // V25: a cluster needs a master.
+        if masters == 0 {
+            validator.invalid(
+                &path.child("nodePools"),
+                masters,
+                "must be at least one master node",
+            );
+        }
+        self::minimum_masters(validator, *minimum_masters, masters, allowed);
+        for (index, plugin) in plugins.iter().enumerate() {
+            let path = path.child("plugins").index(index);
+            plugin_name(validator, &plugin.name, &path.child("name"));
+            if let Some(sha512) = &plugin.sha512 {
+                plugin_sum(validator, sha512, &path.child("sha512"));
+            }
+        }
+    }
+
+    /// V23: returns the version that an upgrade has to go through first; the last minor version of
+    /// each major one.
+    fn through(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
+        RELEASES.through((lowest.major, lowest.minor), (wanted.major, wanted.minor))
+    }
+
+    /// Adds warnings about accepted values of an ElasticsearchCluster.
+    fn warn(validator: &mut Validator, cluster: &ElasticsearchCluster) {
+        let written = &cluster.spec.version;
+        // W21: no login and no TLS.
+        validator.warn(
+            "spec: no login and no TLS: every client that reaches port 9200 or 9300 may read, change and delete all data; \
+             keep others out with a NetworkPolicy"
+                .to_owned(),
+        );
+        let version = DatabaseVersion::parse(written);
+        let masters = masters(cluster);
+        // W7: an even number of masters.
+        if masters > 0 && masters % 2 == 0 {
+            let survives = |masters: i64| match (masters - 1) / 2 {
+                0 => "no failure".to_owned(),
+                1 => "one failure".to_owned(),
+                more => format!("{more} failures"),
+            };
+            validator.warn(format!(
+                "spec.nodePools: {masters} master nodes survive {}, as {} would; {} survive {}",
+                survives(masters),
+                masters - 1,
+                masters + 1,
+                survives(masters + 1),
+            ));
+        }
+        // W8: one master for several data nodes.
+        let data =
+            nodes(cluster, |pool| pool.own.roles.iter().any(|role| role.starts_with("data")));
+        if masters == 1 && data > 1 {
+            validator.warn(format!(
+                "spec.nodePools: one master node for {data} data nodes; without it nothing is served"
+            ));
+        }
+        let Some(version) = version else { return };
+        // W9: `minimumMasters` without effect.
+        if cluster.spec.own.minimum_masters.is_some() && version.major >= 7 {
+            validator.warn("spec.minimumMasters is ignored from version 7".to_owned());
+        }
+        // W10: a version that is not run.
+        if RELEASES.line((version.major, version.minor)).is_none() {
+            validator.warn(format!(
+                "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"
+            ));
+        }
     }
 }
 
 fn semver(version: &str) -> Option<DatabaseVersion> {
     DatabaseVersion::parse(version).filter(DatabaseVersion::is_semver)
-}
-
-/// Validates the fields of a spec that only an ElasticsearchCluster has.
-pub fn spec(validator: &mut Validator, new: &ElasticsearchCluster, allowed: &UnsafeOverrides) {
-    let path = FieldPath::new("spec");
-    let version = semver(&new.spec.version);
-    let Elasticsearch { plugins, minimum_masters } = &new.spec.own;
-    for (index, pool) in new.spec.node_pools.iter().enumerate() {
-        roles(validator, &pool.own.roles, version.as_ref(), &pool_path(index).child("roles"));
-    }
-    let masters = masters(new);
-    // V25: a cluster needs a master.
-    if masters == 0 {
-        validator.invalid(&path.child("nodePools"), masters, "must be at least one master node");
-    }
-    self::minimum_masters(validator, *minimum_masters, masters, allowed);
-    for (index, plugin) in plugins.iter().enumerate() {
-        let path = path.child("plugins").index(index);
-        plugin_name(validator, &plugin.name, &path.child("name"));
-        if let Some(sha512) = &plugin.sha512 {
-            plugin_sum(validator, sha512, &path.child("sha512"));
-        }
-    }
 }
 
 /// Validates the roles of a node pool (V24).
@@ -132,12 +198,6 @@ fn plugin_sum(validator: &mut Validator, sum: &str, path: &FieldPath) {
     }
 }
 
-/// V23: returns the version that an upgrade has to go through first; the last minor version of each
-/// major one.
-pub fn next_version(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
-    RELEASES.through((lowest.major, lowest.minor), (wanted.major, wanted.minor))
-}
-
 /// Returns the number of nodes in the pools for which `counts` holds.
 fn nodes(cluster: &ElasticsearchCluster, counts: impl Fn(&ElasticsearchNodePool) -> bool) -> i64 {
     let pools = cluster.spec.node_pools.iter().filter(|pool| counts(pool));
@@ -146,50 +206,4 @@ fn nodes(cluster: &ElasticsearchCluster, counts: impl Fn(&ElasticsearchNodePool)
 
 fn masters(cluster: &ElasticsearchCluster) -> i64 {
     nodes(cluster, |pool| is_master(&pool.own.roles))
-}
-
-/// Adds warnings about accepted values of an ElasticsearchCluster.
-pub fn warnings(validator: &mut Validator, cluster: &ElasticsearchCluster) {
-    let written = &cluster.spec.version;
-    // W21: no login and no TLS.
-    validator.warn(
-        "spec: no login and no TLS: every client that reaches port 9200 or 9300 may read, change and delete \
-         all data; keep others out with a NetworkPolicy"
-            .to_owned(),
-    );
-    let version = DatabaseVersion::parse(written);
-    let masters = masters(cluster);
-    // W7: an even number of masters.
-    if masters > 0 && masters % 2 == 0 {
-        let survives = |masters: i64| match (masters - 1) / 2 {
-            0 => "no failure".to_owned(),
-            1 => "one failure".to_owned(),
-            more => format!("{more} failures"),
-        };
-        validator.warn(format!(
-            "spec.nodePools: {masters} master nodes survive {}, as {} would; {} survive {}",
-            survives(masters),
-            masters - 1,
-            masters + 1,
-            survives(masters + 1),
-        ));
-    }
-    // W8: one master for several data nodes.
-    let data = nodes(cluster, |pool| pool.own.roles.iter().any(|role| role.starts_with("data")));
-    if masters == 1 && data > 1 {
-        validator.warn(format!(
-            "spec.nodePools: one master node for {data} data nodes; without it nothing is served"
-        ));
-    }
-    let Some(version) = version else { return };
-    // W9: `minimumMasters` without effect.
-    if cluster.spec.own.minimum_masters.is_some() && version.major >= 7 {
-        validator.warn("spec.minimumMasters is ignored from version 7".to_owned());
-    }
-    // W10: a version that is not run.
-    if RELEASES.line((version.major, version.minor)).is_none() {
-        validator.warn(format!(
-            "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"
-        ));
-    }
 }

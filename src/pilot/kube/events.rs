@@ -8,15 +8,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     api::v1beta1::{PilotPhase, PilotStatus, Termination},
+    pilot::database::PreparationCondition,
     runtime::events::EventNotice,
 };
 
 /// Returns the events between the reports `before` and `after`: at most one for each reason.
-pub fn of(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
+///
+/// `preparation`: the condition about what the database needs before it starts, where it has one.
+pub fn of(
+    before: &PilotStatus,
+    after: &PilotStatus,
+    preparation: Option<&PreparationCondition>,
+) -> Vec<EventNotice> {
     let mut notices = Vec::new();
     notices.extend(ended(before, after));
     notices.extend(started(before, after));
-    notices.extend(conditions(before, after));
+    notices.extend(conditions(before, after, preparation));
     notices.extend(fenced(before, after));
     // One change, a full disk for example, may show in more than one place.
     let mut told = Vec::new();
@@ -61,10 +68,14 @@ fn ended(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
     notices
 }
 
-fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
+fn conditions(
+    before: &PilotStatus,
+    after: &PilotStatus,
+    preparation: Option<&PreparationCondition>,
+) -> Vec<EventNotice> {
     let mut notices = Vec::new();
     // Condition, its reason (empty: any other) and the event (empty: none).
-    const WARNINGS: [(&str, &str, &str); 10] = [
+    const WARNINGS: [(&str, &str, &str); 9] = [
         ("Ready", "ProcessHung", "ProcessHung"),
         ("Ready", "DiskFull", "DiskFull"),
         ("Writable", "DiskFull", "DiskFull"),
@@ -74,10 +85,10 @@ fn conditions(before: &PilotStatus, after: &PilotStatus) -> Vec<EventNotice> {
         ("PreflightPassed", "PreflightPassed", ""),
         ("PreflightPassed", "", "PreflightFailed"),
         ("ConfigApplied", "ConfigRejected", "ConfigRejected"),
-        ("PluginsInstalled", "PluginInstallFailed", "PluginFailed"),
     ];
+    let own = preparation.map(|told| (told.condition, told.failed, told.event));
     for condition in &after.conditions {
-        let matching = WARNINGS.iter().find(|(type_, reason, _)| {
+        let matching = WARNINGS.iter().chain(&own).find(|(type_, reason, _)| {
             *type_ == condition.type_ && (reason.is_empty() || *reason == condition.reason)
         });
         let Some((.., event)) = matching.filter(|(.., event)| !event.is_empty()) else { continue };

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt,
     runtime::{
@@ -17,7 +16,7 @@ use kube::{
 };
 
 use crate::{
-    api::v1beta1::{Endpoint, Pilot},
+    api::v1beta1::{Endpoint, Pilot, PilotPhase},
     pilot::kube::{
         backoff::RetryBackoff,
         pilot_api::{self, PilotApi},
@@ -45,6 +44,28 @@ pub fn is_member(peer: &Pilot) -> bool {
 /// Was the peer a member once? Its data may be lost.
 pub fn was_member(peer: &Pilot) -> bool {
     peer.status.identity.as_ref().is_some_and(|identity| identity.node_id.is_some())
+}
+
+/// Is the peer a node that serves, as its pilot reports?
+pub fn is_ready(peer: &Pilot) -> bool {
+    peer.status.conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True")
+}
+
+/// Has the peer left the database cluster? Its Pilot may exist for a while longer, and its volume
+/// with it.
+pub fn is_decommissioned(peer: &Pilot) -> bool {
+    matches!(peer.status.phase, Some(PilotPhase::Decommissioned))
+}
+
+/// Returns the address under which the peer's node listens, by the name of the endpoint.
+pub fn endpoint<'a>(peer: &'a Pilot, name: &str) -> Option<&'a Endpoint> {
+    let mut endpoints = peer.status.endpoints.iter();
+    endpoints.find(|endpoint| endpoint.name == name && !endpoint.host.is_empty())
+}
+
+/// Returns the name of the Pilot, for people.
+pub fn name(peer: &Pilot) -> &str {
+    peer.metadata.name.as_deref().unwrap_or("a peer")
 }
 
 fn said(peer: &Pilot) -> Option<bool> {
@@ -114,13 +135,9 @@ impl PeerState {
         let status = &peer.status;
         Self {
             node_id: status.identity.as_ref().and_then(|identity| identity.node_id.clone()),
-            ready: status.conditions.iter().any(is_ready),
+            ready: is_ready(peer),
             holds: said(peer),
             endpoints: status.endpoints.clone(),
         }
     }
-}
-
-fn is_ready(condition: &Condition) -> bool {
-    condition.type_ == "Ready" && condition.status == "True"
 }

@@ -3,7 +3,7 @@
 
 use std::{io::Write, net::TcpStream, time::Duration};
 
-use navigator::databases::cassandra::names::port;
+use navigator::{databases::cassandra::names::port, pilot::clients::jolokia};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -128,7 +128,7 @@ async fn deadlocked_is_restarted(ring: &Ring) {
     let clients = Wall::before(port::CQL, &[&["INPUT", "-d", &address]]);
     let held: Vec<TcpStream> = (0..8)
         .map(|_| {
-            let mut stream = TcpStream::connect((ring.address(0), port::JOLOKIA)).unwrap();
+            let mut stream = TcpStream::connect((ring.address(0), jolokia::PORT)).unwrap();
             stream.write_all(b"POST /jolokia/ HTTP/1.1\r\n").unwrap();
             stream
         })

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use navigator::{api::v1beta1::PilotPhase, databases::cassandra::names::port};
+use navigator::{api::v1beta1::PilotPhase, pilot::clients::jolokia};
 use serde_json::json;
 
 use super::{
@@ -24,7 +24,7 @@ const NET: u8 = 40;
 pub(crate) async fn what_is_not_heard_lets_nothing_go(told: &Told) {
     let mut ring = Ring::new(VERSION, NET, every_write_is_synced()).await;
     ring.add().await;
-    let proxy = Proxy::before(ring.address(0), port::JOLOKIA).await;
+    let proxy = Proxy::before(ring.address(0), jolokia::PORT).await;
     ring.start(0);
     ring.grow(1).await;
     ring.is_one(&[0, 1]).await;

@@ -13,10 +13,8 @@ use std::{
 
 use super::{
     data_resurrection,
-    decommission::is_decommissioned,
     held_ranges::HeldRanges,
-    jolokia::JolokiaClient,
-    resolved_spec::ResolvedSpec,
+    resolved_spec::{ResolvedSpec, in_datacenter},
     seeds::{self, SeedPlan},
     state::NodeState,
 };
@@ -24,18 +22,17 @@ use crate::{
     api::v1beta1::Pilot,
     databases::cassandra::{
         facts::{
-            AGENT_JAR, AGENT_PROPERTIES, NodeSettings, RenderedFiles, choose_collector,
-            config_hash, render,
+            NodeSettings, RenderedFiles, choose_collector, config_hash, render, seed_provider,
         },
-        names,
         v1beta1::CassandraNode,
     },
+    engine::heap::MIB,
     pilot::{
+        clients::jolokia::{self, JolokiaClient},
         driver::{DatabaseNode, Error, ProcessSpec},
-        kube::peers::was_member,
+        kube::peers::{is_decommissioned, is_ready, was_member},
         volume::{
-            config_files::{copy_stock, write_whole},
-            folder::FolderHandle,
+            config_files::{lay_out, rewrite_key},
             state_file::StateFile,
         },
     },
@@ -43,11 +40,6 @@ use crate::{
 
 /// Folders of the volume that Cassandra writes to.
 const FOLDERS: &[&str] = &["data", "commitlog", "saved_caches", "hints", "cdc_raw", "logs"];
-
-/// Mode of the written files. Users' settings may hold secrets: passwords of key stores, say.
-const OWN: u32 = 0o600;
-
-const MIB: u64 = 1 << 20;
 
 /// A rendered configuration that passed every check, not yet on the disk.
 struct RenderedConfig {
@@ -99,16 +91,9 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
 /// folder as it is.
 pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClient), Error> {
     let RenderedConfig { mut state, data_found, intent, way, files } = rendered(node)?;
-    for folder in FOLDERS {
-        let path = node.data.join(folder);
-        fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
-    }
-    copy_stock(&node.home.join("conf"), &node.config)?;
+    lay_out(node, FOLDERS, "conf", &files)?;
     let triggers = node.config.join("triggers");
     fs::create_dir_all(&triggers).map_err(|source| Error::Write { path: triggers, source })?;
-    for (name, text) in &files {
-        write_whole(&node.config.join(name), text.as_bytes(), OWN)?;
-    }
     let jolokia = JolokiaClient::prepare(&node.config, node.address)?;
 
     if state.joined && data_found {
@@ -141,12 +126,8 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClie
 
 /// Returns the most bytes that any ready member of the datacenter reports to hold.
 fn ring_load(node: &DatabaseNode, datacenter: &str) -> Option<i64> {
-    let near = node.peers.iter().filter(|peer| {
-        let spec = peer.spec.part::<CassandraNode>();
-        let theirs = spec.and_then(|spec| spec.datacenter);
-        theirs.as_deref().unwrap_or(names::DEFAULT_DATACENTER) == datacenter
-    });
-    near.filter(|peer| seeds::is_ready(peer))
+    in_datacenter(&node.peers, datacenter)
+        .filter(|peer| is_ready(peer))
         .filter_map(|peer| peer.status.part::<CassandraNode>()?.load_bytes)
         .max()
 }
@@ -161,12 +142,7 @@ pub(super) const LEFT: &str = "the data on the volume are of a node that was dec
 /// when there are more racks than one and fewer than the factor. With as many racks as the factor,
 /// each rack is spread by itself, and only its first node is random.
 fn token_factor(node: &DatabaseNode, intent: &ResolvedSpec) -> Option<u32> {
-    let near = |peer: &&Pilot| {
-        let part = peer.spec.part::<CassandraNode>();
-        let theirs = part.and_then(|part| part.datacenter);
-        theirs.as_deref().unwrap_or(names::DEFAULT_DATACENTER) == intent.datacenter
-    };
-    let peers = || node.peers.iter().filter(near);
+    let peers = || in_datacenter(&node.peers, &intent.datacenter);
     let told = node.pilot.spec.part::<CassandraNode>();
     if told.is_some_and(|told| !told.additional_seeds.is_empty()) {
         // Racks of other clusters may be in the same datacenter, and no Pilot reports them.
@@ -200,15 +176,9 @@ fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bo
     if let Some(old) = way.replaces {
         args.push(format!("-Dcassandra.replace_address_first_boot={old}"));
     }
-    let mut extra = format!(
-        "-javaagent:{}=config={}",
-        node.shared.join(AGENT_JAR).display(),
-        node.config.join(AGENT_PROPERTIES).display()
-    );
-    if let Some(port) = jmx_port(node.address) {
-        extra.push_str(" -Dcassandra.jmx.local.port=");
-        extra.push_str(&port.to_string());
-    }
+    let port = jmx_port(node.address);
+    let port = port.map(|port| format!(" -Dcassandra.jmx.local.port={port}")).unwrap_or_default();
+    let extra = jolokia::java_option(node) + &port;
     let mut env = BTreeMap::from([
         ("CASSANDRA_HOME", node.home.display().to_string()),
         ("CASSANDRA_CONF", node.config.display().to_string()),
@@ -223,17 +193,13 @@ fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bo
         // together.
         env.insert("HEAP_NEWSIZE", format!("{}M", intent.heap / MIB / 4));
     }
+    let spec = &node.pilot.spec;
     ProcessSpec {
         program: node.home.join("bin/cassandra"),
         args,
         env: env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         working_directory: Some(node.data.join("logs")),
-        config_hash: node
-            .pilot
-            .spec
-            .config_hash
-            .clone()
-            .unwrap_or_else(|| config_hash(&node.pilot.spec)),
+        config_hash: spec.config_hash.clone().unwrap_or_else(|| config_hash(spec)),
     }
 }
 
@@ -258,26 +224,7 @@ pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<bool, Error> {
         return Ok(false);
     }
     let way = seeds::choose(node, &state, has_data(&node.data))?;
-    let path = node.config.join("cassandra.yaml");
-    let unreadable = |error: &dyn std::fmt::Display| Error::Read {
-        path: path.clone(),
-        source: std::io::Error::other(error.to_string()),
-    };
-    let read = || FolderHandle::open(&node.config)?.read("cassandra.yaml");
-    let text = read().map_err(|error| unreadable(&error))?;
-    // A person may have changed the file; content that is not a mapping is not repaired here.
-    let mut yaml: serde_json::Map<String, serde_json::Value> =
-        serde_yaml::from_slice(&text).map_err(|error| unreadable(&error))?;
-    let wanted = crate::databases::cassandra::facts::seed_provider(&way.seeds);
-    match yaml.get("seed_provider") {
-        Some(current) if *current == wanted => return Ok(false),
-        Some(_) => {}
-        None => return Err(unreadable(&"it is not what was written there")),
-    }
-    yaml.insert("seed_provider".to_owned(), wanted);
-    let text = serde_yaml::to_string(&yaml).map_err(|error| unreadable(&error))?;
-    write_whole(&path, text.as_bytes(), OWN)?;
-    Ok(true)
+    rewrite_key(&node.config, "cassandra.yaml", "seed_provider", seed_provider(&way.seeds))
 }
 
 #[cfg(test)]
@@ -299,10 +246,10 @@ mod tests {
             let about = fs::metadata(node.config.join(name)).unwrap();
             std::os::unix::fs::PermissionsExt::mode(&about.permissions()) & 0o777
         };
-        assert_eq!((mode("cassandra.yaml"), mode(AGENT_PROPERTIES)), (0o600, 0o600));
+        assert_eq!((mode("cassandra.yaml"), mode(jolokia::SETTINGS)), (0o600, 0o600));
         let yaml = fs::read_to_string(node.config.join("cassandra.yaml")).unwrap();
         assert!(yaml.contains("seeds: 10.0.0.1:7000") && !yaml.contains("vendor"), "{yaml}");
-        let agent = fs::read_to_string(node.config.join(AGENT_PROPERTIES)).unwrap();
+        let agent = fs::read_to_string(node.config.join(jolokia::SETTINGS)).unwrap();
         let password = agent.lines().find_map(|line| line.strip_prefix("password=")).unwrap();
         assert!(!format!("{process:?}").contains(password));
         assert_eq!(process.args, ["-f", "-Dcassandra.reset_bootstrap_progress=true"]);

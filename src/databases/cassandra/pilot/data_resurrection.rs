@@ -17,12 +17,12 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::info;
 
-use super::{decommission::is_decommissioned, held_ranges::HeldRanges};
+use super::held_ranges::HeldRanges;
 use crate::{
     api::v1beta1::Pilot,
     pilot::{
         driver::{DatabaseNode, Error},
-        kube::peers::was_member,
+        kube::peers::{is_decommissioned, was_member},
         volume::{ring, state_file::StateFile},
     },
 };

@@ -4,32 +4,28 @@
 //! after a crash of the pilot, of the database, or of both. Refuses before it begins when the other
 //! nodes could not hold the data; once Cassandra says LEAVING there is no way back.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::warn;
 
 use super::{
-    jolokia::{JolokiaClient, OperationOutcome, STORAGE_SERVICE, exec},
-    node_view::{NodeView, StreamState},
-    range_availability::user_keyspaces,
-    resolved_spec::ResolvedSpec,
+    CassandraDriver, keyspaces,
+    node_view::{NodeView, STORAGE_SERVICE, StreamState},
+    resolved_spec::{ResolvedSpec, in_datacenter},
     state::NodeState,
 };
 use crate::{
-    api::v1beta1::{Decommission, Pilot, PilotPhase},
-    databases::cassandra::{names::DEFAULT_DATACENTER, v1beta1::CassandraNode},
+    api::v1beta1::{Decommission, Pilot},
     error::chain,
     pilot::{
+        clients::jolokia::JolokiaClient,
         driver::{DatabaseNode, DecommissionState, Error},
+        kube::peers::is_decommissioned,
         node::blockers::now,
         query_answer::UnansweredQuery,
-        volume::state_file::StateFile,
+        transfer_progress::TransferProgress,
     },
 };
 
@@ -41,45 +37,28 @@ const REFUSAL: Duration = Duration::from_secs(3);
 /// before the first stream and after the last one; told too early, Cassandra answers [`UNDER_WAY`].
 const STALLED: Duration = Duration::from_secs(60);
 const UNDER_WAY: &str = "still decommissioning";
+/// The operation that tells a keyspace's replication in words.
+const REPLICATION: &str = "getKeyspaceReplicationInfo";
 
-/// What the pilot saw of the decommission's streams, some of which Cassandra no longer lists, since
-/// this process was last told to leave.
+/// What the pilot saw of the decommission since this process was last told to leave.
 #[derive(Debug, Default)]
 pub(super) struct DecommissionProgress {
-    /// By plan, the most bytes to send and the most bytes sent that were seen: Cassandra's own
-    /// totals shrink when sessions finish.
-    plans: BTreeMap<String, (i64, i64)>,
-    idle_since: Option<Instant>,
+    pub(super) streams: TransferProgress,
     /// Time since which this process knows that the node gives its data away: a full volume cannot
     /// store it.
-    pub(super) begun: Option<Time>,
+    begun: Option<Time>,
 }
 
 impl DecommissionProgress {
-    pub(super) fn note(&mut self, streams: &[StreamState]) {
-        for stream in streams {
-            let (total, sent) = self.plans.entry(stream.plan.clone()).or_default();
-            *total = (*total).max(stream.sending);
-            *sent = (*sent).max(stream.sent);
+    /// Takes the streams of a node that leaves. Returns whether it has to be told again, and then
+    /// forgets what it saw; and the figures.
+    pub(super) fn follow(&mut self, streams: &[StreamState]) -> (bool, Option<(i64, i32)>) {
+        self.streams.note(streams.iter().map(|one| (&*one.plan, one.sending, one.sent)));
+        let stalled = self.streams.idle() > STALLED;
+        if stalled {
+            self.streams = TransferProgress::default();
         }
-        if streams.is_empty() {
-            self.idle_since.get_or_insert_with(Instant::now);
-        } else {
-            self.idle_since = None;
-        }
-    }
-
-    fn stalled(&self) -> bool {
-        self.idle_since.is_some_and(|since| since.elapsed() > STALLED)
-    }
-
-    /// Returns the bytes left to send and the percentage sent; `None` while no bytes to send are
-    /// known.
-    pub(super) fn figures(&self) -> Option<(i64, i32)> {
-        let (total, sent) =
-            self.plans.values().fold((0, 0), |(total, sent), (t, s)| (total + t, sent + s));
-        let percent = i32::try_from((sent * 100).checked_div(total)?).ok()?;
-        Some((total - sent, percent.clamp(0, 99)))
+        (stalled, self.streams.figures())
     }
 }
 
@@ -106,114 +85,83 @@ fn step(mode: &str) -> DecommissionStep {
     }
 }
 
-pub(super) async fn decommission(
-    jolokia: &JolokiaClient,
-    node: &DatabaseNode,
-    progress: &std::sync::Mutex<DecommissionProgress>,
-) -> Result<DecommissionState, Error> {
-    let mut state = NodeState::load(&node.data)?;
-    if state.left {
-        return Ok(DecommissionState::Done);
-    }
-    let begun = begun(&state, progress);
-    let facts = NodeView::ask(jolokia).await?;
-    match step(&facts.mode) {
-        DecommissionStep::Left => {
-            state.left = true;
-            keep(&state, node);
-            Ok(DecommissionState::Done)
+impl CassandraDriver {
+    pub(super) async fn give_away(&self, node: &DatabaseNode) -> Result<DecommissionState, Error> {
+        let state = self.state.read()?;
+        if state.left {
+            return Ok(DecommissionState::Done);
         }
-        DecommissionStep::Wait(message) => Ok(DecommissionState::Moving(Decommission {
-            start_time: begun,
-            message: Some(message.to_owned()),
-            ..Decommission::default()
-        })),
-        DecommissionStep::Watch => {
-            let (stalled, figures) = {
-                let mut progress = progress.lock().expect("no panic while held");
-                progress.note(&facts.streams);
-                let stalled = progress.stalled();
-                if stalled {
-                    *progress = DecommissionProgress {
-                        begun: progress.begun.take(),
-                        ..DecommissionProgress::default()
-                    };
+        let begun = self.begun(&state);
+        let jolokia = self.jolokia()?;
+        let facts = NodeView::ask(&jolokia).await?;
+        let mut told = Decommission { start_time: begun.clone(), ..Decommission::default() };
+        match step(&facts.mode) {
+            DecommissionStep::Left => {
+                self.note_departure(|state| state.left = true);
+                return Ok(DecommissionState::Done);
+            }
+            DecommissionStep::Wait(message) => told.message = Some(message.to_owned()),
+            DecommissionStep::Watch => {
+                let (stalled, figures) = self.seen().progress.follow(&facts.streams);
+                let again = if stalled { leave(&jolokia, true).await? } else { None };
+                told.percent = Some(figures.map_or(0, |(_, percent)| percent));
+                told.bytes_left = figures.map(|(left, _)| left).or(facts.load);
+                told.irreversible = true;
+                let silent = || "told the ring; no stream runs".to_owned();
+                told.message = again.or_else(|| facts.streams.is_empty().then(silent));
+            }
+            DecommissionStep::Begin => {
+                if let Some(reason) = obstacle(&jolokia, node, &facts).await? {
+                    return Ok(DecommissionState::Refused(reason));
                 }
-                (stalled, progress.figures())
-            };
-            let again = if stalled { leave(jolokia, true).await? } else { None };
-            Ok(DecommissionState::Moving(Decommission {
-                start_time: begun,
-                percent: Some(figures.map_or(0, |(_, percent)| percent)),
-                bytes_left: figures.map(|(left, _)| left).or(facts.load),
-                irreversible: true,
-                message: again.or_else(|| {
-                    facts.streams.is_empty().then(|| "told the ring; no stream runs".to_owned())
-                }),
-                ..Decommission::default()
-            }))
-        }
-        DecommissionStep::Begin => {
-            if let Some(reason) = obstacle(jolokia, node, &facts).await? {
-                return Ok(DecommissionState::Refused(reason));
-            }
-            let since = begun.unwrap_or_else(now);
-            progress.lock().expect("no panic while held").begun = Some(since.clone());
-            if state.decommissioning_since.is_none() {
-                state.decommissioning_since = Some(since.clone());
-                keep(&state, node);
-            }
-            if let Some(reason) = leave(jolokia, false).await? {
-                return Ok(DecommissionState::Refused(reason));
-            }
-            Ok(DecommissionState::Moving(Decommission {
-                start_time: Some(since),
-                percent: Some(0),
-                bytes_left: facts.load,
+                let since = begun.unwrap_or_else(now);
+                self.seen().progress.begun = Some(since.clone());
+                self.note_departure(|state| {
+                    state.decommissioning_since.get_or_insert_with(|| since.clone());
+                });
+                if let Some(reason) = leave(&jolokia, false).await? {
+                    return Ok(DecommissionState::Refused(reason));
+                }
+                (told.start_time, told.percent) = (Some(since), Some(0));
+                told.bytes_left = facts.load;
                 // From here on only the ring knows whether the node has announced that it leaves.
-                irreversible: true,
-                ..Decommission::default()
-            }))
+                told.irreversible = true;
+            }
+        }
+        Ok(DecommissionState::Moving(told))
+    }
+
+    /// Returns since when the node gives its data away, by its volume or, where that could not be
+    /// written, by this process.
+    fn begun(&self, state: &NodeState) -> Option<Time> {
+        state.decommissioning_since.clone().or_else(|| self.seen().progress.begun.clone())
+    }
+
+    /// Saves how far a decommission is. A full volume does not stop it: leaving frees the volume,
+    /// and Cassandra itself reports how far the node is.
+    fn note_departure(&self, change: impl FnOnce(&mut NodeState)) {
+        if let Err(error) = self.state.change(change) {
+            warn!(error = %chain(&error), "Where the departure stands is not written down");
         }
     }
-}
 
-/// Returns since when the node gives its data away, by its volume or, where that could not be
-/// written, by this process.
-fn begun(state: &NodeState, progress: &std::sync::Mutex<DecommissionProgress>) -> Option<Time> {
-    let told = || progress.lock().expect("no panic while held").begun.clone();
-    state.decommissioning_since.clone().or_else(told)
-}
-
-/// Saves how far a decommission is. A full volume does not stop it: leaving frees the volume, and
-/// Cassandra itself reports how far the node is.
-fn keep(state: &NodeState, node: &DatabaseNode) {
-    if let Err(error) = state.save(&node.data) {
-        warn!(error = %chain(&error), "Where the departure stands is not written down");
+    /// Takes a decommission back, unless it is too late for the node to stay.
+    pub(super) async fn stay(&self) -> Result<(), Error> {
+        let state = self.state.read()?;
+        if state.left {
+            return Err(Error::TooLate("the node has left the ring".to_owned()));
+        }
+        if self.begun(&state).is_none() {
+            return Ok(());
+        }
+        let facts = NodeView::ask(&self.jolokia()?).await?;
+        if matches!(facts.mode.as_str(), "LEAVING" | "DECOMMISSIONED") {
+            return Err(Error::TooLate("the node is leaving the ring".to_owned()));
+        }
+        self.seen().progress.begun = None;
+        self.note_departure(|state| state.decommissioning_since = None);
+        Ok(())
     }
-}
-
-/// Takes a decommission back, unless it is too late for the node to stay.
-pub(super) async fn cancel(
-    jolokia: impl FnOnce() -> Result<JolokiaClient, Error>,
-    node: &DatabaseNode,
-    progress: &std::sync::Mutex<DecommissionProgress>,
-) -> Result<(), Error> {
-    let mut state = NodeState::load(&node.data)?;
-    if state.left {
-        return Err(Error::TooLate("the node has left the ring".to_owned()));
-    }
-    if begun(&state, progress).is_none() {
-        return Ok(());
-    }
-    let facts = NodeView::ask(&jolokia()?).await?;
-    if matches!(facts.mode.as_str(), "LEAVING" | "DECOMMISSIONED") {
-        return Err(Error::TooLate("the node is leaving the ring".to_owned()));
-    }
-    progress.lock().expect("no panic while held").begun = None;
-    state.decommissioning_since = None;
-    keep(&state, node);
-    Ok(())
 }
 
 /// Tells Cassandra to leave, without waiting for the end. Returns Cassandra's refusal in its own
@@ -227,19 +175,13 @@ async fn leave(jolokia: &JolokiaClient, force: bool) -> Result<Option<String>, E
         let arguments = json!([force]);
         jolokia.execute(STORAGE_SERVICE, "decommission(boolean)", &arguments, REFUSAL).await
     };
-    let refusal = match decommission(force).await? {
-        OperationOutcome::Failed(refusal) => refusal,
-        OperationOutcome::Done(_) | OperationOutcome::StillRunning => return Ok(None),
-    };
-    if refusal.contains(UNDER_WAY) {
-        return Ok(None);
-    }
-    if !refusal.contains("maintain replication factor in keyspace system_") {
-        return Ok(Some(refusal));
-    }
-    match decommission(true).await? {
-        OperationOutcome::Failed(refusal) => Ok(Some(refusal)),
-        OperationOutcome::Done(_) | OperationOutcome::StillRunning => Ok(None),
+    let refusal = decommission(force).await?.refusal();
+    match refusal.as_deref() {
+        Some(why) if why.contains(UNDER_WAY) => Ok(None),
+        Some(why) if why.contains("maintain replication factor in keyspace system_") => {
+            Ok(decommission(true).await?.refusal())
+        }
+        _ => Ok(refusal),
     }
 }
 
@@ -253,24 +195,11 @@ async fn obstacle(
     if let Some(reason) = others.unfit(facts) {
         return Ok(Some(reason));
     }
-    let keyspaces = user_keyspaces(jolokia).await?;
-    let requests: Vec<Value> = keyspaces
-        .iter()
-        .map(|keyspace| {
-            exec(
-                STORAGE_SERVICE,
-                "getKeyspaceReplicationInfo(java.lang.String)",
-                &json!([keyspace]),
-            )
-        })
-        .collect();
-    if !requests.is_empty() {
-        for (keyspace, answer) in keyspaces.iter().zip(jolokia.ask(&requests, REFUSAL).await?) {
-            let answer = answer.or_fail()?;
-            let info = answer.as_str().unwrap_or_default();
-            if let Some(reason) = others.too_few_for(keyspace, info)? {
-                return Ok(Some(reason));
-            }
+    let keyspaces = keyspaces::of_users(jolokia).await?;
+    for (keyspace, info) in keyspaces::about(jolokia, REPLICATION, keyspaces).await? {
+        let info = info.or_fail()?;
+        if let Some(reason) = others.too_few_for(&keyspace, info.as_str().unwrap_or_default())? {
+            return Ok(Some(reason));
         }
     }
     Ok(no_room(&node.peers, &ResolvedSpec::of(node)?.datacenter, facts.load))
@@ -286,8 +215,7 @@ struct RemainingMembers<'a> {
 
 impl<'a> RemainingMembers<'a> {
     fn of(facts: &'a NodeView) -> Self {
-        let own = facts.address.and_then(|own| facts.gossip.get(&own));
-        let datacenter = own.and_then(|own| own.datacenter.as_deref());
+        let datacenter = facts.own().and_then(|own| own.datacenter.as_deref());
         let members: Vec<&IpAddr> = facts
             .live
             .iter()
@@ -327,11 +255,8 @@ impl<'a> RemainingMembers<'a> {
                 None => return Ok(None),
             },
             _ => {
-                let question = format!("getKeyspaceReplicationInfo({keyspace})");
-                return Err(Error::NotHeard(UnansweredQuery::new(
-                    &question,
-                    format!("answered {info:?}"),
-                )));
+                let question = format!("{REPLICATION}({keyspace})");
+                return Err(UnansweredQuery::new(&question, format!("answered {info:?}")).into());
             }
         };
         Ok((factor > remain).then(|| {
@@ -361,13 +286,8 @@ fn replication_factors(info: &str) -> BTreeMap<String, usize> {
 fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<String> {
     let load = load?;
     let mut free = 0;
-    let near = |peer: &&Pilot| {
-        let spec = peer.spec.part::<CassandraNode>();
-        let theirs = spec.and_then(|spec| spec.datacenter);
-        theirs.as_deref().unwrap_or(DEFAULT_DATACENTER) == datacenter
-    };
     let peers: Vec<&Pilot> =
-        peers.iter().filter(near).filter(|peer| !is_decommissioned(peer)).collect();
+        in_datacenter(peers, datacenter).filter(|peer| !is_decommissioned(peer)).collect();
     for peer in &peers {
         let storage = peer.status.storage.as_ref()?;
         // A tenth stays free, for Cassandra's compactions.
@@ -377,17 +297,18 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
         .then(|| format!("the other nodes have room for {free} bytes, and this node holds {load}"))
 }
 
-/// Has the peer left the ring? Its Pilot may exist for a while longer, and its volume with it.
-pub(super) fn is_decommissioned(peer: &Pilot) -> bool {
-    matches!(peer.status.phase, Some(PilotPhase::Decommissioned))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::{
-        api::v1beta1::PilotStorage,
-        databases::cassandra::pilot::{node_view::EndpointState, tests::peer},
+        api::v1beta1::{PilotPhase, PilotStorage},
+        databases::cassandra::{
+            names::DEFAULT_DATACENTER,
+            pilot::{node_view::EndpointState, tests::peer},
+            v1beta1::CassandraNode,
+        },
     };
 
     #[test]
@@ -408,34 +329,32 @@ mod tests {
     #[test]
     fn progress_never_goes_back_when_sessions_drop_out() {
         let mut progress = DecommissionProgress::default();
-        assert_eq!(progress.figures(), None);
+        assert_eq!(progress.streams.figures(), None);
         let stream = |sending, sent| StreamState {
             plan: "p".to_owned(),
             sending,
             sent,
             ..StreamState::default()
         };
-        progress.note(&[stream(200, 50)]);
-        assert_eq!(progress.figures(), Some((150, 25)));
-        progress.note(&[stream(100, 20)]);
-        assert_eq!(progress.figures(), Some((150, 25)));
-        progress.note(&[stream(200, 200)]);
-        assert_eq!(progress.figures(), Some((0, 99)), "only the ring says that it is done");
+        let mut follow = |stream: StreamState| progress.follow(&[stream]).1;
+        assert_eq!(follow(stream(200, 50)), Some((150, 25)));
+        assert_eq!(follow(stream(100, 20)), Some((150, 25)));
+        assert_eq!(follow(stream(200, 200)), Some((0, 99)), "only the ring says that it is done");
     }
 
     #[test]
     fn a_leaving_node_without_streams_is_asked_again_after_a_minute() {
         let mut progress = DecommissionProgress::default();
-        progress.note(&[]);
-        assert!(!progress.stalled());
+        assert!(!progress.follow(&[]).0);
         let ring_delay_over = Duration::from_secs(45);
-        progress.idle_since = Instant::now().checked_sub(ring_delay_over);
-        assert!(!progress.stalled());
-        progress.idle_since = Instant::now().checked_sub(STALLED + Duration::from_secs(1));
-        progress.note(&[]);
-        assert!(progress.stalled());
-        progress.note(&[StreamState::default()]);
-        assert!(!progress.stalled());
+        progress.streams.idle_since = Instant::now().checked_sub(ring_delay_over);
+        assert!(!progress.follow(&[]).0);
+        let minute_over = Instant::now().checked_sub(STALLED + Duration::from_secs(1));
+        progress.streams.idle_since = minute_over;
+        assert!(progress.follow(&[]).0);
+        assert!(!progress.follow(&[]).0, "it was told");
+        progress.streams.idle_since = minute_over;
+        assert!(!progress.follow(&[StreamState::default()]).0);
     }
 
     #[test]

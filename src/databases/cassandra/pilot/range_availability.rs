@@ -6,19 +6,19 @@ use std::{
     net::IpAddr,
 };
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    jolokia::{JolokiaClient, PATIENCE, SNITCH_INFO, STORAGE_SERVICE, attribute, exec, read},
-    node_view::{NodeView, addresses},
+    keyspaces::{self, unclear_replicas},
+    node_view::NodeView,
 };
-use crate::{
-    databases::cassandra::facts::SYSTEM_KEYSPACES,
-    pilot::{
-        driver::Error,
-        query_answer::{QueryAnswer, UnansweredQuery},
-    },
+use crate::pilot::{
+    clients::jolokia::{JolokiaClient, parse_addresses},
+    driver::Error,
+    query_answer::QueryAnswer,
 };
+
+const SNITCH_INFO: &str = "org.apache.cassandra.db:type=EndpointSnitchInfo";
 
 /// What a stop of this node, and the nodes that are down, mean for the users' ranges.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,27 +35,18 @@ impl RangeAvailability {
     /// Asks Cassandra which nodes share the users' ranges. Useful only while a node is down: with
     /// all nodes up, no order of restarts is better than another.
     pub(super) async fn ask(jolokia: &JolokiaClient, facts: &NodeView) -> Result<Self, Error> {
-        let places = places(jolokia, facts).await?;
-        let keyspaces = user_keyspaces(jolokia).await?;
-        let requests: Vec<Value> = keyspaces
-            .iter()
-            .map(|keyspace| {
-                exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
-            })
-            .collect();
-        let mut ranges = Self { places, ..Self::default() };
-        if requests.is_empty() {
-            return Ok(ranges);
-        }
-        let maps = jolokia.ask(&requests, PATIENCE).await?;
-        for (keyspace, map) in keyspaces.iter().zip(maps) {
-            let Value::Object(map) = map.or_fail()? else { return Err(unsaid(keyspace)) };
+        let mut ranges = Self { places: places(jolokia, facts).await?, ..Self::default() };
+        let keyspaces = keyspaces::of_users(jolokia).await?;
+        for (keyspace, map) in keyspaces::replicas(jolokia, keyspaces).await? {
+            let Value::Object(map) = map.or_fail()? else {
+                return Err(unclear_replicas(&keyspace).into());
+            };
             for replicas in map.values() {
-                let replicas = addresses(replicas);
+                let replicas = parse_addresses(replicas);
                 if replicas.is_empty() {
-                    return Err(unsaid(keyspace));
+                    return Err(unclear_replicas(&keyspace).into());
                 }
-                ranges.weigh(keyspace, &replicas, facts);
+                ranges.weigh(&keyspace, &replicas, facts);
             }
         }
         Ok(ranges)
@@ -78,55 +69,26 @@ async fn places(
     jolokia: &JolokiaClient,
     facts: &NodeView,
 ) -> Result<BTreeMap<IpAddr, (String, String)>, Error> {
-    let down: Vec<IpAddr> = facts.unreachable.iter().copied().collect();
-    let requests: Vec<Value> = down
-        .iter()
-        .flat_map(|node| {
-            ["getDatacenter(java.lang.String)", "getRack(java.lang.String)"]
-                .map(|what| exec(SNITCH_INFO, what, &json!([node.to_string()])))
-        })
-        .collect();
-    if requests.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let answers = jolokia.ask(&requests, PATIENCE).await?;
+    let down = &facts.unreachable;
+    let both = |node: &IpAddr| {
+        ["getDatacenter(java.lang.String)", "getRack(java.lang.String)"]
+            .map(|operation| (operation, node.to_string()))
+    };
+    let calls: Vec<_> = down.iter().flat_map(both).collect();
+    let answers = jolokia.call_each(SNITCH_INFO, &calls).await?;
     // The places are only reported, for an empty node that may replace one of these nodes.
     let text =
         |answer: Option<&QueryAnswer<Value>>| Some(answer?.as_ref().figure()?.as_str()?.to_owned());
-    let place = |(node, answer): (IpAddr, &[QueryAnswer<Value>])| {
-        Some((node, (text(answer.first())?, text(answer.get(1))?)))
+    let place = |(node, answer): (&IpAddr, &[QueryAnswer<Value>])| {
+        Some((*node, (text(answer.first())?, text(answer.get(1))?)))
     };
-    Ok(down.into_iter().zip(answers.chunks(2)).filter_map(place).collect())
-}
-
-/// Returns the keyspaces that users made.
-pub(super) async fn user_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
-    let mut keyspaces = all_keyspaces(jolokia).await?;
-    keyspaces.retain(|keyspace| is_users(keyspace));
-    Ok(keyspaces)
-}
-
-/// Returns the keyspaces that the nodes of the ring share, Cassandra's own among them.
-pub(super) async fn all_keyspaces(jolokia: &JolokiaClient) -> Result<Vec<String>, Error> {
-    let name = "NonLocalStrategyKeyspaces";
-    let mut answers = jolokia.ask(&[read(STORAGE_SERVICE, &[name])], PATIENCE).await?;
-    let said = answers.remove(0).and_then(|part| attribute(&part, name));
-    Ok(said.or_fail()?)
-}
-
-pub(super) fn is_users(keyspace: &str) -> bool {
-    !SYSTEM_KEYSPACES.contains(&keyspace)
-}
-
-fn unsaid(keyspace: &str) -> Error {
-    let question = format!("getRangeToEndpointMap({keyspace})");
-    Error::NotHeard(UnansweredQuery::new(&question, "answered what is not understood"))
+    Ok(down.iter().zip(answers.chunks(2)).filter_map(place).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::databases::cassandra::pilot::node_view::tests::{OWN, PEER, facts};
+    use crate::databases::cassandra::pilot::tests::{OWN, PEER, facts};
 
     #[test]
     fn quorum_is_weighed_over_the_ranges_of_this_node() {

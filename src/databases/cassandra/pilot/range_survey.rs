@@ -1,53 +1,43 @@
 //! Asks Cassandra which ranges the node owns, and records on the volume of which ranges it may hold
 //! rows.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     CassandraDriver,
-    held_ranges::{HeldRanges, OwnedRanges, RangeMap},
-    jolokia::{JolokiaClient, PATIENCE, STORAGE_SERVICE, exec},
-    node_view::{NodeView, addresses},
-    range_availability::all_keyspaces,
+    held_ranges::{OwnedRanges, RangeMap},
+    keyspaces::{self, unclear_replicas},
+    node_view::NodeView,
     upkeep::{RingState, UpkeepState},
 };
 use crate::{
     error::chain,
-    pilot::{driver::Error, query_answer::UnansweredQuery, volume::state_file::StateFile},
+    pilot::{
+        clients::jolokia::{JolokiaClient, parse_addresses},
+        driver::Error,
+        query_answer::UnansweredQuery,
+        volume::remembered_state::unsaved,
+    },
 };
 
 /// Returns the node's ranges of `keyspaces`.
 pub(super) async fn ask(
     jolokia: &JolokiaClient,
     facts: &NodeView,
-    keyspaces: &[String],
+    keyspaces: Vec<String>,
 ) -> Result<OwnedRanges, Error> {
-    let requests: Vec<Value> = keyspaces
-        .iter()
-        .map(|keyspace| {
-            exec(STORAGE_SERVICE, "getRangeToEndpointMap(java.lang.String)", &json!([keyspace]))
-        })
-        .collect();
     let mut owned = OwnedRanges::new();
-    if requests.is_empty() {
-        return Ok(owned);
-    }
     let is_own = |replicas: &Value| {
-        replicas
-            .is_array()
-            .then(|| facts.address.is_some_and(|own| addresses(replicas).contains(&own)))
+        let own = facts.address;
+        replicas.is_array().then(|| own.is_some_and(|own| parse_addresses(replicas).contains(&own)))
     };
-    for (keyspace, map) in keyspaces.iter().zip(jolokia.ask(&requests, PATIENCE).await?) {
+    for (keyspace, map) in keyspaces::replicas(jolokia, keyspaces).await? {
         match RangeMap::read(&map.or_fail()?, is_own) {
-            RangeMap::Own(ranges) => drop(owned.insert(keyspace.clone(), ranges)),
+            RangeMap::Own(ranges) => drop(owned.insert(keyspace, ranges)),
             RangeMap::OtherPartitioner => {}
-            RangeMap::Nonsense => {
-                let question = format!("getRangeToEndpointMap({keyspace})");
-                let why = "answered what is not understood";
-                return Err(UnansweredQuery::new(&question, why).into());
-            }
+            RangeMap::Nonsense => return Err(unclear_replicas(&keyspace).into()),
         }
     }
     Ok(owned)
@@ -73,7 +63,8 @@ impl CassandraDriver {
             Ok(true) => {}
             // The volume is busy: the next observation tries again.
             Ok(false) => return (None, None),
-            Err(why) => {
+            Err(error) => {
+                let why = chain(&error).to_string();
                 self.upkeep_state(|upkeep| upkeep.open = Some(why.clone()));
                 return (None, Some(why));
             }
@@ -82,10 +73,9 @@ impl CassandraDriver {
             return (None, None);
         }
         let asked = async {
-            let all = all_keyspaces(jolokia).await?;
-            let counts = |keyspace: &String| self.upkeep_state(|upkeep| upkeep.counts(keyspace));
-            let counted: Vec<String> = all.into_iter().filter(counts).collect();
-            ask(jolokia, facts, &counted).await
+            let mut counted = keyspaces::all(jolokia).await?;
+            counted.retain(|keyspace| self.upkeep_state(|upkeep| upkeep.counts(keyspace)));
+            ask(jolokia, facts, counted).await
         };
         match asked.await {
             Ok(owned) => (None, self.surveyed(facts, owned).await),
@@ -126,33 +116,20 @@ impl CassandraDriver {
     }
 
     /// Reads the holdings from the volume unless they are in memory; returns whether they are now.
-    async fn recall_holdings(&self) -> Result<bool, String> {
+    async fn recall_holdings(&self) -> Result<bool, Error> {
         if self.upkeep_state(|upkeep| upkeep.holdings.is_some()) {
             return Ok(true);
         }
-        let data = self.data.clone();
-        match self.volume.glance(move |_| HeldRanges::load(&data)).await {
-            Ok(Some(Ok(holdings))) => {
-                self.upkeep_state(|upkeep| upkeep.holdings = Some(holdings));
-                Ok(true)
-            }
-            Ok(Some(Err(error))) => Err(chain(&error).to_string()),
-            Ok(None) => Ok(false),
-            Err(hangs) => Err(hangs.to_string()),
-        }
+        let read = self.ranges.glance(|held| held.clone()).await?;
+        Ok(self.upkeep_state(|upkeep| {
+            upkeep.holdings = read;
+            upkeep.holdings.is_some()
+        }))
     }
 
     /// Saves the holdings, unless the volume is busy. Returns why that failed.
     pub(super) async fn save_holdings(&self) -> Option<String> {
-        let (data, upkeep) = (self.data.clone(), Arc::clone(&self.upkeep));
-        let saved = self.volume.glance(move |_| {
-            let known = upkeep.lock().expect("no panic while held").holdings.clone();
-            known.map_or(Ok(()), |holdings| holdings.save(&data))
-        });
-        match saved.await {
-            Ok(Some(Ok(())) | None) => None,
-            Ok(Some(Err(error))) => Some(chain(&error).to_string()),
-            Err(hangs) => Some(hangs.to_string()),
-        }
+        let known = self.upkeep_state(|upkeep| upkeep.holdings.clone())?;
+        unsaved(self.ranges.glance(move |held| *held = known).await)
     }
 }

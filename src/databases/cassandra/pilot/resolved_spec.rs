@@ -1,6 +1,7 @@
 //! The Pilot's spec with defaults, as far as Cassandra uses it.
 
 use crate::{
+    api::v1beta1::Pilot,
     databases::cassandra::{
         facts::{Release, heap_bytes},
         names,
@@ -47,4 +48,15 @@ impl ResolvedSpec {
             heap,
         })
     }
+}
+
+/// Returns the peers in a datacenter, as their Pilots say.
+pub(super) fn in_datacenter<'a>(
+    peers: &'a [Pilot],
+    datacenter: &str,
+) -> impl Iterator<Item = &'a Pilot> {
+    peers.iter().filter(move |peer| {
+        let theirs = peer.spec.part::<CassandraNode>().and_then(|part| part.datacenter);
+        theirs.as_deref().unwrap_or(names::DEFAULT_DATACENTER) == datacenter
+    })
 }

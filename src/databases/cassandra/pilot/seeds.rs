@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use super::{resolved_spec::ResolvedSpec, state::NodeState};
 use crate::{
-    api::v1beta1::{Pilot, PilotPhase},
+    api::v1beta1::Pilot,
     databases::cassandra::v1beta1::{CassandraNode, CassandraPeer},
     pilot::{
         driver::{DatabaseNode, Error},
-        kube::peers::{is_member, was_member},
+        kube::peers::{self, is_decommissioned, is_member, is_ready, name, was_member},
     },
 };
 
@@ -127,9 +127,8 @@ fn predecessor(node: &DatabaseNode, state: &NodeState, has_data: bool) -> Option
     if state.replacing.is_some() {
         return state.replacing;
     }
-    let status = &node.pilot.status;
-    let left = matches!(status.phase, Some(PilotPhase::Decommissioned));
-    if has_data || left || !was_member(&node.pilot) || was_elsewhere(node) {
+    if has_data || is_decommissioned(&node.pilot) || !was_member(&node.pilot) || was_elsewhere(node)
+    {
         return None;
     }
     let old = transport(&node.pilot)?.parse().ok()?;
@@ -148,17 +147,8 @@ fn was_elsewhere(node: &DatabaseNode) -> bool {
     known.is_some_and(|known| ring.is_some_and(|ring| ring != known))
 }
 
-pub(super) fn is_ready(pilot: &Pilot) -> bool {
-    pilot.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
-}
-
 fn transport(pilot: &Pilot) -> Option<String> {
-    let endpoint = pilot.status.endpoints.iter().find(|endpoint| endpoint.name == TRANSPORT)?;
-    Some(endpoint.host.clone()).filter(|host| !host.is_empty())
-}
-
-pub(super) fn name(pilot: &Pilot) -> &str {
-    pilot.metadata.name.as_deref().unwrap_or("a peer")
+    Some(peers::endpoint(pilot, TRANSPORT)?.host.clone())
 }
 
 #[cfg(test)]
@@ -301,7 +291,7 @@ mod tests {
         node.peers.push(peer("c", "10.0.0.9", true));
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
         node.peers.pop();
-        node.pilot.status.phase = Some(PilotPhase::Decommissioned);
+        node.pilot.status.phase = Some(crate::api::v1beta1::PilotPhase::Decommissioned);
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
     }
 }

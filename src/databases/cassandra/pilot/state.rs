@@ -7,8 +7,15 @@ use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
 
+use super::node_view::NodeView;
 use crate::pilot::volume::state_file::StateFile;
+
+/// Bytes that a member of the ring must hold for a join without received data to count as failed. A
+/// ring with less may have nothing to give to a joining node: Cassandra's own tables are counted,
+/// too.
+pub(super) const LEAST_LOAD: i64 = 64 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -42,4 +49,56 @@ pub(super) struct NodeState {
 
 impl StateFile for NodeState {
     const FILE: &'static str = "cassandra.json";
+}
+
+impl NodeState {
+    /// Takes over what is new about the node: its version, how it joined, that it left. Returns
+    /// whether it has just joined.
+    pub(super) fn note(&mut self, facts: &NodeView) -> bool {
+        if facts.version.is_some() {
+            self.version.clone_from(&facts.version);
+        }
+        match facts.mode.as_str() {
+            // A new process may finish the join, and its count of received bytes begins at zero.
+            "JOINING" if facts.received > Some(0) && self.bootstrap_bytes_received <= Some(0) => {
+                self.bootstrap_bytes_received = facts.received;
+            }
+            "NORMAL" if !self.joined => {
+                self.joined = true;
+                self.replacing = None;
+                let received = facts.received.max(self.bootstrap_bytes_received);
+                let received = received.filter(|_| !self.founded);
+                self.bootstrap_bytes_received = received;
+                self.starved =
+                    received == Some(0) && self.ring_load.is_some_and(|load| load >= LEAST_LOAD);
+                return true;
+            }
+            "DECOMMISSIONED" => self.left = true,
+            _ => {}
+        }
+        false
+    }
+
+    /// Returns the bytes that the node received as it joined.
+    pub(super) fn received(&self, facts: &NodeView) -> Option<i64> {
+        let now = facts.received.filter(|_| facts.mode == "JOINING");
+        now.max(self.bootstrap_bytes_received)
+    }
+
+    /// Returns the bytes that a member held while this node joined and received none of them.
+    pub(super) fn starved_of(&self) -> Option<i64> {
+        self.ring_load.filter(|_| self.starved)
+    }
+
+    /// Logs how the node joined.
+    pub(super) fn log_join(&self) {
+        let (received, ring_load) = (self.bootstrap_bytes_received, self.ring_load);
+        if self.founded {
+            info!("Cassandra began a ring");
+        } else if received == Some(0) {
+            warn!(ring_load, "Cassandra joined the ring and received nothing");
+        } else {
+            info!(received, "Cassandra joined the ring");
+        }
+    }
 }

@@ -15,6 +15,7 @@ use super::Release;
 use crate::{
     api::reserved_fields,
     databases::elasticsearch::{names::port, settings::MANAGED},
+    engine::settings::dotted_names::flatten,
 };
 
 /// Texts of configuration files, by file name.
@@ -60,8 +61,7 @@ pub enum RenderError {
 
 /// Renders the files of the configuration folder that Navigator writes.
 pub fn render(settings: &NodeSettings<'_>) -> Result<RenderedFiles, RenderError> {
-    let mut keys = BTreeMap::new();
-    flatten("", settings.overlay, &mut keys);
+    let mut keys = flatten(settings.overlay);
     keys.retain(|key, _| !is_managed(key));
     manage(settings, &mut keys)?;
     let yaml =
@@ -90,23 +90,6 @@ rootLogger.appenderRef.console.ref = console
 
 fn is_managed(key: &str) -> bool {
     MANAGED.iter().any(|pattern| reserved_fields::covers(pattern, key))
-}
-
-pub(super) fn flatten(
-    prefix: &str,
-    settings: &Map<String, Value>,
-    keys: &mut BTreeMap<String, Value>,
-) {
-    for (key, value) in settings {
-        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-        match value {
-            Value::Object(inner) => flatten(&path, inner, keys),
-            Value::Null => {}
-            value => {
-                keys.insert(path, value.clone());
-            }
-        }
-    }
 }
 
 fn manage(

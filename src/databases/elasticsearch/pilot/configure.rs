@@ -136,7 +136,11 @@ fn has_security(home: &Path) -> bool {
 }
 
 /// Writes the addresses of the other nodes into the file that a running node reads again.
-pub(super) fn rewrite_seeds(node: &DatabaseNode, release: Release) -> Result<(), Error> {
+pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<(), Error> {
+    let release = release(node)?;
+    if !release.reads_seed_file() {
+        return Ok(());
+    }
     let state = NodeState::load(&node.data)?;
     let text = seeds::choose(node, release, &state, true)?.seeds.join("\n") + "\n";
     let path = node.config.join(SEED_FILE);

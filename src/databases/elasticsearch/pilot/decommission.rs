@@ -4,36 +4,31 @@
 //! leading pilot writes the lists that move its shards and its vote (`lead_duties`), so no two
 //! pilots write them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use serde::Deserialize;
-
-use super::{
-    allocation_explain,
-    node_view::{ClusterHealth, NodeUsage, NodeView, TablesCache},
-    rest_client::{AllocationExclusion, RestClient},
-    state::NodeState,
-};
+use super::{configure::release, state::NodeState};
 use crate::{
     api::v1beta1::Decommission,
-    databases::elasticsearch::{facts::Release, v1beta1::ElasticsearchNode},
+    databases::elasticsearch::v1beta1::ElasticsearchNode,
     pilot::{
+        clients::search_engine::{
+            AllocationExclusion, ClusterHealth, NodeUsage, NodeView, SearchClient,
+        },
         driver::{DatabaseNode, DecommissionState, Error},
         node::blockers::now,
-        query_answer::UnansweredQuery,
-        volume::state_file::StateFile,
+        volume::remembered_state::RememberedState,
     },
 };
 
 pub(super) async fn decommission(
-    api: &RestClient,
+    api: &SearchClient,
     node: &DatabaseNode,
-    release: Release,
-    kept: &TablesCache,
+    state: &RememberedState<NodeState>,
     most_shards: &mut usize,
 ) -> Result<DecommissionState, Error> {
-    let mut state = NodeState::load(&node.data)?;
-    let facts = NodeView::ask(api, kept).await?;
+    let release = release(node)?;
+    state.read()?;
+    let facts = api.view().await?;
     let Some(elected) = &facts.elected else {
         return Err(Error::NotYet("waits for an elected master".to_owned()));
     };
@@ -50,15 +45,13 @@ pub(super) async fn decommission(
     if let Some(reason) = rest.obstacle(&facts, stats.bytes, quorum.unwrap_or(1)) {
         return Ok(DecommissionState::Refused(reason));
     }
-    if state.decommissioning_since.is_none() {
-        state.decommissioning_since = Some(now());
-        state.save(&node.data)?;
-    }
+    let (since, _) =
+        state.change(|state| state.decommissioning_since.get_or_insert_with(now).clone())?;
     let shards = facts.shards_left();
     *most_shards = shards.max(*most_shards);
     let moving = |message: Option<String>| {
         Ok(DecommissionState::Moving(Decommission {
-            start_time: state.decommissioning_since.clone(),
+            start_time: Some(since.clone()),
             percent: i32::try_from(((*most_shards - shards) * 100) / (*most_shards).max(1))
                 .ok()
                 .map(|percent| percent.min(99)),
@@ -71,11 +64,11 @@ pub(super) async fn decommission(
     };
     match holds(&facts, health, stats, &excluded, release.votes()) {
         Some(DecommissionHold::Waits(why)) => return moving(Some(why)),
-        Some(DecommissionHold::Data) => return moving(allocation_explain::why(api, &facts).await),
+        Some(DecommissionHold::Data) => return moving(api.why_nothing_moves(&facts).await),
         None => {}
     }
     // The remaining masters need the new quorum before this node is gone.
-    if quorum.is_some() && api.minimum_masters().await? != quorum {
+    if quorum.is_some() && api.persistent_number(MINIMUM_MASTERS).await? != quorum {
         return moving(Some(WAITS_FOR_QUORUM.to_owned()));
     }
     // Only the pilot's own state file says later that the node left. Until it is written, the pilot
@@ -113,13 +106,6 @@ fn holds(
     votes.then(|| DecommissionHold::Waits(WAITS_FOR_VOTE.to_owned()))
 }
 
-/// Takes a decommission back. Possible until the node's process is stopped; the leading pilot
-/// removes the node from the exclusion lists.
-pub(super) fn cancel(node: &DatabaseNode) -> Result<(), Error> {
-    let state = NodeState::load(&node.data)?;
-    NodeState { decommissioning_since: None, ..state }.save(&node.data)
-}
-
 const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";
 const WAITS_FOR_VOTE: &str = "waits for the leading pilot to take its vote";
 const WAITS_FOR_QUORUM: &str = "waits for the leading pilot to set minimum_master_nodes";
@@ -130,6 +116,9 @@ fn hidden(theirs: &str) -> String {
          that would move the shards away; remove it, or exclude by _name"
     )
 }
+
+/// The setting of the quorum that running nodes follow before version 7.
+pub(super) const MINIMUM_MASTERS: &str = "discovery.zen.minimum_master_nodes";
 
 /// Returns the number of masters that must remain, before version 7.
 pub(super) fn quorum(node: &DatabaseNode) -> Option<i32> {
@@ -144,82 +133,21 @@ struct RemainingNodes {
     free_bytes: i64,
 }
 
-const NODES: &str = "/_nodes?timeout=3s&filter_path=_nodes.failed,nodes.*.version,nodes.*.roles";
-const ROOM: &str = "/_nodes/stats/fs?timeout=3s&filter_path=_nodes.failed,nodes.*.name,\
-                    nodes.*.fs.total.available_in_bytes";
-
-/// An answer with one entry for each node. Nodes that do not answer the master in time are left
-/// out, and counted.
-#[derive(Debug, Deserialize)]
-struct NodesResponse<T> {
-    #[serde(rename = "_nodes")]
-    answered: NodesHeader,
-    nodes: BTreeMap<String, T>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NodesHeader {
-    failed: u32,
-}
-
-#[derive(Debug, Deserialize)]
-struct NodeRoles {
-    #[serde(default)]
-    roles: BTreeSet<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NodeDiskSpace {
-    fs: FileSystems,
-}
-
-#[derive(Debug, Deserialize)]
-struct FileSystems {
-    total: FileSystem,
-}
-
-#[derive(Debug, Deserialize)]
-struct FileSystem {
-    available_in_bytes: i64,
-}
-
-impl<T> NodesResponse<T> {
-    /// Returns the entries; fails when a node did not answer.
-    fn complete(self, question: &str) -> Result<BTreeMap<String, T>, Error> {
-        match self.answered.failed {
-            0 => Ok(self.nodes),
-            some => Err(Error::NotHeard(UnansweredQuery::new(
-                question,
-                format!("{some} nodes do not answer"),
-            ))),
-        }
-    }
-}
-
 impl RemainingNodes {
     async fn ask(
-        api: &RestClient,
+        api: &SearchClient,
         facts: &NodeView,
         excluded: &BTreeSet<String>,
     ) -> Result<Self, Error> {
-        let (nodes, room) = futures::join!(
-            api.hear::<NodesResponse<NodeRoles>>(NODES),
-            api.hear::<NodesResponse<NodeDiskSpace>>(ROOM),
-        );
-        let nodes = nodes.or_fail()?.complete(NODES)?;
-        let room = room.or_fail()?.complete(ROOM)?;
         let mut rest = Self::default();
-        for (id, node) in nodes {
+        for (id, node) in api.capacities().await? {
             if id == facts.node_id {
                 continue;
             }
-            if node.roles.contains("master") {
-                rest.masters += 1;
-            }
-            if node.roles.iter().any(|role| role.starts_with("data")) && !excluded.contains(&id) {
+            rest.masters += i32::from(node.is_master_eligible());
+            if node.holds_data() && !excluded.contains(&id) {
                 rest.data_nodes += 1;
-                // A node that joined between the two answers adds no room yet.
-                rest.free_bytes += room.get(&id).map_or(0, |room| room.fs.total.available_in_bytes);
+                rest.free_bytes += node.free_bytes;
             }
         }
         Ok(rest)
@@ -266,9 +194,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::databases::elasticsearch::pilot::node_view::{
+    use crate::pilot::clients::search_engine::{
         ClusterTables, Shard,
-        tests::{facts, health, shard},
+        testing::{facts, health, shard},
     };
 
     fn with(shards: Vec<Shard>, voters: &[&str]) -> NodeView {
@@ -324,15 +252,5 @@ mod tests {
         assert!(reason.contains("index old was closed"), "{reason}");
         let master = NodeView { holds_data: false, ..closed };
         assert_eq!(rest(2, 1, 1000).obstacle(&master, 0, 1), None);
-    }
-
-    #[test]
-    fn a_node_that_does_not_answer_is_not_left_out_of_what_remains() {
-        let answer = |failed: u32| -> NodesResponse<NodeRoles> {
-            let said = serde_json::json!({"_nodes": {"failed": failed}, "nodes": {"n1": {}}});
-            serde_json::from_value(said).unwrap()
-        };
-        assert_eq!(answer(0).complete(NODES).unwrap().len(), 1);
-        assert!(matches!(answer(1).complete(NODES), Err(Error::NotHeard(_))));
     }
 }

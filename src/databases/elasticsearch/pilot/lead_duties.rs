@@ -9,46 +9,23 @@
 //! or attribute is never touched. A node whose vote people excluded stays excluded while it is in
 //! the cluster and has no Pilot.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use http::Method;
-use serde::Deserialize;
+use serde_json::json;
 use tracing::info;
 
-use super::{
-    decommission::quorum,
-    node_view::{VOTES, VotesAnswer},
-    rest_client::RestClient,
-};
+use super::decommission::{MINIMUM_MASTERS, quorum};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
     databases::elasticsearch::{
         facts::Release,
         v1beta1::{self, ElasticsearchNode},
     },
-    pilot::driver::{DatabaseNode, Error, LeaderPermit},
+    pilot::{
+        clients::search_engine::{SearchClient, VotingConfiguration},
+        driver::{DatabaseNode, Error, LeaderPermit},
+    },
 };
-
-/// Limit for a change of the votes: Elasticsearch itself waits 30 s for the voting configuration to
-/// change.
-const VOTE: Duration = Duration::from_secs(35);
-const VOTING: &str = "/_cluster/voting_config_exclusions";
-pub(super) const NODES: &str = "/_cluster/state/master_node,nodes?master_timeout=2s\
-                     &filter_path=master_node,nodes.*.name";
-
-#[derive(Debug, Deserialize)]
-pub(super) struct NodesAnswer {
-    pub(super) master_node: Option<String>,
-    pub(super) nodes: BTreeMap<String, NamedNode>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct NamedNode {
-    pub(super) name: String,
-}
 
 /// The cluster's exclusion lists, and its nodes.
 #[derive(Debug, Default)]
@@ -57,14 +34,11 @@ struct ExclusionLists {
     excluded: BTreeSet<String>,
     /// Names of the nodes in the cluster, by id.
     nodes: BTreeMap<String, String>,
-    /// Ids of the nodes that vote.
-    voters: BTreeSet<String>,
-    /// Names of the nodes that were excluded from voting.
-    excluded_voters: BTreeSet<String>,
+    votes: VotingConfiguration,
 }
 
 pub(super) async fn carry_out(
-    api: &RestClient,
+    api: &SearchClient,
     node: &DatabaseNode,
     release: Release,
     lead: &LeaderPermit,
@@ -82,17 +56,11 @@ pub(super) async fn carry_out(
     match lists.ballot(&pilots) {
         VoteChange::Exclude(name) if lead.holds() => {
             info!(node = name, "Taking a leaving node's vote");
-            let path = if release.excludes_voters_by_query() {
-                format!("{VOTING}?node_names={name}&timeout=30s")
-            } else {
-                format!("{VOTING}/{name}?timeout=30s")
-            };
-            api.change(Method::POST, &path, None, VOTE).await.map(drop)
+            api.exclude_voter(&name, release.excludes_voters_by_query()).await
         }
         VoteChange::Clear if lead.holds() => {
-            info!(were = ?lists.excluded_voters, "Clearing the list of nodes without a vote");
-            let path = format!("{VOTING}?wait_for_removal=false");
-            api.change(Method::DELETE, &path, None, VOTE).await.map(drop)
+            info!(were = ?lists.votes.excluded, "Clearing the list of nodes without a vote");
+            api.clear_excluded_voters().await
         }
         VoteChange::Exclude(_) | VoteChange::Clear | VoteChange::Keep => Ok(()),
     }
@@ -111,29 +79,20 @@ enum VoteChange {
 
 impl ExclusionLists {
     /// Asks for the lists. `None` without an elected master: then nothing can be changed anyway.
-    async fn ask(api: &RestClient, release: Release) -> Result<Option<Self>, Error> {
+    async fn ask(api: &SearchClient, release: Release) -> Result<Option<Self>, Error> {
         let votes = async {
-            if !release.votes() {
-                return Ok(None);
+            if release.votes() {
+                api.voting_configuration().await.or_fail()
+            } else {
+                Ok(VotingConfiguration::default())
             }
-            api.hear::<VotesAnswer>(VOTES).await.or_fail().map(Some)
         };
-        let (nodes, votes, excluded) =
-            futures::join!(api.hear::<NodesAnswer>(NODES), votes, api.excluded());
-        let NodesAnswer { master_node, nodes } = nodes.or_fail()?;
-        if master_node.is_none() {
+        let (nodes, votes, excluded) = futures::join!(api.nodes(), votes, api.excluded());
+        let nodes = nodes?;
+        if !nodes.has_master {
             return Ok(None);
         }
-        let (voters, excluded_voters) =
-            match votes?.map(|votes| votes.metadata.cluster_coordination) {
-                Some(said) => {
-                    let names = said.voting_config_exclusions.into_iter().map(|one| one.node_name);
-                    (said.last_committed_config, names.collect())
-                }
-                None => Default::default(),
-            };
-        let nodes = nodes.into_iter().map(|(id, node)| (id, node.name)).collect();
-        Ok(Some(Self { excluded: excluded?, nodes, voters, excluded_voters }))
+        Ok(Some(Self { excluded: excluded?, nodes: nodes.names, votes: votes? }))
     }
 
     /// Returns the ids that the allocation exclusion should list: nodes that ask to leave are
@@ -156,16 +115,16 @@ impl ExclusionLists {
     fn ballot(&self, pilots: &[&Pilot]) -> VoteChange {
         let leaving: Vec<&&Pilot> = pilots.iter().filter(|pilot| asks_to_leave(pilot)).collect();
         let leaves = |id: &String| leaving.iter().any(|pilot| node_id(pilot) == Some(id));
-        let votes = |pilot: &Pilot| node_id(pilot).is_some_and(|id| self.voters.contains(id));
+        let votes = |pilot: &Pilot| node_id(pilot).is_some_and(|id| self.votes.voters.contains(id));
         let next = leaving.iter().find(|pilot| {
-            is_empty(pilot) && votes(pilot) && !self.excluded_voters.contains(name(pilot))
+            is_empty(pilot) && votes(pilot) && !self.votes.excluded.contains(name(pilot))
         });
         if let Some(pilot) = next {
             // With two masters only one votes; the other gets the vote when the first one leaves
             // (Elasticsearch keeps the number of voters odd).
             let can_vote = |id: &String| {
                 let stays = |pilot: &&&Pilot| node_id(pilot) == Some(id) && is_master(pilot);
-                self.voters.contains(id) || pilots.iter().any(|pilot| stays(&pilot))
+                self.votes.voters.contains(id) || pilots.iter().any(|pilot| stays(&pilot))
             };
             let remains = self.nodes.keys().any(|id| !leaves(id) && can_vote(id));
             // A node keeps its vote while no other node could take it over.
@@ -180,7 +139,7 @@ impl ExclusionLists {
             let present = self.nodes.values().any(|name| name == voter);
             pilot.map_or(!present, |pilot| !asks_to_leave(pilot))
         };
-        if !self.excluded_voters.is_empty() && self.excluded_voters.iter().all(ours_and_done) {
+        if !self.votes.excluded.is_empty() && self.votes.excluded.iter().all(ours_and_done) {
             return VoteChange::Clear;
         }
         VoteChange::Keep
@@ -216,17 +175,17 @@ pub(super) fn name(pilot: &Pilot) -> &str {
 /// Sets the quorum in the running cluster. Before version 7 the quorum is a setting, and only this
 /// makes running nodes follow a new one.
 async fn minimum_masters(
-    api: &RestClient,
+    api: &SearchClient,
     node: &DatabaseNode,
     lead: &LeaderPermit,
 ) -> Result<(), Error> {
     let Some(wanted) = quorum(node) else { return Ok(()) };
-    let current = api.minimum_masters().await?;
+    let current = api.persistent_number(MINIMUM_MASTERS).await?;
     if current == Some(wanted) || !lead.holds() {
         return Ok(());
     }
     info!(wanted, was = current, "Changing how many masters are a quorum");
-    api.set_minimum_masters(wanted).await
+    api.set_persistent(MINIMUM_MASTERS, &json!(wanted)).await
 }
 
 #[cfg(test)]
@@ -280,8 +239,7 @@ mod tests {
         ExclusionLists {
             excluded: set(excluded),
             nodes: present.iter().map(|id| ((*id).to_owned(), format!("es-{id}"))).collect(),
-            voters: set(present),
-            excluded_voters: set(excluded_voters),
+            votes: VotingConfiguration { voters: set(present), excluded: set(excluded_voters) },
         }
     }
 
@@ -365,7 +323,7 @@ mod tests {
         assert_eq!(ballot(&two, &[stays("a"), empty("b")]), VoteChange::Exclude("es-b".to_owned()));
         // The votes as 7 and 8 keep them: of two masters only the elected one votes.
         let mut only_vote = lists(&[], &["a", "b"], &[]);
-        only_vote.voters.remove("a");
+        only_vote.votes.voters.remove("a");
         let taken = VoteChange::Exclude("es-b".to_owned());
         assert_eq!(ballot(&only_vote, &[stays("a"), empty("b")]), taken);
         assert_eq!(ballot(&only_vote, &[empty("a"), empty("b")]), VoteChange::Keep, "all leave");
@@ -384,7 +342,7 @@ mod tests {
     fn a_voter_that_is_gone_does_not_ask_for_its_vote_again() {
         let mut left = lists(&["c"], &["a", "b"], &["es-c"]);
         assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), VoteChange::Keep);
-        left.voters.insert("c".to_owned());
+        left.votes.voters.insert("c".to_owned());
         assert_eq!(ballot(&left, &[stays("a"), stays("b"), empty("c")]), VoteChange::Keep);
     }
 }

@@ -3,19 +3,24 @@
 //! Liveness needs no master; readiness needs one. Blockers concern this node's own shards and vote
 //! only: its pilot decides for it alone.
 
-use std::collections::BTreeMap;
-
 use super::{
-    node_view::{ClusterHealth, ClusterTables, HealthStatus, NodeUsage, NodeView, STATE, Shard},
-    state::InstalledPlugin,
+    seeds,
+    state::{InstalledPlugin, NodeState},
 };
 use crate::{
-    api::{pilot_part::PilotParts, v1beta1::Health},
+    api::v1beta1::Health,
     databases::elasticsearch::{
-        names,
-        v1beta1::{PilotElasticsearchStatus, PluginStatus},
+        names::port,
+        v1beta1::{ElasticsearchNode, PilotElasticsearchStatus, PluginStatus},
     },
-    pilot::{database::DatabaseGauge, driver::NodeObservation, query_answer::UnansweredQuery},
+    pilot::{
+        clients::search_engine::{
+            CLUSTER_STATE, ClusterHealth, ClusterTables, HealthStatus, NodePlugin, NodeView, Shard,
+        },
+        database::DatabaseGauge,
+        driver::NodeObservation,
+        query_answer::UnansweredQuery,
+    },
 };
 
 const NO_MASTER: &str = "no elected master is known";
@@ -33,121 +38,107 @@ pub(super) const GAUGES: &[DatabaseGauge] = &[
 ];
 
 /// Builds the pilot's observation from the node's view. `serving`: the node follows a master, or
-/// did until a moment ago. `installed`: plugins that Navigator installed, whose source in the spec
-/// may differ from their own name.
-pub(super) fn summarize(
-    facts: &NodeView,
-    serving: bool,
-    installed: &[InstalledPlugin],
-) -> NodeObservation {
-    let mut not_heard = Vec::new();
+/// did until a moment ago. `state` names the plugins that Navigator installed, whose source in the
+/// spec may differ from their own name.
+pub(super) fn summarize(facts: &NodeView, serving: bool, state: &NodeState) -> NodeObservation {
+    let unready = (!serving).then(|| ("Joining", NO_MASTER.to_owned()));
+    let mut seen = NodeObservation::answered(Some(facts.version.clone()), unready);
     let asked = facts.elected.as_ref().map(|elected| elected.health.as_ref());
     if serving && asked.is_none() {
         // Without a master the tables are unknown: the blockers of the last observation must stay.
-        not_heard.push(UnansweredQuery::new(STATE, NO_MASTER));
+        seen.not_heard.push(UnansweredQuery::new(CLUSTER_STATE, NO_MASTER));
     }
-    let health = asked.and_then(|health| health.or_note(&mut not_heard));
+    let health = asked.and_then(|health| seen.hear(health));
     let stats = facts.stats.as_ref().figure();
-    #[expect(clippy::cast_precision_loss, reason = "gauges are floating point")]
-    let number = |value: i64| value as f64;
-    let shards = i64::try_from(facts.shards_here()).unwrap_or(i64::MAX);
-    let mut gauges = BTreeMap::from([
-        ("elasticsearch_nodes", number(i64::try_from(facts.nodes.len()).unwrap_or(i64::MAX))),
-        ("elasticsearch_shards", number(shards)),
-    ]);
-    for (name, value) in [
-        ("elasticsearch_documents", stats.map(|stats| number(stats.documents))),
-        ("elasticsearch_store_bytes", stats.map(|stats| number(stats.bytes))),
-        ("elasticsearch_heap_used_bytes", stats.map(|stats| stats.heap_used)),
-    ] {
-        if let Some(value) = value {
-            gauges.insert(name, value);
-        }
-    }
-    NodeObservation {
-        alive: true,
-        serving,
-        role: None,
-        reason: (!serving).then_some("Joining"),
-        message: (!serving).then(|| NO_MASTER.to_owned()),
+    seen.gauge("elasticsearch_nodes", facts.nodes.len());
+    seen.gauge("elasticsearch_shards", facts.shards_here());
+    seen.gauge("elasticsearch_documents", stats.map(|stats| stats.documents));
+    seen.gauge("elasticsearch_store_bytes", stats.map(|stats| stats.bytes));
+    seen.gauge("elasticsearch_heap_used_bytes", stats.map(|stats| stats.heap_used));
+    seen.node_id = facts.cluster_id.as_ref().map(|_| facts.node_id.clone());
+    seen.cluster_id.clone_from(&facts.cluster_id);
+    seen.health = health.map(|health| match health.status {
+        HealthStatus::Green => Health::Green,
+        HealthStatus::Yellow => Health::Yellow,
+        HealthStatus::Red => Health::Red,
+    });
+    seen.refuses_writes = refuses_writes(facts);
+    block(&mut seen, facts, health);
+    seen.tell::<ElasticsearchNode>(&PilotElasticsearchStatus {
+        documents: stats.map(|stats| stats.documents),
         version: Some(facts.version.clone()),
-        node_id: facts.cluster_id.as_ref().map(|_| facts.node_id.clone()),
-        cluster_id: facts.cluster_id.clone(),
-        health: health.map(|health| match health.status {
-            HealthStatus::Green => Health::Green,
-            HealthStatus::Yellow => Health::Yellow,
-            HealthStatus::Red => Health::Red,
-        }),
-        refuses_writes: facts.refuses_writes(),
-        blockers: blockers(facts, health),
-        not_heard,
-        endpoints: Vec::new(),
-        gauges,
-        detail: PilotParts::new(
-            names::NAMES.word,
-            &PilotElasticsearchStatus {
-                documents: stats.map(|NodeUsage { documents, .. }| *documents),
-                version: Some(facts.version.clone()),
-                elected_master: is_master(facts).then_some(true),
-                plugins: facts.plugins.iter().map(|plugin| named(plugin, installed)).collect(),
-            },
-        ),
-        conditions: Vec::new(),
-        unsaved: None,
+        elected_master: facts.is_master().then_some(true),
+        plugins: facts.plugins.iter().map(|plugin| named(plugin, &state.plugins)).collect(),
+    });
+    if let Some(host) = state.address {
+        // Endpoints are reported before there is a master: other nodes must find this one to elect
+        // a master.
+        seen.endpoint(seeds::TRANSPORT, host, port::TRANSPORT);
+        seen.endpoint("client", host, port::HTTP);
+    }
+    seen
+}
+
+fn named(plugin: &NodePlugin, installed: &[InstalledPlugin]) -> PluginStatus {
+    let ours = installed.iter().find(|ours| ours.folder == plugin.name);
+    PluginStatus {
+        name: ours.map_or(&plugin.name, |ours| &ours.source).clone(),
+        status: Some("Installed".to_owned()),
+        version: plugin.version.clone(),
+        message: None,
     }
 }
 
-fn is_master(facts: &NodeView) -> bool {
-    facts.elected.as_ref().is_some_and(|elected| elected.id == facts.node_id)
+/// Returns why indices with a shard on this node take no writes; `None` when all do.
+fn refuses_writes(facts: &NodeView) -> Option<String> {
+    let blocked = facts.tables.read_only_on(&facts.node_id);
+    let first = blocked.first()?;
+    Some(format!(
+        "Elasticsearch refuses writes to {} indices with shards here, one of them {first}: the \
+         disk of a node that holds it has passed the flood stage; enlarge the volume, or delete \
+         data. Before version 7.4 clear index.blocks.read_only_allow_delete then",
+        blocked.len()
+    ))
 }
 
-fn named(plugin: &PluginStatus, installed: &[InstalledPlugin]) -> PluginStatus {
-    let ours = installed.iter().find(|ours| ours.folder == plugin.name);
-    let name = ours.map_or(&plugin.name, |ours| &ours.source).clone();
-    PluginStatus { name, ..plugin.clone() }
-}
-
-fn blockers(facts: &NodeView, health: Option<&ClusterHealth>) -> Vec<(&'static str, String)> {
-    let mut found = Vec::new();
+/// Adds the rules that forbid to stop the node.
+fn block(seen: &mut NodeObservation, facts: &NodeView, health: Option<&ClusterHealth>) {
     if health.is_some_and(|health| health.status == HealthStatus::Red) {
-        found.push((
-            "HealthNotRed",
-            match facts.tables.unserved() {
-                Some(shard) => format!("no copy of index {} serves", shard.name),
-                None => "some shard has no copy that serves".to_owned(),
-            },
-        ));
+        let why = match facts.tables.unserved() {
+            Some(shard) => format!("no copy of index {} serves", shard.name),
+            None => "some shard has no copy that serves".to_owned(),
+        };
+        seen.block("HealthNotRed", why);
     }
     let moving = health.map_or(0, ClusterHealth::moving);
     if moving > 0 {
-        found.push(("NoShardMovement", format!("{moving} shards move or recover")));
+        seen.block("NoShardMovement", format!("{moving} shards move or recover"));
     }
     let ClusterTables { shards, unlisted, voters, read_only: _ } = &*facts.tables;
     let (alone, single): (Vec<&Shard>, Vec<&Shard>) = shards
         .iter()
         .filter(|shard| shard.only_started_on(&facts.node_id))
         .partition(|shard| shard.wants_copies());
-    if let Some(shard) = alone.first() {
-        found.push((
-            "ShardCopyElsewhere",
-            match alone.len() {
-                1 => format!("index {} has its only started copy here", shard.name),
-                more => format!(
-                    "{more} shards have their only started copy here, one of them: index {}",
-                    shard.name
-                ),
-            },
-        ));
+    if let Some(Shard { name, .. }) = alone.first() {
+        let why = match alone.len() {
+            1 => format!("index {name} has its only started copy here"),
+            more => {
+                format!(
+                    "{more} shards have their only started copy here, one of them: index {name}"
+                )
+            }
+        };
+        seen.block("ShardCopyElsewhere", why);
     }
     // This blocker forbids deleting the pod, where the data are in the pod; a restart alone is
     // fine.
-    if let Some(shard) = single.first().or(alone.first()) {
+    if let Some(Shard { name, .. }) = single.first().or(alone.first()) {
         let count = single.len() + alone.len();
-        let what = format!("{count} shards have no copy on another node, one of them: index ");
-        found.push(("DataOutlivesPod", format!("{what}{}", shard.name)));
+        let why = format!("{count} shards have no copy on another node, one of them: index {name}");
+        seen.block("DataOutlivesPod", why);
     } else if let Some(index) = unlisted.first().filter(|_| facts.holds_data) {
-        let why = "is closed, and no table says which nodes hold it";
-        found.push(("DataOutlivesPod", format!("index {index} {why}")));
+        let why = format!("index {index} is closed, and no table says which nodes hold it");
+        seen.block("DataOutlivesPod", why);
     }
     let live = voters.iter().filter(|voter| facts.nodes.contains_key(*voter)).count();
     // With one or two voters no order of restarts keeps the quorum.
@@ -155,10 +146,9 @@ fn blockers(facts: &NodeView, health: Option<&ClusterHealth>) -> Vec<(&'static s
         && voters.len() > 2
         && live.saturating_sub(1) < voters.len() / 2 + 1
     {
-        found
-            .push(("QuorumKept", format!("only {live} of {} voting masters are up", voters.len())));
+        let why = format!("only {live} of {} voting masters are up", voters.len());
+        seen.block("QuorumKept", why);
     }
-    found
 }
 
 #[cfg(test)]
@@ -167,12 +157,15 @@ mod tests {
 
     use super::*;
     use crate::{
-        databases::elasticsearch::pilot::node_view::tests::{facts, health, shard},
-        pilot::query_answer::QueryAnswer,
+        databases::elasticsearch::names::NAMES,
+        pilot::{
+            clients::search_engine::testing::{facts, health, shard},
+            query_answer::QueryAnswer,
+        },
     };
 
     fn rules(facts: &NodeView) -> Vec<&'static str> {
-        let seen = summarize(facts, true, &[]);
+        let seen = summarize(facts, true, &NodeState::default());
         assert_eq!(seen.not_heard, []);
         seen.blockers.into_iter().map(|(rule, _)| rule).collect()
     }
@@ -185,13 +178,13 @@ mod tests {
 
     #[test]
     fn a_settled_node_serves_and_may_stop() {
-        let seen = summarize(&facts(), true, &[]);
+        let seen = summarize(&facts(), true, &NodeState::default());
         assert!(seen.serving && seen.blockers.is_empty(), "{:?}", seen.blockers);
         let known: Vec<_> = GAUGES.iter().map(|gauge| gauge.name).collect();
         assert_eq!(seen.gauges.into_keys().collect::<Vec<_>>(), known, "all of them are told");
         assert_eq!(seen.cluster_id.as_deref(), Some("u"));
         assert_eq!(
-            seen.detail.get::<PilotElasticsearchStatus>(names::NAMES.word).unwrap().documents,
+            seen.detail.get::<PilotElasticsearchStatus>(NAMES.word).unwrap().documents,
             Some(7)
         );
     }
@@ -199,8 +192,8 @@ mod tests {
     #[test]
     fn the_elected_master_says_so_and_nobody_else() {
         let elected = |facts: &NodeView| {
-            let detail = summarize(facts, true, &[]).detail;
-            detail.get::<PilotElasticsearchStatus>(names::NAMES.word).unwrap().elected_master
+            let detail = summarize(facts, true, &NodeState::default()).detail;
+            detail.get::<PilotElasticsearchStatus>(NAMES.word).unwrap().elected_master
         };
         assert_eq!(elected(&facts()), None);
         let mut master = facts();
@@ -212,10 +205,10 @@ mod tests {
     #[test]
     fn a_node_without_a_master_lives_and_says_what_it_does_not_know_while_it_serves() {
         let alone = NodeView { elected: None, cluster_id: None, tables: Arc::default(), ..facts() };
-        let joins = summarize(&alone, false, &[]);
+        let joins = summarize(&alone, false, &NodeState::default());
         assert!(joins.alive && !joins.serving && joins.not_heard.is_empty());
         assert_eq!((joins.node_id, joins.health), (None, None));
-        let serves = summarize(&alone, true, &[]);
+        let serves = summarize(&alone, true, &NodeState::default());
         assert_eq!(
             serves.not_heard,
             [UnansweredQuery::new("/_cluster/state/version,master_node,nodes", NO_MASTER)]
@@ -225,7 +218,8 @@ mod tests {
     #[test]
     fn a_master_that_hangs_costs_neither_readiness_nor_a_blocker() {
         let why = UnansweredQuery::new("/_cluster/health", "no answer within 5s");
-        let seen = summarize(&with_health(QueryAnswer::Not(why.clone())), true, &[]);
+        let seen =
+            summarize(&with_health(QueryAnswer::Not(why.clone())), true, &NodeState::default());
         assert!(seen.serving);
         assert_eq!((seen.health, seen.not_heard), (None, vec![why]));
     }
@@ -253,7 +247,16 @@ mod tests {
     fn a_red_cluster_says_which_index_it_is() {
         let mut red = with_health(QueryAnswer::Said(health("red", 0)));
         Arc::make_mut(&mut red.tables).shards = vec![shard(&[(None, "UNASSIGNED")])];
-        let (_, why) = summarize(&red, true, &[]).blockers.remove(0);
+        let (_, why) = summarize(&red, true, &NodeState::default()).blockers.remove(0);
         assert_eq!(why, "no copy of index logs shard 0 serves");
+    }
+
+    #[test]
+    fn a_node_that_holds_an_index_behind_the_flood_stage_says_so() {
+        let mut full = facts();
+        Arc::make_mut(&mut full.tables).read_only = ["logs".to_owned()].into();
+        let text = refuses_writes(&full).unwrap();
+        assert!(text.contains("1 indices") && text.contains("logs"), "{text}");
+        assert_eq!(refuses_writes(&facts()), None);
     }
 }

@@ -5,14 +5,13 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::{
     configure::{has_data, release},
     state::NodeState,
 };
 use crate::{
     databases::elasticsearch::facts::Release,
+    engine::settings::dotted_names::find,
     pilot::{
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
         node::preflight::installed,
@@ -25,38 +24,32 @@ use crate::{
 const NEEDS: KernelNeeds =
     KernelNeeds { open_files: 65_536, processes: 4096, mappings: 262_144, locks_memory: false };
 
-pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
-    let mut failed = Vec::new();
-    let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
-    let program = node.home.join("bin/elasticsearch");
-    if !program.is_file() {
-        let shown = program.display();
-        fail(
-            "PreflightFailed",
-            format!("{shown} is missing; set --home or ES_HOME to where Elasticsearch is"),
-        );
-    }
+/// Returns the check that failed, if one did.
+pub(super) fn check(node: &DatabaseNode) -> Option<FailedCheck> {
+    let failed = |reason, message| Some(FailedCheck { reason, message });
     // The program in `home` is the one that will run: an image may hold another version than the
     // spec names.
     let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
-    match (release(node).map(|release| program.unwrap_or(release)), NodeState::load(&node.data)) {
-        (Err(error), _) => fail("ConfigRejected", error.to_string()),
-        (_, Err(error)) => fail("PreflightFailed", crate::error::chain(&error).to_string()),
-        (Ok(release), Ok(NodeState { version: Some(written), .. }))
-            if has_data(&node.data) && written.parse().is_ok_and(|by| !release.reads(by)) =>
-        {
-            let (major, minor) = (release.major, release.minor);
-            fail(
-                "IdentityMismatch",
-                format!(
-                    "the data were written by Elasticsearch {written}, and {major}.{minor} cannot \
-                     read them; go forward, to the last minor version before another major one"
-                ),
-            );
-        }
-        _ => {}
+    let release = match release(node) {
+        Ok(release) => program.unwrap_or(release),
+        Err(error) => return failed("ConfigRejected", error.to_string()),
+    };
+    let written = match NodeState::load(&node.data) {
+        Ok(state) => state.version?,
+        Err(error) => return failed("PreflightFailed", crate::error::chain(&error).to_string()),
+    };
+    let unreadable = written.parse().is_ok_and(|by| !release.reads(by));
+    if !unreadable || !has_data(&node.data) {
+        return None;
     }
-    failed
+    let Release { major, minor } = release;
+    failed(
+        "IdentityMismatch",
+        format!(
+            "the data were written by Elasticsearch {written}, and {major}.{minor} cannot read \
+             them; go forward, to the last minor version before another major one"
+        ),
+    )
 }
 
 /// Returns the Elasticsearch version that is installed in the folder `home`.
@@ -69,7 +62,7 @@ pub(super) fn needs(node: &DatabaseNode) -> KernelNeeds {
     let config = &node.pilot.spec.config;
     let says = |path: &[&str], wanted: bool| {
         let text = if wanted { "true" } else { "false" };
-        found(config, path).is_some_and(|value| *value == wanted || *value == text)
+        find(config, path).is_some_and(|value| *value == wanted || *value == text)
     };
     let locks_memory = says(&["bootstrap", "memory_lock"], true);
     // A loopback address is not reached from other machines, and Elasticsearch only warns there.
@@ -78,17 +71,6 @@ pub(super) fn needs(node: &DatabaseNode) -> KernelNeeds {
     }
     let mappings = if says(&["node", "store", "allow_mmap"], false) { 0 } else { NEEDS.mappings };
     KernelNeeds { mappings, locks_memory, ..NEEDS }
-}
-
-/// Finds a setting in dotted, nested or mixed spelling.
-fn found<'a>(config: &'a serde_json::Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
-    (1..=path.len()).find_map(|length| {
-        let value = config.get(&path[..length].join("."))?;
-        match &path[length..] {
-            [] => Some(value),
-            rest => found(value.as_object()?, rest),
-        }
-    })
 }
 
 #[cfg(test)]
@@ -127,18 +109,18 @@ mod tests {
         fs::create_dir_all(node.data.join("data/nodes")).unwrap();
         let state = NodeState { version: Some("7.17.29".to_owned()), ..NodeState::default() };
         state.save(&node.data).unwrap();
-        assert_eq!(check(&node), []);
+        assert_eq!(check(&node), None);
         node.pilot.spec.version = Some("7.10.2".to_owned());
-        let told = check(&node);
-        assert_eq!(told[0].reason, "IdentityMismatch");
-        assert!(told[0].message.contains("written by Elasticsearch 7.17.29"), "{told:?}");
+        let told = check(&node).unwrap();
+        assert_eq!(told.reason, "IdentityMismatch");
+        assert!(told.message.contains("written by Elasticsearch 7.17.29"), "{told:?}");
         node.pilot.spec.version = Some("7.17.29".to_owned());
-        assert_eq!(check(&node), []);
+        assert_eq!(check(&node), None);
         // The image holds an older version than the spec names.
         fs::create_dir_all(node.home.join("lib")).unwrap();
         fs::write(node.home.join("lib/elasticsearch-7.10.2.jar"), "").unwrap();
-        let told = check(&node);
-        assert_eq!(told[0].reason, "IdentityMismatch");
-        assert!(told[0].message.contains("7.10 cannot"), "{told:?}");
+        let told = check(&node).unwrap();
+        assert_eq!(told.reason, "IdentityMismatch");
+        assert!(told.message.contains("7.10 cannot"), "{told:?}");
     }
 }

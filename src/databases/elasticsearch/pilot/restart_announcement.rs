@@ -8,27 +8,17 @@
 //! searches for the announcements of any pilot, and remembers none. Records and delays that people
 //! set are never written.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use http::Method;
-use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{
-    lead_duties::{NODES, NodesAnswer, name, node_id},
-    rest_client::RestClient,
-};
+use super::lead_duties::{name, node_id};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent, PilotPhase},
     pilot::{
+        clients::search_engine::{SearchClient, ShutdownRecord, batches},
         driver::{DatabaseNode, Error, LeaderPermit},
-        query_answer::{QueryAnswer, UnansweredQuery},
     },
 };
 
@@ -37,19 +27,7 @@ const DELAY: &str = "300007ms";
 /// Reason in a shutdown record, which tells Navigator's records from those of people.
 const REASON: &str = "navigator: the node restarts";
 const SETTING: &str = "index.unassigned.node_left.delayed_timeout";
-/// JSON pointer to the delay in an answer. 5.6 cannot be asked for flat settings.
-const SETTING_AT: &str = "/index/unassigned/node_left/delayed_timeout";
 
-const RECORDS: &str = "/_nodes/shutdown";
-/// Path that asks for the delays of indices. Indices whose name begins with a dot are the system's,
-/// whose settings may not be changed.
-const DELAYS: &str = "/*,-.*/_settings/index.unassigned.node_left.delayed_timeout\
-                      ?expand_wildcards=open,closed&allow_no_indices=true";
-/// Path that sets the delay of every index that has none of its own.
-const DELAY_ALL: &str = "/*,-.*/_settings\
-                         ?preserve_existing=true&expand_wildcards=open,closed&allow_no_indices=true";
-
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Limit for a whole announcement: the flush before a stop gets the rest of the time.
 const ANNOUNCEMENT: Duration = Duration::from_secs(8);
 /// Pause between two searches for announcements. Every node must be back in two of them.
@@ -57,34 +35,29 @@ const LOOK_EVERY: Duration = Duration::from_secs(20);
 /// Time after which an announcement is taken back although a node is still away: it has lost its
 /// purpose.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Most bytes of index names in one request, whose first line may have 4 KiB at most.
-const NAMES: usize = 2 << 10;
 
 /// Announces that the node stops and comes back, where the cluster has other nodes.
-pub(super) async fn announce(api: &RestClient, node: &DatabaseNode) -> Result<(), Error> {
+pub(super) async fn announce(api: &SearchClient, node: &DatabaseNode) -> Result<(), Error> {
     let Some(id) = node_id(&node.pilot).filter(|_| comes_back(&node.pilot)) else { return Ok(()) };
     tokio::time::timeout(ANNOUNCEMENT, announce_as(api, id)).await?
 }
 
-async fn announce_as(api: &RestClient, id: &str) -> Result<(), Error> {
-    let NodesAnswer { master_node, nodes } = api.hear::<NodesAnswer>(NODES).await.or_fail()?;
-    if master_node.is_none() || nodes.len() < 2 {
+async fn announce_as(api: &SearchClient, id: &str) -> Result<(), Error> {
+    let nodes = api.nodes().await?;
+    if !nodes.has_master || nodes.names.len() < 2 {
         return Ok(());
     }
-    if let Some(records) = records(api).await? {
+    if let Some(records) = api.shutdown_records().await? {
         if records.iter().any(|record| record.node_id == id) {
             return Ok(());
         }
-        let body = json!({"type": "restart", "reason": REASON, "allocation_delay": DELAY});
-        let path = format!("/_nodes/{id}/shutdown");
-        match api.change(Method::PUT, &path, Some(&body), PATIENCE).await {
+        match api.record_restart(id, REASON, DELAY).await {
             // 7.13 and 7.14 do not accept a delay in a record.
             Err(Error::Refused(why)) => info!(why, "The restart is announced by delays instead"),
-            done => return done.map(drop),
+            done => return done,
         }
     }
-    let body = json!({SETTING: DELAY});
-    api.change(Method::PUT, DELAY_ALL, Some(&body), PATIENCE).await.map(drop)
+    api.set_where_unset(SETTING, DELAY).await
 }
 
 /// What a leader remembers of its searches for announcements. A new leader begins with an empty
@@ -100,7 +73,7 @@ pub(super) struct AnnouncementWatch {
 
 /// Searches for announcements, and takes them back when every node is back.
 pub(super) async fn take_back(
-    api: &RestClient,
+    api: &SearchClient,
     node: &DatabaseNode,
     lead: &LeaderPermit,
     watch: &mut AnnouncementWatch,
@@ -110,26 +83,46 @@ pub(super) async fn take_back(
         return Ok(());
     }
     watch.looked = Some(now);
-    let NodesAnswer { master_node, nodes } = api.hear::<NodesAnswer>(NODES).await.or_fail()?;
-    if master_node.is_none() {
+    let nodes = api.nodes().await?;
+    if !nodes.has_master {
         return Ok(());
     }
-    let present: BTreeSet<String> = nodes.into_values().map(|node| node.name).collect();
+    let present: BTreeSet<String> = nodes.names.into_values().collect();
     let mut pilots = node.peers.iter().chain([&node.pilot]);
     let awaited = pilots.any(|pilot| is_awaited(pilot, &present));
     // A failed request about records does not stop that about delays, nor the reverse.
-    let (records, delays) = (records(api).await, delays(api).await);
-    let ours = |all: Option<Vec<ShutdownRecord>>| -> Vec<ShutdownRecord> {
-        all.into_iter().flatten().filter(|record| record.reason == REASON).collect()
-    };
-    let found = RestartAnnouncements {
-        records: records.as_ref().ok().cloned().map(ours).unwrap_or_default(),
-        delays: delays.as_ref().ok().cloned().unwrap_or_default(),
-    };
-    if watch.is_over(awaited, !found.is_nothing(), now) && lead.holds() {
-        found.take_back(api, lead).await?;
+    let (records, delays) = (api.shutdown_records().await, api.indices_with(SETTING, DELAY).await);
+    let ours = |record: &&ShutdownRecord| record.reason == REASON;
+    let records_of_ours: Vec<_> = records.iter().flatten().flatten().filter(ours).collect();
+    let indices = delays.as_deref().unwrap_or_default();
+    let found = !(records_of_ours.is_empty() && indices.is_empty());
+    if watch.is_over(awaited, found, now) && lead.holds() {
+        info!(records = records_of_ours.len(), indices = indices.len(), "Restarts are over");
+        remove(api, lead, &records_of_ours, indices).await?;
     }
     records.and(delays.map(drop))
+}
+
+/// Removes announcements while this pilot leads; the next search finds what is left. Returns the
+/// first error.
+async fn remove(
+    api: &SearchClient,
+    lead: &LeaderPermit,
+    records: &[&ShutdownRecord],
+    indices: &[String],
+) -> Result<(), Error> {
+    let mut first = Ok(());
+    for record in records {
+        if lead.holds() {
+            first = first.and(api.remove_record(&record.node_id).await);
+        }
+    }
+    for names in batches(indices) {
+        if lead.holds() {
+            first = first.and(api.unset(&names, SETTING).await);
+        }
+    }
+    first
 }
 
 impl AnnouncementWatch {
@@ -153,88 +146,6 @@ impl AnnouncementWatch {
     }
 }
 
-/// Navigator's announcements of restarts, as the leader finds them.
-#[derive(Debug, Default)]
-struct RestartAnnouncements {
-    records: Vec<ShutdownRecord>,
-    /// Names of indices with Navigator's delay.
-    delays: Vec<String>,
-}
-
-impl RestartAnnouncements {
-    fn is_nothing(&self) -> bool {
-        self.records.is_empty() && self.delays.is_empty()
-    }
-
-    async fn take_back(self, api: &RestClient, lead: &LeaderPermit) -> Result<(), Error> {
-        info!(records = self.records.len(), indices = self.delays.len(), "Restarts are over");
-        let body = json!({SETTING: Value::Null});
-        let records = self
-            .records
-            .iter()
-            .map(|record| (Method::DELETE, format!("/_nodes/{}/shutdown", record.node_id), None));
-        let delays = batches(&self.delays).into_iter().map(|names| {
-            let path = format!("/{names}/_settings?ignore_unavailable=true&allow_no_indices=true");
-            (Method::PUT, path, Some(&body))
-        });
-        let mut first = Ok(());
-        for (method, path, body) in records.chain(delays) {
-            if !lead.holds() {
-                break;
-            }
-            // The next search finds what is left.
-            let done = api.change(method, &path, body, PATIENCE).await;
-            first = first.and(done.map(drop));
-        }
-        first
-    }
-}
-
-/// A record of the node shutdown API.
-#[derive(Clone, Debug, Deserialize)]
-struct ShutdownRecord {
-    node_id: String,
-    #[serde(default)]
-    reason: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct ShutdownAnswer {
-    nodes: Value,
-}
-
-impl ShutdownAnswer {
-    /// Returns the records; `None` where the server has no node shutdown API: it then takes the
-    /// request for one about nodes with the id `shutdown`, of which there are none.
-    fn records(self) -> QueryAnswer<Option<Vec<ShutdownRecord>>> {
-        match self.nodes {
-            Value::Object(_) => QueryAnswer::Said(None),
-            list => match Vec::deserialize(list) {
-                Ok(records) => QueryAnswer::Said(Some(records)),
-                Err(error) => QueryAnswer::Not(UnansweredQuery::new(RECORDS, error.to_string())),
-            },
-        }
-    }
-}
-
-async fn records(api: &RestClient) -> Result<Option<Vec<ShutdownRecord>>, Error> {
-    Ok(api.hear::<ShutdownAnswer>(RECORDS).await.and_then(ShutdownAnswer::records).or_fail()?)
-}
-
-#[derive(Debug, Deserialize)]
-struct IndexSettings {
-    settings: Value,
-}
-
-/// Returns the names of the indices with Navigator's delay.
-async fn delays(api: &RestClient) -> Result<Vec<String>, Error> {
-    let all = api.hear::<BTreeMap<String, IndexSettings>>(DELAYS).await.or_fail()?;
-    let ours = |index: &IndexSettings| {
-        index.settings.pointer(SETTING_AT).is_some_and(|delay| delay == DELAY)
-    };
-    Ok(all.into_iter().filter(|(_, index)| ours(index)).map(|(name, _)| name).collect())
-}
-
 /// Does the Pilot's spec want the node to run again right away?
 fn comes_back(pilot: &Pilot) -> bool {
     matches!(pilot.spec.phase, None | Some(PilotIntent::Running))
@@ -244,35 +155,6 @@ fn comes_back(pilot: &Pilot) -> bool {
 fn is_awaited(pilot: &Pilot, present: &BTreeSet<String>) -> bool {
     let serves = pilot.status.phase == Some(PilotPhase::Running) && present.contains(name(pilot));
     node_id(pilot).is_some() && comes_back(pilot) && !serves
-}
-
-/// Joins encoded index names for request paths, in as many batches as [`NAMES`] requires.
-fn batches(names: &[String]) -> Vec<String> {
-    let mut batches: Vec<String> = Vec::new();
-    for name in names {
-        let name = encoded(name);
-        match batches.last_mut().filter(|batch| batch.len() + name.len() < NAMES) {
-            Some(batch) => {
-                batch.push(',');
-                batch.push_str(&name);
-            }
-            None => batches.push(name),
-        }
-    }
-    batches
-}
-
-fn encoded(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            text.push(byte.into());
-        } else {
-            // Writing to a String cannot fail.
-            write!(text, "%{byte:02X}").ok();
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -324,32 +206,5 @@ mod tests {
             let pilot = pilot(intent, phase, member);
             assert_eq!(is_awaited(&pilot, present), awaited, "{pilot:?}");
         }
-    }
-
-    #[test]
-    fn names_go_into_paths_in_as_many_requests_as_they_need() {
-        let names = ["logs", "größe+1"].map(str::to_owned);
-        assert_eq!(batches(&names), ["logs,gr%C3%B6%C3%9Fe%2B1"]);
-        let many: Vec<String> = (0..1000).map(|n| format!("index-{n:04}")).collect();
-        let batches = batches(&many);
-        assert!(batches.len() > 3 && batches.iter().all(|batch| batch.len() <= NAMES));
-        assert_eq!(batches.join(",").split(',').count(), 1000);
-        assert!(super::batches(&[]).is_empty());
-    }
-
-    #[test]
-    fn who_keeps_no_records_is_told_from_who_has_none() {
-        let read = |text: &str| {
-            let answer = serde_json::from_str::<ShutdownAnswer>(text).unwrap();
-            answer.records().or_fail().map(|records| records.map(|records| records.len()))
-        };
-        assert_eq!(read(r#"{"nodes": []}"#), Ok(Some(0)));
-        let other = r#"{"_nodes": {"total": 0}, "cluster_name": "x", "nodes": {}}"#;
-        assert_eq!(read(other), Ok(None));
-        let one = r#"{"nodes": [{"node_id": "n", "type": "RESTART", "reason": "mine"}]}"#;
-        assert_eq!(read(one), Ok(Some(1)));
-        assert!(read(r#"{"nodes": [{"type": "RESTART"}]}"#).is_err());
-        assert!(read(r#"{"nodes": null}"#).is_err());
-        assert!(serde_json::from_str::<ShutdownAnswer>("{}").is_err());
     }
 }

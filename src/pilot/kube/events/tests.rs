@@ -48,7 +48,13 @@ fn ended(second: i64, reason: &str, code: Option<i32>, signal: Option<&str>) -> 
 /// Reasons, with an exclamation mark where it is a warning.
 fn told(before: &PilotStatus, after: &PilotStatus) -> Vec<String> {
     let mark = |one: EventNotice| format!("{}{}", one.reason, if one.warning { "!" } else { "" });
-    of(before, after).into_iter().map(mark).collect()
+    let preparation = PreparationCondition {
+        condition: "PluginsInstalled",
+        current: "PluginsCurrent",
+        failed: "PluginInstallFailed",
+        event: "PluginFailed",
+    };
+    of(before, after, Some(&preparation)).into_iter().map(mark).collect()
 }
 
 #[test]

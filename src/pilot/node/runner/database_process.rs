@@ -128,9 +128,9 @@ impl DatabaseProcess {
         let context = ctx.clone();
         let low = ctx.settings.allows_low_limits(&node.pilot.spec);
         self.follow(ctx, "validate", async move {
-            let driver = context.driver.clone();
+            let (database, driver) = (context.settings.database, context.driver.clone());
             let validated = context.volume.during(async move {
-                let failed = preflight::check_database(&*driver, &node, low).await;
+                let failed = preflight::check_database(database, &*driver, &node, low).await;
                 if !failed.is_empty() {
                     return Some(report::joined(failed.iter()));
                 }

@@ -14,6 +14,7 @@ use crate::{
     api::v1beta1::{Blocker, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
     error::chain,
     pilot::{
+        database::DrivenDatabase,
         driver::{self, DatabaseCondition, NodeObservation, ReplicationRole},
         kube::{events, name_holder::NameHolder, pilot_api::LastContainerState},
         node::{
@@ -115,7 +116,7 @@ impl ReportPublisher {
                 changed
             });
             if changed && wanted.is_ours() {
-                self.tell(pilot);
+                self.tell(pilot, database);
             }
         }
         self.answer(ctx, state, &wanted.holder);
@@ -157,10 +158,10 @@ impl ReportPublisher {
     }
 
     /// Tells as events what changed since the last report.
-    fn tell(&mut self, pilot: &Pilot) {
+    fn tell(&mut self, pilot: &Pilot, database: &DrivenDatabase) {
         let Some(events) = &self.events else { return };
         let now = self.reports.borrow().clone();
-        for notice in events::of(&self.told, &now) {
+        for notice in events::of(&self.told, &now, database.preparation.as_ref()) {
             events.tell(&pilot.object_ref(&()), notice);
         }
         self.told = now;

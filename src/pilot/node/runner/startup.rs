@@ -102,7 +102,7 @@ impl NodeStartup {
         let context = ctx.clone();
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
         let low = ctx.settings.allows_low_limits(&node.pilot.spec);
-        let has_data = ctx.settings.database.has_data;
+        let database = ctx.settings.database;
         self.prepare(ctx, "preflight", async move {
             if host.orders_by_time {
                 host.api_time = context.api_time().await;
@@ -113,22 +113,23 @@ impl NodeStartup {
                     let failed = preflight::check(&general, &host, lock);
                     // Data are looked for under the lock only, when no other pilot writes to the
                     // volume.
-                    (failed, lock.is_some().then(|| has_data(&general.data)))
+                    (failed, lock.is_some().then(|| (database.has_data)(&general.data)))
                 })
                 .await;
             let (checked, holds) = match checked {
                 Ok((failed, holds)) => (Ok(failed), holds),
                 Err(hangs) => (Err(hangs), None),
             };
-            let failed =
-                match checked {
-                    Ok(failed) if failed.is_empty() => volume
-                        .during(
-                            async move { preflight::check_database(&*driver, &node, low).await },
-                        )
-                        .await,
-                    other => other,
-                };
+            let failed = match checked {
+                Ok(failed) if failed.is_empty() => {
+                    volume
+                        .during(async move {
+                            preflight::check_database(database, &*driver, &node, low).await
+                        })
+                        .await
+                }
+                other => other,
+            };
             let failed = failed.unwrap_or_else(|hangs| vec![hung(hangs)]);
             RunnerMessage::Checked { attempt, failed, holds }
         });

@@ -9,7 +9,10 @@ use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::{ElasticsearchDriver, restart_announcement, state::NodeState, tests::node_in};
+use super::{
+    super::{ElasticsearchDriver, restart_announcement, state::NodeState},
+    driver, node_in,
+};
 use crate::{
     api::v1beta1::{Decommission, Identity, Pilot, PilotIntent, PilotPhase},
     databases::elasticsearch::{
@@ -216,7 +219,7 @@ fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) 
     }
     node.peers = vec![pilot("n2", false), pilot("n3", false)];
     NodeState { address: Some(node.address), ..NodeState::default() }.save(&node.data).unwrap();
-    let driver = ElasticsearchDriver::new(node.data.clone());
+    let driver = self::driver(&node.data);
     driver.recall();
     driver.seen.lock().unwrap().restarts = restart_announcement::AnnouncementWatch::of_old();
     (driver, node)
@@ -415,7 +418,7 @@ async fn a_node_serves_on_for_two_looks_without_a_master() {
     assert!(driver.observe().await.unwrap().serving);
     let looks: Vec<bool> = (0..4).map(|_| driver.serves(false)).collect();
     assert_eq!(looks, [true, true, false, false]);
-    assert!(!ElasticsearchDriver::new(place.path().to_owned()).serves(false), "it never served");
+    assert!(!self::driver(place.path()).serves(false), "it never served");
 }
 
 #[tokio::test]
@@ -457,7 +460,7 @@ async fn a_restart_is_taken_back_when_the_node_is_back_whoever_leads_by_then() {
     assert_eq!(server.changes(), BTreeSet::new(), "one is about to be away");
     node.peers[0].status.phase = Some(PilotPhase::Running);
     // A new leader does not know of the restart.
-    let driver = ElasticsearchDriver::new(node.data.clone());
+    let driver = self::driver(&node.data);
     driver.recall();
     driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new(), "the first look");

@@ -10,17 +10,18 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{CassandraDriver, tests::node_in, upkeep::RUNNING};
+use super::{super::CassandraDriver, driver, node_in};
 use crate::{
     api::names::annotation::CLEANUP,
     databases::cassandra::{
-        facts::AGENT_PROPERTIES,
-        names::{self, port},
+        names,
         v1beta1::{CassandraCleanup, PilotCassandraStatus},
     },
     pilot::{
+        clients::jolokia,
         driver::{DatabaseNode, Driver, NodeObservation},
         testing::serve,
+        upkeep_job::RUNNING,
     },
 };
 
@@ -99,14 +100,14 @@ impl Stage {
                 part => ring.part(own, part),
             })
         };
-        let address = serve(port::JOLOKIA, Box::new(answer)).await;
+        let address = serve(jolokia::PORT, Box::new(answer)).await;
         own.set(address).unwrap();
         let place = tempfile::tempdir().unwrap();
         let mut node = node_in(place.path());
         node.address = address;
         fs::create_dir_all(&node.config).unwrap();
         let way = format!("host={address}\npassword=p\n");
-        fs::write(node.config.join(AGENT_PROPERTIES), way).unwrap();
+        fs::write(node.config.join(jolokia::SETTINGS), way).unwrap();
         Self { ring, node, _place: place }
     }
 
@@ -116,7 +117,7 @@ impl Stage {
 
     /// Makes a new pilot on this volume.
     fn pilot(&self) -> CassandraDriver {
-        CassandraDriver::new(self.node.config.clone(), self.node.data.clone())
+        driver(&self.node)
     }
 
     fn ask(&mut self, request: &str) {

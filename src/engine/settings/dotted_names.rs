@@ -1,15 +1,31 @@
-//! Merges a pool's settings over its cluster's, whichever way each is spelled.
+//! Settings of a database to which `a.b` and `{a: {b: …}}` are one.
 //!
-//! To Elasticsearch `a.b` and `{a: {b: …}}` are one setting. Merged by structure alone, both
-//! spellings would stand side by side, and the one that is rendered last wins, even if it is the
-//! cluster's.
+//! Merged by structure alone, both spellings would stand side by side, and the one that is rendered
+//! last wins, even if it is the cluster's.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::render::flatten;
-use crate::engine::settings::merge;
+use super::merge;
+
+/// Collects the settings by their dotted names; those that are `null` are not set.
+pub fn flatten(settings: &Map<String, Value>) -> BTreeMap<String, Value> {
+    let mut keys = BTreeMap::new();
+    leaves("", settings, false, &mut keys);
+    keys
+}
+
+/// Finds a setting in dotted, nested or mixed spelling.
+pub fn find<'a>(settings: &'a Map<String, Value>, path: &[&str]) -> Option<&'a Value> {
+    (1..=path.len()).find_map(|length| {
+        let value = settings.get(&path[..length].join("."))?;
+        match &path[length..] {
+            [] => Some(value),
+            rest => find(value.as_object()?, rest),
+        }
+    })
+}
 
 /// Returns the cluster's settings with the pool's over them, in their original spelling, since a
 /// Pilot's settings are compared by their spelling. Only those of the cluster's settings are left
@@ -23,10 +39,9 @@ pub fn merged(cluster: &Map<String, Value>, pool: &Map<String, Value>) -> Map<St
         merged
     };
     let merged = laid(cluster);
-    let mut rendered = BTreeMap::new();
-    flatten("", &merged, &mut rendered);
+    let rendered = flatten(&merged);
     let mut said = BTreeMap::new();
-    leaves("", pool, &mut said);
+    leaves("", pool, true, &mut said);
     said.retain(|path, value| rendered.get(path).unwrap_or(&Value::Null) != value);
     if said.is_empty() {
         return merged;
@@ -36,11 +51,16 @@ pub fn merged(cluster: &Map<String, Value>, pool: &Map<String, Value>) -> Map<St
     laid(&yielding)
 }
 
-/// Collects the settings by their dotted names, `null`s included.
-fn leaves(prefix: &str, settings: &Map<String, Value>, into: &mut BTreeMap<String, Value>) {
+fn leaves(
+    prefix: &str,
+    settings: &Map<String, Value>,
+    nulls: bool,
+    into: &mut BTreeMap<String, Value>,
+) {
     for (key, value) in settings {
         match value {
-            Value::Object(inner) => leaves(&dotted(prefix, key), inner, into),
+            Value::Object(inner) => leaves(&dotted(prefix, key), inner, nulls, into),
+            Value::Null if !nulls => {}
             value => {
                 into.insert(dotted(prefix, key), value.clone());
             }
@@ -85,11 +105,8 @@ mod tests {
                 json!({"a": {"b": {"c": value}}}),
             ]
         };
-        let rendered = |cluster: &Value, pool: &Value| {
-            let mut rendered = BTreeMap::new();
-            flatten("", over(cluster, pool).as_object().unwrap(), &mut rendered);
-            rendered
-        };
+        let rendered =
+            |cluster: &Value, pool: &Value| flatten(over(cluster, pool).as_object().unwrap());
         for cluster in spelled(json!(1)) {
             for pool in spelled(json!(2)) {
                 let wanted = [("a.b.c".to_owned(), json!(2))].into();

@@ -1,51 +1,49 @@
-//! Explains in Elasticsearch's own words why it does not move a shard away.
+//! Explains in the engine's own words why it does not move a shard away.
 //!
 //! Exclusion only asks for shards to move; rules of allocation (disk watermarks, awareness, filters
 //! that people set) may forbid every other node, and then no shard moves and no request fails.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{
-    node_view::{NodeView, ShardCopy},
-    rest_client::RestClient,
-};
+use super::{NodeView, PATIENCE, SearchClient, ShardCopy};
 
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Most bytes of the explanation; reasons repeat for each node.
 const LONGEST: usize = 512;
 
-/// Returns a sentence when no shard of this node is moving and one of them has nowhere to go.
-/// `None`, too, when a request fails: the next observation asks again.
-pub(super) async fn why(api: &RestClient, facts: &NodeView) -> Option<String> {
-    let here = |state: &str| {
-        let is =
-            |copy: &ShardCopy| copy.state == state && copy.node.as_deref() == Some(&facts.node_id);
-        facts.tables.shards.iter().find(|shard| shard.copies.iter().any(is))
-    };
-    let shard = match here("RELOCATING") {
-        Some(_) => return None,
-        None => here("STARTED")?,
-    };
-    let (index, number) = shard.name.rsplit_once(" shard ")?;
-    let copies = &shard.copies;
-    // The request must name primary or replica; either answer lists the same rules.
-    for primary in [true, false] {
-        let question = json!({
-            "index": index, "shard": number.parse::<u64>().ok()?, "primary": primary,
-            "current_node": facts.nodes.get(&facts.node_id)?,
-        });
-        let path = "/_cluster/allocation/explain";
-        if let Ok(answer) = api.change(Method::POST, path, Some(&question), PATIENCE).await {
-            return sentence(&shard.name, &answer);
+impl SearchClient {
+    /// Returns a sentence when no shard of this node is moving and one of them has nowhere to go.
+    /// `None`, too, when a request fails: the next observation asks again.
+    pub async fn why_nothing_moves(&self, facts: &NodeView) -> Option<String> {
+        let here = |state: &str| {
+            let is = |copy: &ShardCopy| {
+                copy.state == state && copy.node.as_deref() == Some(&facts.node_id)
+            };
+            facts.tables.shards.iter().find(|shard| shard.copies.iter().any(is))
+        };
+        let shard = match here("RELOCATING") {
+            Some(_) => return None,
+            None => here("STARTED")?,
+        };
+        let (index, number) = shard.name.rsplit_once(" shard ")?;
+        // The request must name primary or replica; either answer lists the same rules.
+        for primary in [true, false] {
+            let question = json!({
+                "index": index, "shard": number.parse::<u64>().ok()?, "primary": primary,
+                "current_node": facts.nodes.get(&facts.node_id)?,
+            });
+            let path = "/_cluster/allocation/explain";
+            if let Ok(answer) = self.change(Method::POST, path, Some(&question), PATIENCE).await {
+                return sentence(&shard.name, &answer);
+            }
+            if !shard.wants_copies() {
+                break;
+            }
         }
-        if copies.len() < 2 {
-            break;
-        }
+        None
     }
-    None
 }
 
 fn sentence(shard: &str, answer: &Value) -> Option<String> {

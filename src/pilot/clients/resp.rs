@@ -1,31 +1,33 @@
-//! Asks a Redis: RESP2 over a connection that is closed after the answers.
+//! Asks a server that speaks RESP2, over a connection that is closed after the answers.
 //!
 //! Owns the deadline of an exchange and the bound of an answer. Knows no command.
 
 use std::{io, net::SocketAddr, time::Duration};
 
 use futures::future::BoxFuture;
-use navigator::pilot::driver::Error;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpStream, tcp::ReadHalf},
     time::timeout,
 };
 
+use crate::pilot::driver::Error;
+
 const LIMIT: Duration = Duration::from_secs(1);
-/// `INFO` of a few sections is a few KiB.
+/// Most bytes of a text, and most entries of a list.
 const LARGEST: usize = 1 << 20;
 
+/// The answer to one command.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Reply {
+pub enum RespReply {
     /// A number, too; empty for a null.
     Text(String),
     Refusal(String),
-    List(Vec<Reply>),
+    List(Vec<RespReply>),
 }
 
-impl Reply {
-    pub(crate) fn text(&self) -> &str {
+impl RespReply {
+    pub fn text(&self) -> &str {
         if let Self::Text(text) = self { text } else { "" }
     }
 }
@@ -34,17 +36,17 @@ impl Reply {
 ///
 /// # Errors
 /// When there is no answer in time, or one of them is a refusal.
-pub(crate) async fn ask(at: SocketAddr, commands: &[&[&str]]) -> Result<Vec<Reply>, Error> {
+pub async fn ask(at: SocketAddr, commands: &[&[&str]]) -> Result<Vec<RespReply>, Error> {
     let silence = |source: io::Error| Error::Unreachable { source: source.into() };
     let replies = timeout(LIMIT, exchange(at, commands)).await?.map_err(silence)?;
     let refusal = replies.iter().find_map(|reply| match reply {
-        Reply::Refusal(why) => Some(why.clone()),
+        RespReply::Refusal(why) => Some(why.clone()),
         _ => None,
     });
     refusal.map_or(Ok(replies), |why| Err(Error::Refused(why)))
 }
 
-async fn exchange(at: SocketAddr, commands: &[&[&str]]) -> io::Result<Vec<Reply>> {
+async fn exchange(at: SocketAddr, commands: &[&[&str]]) -> io::Result<Vec<RespReply>> {
     let mut stream = TcpStream::connect(at).await?;
     let (read, mut write) = stream.split();
     let mut sent = Vec::new();
@@ -63,7 +65,7 @@ async fn exchange(at: SocketAddr, commands: &[&[&str]]) -> io::Result<Vec<Reply>
     Ok(replies)
 }
 
-fn reply<'a>(read: &'a mut BufReader<ReadHalf<'_>>) -> BoxFuture<'a, io::Result<Reply>> {
+fn reply<'a>(read: &'a mut BufReader<ReadHalf<'_>>) -> BoxFuture<'a, io::Result<RespReply>> {
     Box::pin(async move {
         let mut line = String::new();
         read.read_line(&mut line).await?;
@@ -77,18 +79,18 @@ fn reply<'a>(read: &'a mut BufReader<ReadHalf<'_>>) -> BoxFuture<'a, io::Result<
             ("$", Ok(length)) => {
                 let mut bytes = vec![0; length + 2];
                 read.read_exact(&mut bytes).await?;
-                Reply::Text(String::from_utf8_lossy(&bytes[..length]).into_owned())
+                RespReply::Text(String::from_utf8_lossy(&bytes[..length]).into_owned())
             }
             ("*", Ok(length)) => {
                 let mut list = Vec::new();
                 for _ in 0..length {
                     list.push(reply(read).await?);
                 }
-                Reply::List(list)
+                RespReply::List(list)
             }
-            ("-", _) => Reply::Refusal(rest.to_owned()),
-            ("+" | ":", _) => Reply::Text(rest.to_owned()),
-            _ => Reply::Text(String::new()),
+            ("-", _) => RespReply::Refusal(rest.to_owned()),
+            ("+" | ":", _) => RespReply::Text(rest.to_owned()),
+            _ => RespReply::Text(String::new()),
         })
     })
 }

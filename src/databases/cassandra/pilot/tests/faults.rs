@@ -8,11 +8,11 @@ use std::{collections::BTreeSet, fs, net::IpAddr, path::Path, sync::Arc};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::{CassandraDriver, tests::node_in};
+use super::{super::CassandraDriver, driver, node_in};
 use crate::{
     api::v1beta1::Decommission,
-    databases::cassandra::{facts::AGENT_PROPERTIES, names::port},
     pilot::{
+        clients::jolokia,
         driver::{DatabaseNode, DecommissionState, Driver, Error, NodeObservation},
         testing::{Failure, Fault, Script, serve},
     },
@@ -90,7 +90,7 @@ impl Server {
                 part => said.part(own, &heard, part),
             })
         };
-        let address = serve(port::JOLOKIA, Box::new(answer)).await;
+        let address = serve(jolokia::PORT, Box::new(answer)).await;
         own.set(address).unwrap();
         Self { ring, address, script }
     }
@@ -181,8 +181,8 @@ fn driven(server: &Server, place: &Path) -> (CassandraDriver, DatabaseNode) {
     drop(fs::remove_dir_all(&node.data));
     fs::create_dir_all(&node.config).unwrap();
     let way = format!("host={}\npassword=p\n", server.address);
-    fs::write(node.config.join(AGENT_PROPERTIES), way).unwrap();
-    (CassandraDriver::new(node.config.clone(), node.data.clone()), node)
+    fs::write(node.config.join(jolokia::SETTINGS), way).unwrap();
+    (self::driver(&node), node)
 }
 
 fn rules(seen: &NodeObservation) -> BTreeSet<&'static str> {

@@ -1,78 +1,44 @@
-//! A database that is no JVM, under the real pilot: it dies of a QUIT, is asked to end by INT and
-//! then by TERM, and ends with a code of its own.
-//!
-//! This program is both the test and, with `pilot plain` as its first arguments, the pilot: what
-//! `main` hands to `cli` is a list of databases, and this one is in no other program's list.
-
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-#![allow(clippy::print_stdout, reason = "the harness reports like libtest")]
-
-mod database;
-#[path = "../support/lib.rs"]
-mod support;
+//! One node of the example under its real pilot, with a scripted server in the place of Redis: what
+//! every pilot does for a database that is no JVM and that nothing has to be asked for.
 
 use std::{
-    env, fs,
+    fs,
     os::unix::fs::MetadataExt,
     path::Path,
-    process::ExitCode,
     time::{Duration, Instant},
 };
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use self::support::{
+use super::program;
+use crate::support::{
     seat::{Running, Seat, signal},
     wait::until,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn main() -> ExitCode {
-    let words: Vec<String> = env::args().skip(1).collect();
-    if words.first().is_some_and(|word| word == "pilot") {
-        rustls::crypto::ring::default_provider().install_default().unwrap();
-        // This test uses the database's part for the pilot only.
-        const PLAIN: navigator::database::Database = navigator::database::Database {
-            pilot: &database::DATABASE,
-            ..navigator::databases::ALL[0]
-        };
-        return navigator::cli::main(env::args_os(), &[PLAIN]);
-    }
-    let filter: Vec<&String> = words.iter().filter(|word| !word.starts_with("--")).collect();
-    if filter.iter().any(|word| !"plain".contains(word.as_str())) {
-        println!("plain: filtered out by {filter:?}");
-        return ExitCode::SUCCESS;
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(it_is_stopped_by_its_own_signals_in_their_order());
-    println!("plain: it_is_stopped_by_its_own_signals_in_their_order ok");
-    runtime.block_on(one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it());
-    println!("plain: one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it ok");
-    runtime.block_on(records_hold_all_that_it_writes_also_across_an_upgrade_amid_a_line());
-    println!("plain: records_hold_all_that_it_writes_also_across_an_upgrade_amid_a_line ok");
-    runtime.block_on(what_is_asked_for_raw_is_passed_on_byte_for_byte());
-    println!("plain: what_is_asked_for_raw_is_passed_on_byte_for_byte ok");
-    ExitCode::SUCCESS
-}
-
 const PILOT: &str = "metadata:
-  name: plain-0
-  labels: {navigator.jetstack.io/plain-cluster-name: demo}
-spec: {phase: Running}
+  name: redis-0
+  labels: {navigator.jetstack.io/redis-cluster-name: demo}
+spec: {phase: Running, version: 7.0.15}
 ";
 
-/// One running node. A panic in here ends the program with a code other than 0.
 async fn node(host: u8, place: &tempfile::TempDir) -> (Seat, Running) {
     node_with(host, place, &[]).await
 }
 
-/// A running node with more flags, whose program may be replaced.
+/// Returns a running node with more flags, whose program may be replaced.
 async fn node_with(host: u8, place: &tempfile::TempDir, flags: &[&str]) -> (Seat, Running) {
-    let mut seat = Seat::new("plain", "plain-0", [127, 0, 76, host], place.path(), place.path());
+    let home = place.path().join("redis-0/home");
+    let mut seat = Seat::new("redis", "redis-0", [127, 0, 76, host], &home, place.path());
+    fs::create_dir_all(home.join("bin")).unwrap();
+    // Perl finds the script's folder by the path that it was started by: no link may stand there.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/scripted-redis.pl");
+    fs::copy(script, home.join("bin/redis-server")).unwrap();
     seat.program = place.path().join("program");
-    std::os::unix::fs::symlink(env::current_exe().unwrap(), &seat.program).unwrap();
+    std::os::unix::fs::symlink(program(), &seat.program).unwrap();
     let flags = ["--silence-limit=10"].iter().chain(flags).map(|flag| (*flag).to_owned());
     seat.flags.extend(flags);
     let intent = place.path().join("pilot.yaml");
@@ -96,11 +62,11 @@ fn notes(seat: &Seat) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Waits for the script's first note: before it the script has no handlers, and a signal ends it.
-async fn has_begun(seat: &Seat, running: &Running) {
-    until("that it notes its start", PATIENCE, async || {
+/// Waits until this is the script's last note.
+async fn noted(seat: &Seat, running: &Running, last: &str) {
+    until(&format!("that it notes {last}"), PATIENCE, async || {
         let notes = notes(seat);
-        if notes.last().is_some_and(|note| note == "start") {
+        if notes.last().is_some_and(|note| note == last) {
             Ok(())
         } else {
             Err(format!("{notes:?}\n{}", running.tail()))
@@ -109,27 +75,27 @@ async fn has_begun(seat: &Seat, running: &Running) {
     .await;
 }
 
+#[tokio::test]
 async fn it_is_stopped_by_its_own_signals_in_their_order() {
     let place = tempfile::tempdir().unwrap();
     let (seat, running) = node(1, &place).await;
     let metrics = seat.get(8080).unwrap().1;
-    assert!(metrics.contains("\nnavigator_pilot_role{role=\"replica\"} 1\n"), "{metrics}");
-    has_begun(&seat, &running).await;
+    assert!(metrics.contains("\nnavigator_pilot_role{role=\"primary\"} 1\n"), "{metrics}");
+    fs::write(seat.place.join("stubborn"), "").unwrap();
+    running.signal(Signal::SIGTERM);
+    noted(&seat, &running, "term").await;
+    // A second one takes the next step at once.
     assert_eq!(running.stop(PATIENCE).await, 0, "its code of success is the pilot's 0");
-    assert_eq!(notes(&seat), ["start", "int", "term"]);
+    assert_eq!(notes(&seat), ["start", "term", "int"]);
 }
 
+#[tokio::test]
 async fn one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it() {
     let place = tempfile::tempdir().unwrap();
     let (seat, running) = node(2, &place).await;
-    has_begun(&seat, &running).await;
     let database = running.database().unwrap();
     fs::write(seat.place.join("mute"), "").unwrap();
-    until("that it is continued", PATIENCE, async || {
-        let notes = notes(&seat);
-        if notes.last().is_some_and(|note| note == "cont") { Ok(()) } else { Err(running.tail()) }
-    })
-    .await;
+    noted(&seat, &running, "cont").await;
     fs::remove_file(seat.place.join("mute")).unwrap();
     serves(&seat, &running).await;
     assert_eq!(running.database(), Some(database), "{}", running.tail());
@@ -142,10 +108,10 @@ async fn one_that_falls_silent_is_continued_and_sent_nothing_that_ends_it() {
         _ => Err(running.tail()),
     })
     .await;
-    has_begun(&seat, &running).await;
+    noted(&seat, &running, "start").await;
     serves(&seat, &running).await;
     assert_eq!(running.stop(PATIENCE).await, 0);
-    assert_eq!(notes(&seat), ["start", "cont", "start", "int", "term"]);
+    assert_eq!(notes(&seat), ["start", "cont", "start", "term"]);
 }
 
 /// Lets the database write these bytes, and waits until it has.
@@ -166,10 +132,10 @@ fn words() -> Vec<Vec<u8>> {
     vec![b"first\n\n".to_vec(), long.into_bytes(), (0..=255).collect(), b"\r\nask? ".to_vec()]
 }
 
+#[tokio::test]
 async fn records_hold_all_that_it_writes_also_across_an_upgrade_amid_a_line() {
     let place = tempfile::tempdir().unwrap();
     let (seat, running) = node_with(3, &place, &["--takeover-interval=0.02"]).await;
-    has_begun(&seat, &running).await;
     let mut said: Vec<u8> = Vec::new();
     for words in words() {
         say(&seat, &running, &words).await;
@@ -182,11 +148,9 @@ async fn records_hold_all_that_it_writes_also_across_an_upgrade_amid_a_line() {
     })
     .await;
     let copy = place.path().join("copy");
-    fs::copy(env::current_exe().unwrap(), &copy).unwrap();
+    fs::copy(program(), &copy).unwrap();
     // Each of the two takes the other's place in turn.
-    for program in
-        [copy.clone(), env::current_exe().unwrap(), copy.clone(), env::current_exe().unwrap()]
-    {
+    for program in [copy.clone(), program(), copy.clone(), program()] {
         upgrade_amid_a_line(&seat, &running, &program, &mut said).await;
     }
     serves(&seat, &running).await;
@@ -206,11 +170,11 @@ async fn records_hold_all_that_it_writes_also_across_an_upgrade_amid_a_line() {
         assert!(line["ts"].is_string() && line["level"].is_string(), "{line}");
         assert_eq!(
             (&line["cluster"], &line["pilot"]),
-            (&json!("default/demo"), &json!("default/plain-0"))
+            (&json!("default/demo"), &json!("default/redis-0"))
         );
         match line["record"].as_str() {
             Some(record) => {
-                assert!(record.len() <= 16 * 1024 && line["target"] == "plain", "{line}");
+                assert!(record.len() <= 16 * 1024 && line["target"] == "redis", "{line}");
             }
             None => assert!(line["msg"].is_string(), "{line}"),
         }
@@ -237,10 +201,10 @@ async fn upgrade_amid_a_line(seat: &Seat, running: &Running, program: &Path, sai
     }
 }
 
+#[tokio::test]
 async fn what_is_asked_for_raw_is_passed_on_byte_for_byte() {
     let place = tempfile::tempdir().unwrap();
     let (seat, running) = node_with(4, &place, &["--database-log=raw"]).await;
-    has_begun(&seat, &running).await;
     let before = fs::read(seat.log()).unwrap();
     let said = words().concat();
     say(&seat, &running, &said).await;

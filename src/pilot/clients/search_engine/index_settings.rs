@@ -1,0 +1,97 @@
+//! One setting of all indices: which of them have a value, giving it to those without one, and
+//! taking it back.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{PATIENCE, SearchClient};
+use crate::pilot::driver::Error;
+
+/// All indices but those whose name begins with a dot: these are the system's, whose settings may
+/// not be changed.
+const INDICES: &str = "/*,-.*/_settings";
+/// Closed indices are meant, too; and having no index is no error.
+const WIDE: &str = "expand_wildcards=open,closed&allow_no_indices=true";
+/// Most bytes of index names in one request, whose first line may have 4 KiB at most.
+const NAMES: usize = 2 << 10;
+
+#[derive(Debug, Deserialize)]
+struct IndexSettings {
+    settings: Value,
+}
+
+impl SearchClient {
+    /// Returns the names of the indices whose setting `key` has this value.
+    pub async fn indices_with(&self, key: &str, value: &str) -> Result<Vec<String>, Error> {
+        let path = format!("{INDICES}/{key}?{WIDE}");
+        let all = self.hear::<BTreeMap<String, IndexSettings>>(&path).await.or_fail()?;
+        // 5.6 cannot be asked for flat settings.
+        let pointer = format!("/{}", key.replace('.', "/"));
+        let has = |index: &IndexSettings| {
+            index.settings.pointer(&pointer).is_some_and(|found| found == value)
+        };
+        Ok(all.into_iter().filter(|(_, index)| has(index)).map(|(name, _)| name).collect())
+    }
+
+    /// Gives the setting `key` to every index that has no value of its own.
+    pub async fn set_where_unset(&self, key: &str, value: &str) -> Result<(), Error> {
+        let path = format!("{INDICES}?preserve_existing=true&{WIDE}");
+        let body = json!({key: value});
+        self.change(Method::PUT, &path, Some(&body), PATIENCE).await.map(drop)
+    }
+
+    /// Takes the setting `key` from the indices of one of the [`batches`].
+    pub async fn unset(&self, names: &str, key: &str) -> Result<(), Error> {
+        let path = format!("/{names}/_settings?ignore_unavailable=true&allow_no_indices=true");
+        let body = json!({key: Value::Null});
+        self.change(Method::PUT, &path, Some(&body), PATIENCE).await.map(drop)
+    }
+}
+
+/// Joins encoded names for request paths, in as many batches as [`NAMES`] requires.
+pub fn batches(names: &[String]) -> Vec<String> {
+    let mut batches: Vec<String> = Vec::new();
+    for name in names {
+        let name = encoded(name);
+        match batches.last_mut().filter(|batch| batch.len() + name.len() < NAMES) {
+            Some(batch) => {
+                batch.push(',');
+                batch.push_str(&name);
+            }
+            None => batches.push(name),
+        }
+    }
+    batches
+}
+
+fn encoded(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            text.push(byte.into());
+        } else {
+            // Writing to a String cannot fail.
+            write!(text, "%{byte:02X}").ok();
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_into_paths_in_as_many_requests_as_they_need() {
+        let names = ["logs", "größe+1"].map(str::to_owned);
+        assert_eq!(batches(&names), ["logs,gr%C3%B6%C3%9Fe%2B1"]);
+        let many: Vec<String> = (0..1000).map(|n| format!("index-{n:04}")).collect();
+        let batches = batches(&many);
+        assert!(batches.len() > 3 && batches.iter().all(|batch| batch.len() <= NAMES));
+        assert_eq!(batches.join(",").split(',').count(), 1000);
+        assert!(super::batches(&[]).is_empty());
+    }
+}

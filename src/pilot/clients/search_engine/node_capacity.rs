@@ -1,0 +1,111 @@
+//! What each node of the cluster can take: its roles, and the room on its disks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::SearchClient;
+use crate::pilot::{driver::Error, query_answer::UnansweredQuery};
+
+const ROLES: &str = "/_nodes?timeout=3s&filter_path=_nodes.failed,nodes.*.version,nodes.*.roles";
+const ROOM: &str = "/_nodes/stats/fs?timeout=3s&filter_path=_nodes.failed,nodes.*.name,\
+                    nodes.*.fs.total.available_in_bytes";
+
+/// What a node can take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeCapacity {
+    pub roles: BTreeSet<String>,
+    /// A node that joined between the two answers has no room yet.
+    pub free_bytes: i64,
+}
+
+impl NodeCapacity {
+    pub fn is_master_eligible(&self) -> bool {
+        self.roles.contains("master")
+    }
+
+    pub fn holds_data(&self) -> bool {
+        self.roles.iter().any(|role| role.starts_with("data"))
+    }
+}
+
+/// An answer with one entry for each node. Nodes that do not answer the master in time are left
+/// out, and counted.
+#[derive(Debug, Deserialize)]
+struct NodesResponse<T> {
+    #[serde(rename = "_nodes")]
+    answered: NodesHeader,
+    nodes: BTreeMap<String, T>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodesHeader {
+    failed: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeRoles {
+    #[serde(default)]
+    roles: BTreeSet<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeDiskSpace {
+    fs: FileSystems,
+}
+
+#[derive(Debug, Deserialize)]
+struct FileSystems {
+    total: FileSystem,
+}
+
+#[derive(Debug, Deserialize)]
+struct FileSystem {
+    available_in_bytes: i64,
+}
+
+impl<T> NodesResponse<T> {
+    /// Returns the entries; fails when a node did not answer.
+    fn complete(self, question: &str) -> Result<BTreeMap<String, T>, Error> {
+        match self.answered.failed {
+            0 => Ok(self.nodes),
+            some => Err(Error::NotHeard(UnansweredQuery::new(
+                question,
+                format!("{some} nodes do not answer"),
+            ))),
+        }
+    }
+}
+
+impl SearchClient {
+    /// Returns what each node can take, by its id. Fails when a node did not answer.
+    pub async fn capacities(&self) -> Result<BTreeMap<String, NodeCapacity>, Error> {
+        let (nodes, room) = futures::join!(
+            self.hear::<NodesResponse<NodeRoles>>(ROLES),
+            self.hear::<NodesResponse<NodeDiskSpace>>(ROOM),
+        );
+        let nodes = nodes.or_fail()?.complete(ROLES)?;
+        let room = room.or_fail()?.complete(ROOM)?;
+        let free = |id: &String| room.get(id).map_or(0, |room| room.fs.total.available_in_bytes);
+        let capacity = |(id, NodeRoles { roles })| {
+            let free_bytes = free(&id);
+            (id, NodeCapacity { roles, free_bytes })
+        };
+        Ok(nodes.into_iter().map(capacity).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_answer_is_not_left_out_of_what_remains() {
+        let answer = |failed: u32| -> NodesResponse<NodeRoles> {
+            let said = serde_json::json!({"_nodes": {"failed": failed}, "nodes": {"n1": {}}});
+            serde_json::from_value(said).unwrap()
+        };
+        assert_eq!(answer(0).complete(ROLES).unwrap().len(), 1);
+        assert!(matches!(answer(1).complete(ROLES), Err(Error::NotHeard(_))));
+    }
+}

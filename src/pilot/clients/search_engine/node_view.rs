@@ -1,0 +1,284 @@
+//! One look at a node: its own view of itself and of its cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::{ClusterTables, NamedNode, SearchClient, names};
+use crate::pilot::{
+    driver::Error,
+    query_answer::{QueryAnswer, UnansweredQuery},
+};
+
+const ROOT: &str = "/";
+const LOCAL: &str = "/_nodes/_local?filter_path=nodes.*.version,nodes.*.roles,\
+                     nodes.*.plugins.name,nodes.*.plugins.version";
+const HEALTH: &str = "/_cluster/health?timeout=1s&master_timeout=1s";
+/// Path that asks for the node's own state of the cluster.
+pub const CLUSTER_STATE: &str = "/_cluster/state/version,master_node,nodes?local=true\
+                     &filter_path=state_uuid,cluster_uuid,master_node,nodes.*.name";
+const STATS: &str = "/_nodes/_local/stats/indices,jvm?filter_path=nodes.*.indices.docs.count,\
+                     nodes.*.indices.store.size_in_bytes,nodes.*.jvm.mem.heap_used_in_bytes";
+
+/// The answers of the database in one observation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    pub node_id: String,
+    pub version: String,
+    pub master_eligible: bool,
+    pub holds_data: bool,
+    pub plugins: Vec<NodePlugin>,
+    /// The elected master; `None` while this node follows none.
+    pub elected: Option<ElectedMaster>,
+    /// UUID of the cluster; `None` before the cluster was founded, and while there is no master.
+    pub cluster_id: Option<String>,
+    /// Names of the nodes in the cluster, by id.
+    pub nodes: BTreeMap<String, String>,
+    pub tables: Arc<ClusterTables>,
+    pub stats: QueryAnswer<NodeUsage>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ElectedMaster {
+    /// Node id of the master.
+    pub id: String,
+    /// The cluster's health, by the master's answer.
+    pub health: QueryAnswer<ClusterHealth>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ClusterHealth {
+    pub status: HealthStatus,
+    relocating_shards: u64,
+    initializing_shards: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HealthStatus {
+    Green,
+    Yellow,
+    Red,
+}
+
+/// What the node itself holds and uses, by its statistics.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeUsage {
+    pub documents: i64,
+    pub bytes: i64,
+    pub heap_used: f64,
+}
+
+/// A plugin that the node runs with.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct NodePlugin {
+    pub name: String,
+    pub version: Option<String>,
+}
+
+/// The answer about this node. `filter_path` leaves out of an answer whatever it finds nothing for,
+/// so lists may be absent.
+#[derive(Debug, Deserialize)]
+struct LocalAnswer {
+    nodes: BTreeMap<String, LocalNode>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LocalNode {
+    version: String,
+    #[serde(default)]
+    roles: BTreeSet<String>,
+    #[serde(default)]
+    plugins: Vec<NodePlugin>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RootAnswer {
+    cluster_uuid: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct StateAnswer {
+    state_uuid: String,
+    /// UUID of the cluster; older versions leave it out.
+    cluster_uuid: Option<String>,
+    master_node: Option<String>,
+    nodes: BTreeMap<String, NamedNode>,
+}
+
+#[derive(Debug, Deserialize)]
+struct StatsAnswer {
+    nodes: BTreeMap<String, NodeStats>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeStats {
+    indices: IndexStats,
+    jvm: JvmStats,
+}
+
+#[derive(Debug, Deserialize)]
+struct IndexStats {
+    docs: DocsStats,
+    store: StoreStats,
+}
+
+#[derive(Debug, Deserialize)]
+struct DocsStats {
+    count: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct StoreStats {
+    size_in_bytes: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct JvmStats {
+    mem: JvmMemory,
+}
+
+#[derive(Debug, Deserialize)]
+struct JvmMemory {
+    heap_used_in_bytes: f64,
+}
+
+impl SearchClient {
+    /// Asks for the node's view. Fails where the node does not say which node it is or what its
+    /// cluster's state is. The master's answer and the statistics may be missing by themselves.
+    pub async fn view(&self) -> Result<NodeView, Error> {
+        let (root, local, state, health, stats) = futures::join!(
+            self.ask(ROOT),
+            self.hear::<LocalAnswer>(LOCAL),
+            self.hear::<StateAnswer>(CLUSTER_STATE),
+            self.hear::<ClusterHealth>(HEALTH),
+            self.hear::<StatsAnswer>(STATS),
+        );
+        // Only the answer at `/` decides whether the node lives: the other requests may wait for a
+        // master, or be heavy.
+        let root = root?;
+        let (node_id, node) = local.and_then(LocalAnswer::own).or_fail()?;
+        let StateAnswer { state_uuid, cluster_uuid, master_node, nodes } = state.or_fail()?;
+        let (mut tables, mut cluster_id, mut elected) = (Arc::default(), None, None);
+        // Without a master the tables may be out of date.
+        if let Some(id) = master_node {
+            // A bare archive of 9 lacks the module that answers at `/`.
+            let cluster_uuid = match (root.status, cluster_uuid) {
+                (StatusCode::METHOD_NOT_ALLOWED, Some(uuid)) => uuid,
+                _ => root.heard::<RootAnswer>(ROOT).or_fail()?.cluster_uuid,
+            };
+            tables = self.tables(&state_uuid, (self.traits.votes)(&node.version)).await?;
+            cluster_id = Some(cluster_uuid).filter(|uuid| uuid != "_na_");
+            elected = Some(ElectedMaster { id, health });
+        }
+        let stats = stats.and_then(|answer| answer.of(&node_id));
+        Ok(NodeView {
+            node_id,
+            master_eligible: node.roles.contains("master"),
+            holds_data: node.roles.iter().any(|role| role.starts_with("data")),
+            version: node.version,
+            plugins: node.plugins,
+            elected,
+            cluster_id,
+            nodes: names(nodes),
+            tables,
+            stats,
+        })
+    }
+}
+
+impl NodeView {
+    /// Is this node the elected master?
+    pub fn is_master(&self) -> bool {
+        self.elected.as_ref().is_some_and(|elected| elected.id == self.node_id)
+    }
+
+    pub fn shards_here(&self) -> usize {
+        self.tables.shards.iter().filter(|shard| shard.is_on(&self.node_id)).count()
+    }
+
+    /// Returns the number of shards that a leaving node has not given away. A shard that no node
+    /// serves counts, too: right after a crash its only copy lies on this node's disk, and no table
+    /// says so.
+    pub fn shards_left(&self) -> usize {
+        let shards = self.tables.shards.iter();
+        shards.filter(|shard| shard.is_on(&self.node_id) || !shard.is_served()).count()
+    }
+
+    /// Returns why this node may still hold data that the other nodes lack; `None` when it does
+    /// not.
+    pub fn unserved(&self, health: &ClusterHealth) -> Option<String> {
+        if let Some(shard) = self.tables.unserved() {
+            return Some(format!(
+                "no node serves index {}, and its only copy may be on this node's disk; waits until \
+                 it is served or its index is deleted",
+                shard.name
+            ));
+        }
+        (health.status == HealthStatus::Red).then(|| "waits until health is not red".to_owned())
+    }
+}
+
+impl LocalAnswer {
+    fn own(self) -> QueryAnswer<(String, LocalNode)> {
+        match self.nodes.into_iter().next() {
+            Some(own) => QueryAnswer::Said(own),
+            None => QueryAnswer::Not(UnansweredQuery::new(LOCAL, "leaves this node out")),
+        }
+    }
+}
+
+impl StatsAnswer {
+    fn of(mut self, node: &str) -> QueryAnswer<NodeUsage> {
+        match self.nodes.remove(node) {
+            Some(NodeStats { indices, jvm }) => QueryAnswer::Said(NodeUsage {
+                documents: indices.docs.count,
+                bytes: indices.store.size_in_bytes,
+                heap_used: jvm.mem.heap_used_in_bytes,
+            }),
+            None => QueryAnswer::Not(UnansweredQuery::new(STATS, "leaves this node out")),
+        }
+    }
+}
+
+impl ClusterHealth {
+    /// Returns the number of shards that are moving or being built, in the whole cluster.
+    pub fn moving(&self) -> u64 {
+        self.relocating_shards + self.initializing_shards
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            Shard,
+            testing::{facts, health, shard},
+        },
+        *,
+    };
+
+    /// The cluster's state right after a crash of the node: its shards are listed and on no node.
+    #[test]
+    fn a_shard_that_no_node_serves_counts_as_held_by_a_node_that_leaves() {
+        let with = |shards: Vec<Shard>| {
+            let tables = Arc::new(ClusterTables { shards, ..ClusterTables::default() });
+            NodeView { tables, ..facts() }
+        };
+        let green = health("green", 0);
+        assert_eq!((facts().shards_left(), facts().unserved(&green)), (1, None));
+        let lost = shard(&[(None, "UNASSIGNED"), (Some("n1"), "INITIALIZING")]);
+        let given = shard(&[(Some("n2"), "STARTED")]);
+        let crashed = with(vec![lost, given.clone()]);
+        assert_eq!(crashed.shards_left(), 1);
+        let why = crashed.unserved(&green).unwrap();
+        assert!(why.contains("logs shard 0"), "{why}");
+        let empty = with(vec![given]);
+        assert_eq!((empty.shards_left(), empty.unserved(&green)), (0, None));
+        assert!(empty.unserved(&health("red", 0)).is_some());
+    }
+}
