@@ -166,8 +166,9 @@ full-stores: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## fills eac
 	$(TESTED) --test it serve::load::full:: -- --ignored --nocapture --test-threads 1
 
 golden: deps ## rewrites expected outputs; read the diff
-	UPDATE_GOLDEN=1 $(TESTED)
 	@scripts/need.sh python3=python3
+	python3 scripts/dashboards.py
+	UPDATE_GOLDEN=1 $(TESTED)
 	scripts/screenshot.py tests/golden/plugin/status-upgrade.ansi docs/images/plugin-status.svg "kubectl navigator status demo"
 	@sed -e 1d -e '/^\$$ /,$$d' tests/golden/plugin/help.txt >.cache/help.txt
 	scripts/screenshot.py .cache/help.txt docs/images/plugin-help.svg "kubectl navigator --help"
