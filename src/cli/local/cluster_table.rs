@@ -13,10 +13,7 @@ use crate::{
     },
     database::DatabaseList,
     error::chain,
-    local::{
-        node::{PodRecord, start_time},
-        state_folder::StateFolder,
-    },
+    local::{node::PodRecord, state_folder::StateFolder},
 };
 
 /// A cluster, as the table shows it.
@@ -144,7 +141,7 @@ fn member(
     let ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     let namespace = pod.and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
     let record = PodRecord::read(&folder.pod(&namespace, name));
-    let alive = record.filter(|record| start_time(record.pid) == Some(record.started));
+    let alive = record.filter(PodRecord::runs);
     let said = pilot.map(|pilot| &pilot.status);
     let phase = said.and_then(|status| json!(status.phase).as_str().map(str::to_owned));
     let ends = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
