@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -65,6 +65,7 @@ build: $(if $(filter dev,$(PROFILE)),program,optimised) ## leaves the static bin
 	  case "$$linked" in *"statically linked"*) ;; *) echo "bin/navigator is not static: $$linked" >&2; exit 1;; esac
 	@size=$$(stat -c %s bin/navigator); echo "bin/navigator: static, $$((size / 1024)) KiB"; \
 	  [ "$(PROFILE)" != release ] || [ "$$size" -le $$(($(LARGEST) * 1024 * 1024)) ] || { echo "bin/navigator is over $(LARGEST) MiB" >&2; exit 1; }
+	@[ "$(PROFILE)" != release ] || scripts/idle.py check $(OUT)/navigator.map
 
 image: build notices ## leaves the image at bin/navigator-image.tar
 	@scripts/need.sh buildah=buildah
@@ -167,6 +168,14 @@ bench-pilot: deps ## prints what a pilot costs, beside tini, dumb-init and no in
 	@scripts/need.sh tini=tini dumb-init=dumb-init perl=perl
 	$(CARGO) bench --bench pilot
 
+# The check of `make build` would stop it just when it is needed.
+idle: optimised ## rewrites src/pilot/idle.ld: what pilots run while three Cassandra nodes on this machine idle; needs ptrace
+	@scripts/need.sh mvn=maven python3=python3
+	export NAVIGATOR_LOCAL_DIR=/var/tmp/navigator-idle; trap '$(OUT)/navigator local down --delete-data' EXIT; \
+	  scripts/run.sh $(OUT)/navigator && sleep 60 && \
+	  scripts/idle.py write $(OUT)/navigator.map $$($(OUT)/navigator local status -o json | \
+	    python3 -c 'import json, sys; print(*(one["pid"] for of in json.load(sys.stdin)["clusters"] for one in of["members"]))')
+
 kill-store: deps ## kills the embedded store 1000 times under load, and lets the power fail 200 times
 	$(TESTED) --test it storage::kill:: -- --ignored --nocapture --test-threads 1
 
@@ -174,8 +183,9 @@ full-stores: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## fills eac
 	$(TESTED) --test it serve::load::full:: -- --ignored --nocapture --test-threads 1
 
 golden: deps ## rewrites expected outputs; read the diff
-	UPDATE_GOLDEN=1 $(TESTED)
 	@scripts/need.sh python3=python3
+	python3 scripts/dashboards.py
+	UPDATE_GOLDEN=1 $(TESTED)
 	scripts/screenshot.py tests/golden/plugin/status-upgrade.ansi docs/images/plugin-status.svg "kubectl navigator status demo"
 	@sed -e 1d -e '/^\$$ /,$$d' tests/golden/plugin/help.txt >.cache/help.txt
 	scripts/screenshot.py .cache/help.txt docs/images/plugin-help.svg "kubectl navigator --help"

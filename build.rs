@@ -17,6 +17,9 @@ fn main() {
     if env::var("PROFILE").is_ok_and(|profile| profile == "release") {
         let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
         println!("cargo::rustc-link-arg-bin=navigator=-Wl,-T,{root}/{ORDER}");
+        // Beside the program: where each function lies, for scripts/idle.py. The program is stripped.
+        let out = env::var("OUT_DIR").expect("cargo sets it");
+        println!("cargo::rustc-link-arg-bin=navigator=-Wl,-Map,{out}/../../../navigator.map");
     }
     println!("cargo::rerun-if-changed={ORDER}");
     println!("cargo::rerun-if-changed=build.rs");

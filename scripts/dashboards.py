@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""dashboards.py [--check]: writes the Grafana dashboards of deploy/monitoring/dashboards from the tables below.
+"""dashboards.py [--check]: writes the Grafana dashboards into the chart, each on one line, from the tables below.
 
 A row is (title, [panels]); a panel is (title, unit, [(expression, legend)], options). With --check nothing is written: it
 fails where a file is not what would be.
 """
 import json, pathlib, sys
 
-OUT = pathlib.Path(__file__).resolve().parents[1] / "deploy/monitoring/dashboards"
+OUT = pathlib.Path(__file__).resolve().parents[1] / "deploy/helm/navigator/files/dashboards"
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 OF = 'kind=~"$kind", namespace=~"$namespace", name=~"$name"'
 POD = 'namespace=~"$namespace", pod=~"$pod"'
@@ -161,7 +161,8 @@ def dashboard(name, title, rows, variables):
 def main():
     wrong = []
     for name, (title, rows, variables) in FILES.items():
-        text, path = json.dumps(dashboard(name, title, rows, variables), indent=2) + "\n", OUT / f"{name}.json"
+        text = json.dumps(dashboard(name, title, rows, variables), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        text, path = text.replace("1e-06", "1e-6") + "\n", OUT / f"{name}.json"
         if "--check" not in sys.argv:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:

@@ -1,7 +1,7 @@
 //! The audit log: who asked for what, and how the request ended (Events of `audit.k8s.io/v1`).
 //!
 //! Owns the policy that decides what is recorded, the stages of a request, and the two backends
-//! that events go to: a log, and a webhook. A backend's mode says whether requests wait for it.
+//! that events go to: a log, which requests wait for, and a webhook, which none waits for.
 
 mod backend;
 mod batch;
@@ -17,13 +17,14 @@ mod webhook;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+
 use self::{
-    backend::{AuditBackend, DeliveryReceipt},
+    backend::{LogBackend, WebhookBackend},
     event::AuditEvent,
     strangers::StrangerRefusals,
 };
 pub use self::{
-    batch::{BatchConfig, BatchThrottle},
     file::FileRotation,
     log::AuditLogTarget,
     policy::{AuditDecision, AuditLevel, AuditPolicy, AuditPolicyError, AuditStage, OmittedStages},
@@ -37,7 +38,8 @@ use crate::{
     runtime::Runtime,
 };
 
-/// Most bytes of an object that are kept for an event: as many as a client may send.
+/// Most bytes of an object that are kept for an event: as many as a client may send. A larger
+/// object, such as a long list, is left out.
 const LARGEST_OBJECT: usize = crate::machinery::decode::MAX_BODY;
 
 /// Configuration of the audit log: what is recorded, and which backends get the events.
@@ -54,7 +56,6 @@ pub struct Config {
 pub struct AuditLogConfig {
     pub target: AuditLogTarget,
     pub rotation: FileRotation,
-    pub delivery: AuditDelivery,
 }
 
 #[derive(Clone, Debug)]
@@ -63,42 +64,12 @@ pub struct AuditWebhookConfig {
     pub file: PathBuf,
     /// Pause before the second try.
     pub backoff: Duration,
-    pub delivery: AuditDelivery,
-}
-
-/// How events are handed to a backend.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AuditDelivery {
-    pub mode: DeliveryMode,
-    pub truncation: Option<EventTruncation>,
-}
-
-/// Whether a request waits until the backend has its events.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum DeliveryMode {
-    /// Requests do not wait. An event that finds no room in the buffer is lost.
-    Batch(BatchConfig),
-    /// Requests wait, but do not fail when an event is lost.
-    Blocking,
-    /// Requests wait, and a request fails when its arrival cannot be recorded.
-    BlockingStrict,
-}
-
-/// Limits beyond which events are truncated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventTruncation {
-    /// Most bytes of an event. A larger event loses its objects; if it is still too large, it is
-    /// lost.
-    pub max_event: usize,
-    /// Most bytes of the events of a batch.
-    pub max_batch: usize,
 }
 
 impl AuditLogConfig {
     /// Returns the configuration of a log when only its target is given by flags.
     pub fn new(target: AuditLogTarget) -> Self {
-        let delivery = AuditDelivery { mode: DeliveryMode::Blocking, truncation: None };
-        Self { target, rotation: FileRotation::DEFAULT, delivery }
+        Self { target, rotation: FileRotation::DEFAULT }
     }
 }
 
@@ -116,9 +87,9 @@ pub enum AuditOpenError {
 /// The open audit log: its policy, and the backends that its events go to.
 pub struct AuditTrail {
     policy: AuditPolicy,
-    backends: Vec<AuditBackend>,
+    log: Option<LogBackend>,
+    webhook: Option<WebhookBackend>,
     metrics: Arc<Metrics>,
-    largest_object: usize,
     strangers: StrangerRefusals,
     /// Annotation of an event: how many refusals of its stranger were not recorded.
     unrecorded: &'static str,
@@ -134,23 +105,21 @@ impl AuditTrail {
         rt: &Runtime,
     ) -> Result<Option<Self>, AuditOpenError> {
         let Config { policy, log, webhook } = config;
-        let mut backends = Vec::new();
         let policy = policy.as_deref().map(AuditPolicy::load).transpose()?;
-        if let Some(config) = log {
-            backends.push(AuditBackend::log(config, metrics, rt).map_err(AuditOpenError::Log)?);
+        let log = log.as_ref().map(|config| LogBackend::new(config, metrics, rt));
+        let log = log.transpose().map_err(AuditOpenError::Log)?;
+        let webhook = match webhook {
+            Some(config) => Some(WebhookBackend::new(config, metrics, rt).await?),
+            None => None,
+        };
+        if log.is_none() && webhook.is_none() {
+            return Ok(None);
         }
-        if let Some(config) = webhook {
-            backends.push(AuditBackend::webhook(config, metrics, rt).await?);
-        }
-        let is_strict = backends.iter().any(|backend| backend.is_strict);
-        // Bytes that each backend would cut off are not kept.
-        let cut = backends.iter().map(|backend| backend.max_event.unwrap_or(LARGEST_OBJECT)).max();
-        let Some(cut) = cut else { return Ok(None) };
         Ok(Some(Self {
-            policy: policy.unwrap_or_else(|| AuditPolicy::of_changes(is_strict)),
-            backends,
+            policy: policy.unwrap_or_else(AuditPolicy::of_changes),
+            log,
+            webhook,
             metrics: Arc::clone(metrics),
-            largest_object: cut.min(LARGEST_OBJECT),
             strangers: StrangerRefusals::default(),
             unrecorded: names.unrecorded,
         }))
@@ -162,50 +131,30 @@ impl AuditTrail {
         decision
     }
 
-    fn largest_object(&self) -> usize {
-        self.largest_object
-    }
-
-    /// Counts a request that fails because its arrival cannot be recorded.
-    fn reject(&self) {
-        self.metrics.audit_rejected.inc();
-    }
-
-    /// Hands an event to the backends, and waits for those in a blocking mode. `false` when a
-    /// strict backend did not record the event.
-    ///
-    /// The event is handed to all backends before this function waits for one of them.
-    async fn record(&self, event: &mut AuditEvent, stage: AuditStage) -> bool {
-        let mut stored = true;
-        let receipts = self.give(event, stage);
-        for (receipt, backend) in receipts.into_iter().zip(&self.backends) {
-            stored &= backend.settle(receipt).await || !backend.is_strict;
+    /// Hands an event to the backends, and waits until it is in the log.
+    async fn record(&self, event: &mut AuditEvent, stage: AuditStage) {
+        let line = self.encode(event, stage);
+        if let Some(webhook) = &self.webhook {
+            webhook.take(line.clone());
         }
-        stored
+        if let Some(log) = &self.log {
+            log.settle(log.take(line)).await;
+        }
     }
 
     /// Hands an event to the backends without waiting for them.
     fn leave(&self, event: &mut AuditEvent, stage: AuditStage) {
-        drop(self.give(event, stage));
+        let line = self.encode(event, stage);
+        if let Some(webhook) = &self.webhook {
+            webhook.take(line.clone());
+        }
+        if let Some(log) = &self.log {
+            drop(log.take(line));
+        }
     }
 
-    fn give(&self, event: &mut AuditEvent, stage: AuditStage) -> Vec<DeliveryReceipt<'_>> {
+    fn encode(&self, event: &mut AuditEvent, stage: AuditStage) -> Bytes {
         self.metrics.audit_events.inc();
-        let line = event.encode(stage);
-        let mut truncated = None;
-        let each = self.backends.iter().map(|backend| {
-            let mut line = &line;
-            if let Some(limit) = backend.max_event.filter(|limit| line.len() > *limit) {
-                if event.level >= AuditLevel::Request {
-                    line = truncated.get_or_insert_with(|| event.encode_truncated());
-                }
-                if line.len() > limit {
-                    self.metrics.lost_events("truncate", 1);
-                    return DeliveryReceipt::Nothing;
-                }
-            }
-            backend.take(line.clone())
-        });
-        each.collect()
+        event.encode(stage)
     }
 }

@@ -329,7 +329,7 @@ impl FilterChain {
             trail.and_then(|trail| AuditedRequest::begin(trail, incoming, request, Some(&user)));
         *recording = audit.map_or(AuditRecording::No, |audit| AuditRecording::Yes(Box::new(audit)));
         if let AuditRecording::Yes(audit) = recording {
-            audit.received().await?;
+            audit.received().await;
         }
         match ImpersonationRequest::take(request.headers_mut()) {
             Ok(None) => {}

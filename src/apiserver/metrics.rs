@@ -68,7 +68,6 @@ pub struct Metrics {
     pub audit_events: IntCounter,
     pub audit_errors: IntCounterVec,
     pub audit_levels: IntCounterVec,
-    pub audit_rejected: IntCounter,
     pub certificate_expiry: IntGauge,
 }
 
@@ -154,17 +153,13 @@ impl Metrics {
             ),
             audit_errors: counters(
                 "apiserver_audit_error_total",
-                "Audit events that were lost, by where: log, webhook, buffered, truncate.",
+                "Audit events that were lost, by where: log, webhook, buffered.",
                 &["plugin"],
             ),
             audit_levels: counters(
                 "apiserver_audit_level_total",
                 "Requests by the level at which the audit policy records them.",
                 &["level"],
-            ),
-            audit_rejected: counter(
-                "apiserver_audit_requests_rejected_total",
-                "Requests that failed because their arrival could not be recorded.",
             ),
             certificate_expiry: IntGauge::new(
                 "navigator_apiserver_certificate_expiry_timestamp_seconds",
@@ -253,7 +248,6 @@ impl Metrics {
             audit_events,
             audit_errors,
             audit_levels,
-            audit_rejected,
             certificate_expiry,
         } = self;
         let mut collectors: Vec<Box<dyn Collector>> = vec![
@@ -273,7 +267,6 @@ impl Metrics {
             Box::new(audit_events.clone()),
             Box::new(audit_errors.clone()),
             Box::new(audit_levels.clone()),
-            Box::new(audit_rejected.clone()),
             Box::new(certificate_expiry.clone()),
         ];
         collectors.extend(delegated_authn.collectors());

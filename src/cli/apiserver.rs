@@ -3,6 +3,7 @@
 mod admission;
 mod audit;
 mod migrate_storage;
+mod removed_flags;
 mod store;
 mod store_tasks;
 

@@ -37,7 +37,7 @@ use self::{
     addresses::PodAddresses, claims::ClaimController, garbage::GarbageCollector,
     pod_workers::PodWorkers, stateful_sets::StatefulSetController, watch::ChangeNotifier,
 };
-pub use self::{node_object::memory, pod::PodRecord, process::start_time};
+pub use self::{node_object::memory, pod::PodRecord};
 use crate::{
     error::chain,
     local::{homes::DatabaseHomes, state_folder::StateFolder},

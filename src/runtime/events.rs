@@ -25,7 +25,7 @@ use tracing::debug;
 use super::Shutdown;
 use crate::error::chain;
 
-/// Most characters of a note: the API server refuses longer ones.
+/// Most bytes of a note: the API server refuses longer ones, although it speaks of characters.
 const NOTE_MAX: usize = 1024;
 /// Notices that may wait for one slow answer: a change of state brings a handful at most, so there
 /// is room for several changes.
@@ -86,7 +86,7 @@ impl EventPublisher {
 
     /// Publishes a notice about an object. False: it was lost, which is no reason to stop working.
     pub async fn publish(&self, regarding: &ObjectReference, notice: &EventNotice) -> bool {
-        let note: String = notice.note.chars().take(NOTE_MAX).collect();
+        let note = shortened(&notice.note).to_owned();
         let recorder = self.recorder(&note);
         let event = Event {
             type_: if notice.warning { EventType::Warning } else { EventType::Normal },
@@ -154,6 +154,13 @@ async fn publish_all(
     }
 }
 
+/// Returns as much of a note as the API server takes.
+fn shortened(note: &str) -> &str {
+    let most = note.len().min(NOTE_MAX);
+    let end = (0..=most).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
+    &note[..end]
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -194,6 +201,13 @@ mod tests {
 
     fn regarding() -> ObjectReference {
         ObjectReference { name: Some("p".to_owned()), ..ObjectReference::default() }
+    }
+
+    #[test]
+    fn a_long_note_is_cut_between_characters_to_1024_bytes() {
+        assert_eq!(shortened(&"x".repeat(2000)).len(), 1024);
+        assert_eq!(shortened(&format!("x{}", "ü".repeat(1000))).len(), 1023);
+        assert_eq!(shortened("ü"), "ü");
     }
 
     #[tokio::test(start_paused = true)]

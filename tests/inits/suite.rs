@@ -50,7 +50,7 @@ pub(crate) const CASES: &[&[Case]] = &[
         signals::DEFAULT_DISPOSITIONS,
         signals::OWN_GROUP,
         signals::TERM_TARGET,
-        terminal::IN_FRONT,
+        terminal::CONTROL_C,
     ],
     &[grace::IGNORED_TERM, grace::STOPPED_CHILD, grace::INIT_KILLED, grace::REST_OF_GROUP],
     &[exits::CODES, exits::REQUESTED_TERM, exits::NOT_STARTED, exits::TERMINATION_LOG],

@@ -191,7 +191,8 @@ fn rules() -> Vec<(String, Value)> {
 }
 
 fn dashboards() -> Vec<(String, Value)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/monitoring/dashboards");
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/helm/navigator/files/dashboards");
     let mut found: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     found.sort();

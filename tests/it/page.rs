@@ -122,7 +122,7 @@ fn hundreds_of_clusters_are_told() {
         object["metadata"]["name"] = json!(format!("cluster-{number}"));
         objects.push(object);
     }
-    let told = check("many", &holding(objects));
+    let told = told(&holding(objects));
     assert_eq!(told["clusters"].as_array().unwrap().len(), 300);
 }
 

@@ -63,13 +63,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BETA: &str = "/apis/navigator.jetstack.io/v1beta1";
 const ALPHA: &str = "/apis/navigator.jetstack.io/v1alpha1";
 
-/// An admission plugin that refuses what the test tells it to.
+/// An admission plugin that refuses what the test tells it to: in turn, and then always.
 #[derive(Default)]
-struct Gatekeeper(Mutex<Option<ApiError>>);
+struct Gatekeeper {
+    in_turn: Mutex<Vec<ApiError>>,
+    always: Mutex<Option<ApiError>>,
+}
 
 impl AdmissionPlugin for Gatekeeper {
     fn admit<'a>(&'a self, _: AdmissionAttributes<'a>) -> BoxFuture<'a, Result<(), ApiError>> {
-        let verdict = self.0.lock().unwrap().clone();
+        let next = self.in_turn.lock().unwrap().pop();
+        let verdict = next.or_else(|| self.always.lock().unwrap().clone());
         Box::pin(async move { verdict.map_or(Ok(()), Err) })
     }
 }

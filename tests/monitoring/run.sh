@@ -18,7 +18,7 @@ rules=$(mktemp --suffix .yaml)
 trap 'rm -f "$rules"' EXIT
 python3 - >"$rules" <<'END'
 import glob, json
-found = [target["expr"] for file in sorted(glob.glob("deploy/monitoring/dashboards/*.json"))
+found = [target["expr"] for file in sorted(glob.glob("deploy/helm/navigator/files/dashboards/*.json"))
          for panel in json.load(open(file))["panels"] for target in panel.get("targets", [])]
 record = lambda n, text: {"record": f"panel:{n}", "expr": text.replace("$__rate_interval", "5m")}
 print(json.dumps({"groups": [{"name": "panels", "rules": [record(n, text) for n, text in enumerate(found)]}]}))

@@ -2,7 +2,7 @@
 """browser.py [--pictures DIR]: tries the status page in a headless Chromium, light and dark, wide and as a phone.
 
 The page and its guards are those that the controller answers with, the answers behind it the golden ones that tests/it
-holds to the code (tests/golden/page). With --pictures it also writes the pictures of docs/images.
+holds to the code (tests/golden/page), and `many`, which has the clusters of one of these again and again. With --pictures it also writes the pictures of docs/images.
 """
 import base64, http.server, json, os, pathlib, re, subprocess, sys, tempfile, threading, time
 
@@ -14,8 +14,18 @@ WIDE, PHONE = (1200, 800), (360, 740)
 PATIENCE = 60
 
 
+def answer(name):
+    """The golden answer of that name; `many` is made of `everyday`, 300 clusters in the same order of urgency."""
+    if name != "many":
+        return json.loads((GOLDEN / f"{name}.json").read_text())
+    told = answer("everyday")
+    found = told["clusters"]
+    told["clusters"] = [found[number * len(found) // 300] | {"name": f"cluster-{number}"} for number in range(300)]
+    return told
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
-    """`/NAME/` is the page, and `/NAME/status.json` the golden answer of that name."""
+    """`/NAME/` is the page, and `/NAME/status.json` the answer of that name."""
     asked, gone = [], set()
 
     def do_GET(self):
@@ -24,7 +34,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not found or found[1] in self.gone:
             self.send_error(404)
             return
-        body = (GOLDEN / f"{found[1]}.json").read_bytes() if found[2] else PAGE
+        body = json.dumps(answer(found[1])).encode() if found[2] else PAGE
         self.send_response(200)
         for name, value in GUARDS:
             if name not in ("content-type", "content-length"):
@@ -158,7 +168,7 @@ TOO_WIDE = """(() => [...document.querySelectorAll('body *')].filter(e => e.getB
 
 def check(browser, base, name, size, scheme):
     browser.show(f"{base}/{name}/", size, scheme)
-    told = json.loads((GOLDEN / f"{name}.json").read_text())
+    told = answer(name)
     where = f"{name}, {size[0]} wide, {scheme}"
     if name != "many":
         browser.value("document.querySelectorAll('details').forEach(d => { d.open = true; })")

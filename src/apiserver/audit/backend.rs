@@ -1,7 +1,8 @@
-//! One backend, a log or a webhook, and the events that wait for it.
+//! The two backends, and the events that wait for them.
 //!
-//! In mode batch an event that finds no room is lost. In the other modes its request waits for
-//! room, and then until the event is written, for at most [`PATIENCE`] each.
+//! A request waits for room in the log's buffer, and then until its event is written, for at most
+//! [`PATIENCE`] each. No request waits for the webhook: an event that finds no room in the
+//! webhook's buffer is lost.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -12,201 +13,143 @@ use tokio::{
 };
 
 use super::{
-    AuditDelivery, AuditLogConfig, AuditWebhookConfig, DeliveryMode,
+    AuditLogConfig, AuditWebhookConfig,
     batch::BatchQueue,
     line::{AuditLine, BufferSpace},
     log::{self, AuditLog, AwaitedLine},
-    webhook::{self, AuditWebhook, AuditWebhookError},
+    webhook::{AuditWebhook, AuditWebhookError},
 };
-use crate::{
-    apiserver::metrics::Metrics,
-    runtime::{Runtime, TaskGroup},
-};
+use crate::{apiserver::metrics::Metrics, runtime::Runtime};
 
-/// Name of the buffer in metrics, for events that found no room.
+/// Name of the webhook's buffer in metrics, for events that found no room.
 const BUFFER: &str = "buffered";
-/// Longest time that a request waits for a disk or a webhook that hangs.
+/// Longest time that a request waits for a disk that hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) struct AuditBackend {
-    way: DeliveryChannel,
+pub(super) struct LogBackend {
+    /// Queue of the task that writes the log. It is long enough for the lines that have room.
+    queue: mpsc::Sender<AwaitedLine>,
     room: BufferSpace,
-    /// Most bytes of an event, if larger ones are truncated.
-    pub(super) max_event: Option<usize>,
-    /// Whether a request must fail when its arrival could not be recorded.
-    pub(super) is_strict: bool,
     metrics: Arc<Metrics>,
 }
 
-enum DeliveryChannel {
-    Batched(mpsc::Sender<AuditLine>),
-    /// Queue of the task that writes the log. It is long enough for the lines that have room.
-    Written(mpsc::Sender<AwaitedLine>),
-    Sent(Arc<AuditWebhook>, TaskGroup),
-}
-
-/// What a request has to wait for after it handed over an event.
-pub(super) enum DeliveryReceipt<'a> {
-    Nothing,
+/// What a request has to wait for after it handed an event to the log.
+pub(super) enum LogReceipt<'a> {
     Room(UnplacedEvent<'a>),
-    Written(oneshot::Receiver<bool>),
+    Written(oneshot::Receiver<()>),
 }
 
 /// An event for which there is no room yet. When dropped, it is counted as lost.
 pub(super) struct UnplacedEvent<'a> {
     text: Bytes,
-    backend: Option<&'a AuditBackend>,
+    log: Option<&'a LogBackend>,
 }
 
 impl Drop for UnplacedEvent<'_> {
     fn drop(&mut self) {
-        if let Some(backend) = self.backend {
-            backend.lose();
+        if let Some(log) = self.log {
+            log.lose();
         }
     }
 }
 
-impl AuditBackend {
-    fn new(way: DeliveryChannel, delivery: AuditDelivery, metrics: &Arc<Metrics>) -> Self {
-        let AuditDelivery { mode, truncation } = delivery;
-        Self {
-            way,
-            room: BufferSpace::new(),
-            max_event: truncation.map(|truncation| truncation.max_event),
-            is_strict: mode == DeliveryMode::BlockingStrict,
-            metrics: Arc::clone(metrics),
-        }
-    }
-
-    pub(super) fn log(
+impl LogBackend {
+    pub(super) fn new(
         config: &AuditLogConfig,
         metrics: &Arc<Metrics>,
         rt: &Runtime,
     ) -> io::Result<Self> {
-        let AuditLogConfig { target, rotation, delivery } = config;
+        let AuditLogConfig { target, rotation } = config;
         let log = AuditLog::open(target.clone(), *rotation, Arc::clone(metrics))?;
-        let way = if let DeliveryMode::Batch(batch) = delivery.mode {
-            let (queue, batches) = BatchQueue::new(batch, rt.shutdown());
-            rt.tasks().spawn("audit-log", log.write_batches(batches));
-            DeliveryChannel::Batched(queue)
-        } else {
-            let (queue, awaited) = mpsc::channel(BufferSpace::MOST);
-            rt.tasks().spawn("audit-log", log.write_awaited(awaited, rt.shutdown()));
-            DeliveryChannel::Written(queue)
-        };
-        Ok(Self::new(way, *delivery, metrics))
-    }
-
-    pub(super) async fn webhook(
-        config: &AuditWebhookConfig,
-        metrics: &Arc<Metrics>,
-        rt: &Runtime,
-    ) -> Result<Self, AuditWebhookError> {
-        let AuditWebhookConfig { file, backoff, delivery } = config;
-        let largest = delivery.truncation.map(|truncation| truncation.max_batch);
-        let shutdown = rt.shutdown();
-        let hook =
-            AuditWebhook::new(file, *backoff, largest, Arc::clone(metrics), shutdown).await?;
-        let (hook, tasks) = (Arc::new(hook), rt.tasks().clone());
-        let way = if let DeliveryMode::Batch(batch) = delivery.mode {
-            let (queue, batches) = BatchQueue::new(batch, rt.shutdown());
-            rt.tasks().spawn("audit-webhook", hook.send_batches(batches, tasks));
-            DeliveryChannel::Batched(queue)
-        } else {
-            DeliveryChannel::Sent(hook, tasks)
-        };
-        Ok(Self::new(way, *delivery, metrics))
+        let (queue, lines) = mpsc::channel(BufferSpace::MOST);
+        rt.tasks().spawn("audit-log", log.write_lines(lines, rt.shutdown()));
+        Ok(Self { queue, room: BufferSpace::new(), metrics: Arc::clone(metrics) })
     }
 
     /// Takes an event, as far as that is possible without waiting.
-    pub(super) fn take(&self, text: Bytes) -> DeliveryReceipt<'_> {
-        let receipt = match self.room.try_take(text) {
-            Ok(line) => DeliveryReceipt::Written(self.carry(line)),
-            Err(text) => DeliveryReceipt::Room(UnplacedEvent { text, backend: Some(self) }),
-        };
-        // In mode batch no request waits, neither for room nor for the write.
-        if matches!(self.way, DeliveryChannel::Batched(_)) {
-            DeliveryReceipt::Nothing
-        } else {
-            receipt
+    pub(super) fn take(&self, text: Bytes) -> LogReceipt<'_> {
+        match self.room.try_take(text) {
+            Ok(line) => LogReceipt::Written(self.carry(line)),
+            Err(text) => LogReceipt::Room(UnplacedEvent { text, log: Some(self) }),
         }
     }
 
-    /// Waits until the backend has the event. `false` when the event is lost or takes too long.
-    pub(super) async fn settle(&self, receipt: DeliveryReceipt<'_>) -> bool {
+    /// Waits until the event is written or lost, or takes too long.
+    pub(super) async fn settle(&self, receipt: LogReceipt<'_>) {
         let written = match receipt {
-            DeliveryReceipt::Nothing => return true,
-            DeliveryReceipt::Written(written) => written,
-            DeliveryReceipt::Room(mut unplaced) => {
+            LogReceipt::Written(written) => written,
+            LogReceipt::Room(mut unplaced) => {
                 let line = timeout(PATIENCE, self.room.take(unplaced.text.clone())).await;
-                let Ok(line) = line else { return false };
-                unplaced.backend = None;
+                let Ok(line) = line else { return };
+                unplaced.log = None;
                 self.carry(line)
             }
         };
-        matches!(timeout(PATIENCE, written).await, Ok(Ok(true)))
+        // The event may still be written later.
+        let _late = timeout(PATIENCE, written).await;
     }
 
-    fn carry(&self, line: AuditLine) -> oneshot::Receiver<bool> {
+    fn carry(&self, line: AuditLine) -> oneshot::Receiver<()> {
         let (done, written) = oneshot::channel();
-        match &self.way {
-            DeliveryChannel::Batched(queue) => {
-                if queue.try_send(line).is_err() {
-                    self.lose();
-                }
-            }
-            DeliveryChannel::Written(queue) => {
-                // The queue is closed when the process ends.
-                if queue.try_send(AwaitedLine { line, done }).is_err() {
-                    self.lose();
-                }
-            }
-            DeliveryChannel::Sent(hook, tasks) => {
-                let hook = Arc::clone(hook);
-                tasks.spawn("audit-webhook", async move {
-                    // The request that waited may be gone.
-                    let _gone = done.send(hook.send(vec![line]).await);
-                });
-            }
+        // The queue is closed when the process ends.
+        if self.queue.try_send(AwaitedLine { line, done }).is_err() {
+            self.lose();
         }
         written
     }
 
     fn lose(&self) {
-        let plugin = match self.way {
-            DeliveryChannel::Batched(_) => BUFFER,
-            DeliveryChannel::Written(_) => log::PLUGIN,
-            DeliveryChannel::Sent(..) => webhook::PLUGIN,
-        };
-        self.metrics.lost_events(plugin, 1);
+        self.metrics.lost_events(log::PLUGIN, 1);
+    }
+}
+
+pub(super) struct WebhookBackend {
+    queue: mpsc::Sender<AuditLine>,
+    room: BufferSpace,
+    metrics: Arc<Metrics>,
+}
+
+impl WebhookBackend {
+    pub(super) async fn new(
+        config: &AuditWebhookConfig,
+        metrics: &Arc<Metrics>,
+        rt: &Runtime,
+    ) -> Result<Self, AuditWebhookError> {
+        let AuditWebhookConfig { file, backoff } = config;
+        let hook = AuditWebhook::new(file, *backoff, Arc::clone(metrics), rt.shutdown()).await?;
+        let (queue, batches) = BatchQueue::new(rt.shutdown());
+        let tasks = rt.tasks().clone();
+        rt.tasks().spawn("audit-webhook", Arc::new(hook).send_batches(batches, tasks));
+        Ok(Self { queue, room: BufferSpace::new(), metrics: Arc::clone(metrics) })
+    }
+
+    /// Takes an event if there is room for it.
+    pub(super) fn take(&self, text: Bytes) {
+        let line = self.room.try_take(text).ok();
+        if line.is_none_or(|line| self.queue.try_send(line).is_err()) {
+            self.metrics.lost_events(BUFFER, 1);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::BatchConfig, *};
+    use super::*;
 
     const LARGE: usize = 6 << 20;
-
-    fn backend(way: DeliveryChannel, mode: DeliveryMode) -> (AuditBackend, Arc<Metrics>) {
-        let metrics = Arc::new(Metrics::new());
-        (AuditBackend::new(way, AuditDelivery { mode, truncation: None }, &metrics), metrics)
-    }
 
     fn lost(metrics: &Metrics, plugin: &str) -> u64 {
         metrics.audit_errors.with_label_values(&[plugin]).get()
     }
 
     #[tokio::test]
-    async fn large_events_that_wait_in_a_buffer_are_bounded_by_their_bytes() {
-        let throttle = None;
-        let batch =
-            BatchConfig { buffer: 10_000, max_size: 400, max_wait: Duration::ZERO, throttle };
-        let (queue, mut waiting) = mpsc::channel(batch.buffer);
-        let (backend, metrics) =
-            backend(DeliveryChannel::Batched(queue), DeliveryMode::Batch(batch));
+    async fn events_that_wait_for_the_webhook_are_bounded_by_their_bytes_and_their_number() {
+        let (queue, mut waiting) = mpsc::channel(7);
+        let metrics = Arc::new(Metrics::new());
+        let backend =
+            WebhookBackend { queue, room: BufferSpace::new(), metrics: Arc::clone(&metrics) };
         for _ in 0..7 {
-            assert!(backend.settle(backend.take(vec![b'x'; LARGE].into())).await);
+            backend.take(vec![b'x'; LARGE].into());
         }
         assert_eq!((waiting.len(), lost(&metrics, "buffered")), (5, 2));
         // There is still room for an event without objects, and for more when one event has left.
@@ -214,29 +157,34 @@ mod tests {
         drop(waiting.recv().await);
         backend.take(vec![b'x'; LARGE].into());
         assert_eq!((waiting.len(), lost(&metrics, "buffered")), (6, 2));
+        for _ in 0..2 {
+            backend.take(vec![b'x'; 1024].into());
+        }
+        assert_eq!((waiting.len(), lost(&metrics, "buffered")), (7, 3));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_waits_for_a_disk_that_hangs_but_not_for_ever() {
         let (queue, mut waiting) = mpsc::channel(BufferSpace::MOST);
-        let (backend, metrics) = backend(DeliveryChannel::Written(queue), DeliveryMode::Blocking);
+        let metrics = Arc::new(Metrics::new());
+        let backend = LogBackend { queue, room: BufferSpace::new(), metrics: Arc::clone(&metrics) };
         let event = || Bytes::from(vec![b'x'; LARGE]);
         let begun = tokio::time::Instant::now();
         for _ in 0..5 {
             // The event may still be written.
-            assert!(!backend.settle(backend.take(event())).await);
+            backend.settle(backend.take(event())).await;
         }
         assert_eq!((begun.elapsed(), lost(&metrics, "log")), (5 * PATIENCE, 0));
-        assert!(!backend.settle(backend.take(event())).await);
+        backend.settle(backend.take(event())).await;
         drop(backend.take(event()));
         assert_eq!((begun.elapsed(), lost(&metrics, "log")), (6 * PATIENCE, 2));
-        let (settled, ()) = tokio::join!(backend.settle(backend.take(event())), async {
+        tokio::join!(backend.settle(backend.take(event())), async {
             for _ in 0..6 {
                 let AwaitedLine { line, done } = waiting.recv().await.unwrap();
                 drop(line);
-                let _gone = done.send(true);
+                let _gone = done.send(());
             }
         });
-        assert!(settled, "there was room again");
+        assert_eq!(begun.elapsed(), 6 * PATIENCE, "there was room again");
     }
 }

@@ -202,22 +202,6 @@ impl AuditEvent {
     pub(super) fn encode(&mut self, stage: AuditStage) -> Bytes {
         self.stage = stage;
         self.stage_timestamp = micros(Timestamp::now());
-        self.line()
-    }
-
-    /// Encodes the event as a line without its objects. The event keeps them.
-    pub(super) fn encode_truncated(&mut self) -> Bytes {
-        let objects = (self.request_object.take(), self.response_object.take());
-        let before = self.annotations.insert(TRUNCATED.into(), "true".to_owned());
-        let line = self.line();
-        (self.request_object, self.response_object) = objects;
-        if before.is_none() {
-            self.annotations.remove(TRUNCATED);
-        }
-        line
-    }
-
-    fn line(&self) -> Bytes {
         let mut line = serde_json::to_vec(self).expect("an event has string keys only");
         line.push(b'\n');
         line.into()

@@ -14,7 +14,6 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
 
 use super::{
-    batch::BatchQueue,
     file::{FileRotation, RotatingFile, WriteOutcome},
     line::AuditLine,
 };
@@ -38,10 +37,10 @@ enum AuditLogSink {
     File(RotatingFile),
 }
 
-/// A line, and the sender that tells the waiting request whether the line was written.
+/// A line, and the sender that ends the wait of its request.
 pub(super) struct AwaitedLine {
     pub(super) line: AuditLine,
-    pub(super) done: oneshot::Sender<bool>,
+    pub(super) done: oneshot::Sender<()>,
 }
 
 /// Writes lines to a file or to standard output.
@@ -66,16 +65,8 @@ impl AuditLog {
         Ok(Self { sink: Some(sink), failing: false, metrics })
     }
 
-    /// Writes batches until shutdown was asked for and the last line is written.
-    pub(super) async fn write_batches(mut self, mut batches: BatchQueue<AuditLine>) {
-        while let Some(lines) = batches.next().await {
-            self.write(lines).await;
-        }
-    }
-
-    /// Writes lines that requests wait for, until shutdown was asked for and the last line is
-    /// written.
-    pub(super) async fn write_awaited(
+    /// Writes lines until shutdown was asked for and the last line is written.
+    pub(super) async fn write_lines(
         mut self,
         mut queue: mpsc::Receiver<AwaitedLine>,
         shutdown: Shutdown,
@@ -94,18 +85,18 @@ impl AuditLog {
             }
             let (lines, waiting): (Vec<_>, Vec<_>) =
                 awaited.into_iter().map(|AwaitedLine { line, done }| (line, done)).unzip();
-            let written = self.write(lines).await;
-            for (index, done) in waiting.into_iter().enumerate() {
+            self.write(lines).await;
+            for done in waiting {
                 // The request that waited may be gone.
-                let _gone = done.send(index < written);
+                let _gone = done.send(());
             }
         }
     }
 
-    /// Writes the lines. Returns how many were written, from the first on.
-    async fn write(&mut self, lines: Vec<AuditLine>) -> usize {
+    /// Writes the lines, or counts them as lost.
+    async fn write(&mut self, lines: Vec<AuditLine>) {
         let count = lines.len();
-        let Some(mut sink) = self.sink.take() else { return 0 };
+        let Some(mut sink) = self.sink.take() else { return };
         let written = tokio::task::spawn_blocking(move || {
             let texts: Vec<_> = lines.iter().map(|line| line.text.clone()).collect();
             let outcome = sink.write(&texts);
@@ -133,7 +124,6 @@ impl AuditLog {
             }
             None => {}
         }
-        written
     }
 }
 

@@ -126,14 +126,12 @@ pub enum AuditPolicyError {
 }
 
 impl AuditPolicy {
-    /// Returns the policy that holds without a file. With `strict`, the arrival of a request is
-    /// recorded, too, as a request that cannot be recorded must fail.
-    pub fn of_changes(strict: bool) -> Self {
-        let received = OmittedStages::default().with(AuditStage::RequestReceived);
+    /// Returns the policy that holds without a file.
+    pub fn of_changes() -> Self {
+        let arrival = OmittedStages::default().with(AuditStage::RequestReceived);
         Self {
             rules: Vec::new(),
-            omit: (if strict { OmittedStages::default() } else { received })
-                .with(AuditStage::ResponseStarted),
+            omit: arrival.with(AuditStage::ResponseStarted),
             omit_managed_fields: false,
             changes_only: true,
         }
@@ -613,7 +611,7 @@ mod tests {
 
     #[test]
     fn without_a_file_what_changes_something_is_recorded() {
-        let policy = AuditPolicy::of_changes(false);
+        let policy = AuditPolicy::of_changes();
         let pilots = "/apis/navigator.jetstack.io/v1beta1/namespaces/db/pilots";
         for (method, uri, expected) in [
             ("GET", pilots, AuditLevel::None),
@@ -627,8 +625,6 @@ mod tests {
             assert!(decision.omit.has(AuditStage::RequestReceived));
             assert!(!decision.omit.has(AuditStage::ResponseComplete));
         }
-        let strict = AuditPolicy::of_changes(true).decide(None, &request("POST", pilots));
-        assert!(!strict.omit.has(AuditStage::RequestReceived), "else nothing could fail");
     }
 
     #[test]

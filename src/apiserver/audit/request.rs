@@ -13,14 +13,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    AuditTrail,
+    AuditTrail, LARGEST_OBJECT,
     body_capture::{self, BodyCapture, CapturedBody},
     event::{AuditEvent, ResponseStatus},
     policy::{AuditDecision, AuditLevel, AuditStage},
 };
 use crate::apiserver::{
     admission::remarks::AuditAnnotation, authn::User, latency, negotiate::SentStatus, peer::Peer,
-    request_info::RequestInfo, response_body::guarded, status::ApiError,
+    request_info::RequestInfo, response_body::guarded,
 };
 
 /// A request as it arrived, before any filter has looked at it.
@@ -120,7 +120,7 @@ impl AuditedRequest {
         let sent = (decision.level >= AuditLevel::Request && info.is_mutating()).then(|| {
             let kept = BodyCapture::default();
             let body = mem::take(request.body_mut());
-            *request.body_mut() = kept.passing(body, trail.largest_object());
+            *request.body_mut() = kept.passing(body, LARGEST_OBJECT);
             let media_type = request.headers().get(header::CONTENT_TYPE).cloned();
             let media_type = media_type.map(|value| (header::CONTENT_TYPE, value));
             (media_type.into_iter().collect(), kept)
@@ -142,13 +142,9 @@ impl AuditedRequest {
         })
     }
 
-    /// Records the request's arrival. Fails when the request must not go on unrecorded.
-    pub async fn received(&mut self) -> Result<(), ApiError> {
-        if self.record(AuditStage::RequestReceived).await {
-            return Ok(());
-        }
-        self.trail.reject();
-        Err(ApiError::internal("failed to store audit event"))
+    /// Records the request's arrival.
+    pub async fn received(&mut self) {
+        self.record(AuditStage::RequestReceived).await;
     }
 
     /// Records the user that the request impersonates.
@@ -177,7 +173,7 @@ impl AuditedRequest {
         }
         let headers = response.headers().clone();
         let said = response.extensions().get::<SentStatus>().cloned();
-        let (whole, response) = body_capture::whole(response, self.trail.largest_object()).await;
+        let (whole, response) = body_capture::whole(response, LARGEST_OBJECT).await;
         let found = match (said, whole) {
             (Some(SentStatus(text)), _) => RawValue::from_string(text).ok(),
             (None, CapturedBody::Is(bytes)) => {
@@ -246,18 +242,18 @@ impl AuditedRequest {
         self.record(AuditStage::Panic).await;
     }
 
-    async fn record(&mut self, stage: AuditStage) -> bool {
+    async fn record(&mut self, stage: AuditStage) {
         if self.decision.omit.has(stage) {
-            return true;
+            return;
         }
         if stage != AuditStage::RequestReceived {
             if !self.is_to_be_recorded() {
-                return true;
+                return;
             }
             self.name();
             self.add_request().await;
         }
-        self.trail.record(&mut self.event, stage).await
+        self.trail.record(&mut self.event, stage).await;
     }
 
     /// Decides whether the event is recorded. Few refusals of a stranger are; the others are

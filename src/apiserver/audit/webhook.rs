@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Name of the backend in metrics.
-pub(super) const PLUGIN: &str = "webhook";
+const PLUGIN: &str = "webhook";
 
 const TRIES: u32 = 5;
 const GROWTH: f64 = 1.5;
@@ -70,8 +70,6 @@ pub(super) struct AuditWebhook {
     client: Client,
     path: Uri,
     backoff: Duration,
-    /// Most bytes of a batch; absent for no limit.
-    largest: Option<usize>,
     metrics: Arc<Metrics>,
     shutdown: Shutdown,
     /// Time at which the remaining events are given up; set once shutdown was asked for.
@@ -82,7 +80,6 @@ impl AuditWebhook {
     pub(super) async fn new(
         file: &Path,
         backoff: Duration,
-        largest: Option<usize>,
         metrics: Arc<Metrics>,
         shutdown: Shutdown,
     ) -> Result<Self, AuditWebhookError> {
@@ -95,7 +92,7 @@ impl AuditWebhook {
         let path = path.map_or_else(Uri::default, Uri::from);
         config.cluster_url = Uri::from_parts(origin).map_err(|error| wrong(error.into()))?;
         let client = kube_client::client_of(config).map_err(|error| wrong(error.into()))?;
-        Ok(Self { client, path, backoff, largest, metrics, shutdown, end: OnceLock::new() })
+        Ok(Self { client, path, backoff, metrics, shutdown, end: OnceLock::new() })
     }
 
     /// Sends batches until shutdown was asked for and the last batch is handed to a task.
@@ -106,37 +103,18 @@ impl AuditWebhook {
     ) {
         let room = Arc::new(Semaphore::new(UNDER_WAY));
         while let Some(events) = batches.next().await {
-            for batch in self.by_size(events) {
-                let place = Arc::clone(&room).acquire_owned().await;
-                let place = place.expect("the room is never closed");
-                let hook = Arc::clone(&self);
-                tasks.spawn("audit-webhook", async move {
-                    hook.send(batch).await;
-                    drop(place);
-                });
-            }
+            let place = Arc::clone(&room).acquire_owned().await;
+            let place = place.expect("the room is never closed");
+            let hook = Arc::clone(&self);
+            tasks.spawn("audit-webhook", async move {
+                hook.send(events).await;
+                drop(place);
+            });
         }
     }
 
-    fn by_size(&self, events: Vec<AuditLine>) -> Vec<Vec<AuditLine>> {
-        let Some(largest) = self.largest else { return vec![events] };
-        let mut batches: Vec<Vec<AuditLine>> = Vec::new();
-        let mut size = 0;
-        for event in events {
-            size += event.text.len();
-            match batches.last_mut() {
-                Some(batch) if size <= largest => batch.push(event),
-                _ => {
-                    size = event.text.len();
-                    batches.push(vec![event]);
-                }
-            }
-        }
-        batches
-    }
-
-    /// Sends events as one batch, with retries. `true` when the webhook has accepted them.
-    pub(super) async fn send(&self, events: Vec<AuditLine>) -> bool {
+    /// Sends events as one batch, with retries.
+    async fn send(&self, events: Vec<AuditLine>) {
         let texts: Vec<_> = events.iter().map(|event| event.text.clone()).collect();
         let body = list(&texts);
         drop(texts);
@@ -144,11 +122,10 @@ impl AuditWebhook {
             outcome = self.try_often(body) => outcome,
             () = self.over() => Err(AuditPostError::Over),
         };
-        if let Err(error) = &outcome {
+        if let Err(error) = outcome {
             self.metrics.lost_events(PLUGIN, events.len());
-            error!(error = %chain(error), events = events.len(), "Failed to send audit events");
+            error!(error = %chain(&error), events = events.len(), "Failed to send audit events");
         }
-        outcome.is_ok()
     }
 
     async fn over(&self) {

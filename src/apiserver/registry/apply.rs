@@ -128,11 +128,10 @@ impl Registry {
         let mut may_create = Some(may_create);
         let mut attempt = 1;
         loop {
-            let missing =
-                match self.update(call, name, part, ObjectChange::Apply(apply), options).await {
-                    Err(error) if error.reason() == "NotFound" && part == ObjectPart::Main => error,
-                    updated => return Ok((updated?, false)),
-                };
+            match self.update(call, name, part, ObjectChange::Apply(apply), options).await {
+                Err(error) if error.reason() == "NotFound" && part == ObjectPart::Main => {}
+                updated => return Ok((updated?, false)),
+            }
             if let Some(ask) = may_create.take() {
                 ask().await?;
             }
@@ -152,11 +151,6 @@ impl Registry {
             match self.create_managed(call, object, Some(managed), options).await {
                 Err(error) if error.reason() == "AlreadyExists" && attempt < ATTEMPTS => {
                     attempt += 1;
-                }
-                // The last attempt tells that the object is missing, an earlier one that its
-                // namespace is.
-                Err(error) if error.reason() == "NotFound" && attempt == ATTEMPTS => {
-                    return Err(missing);
                 }
                 created => return Ok((created?, true)),
             }

@@ -14,10 +14,7 @@ use crate::{
     },
     database::DatabaseList,
     error::chain,
-    local::{
-        node::{PodRecord, start_time},
-        state_folder::StateFolder,
-    },
+    local::{node::PodRecord, state_folder::StateFolder},
 };
 
 /// A cluster, as the table shows it.
@@ -156,7 +153,7 @@ fn member(
     let ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     let namespace = pod.and_then(|pod| pod.metadata.namespace.clone()).unwrap_or_default();
     let record = PodRecord::read(&folder.pod(&namespace, name));
-    let alive = record.filter(|record| start_time(record.pid) == Some(record.started));
+    let alive = record.filter(PodRecord::runs);
     let node = pilot.map(NodePicture::new);
     let ends = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
     let phase = node.map(NodePicture::phase).unwrap_or_default();

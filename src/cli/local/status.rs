@@ -16,10 +16,7 @@ use super::{
 };
 use crate::{
     database::DatabaseList,
-    local::{
-        node::{PodRecord, start_time},
-        state_folder::StateFolder,
-    },
+    local::{node::PodRecord, state_folder::StateFolder},
 };
 
 /// How long a daemon may hold the folder without serving: it may be starting, or it was killed and
@@ -99,6 +96,6 @@ pub(super) fn pilots(folder: &StateFolder) -> Vec<PodRecord> {
     folders(folder.pods())
         .flat_map(|namespace| folders(namespace.path()))
         .filter_map(|pod| PodRecord::read(&pod.path()))
-        .filter(|record| start_time(record.pid) == Some(record.started))
+        .filter(PodRecord::runs)
         .collect()
 }

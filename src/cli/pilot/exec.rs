@@ -16,7 +16,7 @@ use crate::{
 /// Runs any command under a plain init: signals, reaping, grace period, exit code.
 ///
 /// Every signal that can be caught is passed on to the command, which runs in a process group
-/// of its own and gets the terminal when there is one. Orphans are adopted and reaped. The
+/// of its own, behind the terminal when there is one. Orphans are adopted and reaped. The
 /// first SIGTERM starts the grace period; two seconds before its end the whole group is killed.
 ///
 /// Exit codes: the command's own, 128+n when signal n ended it, 0 when it ended by a SIGTERM

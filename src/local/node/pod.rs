@@ -97,6 +97,11 @@ impl PodRecord {
         serde_json::from_str(&text).ok()
     }
 
+    /// Does the pilot's process still run?
+    pub fn runs(&self) -> bool {
+        self.process().is_some()
+    }
+
     /// Returns the pilot's process, if it still runs.
     pub(super) fn process(&self) -> Option<DetachedProcess> {
         let is_of_now = self.boot.is_empty() || self.boot == boot();
@@ -837,6 +842,16 @@ fn delay(crashes: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local::node::process::start_time;
+
+    #[test]
+    fn a_process_of_an_earlier_boot_is_another_one() {
+        let pid = std::process::id().cast_signed();
+        let started = start_time(pid).unwrap();
+        let of = |boot: String| PodRecord { pid, started, boot, ..PodRecord::default() };
+        assert!(of(boot()).runs() && of(String::new()).runs());
+        assert!(!of("of another start of the machine".into()).runs());
+    }
 
     #[test]
     fn restarts_wait_longer_each_time_up_to_five_minutes() {

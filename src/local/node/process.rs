@@ -144,7 +144,7 @@ impl DetachedProcess {
 
 /// Returns when a process began, in ticks since boot. `None` when it does not run: a zombie, which
 /// has ended and is not yet waited for, does not run.
-pub fn start_time(pid: i32) -> Option<u64> {
+pub(super) fn start_time(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&text)
 }

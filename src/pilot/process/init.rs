@@ -93,7 +93,6 @@ pub async fn run(settings: &InitSettings, start: ProcessStart) -> io::Result<u8>
     };
     // No process of the command's group may outlive it: the next command would find it in its way.
     supervisor.signal_group(child.pid, libc::SIGKILL);
-    supervisor.reclaim_terminal(child.pid);
     // A command that ended by TERM after it was asked to end did as it was told.
     let success: &[u8] = if deadline.is_some() { &[ChildExit::BY_TERM] } else { &[] };
     let code = exit.answer(success);

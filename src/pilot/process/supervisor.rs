@@ -7,7 +7,6 @@
 //! database would be killed when a worker thread retires.
 
 mod exit;
-mod footprint;
 mod handover;
 mod output;
 mod signals;
@@ -25,10 +24,9 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use tracing::{debug, warn};
+use tracing::debug;
 
 pub use exit::{ChildExit, signal_name, write_termination_log};
-pub use footprint::release_program;
 pub use handover::{HandedChild, inherited};
 use output::OutputSink;
 pub use output::{LineBuffer, OutputTail, ParkedPipes};
@@ -115,8 +113,6 @@ pub struct Supervisor(Arc<SupervisorState>);
 #[derive(Debug, Default)]
 struct SupervisorState {
     children: Mutex<HashMap<i32, oneshot::Sender<ExitStatus>>>,
-    /// The child that owns the terminal, when there is one.
-    terminal: Mutex<Option<i32>>,
     /// The program's name under which lines of [`OutputMode::Tee`] become records; `None`: they
     /// pass as they are.
     records: Option<&'static str>,
@@ -145,22 +141,18 @@ impl Supervisor {
     }
 
     /// Starts a child in a process group of its own, with every signal as a new process has it.
-    /// Should the pilot die, the kernel kills the child. A child that runs in front gets the
-    /// terminal when the pilot has it.
+    /// Should the pilot die, the kernel kills the child. A terminal stays the pilot's: the child
+    /// gets Ctrl-C as a signal that is passed on, and reads no input.
     ///
     /// # Errors
     /// When the child cannot be started; the kind tells a missing program from one that may not
     /// run.
     pub fn spawn(&self, command: &ChildCommand) -> io::Result<ChildProcess> {
         debug_assert_eq!(nix::unistd::gettid(), nix::unistd::getpid(), "fork on the main thread");
-        let terminal = signals::owns_terminal();
-        let mut started = sys::spawn(command, terminal)?;
+        let mut started = sys::spawn(command)?;
         let (answer, exit) = oneshot::channel();
         // Nothing can be reaped between the fork and here: both are on this thread.
         self.lock_children().insert(started.pid, answer);
-        if terminal {
-            *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(started.pid);
-        }
         let pass = match command.output {
             OutputMode::Tee => self.pass(),
             OutputMode::Inherit | OutputMode::Keep => OutputSink::Nowhere,
@@ -204,7 +196,6 @@ impl Supervisor {
         // Processes that the helper left behind would meet the next helper.
         self.signal_group(child.pid, nix::libc::SIGKILL);
         child.tail.finish(output::LINGER).await;
-        self.reclaim_terminal(child.pid);
         Ok(HelperOutcome { exit: given_up, last_lines: child.tail.lines() })
     }
 
@@ -239,21 +230,8 @@ impl Supervisor {
         loop {
             match signals.next().await {
                 signals::SignalEvent::ChildEnded => self.reap(),
-                signals::SignalEvent::Forward(signal) => {
-                    if signal.number == nix::libc::SIGCONT {
-                        self.resume_terminal();
-                    }
-                    return signal;
-                }
+                signals::SignalEvent::Forward(signal) => return signal,
             }
-        }
-    }
-
-    /// Takes the terminal back from an ended child, when the child had it.
-    pub fn reclaim_terminal(&self, ended: i32) {
-        let mut terminal = self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
-        if terminal.take_if(|owner| *owner == ended).is_some() {
-            signals::take_terminal(nix::unistd::getpgrp());
         }
     }
 
@@ -261,37 +239,11 @@ impl Supervisor {
     /// not count SIGCHLD, so one signal may stand for many children.
     fn reap(&self) {
         while let Some((pid, status)) = sys::wait_any() {
-            if std::os::unix::process::ExitStatusExt::stopped_signal(&status).is_some() {
-                self.stop_with(pid);
-                continue;
-            }
             // No task waits for the exit status of an orphan.
             if let Some(answer) = self.lock_children().remove(&pid) {
                 // The receiver may be gone: its task gave up waiting for the helper.
                 answer.send(status).ok();
             }
-        }
-    }
-
-    /// Stops the pilot, too, when Ctrl-Z has stopped the child that owns the terminal: otherwise
-    /// the shell would wait for ever.
-    fn stop_with(&self, pid: i32) {
-        let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
-        if terminal != Some(pid) || std::process::id() == 1 {
-            return;
-        }
-        signals::take_terminal(nix::unistd::getpgrp());
-        if let Err(error) = nix::sys::signal::raise(nix::sys::signal::SIGSTOP) {
-            warn!(%error, "Cannot stop with the child");
-        }
-    }
-
-    /// Passes the terminal on to the child after `fg`: the shell gave it to the pilot, and the
-    /// child must have it to read from it.
-    fn resume_terminal(&self) {
-        let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pid) = terminal.filter(|_| signals::owns_terminal()) {
-            signals::take_terminal(nix::unistd::Pid::from_raw(pid));
         }
     }
 

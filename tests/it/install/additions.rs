@@ -102,14 +102,14 @@ fn monitors() -> Vec<Value> {
     vec![server, controller, pilots]
 }
 
-fn monitoring(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/monitoring").join(path);
+fn deployed(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The file of alerts, as Prometheus reads it.
 pub(super) fn rules() -> String {
-    monitoring("rules.yaml")
+    deployed("monitoring/rules.yaml")
 }
 
 fn alerts() -> Value {
@@ -118,12 +118,11 @@ fn alerts() -> Value {
     rule
 }
 
-/// The dashboards by name, each on one line.
+/// The dashboards by name, each on one line, as `scripts/dashboards.py` writes them into the chart.
 pub(super) fn dashboards() -> [(&'static str, String); 4] {
     ["apiserver", "clusters", "controller", "pilots"].map(|name| {
-        let text = monitoring(&format!("dashboards/{name}.json"));
-        let dashboard: Value = serde_json::from_str(&text).unwrap();
-        (name, dashboard.to_string())
+        let text = deployed(&format!("helm/navigator/files/dashboards/{name}.json"));
+        (name, text.trim_end().to_owned())
     })
 }
 

@@ -29,7 +29,7 @@ const GIVEN: &str = "or .Values.tls.secretName .Values.tls.certManager.enabled";
 pub(super) const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 const DEPLOYMENT_ROLES: [&str; 2] = ["apiserver", "controller"];
 
-/// Every file of the chart.
+/// Every file of the chart. `scripts/dashboards.py` writes the dashboards.
 pub(super) fn files() -> Vec<(String, String)> {
     let mut files = vec![
         ("Chart.yaml".to_owned(), chart()),
@@ -171,7 +171,7 @@ const CHECKS: &str = r#"{{- /* Renders nothing: refuses values that do not go to
 {{- end }}
 "#;
 
-/// Copies of what `deploy/monitoring` holds: a chart reads no file outside of it.
+/// Copy of what `deploy/monitoring` holds: a chart reads no file outside of it.
 const RULES: &str = "files/rules.yaml";
 
 fn dashboard_file(name: &str) -> String {

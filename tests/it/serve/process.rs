@@ -666,16 +666,7 @@ async fn bad_settings_end_with_64_and_one_line() {
         (with(&[etcd, "--etcd-servers=127.0.0.1:1"]), "http://"),
         (with(&["--audit-log-path=/dev/null/audit.log"]), "audit"),
         (with(&["--audit-log-path=-", "--audit-log-format=legacy"]), "legacy"),
-        (with(&["--audit-log-path=-", "--audit-log-mode=sometimes"]), "sometimes"),
         (with(&["--audit-log-path=-", "--audit-log-maxsize=-1"]), "-1"),
-        (
-            with(&["--audit-log-path=-", "--audit-log-mode=batch", "--audit-log-batch-max-size=0"]),
-            "invalid audit batch log max batch size 0, must be a positive number",
-        ),
-        (
-            with(&["--audit-log-path=-", "--audit-log-truncate-max-batch-size=7"]),
-            "invalid audit truncate log max batch size 7, must be greater than max event size",
-        ),
         (with(&["--audit-webhook-config-file=/absent"]), "/absent"),
         (with(&["--audit-policy-file=/absent"]), "failed to read the audit policy file"),
         (with(&["--audit-policy-file", &world.path("kubeconfig")]), "unknown group version field"),

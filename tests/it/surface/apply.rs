@@ -1,5 +1,6 @@
 //! Server-side apply: owners, conflicts, versions, the status, and objects without managed fields.
 
+use navigator::apiserver::status::{ApiError, GroupResource};
 use serde_json::{Value, json};
 
 use super::{ALPHA, Answer, Server, cassandra, pilots};
@@ -33,6 +34,22 @@ pub(super) fn managers(object: &Value) -> Vec<String> {
         format!("{} {}{}", text(entry, "operation"), text(entry, "manager"), part(entry))
     };
     entries.iter().map(named).collect()
+}
+
+/// Others create the object and delete it again, and at last the namespace goes.
+#[tokio::test]
+async fn a_missing_namespace_is_told_after_any_number_of_clashes() {
+    let namespaces = GroupResource { group: "", resource: "namespaces" };
+    for clashes in 0..5 {
+        let server = Server::start().await;
+        let mut refusals = vec![ApiError::not_found(namespaces, "db")];
+        refusals.resize(clashes + 1, ApiError::already_exists(GroupResource::ours("pilots"), "a"));
+        *server.gatekeeper.in_turn.lock().unwrap() = refusals;
+        let wanted = pilot("v1beta1", &json!({"nodePool": "a"}));
+        let answer = server.apply(&format!("{}/a", pilots()), "me", &wanted).await;
+        let status = answer.refusal(404, "NotFound");
+        assert_eq!(status["details"]["kind"], "namespaces", "{clashes}: {status}");
+    }
 }
 
 #[tokio::test]

@@ -336,7 +336,7 @@ async fn admission_has_the_last_word_on_writes() {
     let server = Server::start().await;
     server.pilot("a").await;
     let refusal = ApiError::namespace_terminating(GroupResource::ours("pilots"), "b", "db");
-    *server.gatekeeper.0.lock().unwrap() = Some(refusal);
+    *server.gatekeeper.always.lock().unwrap() = Some(refusal);
     let status = server.post(&pilots(), &pilot("b")).await.refusal(403, "Forbidden");
     assert_eq!(status["details"]["causes"][0]["reason"], "NamespaceTerminating");
     assert_eq!(status["details"]["causes"][0]["field"], "metadata.namespace");

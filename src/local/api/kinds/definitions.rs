@@ -1,7 +1,7 @@
 //! The table of the kinds of Kubernetes that are served.
 
 use k8s_openapi::api::{
-    apps::v1::{ControllerRevision, StatefulSet},
+    apps::v1::StatefulSet,
     coordination::v1::Lease,
     core::v1::{
         ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service,
@@ -200,14 +200,6 @@ pub(super) static ALL: &[KindDefinition] = &[
             "persistentVolumeClaimRetentionPolicy",
             "minReadySeconds",
         ]),
-        ..PLAIN
-    },
-    KindDefinition {
-        kind: "ControllerRevision",
-        plural: "controllerrevisions",
-        singular: "controllerrevision",
-        group: "apps",
-        typed: typed::<ControllerRevision>,
         ..PLAIN
     },
     KindDefinition {

@@ -36,7 +36,6 @@ impl NodeRunner {
         let Some(child) = self.running.child.take() else { return };
         child.tail.finish(OUTPUT).await;
         self.running.cease_following();
-        self.ctx.supervisor.reclaim_terminal(child.pid);
         let asked = matches!(self.state.life, NodePhase::Stopping { .. });
         let tail = child.tail.lines();
         // A node that served in this run had not left, whatever its log says. An answer is no sign:

@@ -7,7 +7,6 @@
 use std::{
     io,
     os::fd::{AsRawFd, OwnedFd, RawFd},
-    sync::PoisonError,
     time::Duration,
 };
 
@@ -33,8 +32,6 @@ pub struct HandedChild {
     pub stderr: Option<RawFd>,
     /// The last lines of the child's output.
     pub tail: LineBuffer,
-    /// The child owns the terminal.
-    pub terminal: bool,
 }
 
 impl ChildProcess {
@@ -63,13 +60,11 @@ impl Supervisor {
     pub fn hand_over(&self, child: &ChildProcess, parked: &ParkedPipes) -> HandedChild {
         let number =
             |from: &Option<std::sync::Arc<std::fs::File>>| from.as_ref().map(AsRawFd::as_raw_fd);
-        let terminal = *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner);
         HandedChild {
             pid: child.pid,
             stdout: number(&parked.stdout),
             stderr: number(&parked.stderr),
             tail: child.tail.remembered(),
-            terminal: terminal == Some(child.pid),
         }
     }
 
@@ -79,14 +74,11 @@ impl Supervisor {
     /// # Errors
     /// When a descriptor that the handoff names is not open.
     pub fn adopt(&self, handed: HandedChild) -> io::Result<ChildProcess> {
-        let HandedChild { pid, stdout, stderr, tail, terminal } = handed;
+        let HandedChild { pid, stdout, stderr, tail } = handed;
         let stdout = stdout.map(inherited).transpose()?;
         let stderr = stderr.map(inherited).transpose()?;
         let (answer, exit) = oneshot::channel();
         self.lock_children().insert(pid, answer);
-        if terminal {
-            *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = Some(pid);
-        }
         self.reap();
         Ok(ChildProcess { pid, tail: output::start(stdout, stderr, tail, self.pass()), exit })
     }

@@ -4,7 +4,7 @@
 //! first read (a blocked signal stays pending, also for PID 1, to which the kernel gives no default
 //! actions), no signal runs a handler, and pending signals survive an exec of the pilot.
 
-use std::{io, os::fd::AsFd};
+use std::io;
 
 use nix::{
     libc,
@@ -12,7 +12,6 @@ use nix::{
         signal::{SigSet, SigmaskHow, Signal},
         signalfd::{SfdFlags, SignalFd},
     },
-    unistd::Pid,
 };
 use tokio::io::unix::AsyncFd;
 use tracing::warn;
@@ -32,7 +31,7 @@ const KEPT: [Signal; 9] = [
 ];
 
 /// Signals that are blocked and thrown away: the kernel sends them when a process in the background
-/// uses the terminal, which the pilot does only to give the terminal away.
+/// uses the terminal.
 const DROPPED: [i32; 2] = [libc::SIGTTIN, libc::SIGTTOU];
 
 /// A signal that the child shall have.
@@ -110,18 +109,5 @@ impl SignalStream {
                 return SignalEvent::Forward(ForwardedSignal { number });
             }
         }
-    }
-}
-
-/// Is this process in front of a terminal?
-pub(super) fn owns_terminal() -> bool {
-    nix::unistd::tcgetpgrp(io::stdin().as_fd()).is_ok_and(|front| front == nix::unistd::getpgrp())
-}
-
-/// Puts a process group in front of the terminal. TTOU is blocked, so this works from the
-/// background as well.
-pub(super) fn take_terminal(group: Pid) {
-    if let Err(error) = nix::unistd::tcsetpgrp(io::stdin().as_fd(), group) {
-        tracing::debug!(%error, "Terminal cannot be handed over");
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct SpawnedChild {
 }
 
 /// Forks and executes. Call on the main thread only.
-pub(super) fn spawn(command: &ChildCommand, terminal: bool) -> io::Result<SpawnedChild> {
+pub(super) fn spawn(command: &ChildCommand) -> io::Result<SpawnedChild> {
     let ChildCommand { program, args, env, working_directory, user, input, output } = command;
     #[expect(clippy::disallowed_methods, reason = "this is the one place that starts processes")]
     let mut process = std::process::Command::new(program);
@@ -49,7 +49,7 @@ pub(super) fn spawn(command: &ChildCommand, terminal: bool) -> io::Result<Spawne
     // SAFETY: the hook runs between fork and exec in a process that may have had threads, and
     // makes system calls only: no allocation, no lock.
     unsafe {
-        process.pre_exec(move || prepare(parent, terminal));
+        process.pre_exec(move || prepare(parent));
     }
     let mut child = process.spawn()?;
     Ok(SpawnedChild {
@@ -62,15 +62,9 @@ pub(super) fn spawn(command: &ChildCommand, terminal: bool) -> io::Result<Spawne
 
 /// Prepares the forked child for the exec, after its user and group were set: changing them clears
 /// PDEATHSIG.
-fn prepare(parent: u32, terminal: bool) -> io::Result<()> {
+fn prepare(parent: u32) -> io::Result<()> {
     // SAFETY: plain system calls with constant or local arguments, in the forked child.
     unsafe {
-        if terminal {
-            // A process in the background that takes the terminal is stopped by SIGTTOU,
-            // unless it ignores that.
-            libc::signal(libc::SIGTTOU, libc::SIG_IGN);
-            libc::tcsetpgrp(0, libc::getpid());
-        }
         // Ignored signals survive exec: Rust ignores PIPE, a shell's `&` ignores INT, and a JVM
         // that inherits INT ignored keeps ignoring it for ever.
         for signal in 1..=libc::SIGRTMAX() {
@@ -102,24 +96,12 @@ pub(super) fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Drops the pages of a range; each comes back from its file when it is needed.
-pub(super) fn forget(range: std::ops::Range<usize>) -> io::Result<()> {
-    let start = std::ptr::without_provenance_mut(range.start);
-    // SAFETY: the caller names a mapping of a file that cannot be written and none of whose
-    // pages differs from the file, so nothing is lost.
-    if unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-/// Returns one process that ended, or was stopped, since the last call.
+/// Returns one process that ended since the last call.
 pub(super) fn wait_any() -> Option<(i32, ExitStatus)> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is a valid place to write to.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG | libc::WUNTRACED) };
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
         match pid {
             0 => return None,
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
