@@ -83,8 +83,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::scheme::Scheme;
-    use crate::machinery::served_kind::ServedVersion;
+    use crate::api::{V1BETA1, scheme::Scheme};
 
     fn forbidden(path: &str) -> Validator {
         let mut validator = Validator::new(V1BETA1, Scheme::new(&[]).schemas());

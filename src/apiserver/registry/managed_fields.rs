@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::scheme::Scheme,
+        api::{V1BETA1, scheme::Scheme},
         apiserver::storage::{Key, Revision},
         machinery::ownership::compare,
     };

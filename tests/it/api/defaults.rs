@@ -1,6 +1,9 @@
 //! Few defaults are written, and each as promised.
 
-use navigator::{api::V1BETA1, machinery::decode::ParsedBody};
+use navigator::{
+    api::{NAVIGATOR, V1BETA1},
+    machinery::decode::ParsedBody,
+};
 use serde_json::{Value, json};
 
 use crate::scheme;
@@ -10,7 +13,7 @@ fn defaulted(spec: &Value, stored: Option<&Value>) -> Value {
     let kind = scheme().by_kind("CassandraCluster").unwrap();
     let decode = |spec: &Value| {
         let body = json!({
-            "apiVersion": V1BETA1.api_version(), "kind": kind.kind(),
+            "apiVersion": NAVIGATOR.api_version(V1BETA1), "kind": kind.kind(),
             "metadata": {"name": "c"}, "spec": spec,
         });
         kind.decode(V1BETA1, ParsedBody::from(body), stored).unwrap().hub

@@ -22,7 +22,6 @@ fn the_reference_says_what_the_schema_says() {
 fn schemas_are_as_released() {
     for version in VERSIONS {
         let ours: Map<String, Value> = scheme()
-            .schemas()
             .definitions(version)
             .iter()
             .filter(|(name, _)| name.starts_with("com.jetstack."))
@@ -57,7 +56,7 @@ fn a_released_field_of_v1alpha1_never_goes() {
         ("PilotSpec", &["elasticsearch", "cassandra"]),
     ] {
         let name = schema::name(V1ALPHA1, type_name);
-        let definition = &scheme().schemas().definitions(V1ALPHA1)[&name];
+        let definition = &scheme().definitions(V1ALPHA1)[&name];
         for field in fields {
             assert!(definition["properties"].get(field).is_some(), "{type_name}.{field} is gone");
         }
@@ -85,7 +84,7 @@ fn reference(version: ServedVersion) -> String {
     let mut at = 0;
     while let Some(name) = todo.get(at).cloned() {
         at += 1;
-        let definition = &scheme().schemas().definitions(version)[&name];
+        let definition = &scheme().definitions(version)[&name];
         section(&mut page, &short(&name), definition);
         for target in mentioned(definition) {
             if target.starts_with("com.jetstack.") && !todo.contains(&target) {

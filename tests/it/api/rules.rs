@@ -116,7 +116,7 @@ impl Object {
         let body = decode::yaml(text.as_bytes()).unwrap_or_else(|error| panic!("{case}: {error}"));
         let kind = scheme().kinds().iter().find(|kind| kind.kind() == body.value["kind"]).unwrap();
         let version = body.value["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap();
-        Self { kind: *kind, version: ServedVersion::parse(version).unwrap(), body }
+        Self { kind: *kind, version: kind.version(version).unwrap(), body }
     }
 
     /// The object as a store would hold it.

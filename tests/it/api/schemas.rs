@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::scheme;
 
 fn definitions(version: ServedVersion) -> &'static Map<String, Value> {
-    scheme().schemas().definitions(version)
+    scheme().definitions(version)
 }
 
 fn references(schema: &Value, names: &mut BTreeSet<String>) {

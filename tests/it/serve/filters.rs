@@ -20,6 +20,7 @@ use navigator::{
         filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts, Warnings},
         metrics::Metrics,
         request_info::RequestInfo,
+        role,
     },
     runtime::{Readiness, Runtime, Shutdown},
 };
@@ -153,8 +154,9 @@ async fn a_panic_ends_the_record_of_its_request() {
         log: Some(AuditLogConfig::new(AuditLogTarget::File(path("log")))),
         webhook: None,
     };
-    let trail =
-        AuditTrail::open(&config, &Arc::new(Metrics::new()), &Runtime::new()).await.unwrap();
+    let trail = AuditTrail::open(&config, &role::NAMES, &Arc::new(Metrics::new()), &Runtime::new())
+        .await
+        .unwrap();
     let chain = recorded_chain(InflightLimits::default(), Reviews::default(), trail);
     for (uri, stage, code, message) in [
         ("/panic", "Panic", 500, "APIServer panic'd: on purpose"),

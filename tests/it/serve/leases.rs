@@ -1,11 +1,9 @@
 //! Whose LeaderLease a pilot writes.
 
 use navigator::apiserver::{
-    admission::{
-        AdmissionAttributes, AdmissionOperation, AdmissionPlugin,
-        pilot_lease::PilotLeaseRestriction,
-    },
+    admission::{AdmissionAttributes, AdmissionOperation, AdmissionPlugin},
     authn::User,
+    role::pilot_lease::PilotLeaseRestriction,
 };
 
 #[tokio::test]

@@ -7,9 +7,12 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::Method;
 use navigator::{
-    apiserver::storage::{
-        Error, PageRequest, Storage,
-        kubernetes::{Config, KubernetesStore},
+    apiserver::{
+        role::STORED_OBJECTS,
+        storage::{
+            Error, PageRequest, Storage,
+            kubernetes::{Config, KubernetesStore},
+        },
     },
     engine::stored_object,
     manifest::{self, InstallSettings, InstallStore},
@@ -160,7 +163,9 @@ async fn what_the_manifest_installs_is_enough_and_is_kept() {
     let kubeconfig = kube.kubeconfig(&user, &["system:serviceaccounts"]);
     let open = async |namespace: &str| {
         let (kubeconfig, namespace) = (Some(kubeconfig.clone()), namespace.to_owned());
-        KubernetesStore::connect(&Config { kubeconfig, namespace }).await.unwrap()
+        KubernetesStore::connect(&Config { kubeconfig, namespace, kind: &STORED_OBJECTS })
+            .await
+            .unwrap()
     };
     let store = open(namespace).await;
     let deadline = Instant::now() + PATIENCE;

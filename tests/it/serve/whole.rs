@@ -20,6 +20,7 @@ use navigator::{
         metrics::Metrics,
         peer::{Peer, PeerCertificates},
         request_info::RequestInfo,
+        role,
         status::ApiError,
         storage::{
             Storage,
@@ -109,7 +110,7 @@ impl Whole {
         let trail = folder.path().join("audit.log");
         let log = Some(AuditLogConfig::new(AuditLogTarget::File(trail.clone())));
         let config = audit::Config { log, ..audit::Config::default() };
-        let lines = AuditTrail::open(&config, &metrics, &rt).await.unwrap();
+        let lines = AuditTrail::open(&config, &role::NAMES, &metrics, &rt).await.unwrap();
         let readiness = rt.readiness().clone();
         let chain = FilterChain::new(
             limits,

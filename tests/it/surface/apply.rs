@@ -1,6 +1,9 @@
 //! Server-side apply: owners, conflicts, versions, the status, and objects without managed fields.
 
-use navigator::apiserver::status::{ApiError, GroupResource};
+use navigator::{
+    api::GROUP,
+    apiserver::status::{ApiError, GroupResource},
+};
 use serde_json::{Value, json};
 
 use super::{ALPHA, Answer, Server, cassandra, pilots};
@@ -43,7 +46,10 @@ async fn a_missing_namespace_is_told_after_any_number_of_clashes() {
     for clashes in 0..5 {
         let server = Server::start().await;
         let mut refusals = vec![ApiError::not_found(namespaces, "db")];
-        refusals.resize(clashes + 1, ApiError::already_exists(GroupResource::ours("pilots"), "a"));
+        refusals.resize(
+            clashes + 1,
+            ApiError::already_exists(GroupResource { group: GROUP, resource: "pilots" }, "a"),
+        );
         *server.gatekeeper.in_turn.lock().unwrap() = refusals;
         let wanted = pilot("v1beta1", &json!({"nodePool": "a"}));
         let answer = server.apply(&format!("{}/a", pilots()), "me", &wanted).await;

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{BETA, Server, cassandra, pilot, pilots, revision};
-use navigator::apiserver::status::{ApiError, GroupResource};
+use navigator::{
+    api::GROUP,
+    apiserver::status::{ApiError, GroupResource},
+};
 
 #[tokio::test]
 async fn a_new_object_has_an_identity_that_the_server_gave_it() {
@@ -335,7 +338,11 @@ async fn what_update_refuses() {
 async fn admission_has_the_last_word_on_writes() {
     let server = Server::start().await;
     server.pilot("a").await;
-    let refusal = ApiError::namespace_terminating(GroupResource::ours("pilots"), "b", "db");
+    let refusal = ApiError::namespace_terminating(
+        GroupResource { group: GROUP, resource: "pilots" },
+        "b",
+        "db",
+    );
     *server.gatekeeper.always.lock().unwrap() = Some(refusal);
     let status = server.post(&pilots(), &pilot("b")).await.refusal(403, "Forbidden");
     assert_eq!(status["details"]["causes"][0]["reason"], "NamespaceTerminating");
