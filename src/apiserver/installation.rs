@@ -24,11 +24,13 @@ pub struct InstallationNames {
     pub unrecorded: &'static str,
 }
 
+/// Returns the admission plugins of a server's own kinds, in the order in which they are asked; the
+/// argument is the installation's namespace.
+pub type AdmissionPlugins = dyn Fn(&str) -> Vec<Arc<dyn AdmissionPlugin>> + Send + Sync;
+
 /// What a server serves, and under which names.
 pub struct ServedApi {
     pub kinds: &'static ServedKinds,
     pub names: &'static InstallationNames,
-    /// Returns the admission plugins of the server's own kinds, in the order in which they are asked;
-    /// the argument is the installation's namespace.
-    pub plugins: Box<dyn Fn(&str) -> Vec<Arc<dyn AdmissionPlugin>> + Send + Sync>,
+    pub plugins: Box<AdmissionPlugins>,
 }

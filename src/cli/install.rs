@@ -55,6 +55,13 @@ pub(crate) fn run(args: &Args, databases: DatabaseList) -> u8 {
 /// Installs the binary and the agents. Returns the id of the installation.
 fn install(dir: &Path, agents: &[&AgentFile]) -> io::Result<String> {
     for agent in agents {
+        if agent.bytes.is_empty() {
+            let why = format!(
+                "this binary was built without {}: run `make deps`, build again",
+                agent.name
+            );
+            return Err(io::Error::other(why));
+        }
         put(dir, agent.name, 0o644, &mut io::Cursor::new(agent.bytes))?;
     }
     // The binary comes last: a pilot that sees a new one may rely on its agents.
@@ -98,6 +105,15 @@ fn put(dir: &Path, name: &str, mode: u32, from: &mut dyn io::Read) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_binary_without_its_agent_installs_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let stand_in = AgentFile { name: "agent.jar", bytes: b"" };
+        let refused = install(folder.path(), &[&stand_in]).unwrap_err().to_string();
+        assert!(refused.contains("agent.jar") && refused.contains("make deps"), "{refused}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 
     #[test]
     fn a_copy_is_complete_and_made_of_small_writes() {

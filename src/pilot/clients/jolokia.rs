@@ -15,10 +15,8 @@ use crate::pilot::{database::AgentFile, driver::DatabaseNode};
 /// The agent, for `navigator install`.
 pub const AGENT: AgentFile = AgentFile {
     name: "jolokia.jar",
-    bytes: include_bytes!(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/.cache/jolokia-agent-jvm-2.2.9.jar"
-    )),
+    // `build.rs` names the file.
+    bytes: include_bytes!(env!("NAVIGATOR_JOLOKIA_AGENT")),
 };
 /// File name of the agent's settings, in the configuration folder. The file holds a password that
 /// is new at each start.

@@ -30,7 +30,7 @@ use crate::{
         kube::{
             backoff::RetryBackoff,
             peers,
-            pilot_api::{self, PilotApi, is_conflict, new_lease},
+            pilot_api::{PilotApi, is_conflict, new_lease},
         },
         volume::{
             data_volume::VolumeTimeout,
@@ -205,7 +205,7 @@ async fn look(
         (_, None) => false,
     };
     if holds && foreign && !(record.is_some() && ring::is_adopted(pilot)) {
-        let refusal = ring::refusal(database, pilot, &mark, record, false);
+        let refusal = ring::refusal(database.names, pilot, &mark, record, false);
         return Ok(FoundingOutcome::Turn(StartTurn::Refused(refusal)));
     }
     match decide(record, pilot, mark.founding.as_deref(), &peers) {
@@ -247,7 +247,7 @@ async fn rejoin(
     say: &impl Fn(String),
 ) -> Result<FoundingOutcome, Error> {
     let StartApplicant { database, pilot, .. } = node;
-    let uid = pilot_api::owner(pilot).map(|owner| owner.uid.clone());
+    let uid = ring::cluster_owner(pilot).map(|owner| owner.uid.clone());
     let known = mark.cluster_uid == uid;
     let lease = if known && cluster.breaker().is_away() {
         Err(Error::Late)
@@ -272,7 +272,7 @@ async fn rejoin(
             claim(cluster, lease, lease_name, pilot, founder, "Recorded the ring again").await
         }
         RingMembership::Elsewhere if !ring::is_adopted(pilot) => {
-            let refusal = ring::refusal(database, pilot, &mark, record, true);
+            let refusal = ring::refusal(database.names, pilot, &mark, record, true);
             Ok(FoundingOutcome::Turn(StartTurn::Refused(refusal)))
         }
         RingMembership::Here | RingMembership::Elsewhere => {
@@ -291,7 +291,7 @@ async fn settle(
 ) -> Result<(), Error> {
     let pilot = node.pilot;
     let ring = record.map(|record| record.id.clone()).or_else(|| mark.ring.clone());
-    let cluster_uid = pilot_api::owner(pilot).map(|owner| owner.uid.clone());
+    let cluster_uid = ring::cluster_owner(pilot).map(|owner| owner.uid.clone());
     let settled = VolumeMark { cluster_uid, ring, ..mark.clone() };
     if settled != *mark {
         if mark.node_id.is_some() {

@@ -22,8 +22,7 @@ use tracing::{info, warn};
 use crate::{
     api::v1beta1::{Founder, LeaderLease, Pilot},
     pilot::{
-        kube::pilot_api::{self, PilotApi, new_lease},
-        node::machine::{NodeMachine, NodePhase},
+        kube::pilot_api::{PilotApi, new_lease},
         volume::{
             pilot_files::VolumeMark,
             records::VolumeRecords,
@@ -50,19 +49,6 @@ pub enum LeaderEligibility {
     /// A leader may go on for a moment; a candidate may not begin.
     Faltering,
     Yes,
-}
-
-impl LeaderEligibility {
-    /// Tells whether the pilot of a node in `state` may lead. `shared`: other pilots could lead.
-    /// Then a node that leaves leads no more: the leader's duties go on after its end.
-    pub fn of(state: &NodeMachine, shared: bool) -> Self {
-        match &state.life {
-            NodePhase::Up(up) if up.decommissioning.is_some() && shared => Self::No,
-            NodePhase::Up(up) if up.serving => Self::Yes,
-            NodePhase::Up(up) if up.answered && !up.suspected => Self::Faltering,
-            _ => Self::No,
-        }
-    }
 }
 
 /// Takes part in the election whenever `eligibility` allows it, until shutdown. Without a `lease`
@@ -161,7 +147,7 @@ impl PilotsLease {
     }
 
     fn uid(&self) -> Option<&str> {
-        pilot_api::owner(&self.pilot).map(|owner| owner.uid.as_str())
+        ring::cluster_owner(&self.pilot).map(|owner| owner.uid.as_str())
     }
 
     /// Writes the id of the ring in which the node serves into a volume that was marked before

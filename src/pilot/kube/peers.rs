@@ -17,9 +17,12 @@ use kube::{
 
 use crate::{
     api::v1beta1::{Endpoint, Pilot, PilotPhase},
-    pilot::kube::{
-        backoff::RetryBackoff,
-        pilot_api::{self, PilotApi},
+    pilot::{
+        kube::{
+            backoff::RetryBackoff,
+            pilot_api::PilotApi,
+        },
+        volume::ring,
     },
 };
 
@@ -29,7 +32,7 @@ pub const VOLUME_HOLDS_DATA: &str = "VolumeHoldsData";
 /// Returns whether the volume of `peer` holds data, as its Pilot says; `None` while its pilot has
 /// not looked. A Pilot of an earlier cluster of this name does not speak for the present one.
 pub fn holds_data(peer: &Pilot, own: &Pilot) -> Option<bool> {
-    let uid = |pilot| pilot_api::owner(pilot).map(|owner| &owner.uid);
+    let uid = |pilot| ring::cluster_owner(pilot).map(|owner| &owner.uid);
     if uid(peer) != uid(own) {
         return None;
     }

@@ -20,6 +20,7 @@ use crate::{
     pilot::{
         database::DrivenDatabase,
         kube::breaker::{CircuitBreaker, TrialRole},
+        volume::ring::cluster_owner,
     },
 };
 
@@ -180,16 +181,9 @@ fn written() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
 }
 
-/// Returns the owner reference of `pilot` that names its cluster.
-pub fn owner(pilot: &Pilot) -> Option<&OwnerReference> {
-    let cluster = pilot.spec.cluster_ref.as_ref()?;
-    let owners = pilot.metadata.owner_references.as_deref().unwrap_or_default();
-    owners.iter().find(|owner| owner.kind == cluster.kind && owner.name == cluster.name)
-}
-
 /// Makes a lease without a holder, owned by the Pilot's cluster.
 pub fn new_lease(name: &str, pilot: &Pilot) -> LeaderLease {
-    let owned = owner(pilot).map(|owner| OwnerReference {
+    let owned = cluster_owner(pilot).map(|owner| OwnerReference {
         // The cluster does not wait for its lease, and pilots may not update its finalizers.
         block_owner_deletion: None,
         controller: None,

@@ -24,7 +24,7 @@ pub use self::{
         BACKOFF, DECOMMISSION_POLL, DECOMMISSION_RETRY, FREED_WAIT, RECHECK, SILENCE, TimeLimits,
     },
 };
-use crate::pilot::process::supervisor::ChildExit;
+use crate::pilot::{kube::leader::LeaderEligibility, process::supervisor::ChildExit};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeMachine {
@@ -109,6 +109,19 @@ pub enum HoldReason {
     Stopped,
     Fenced,
     Decommissioned,
+}
+
+impl NodeMachine {
+    /// Tells whether the node's pilot may lead. `shared`: other pilots could lead. Then a node that
+    /// leaves leads no more: the leader's duties go on after its end.
+    pub fn eligibility(&self, shared: bool) -> LeaderEligibility {
+        match &self.life {
+            NodePhase::Up(up) if up.decommissioning.is_some() && shared => LeaderEligibility::No,
+            NodePhase::Up(up) if up.serving => LeaderEligibility::Yes,
+            NodePhase::Up(up) if up.answered && !up.suspected => LeaderEligibility::Faltering,
+            _ => LeaderEligibility::No,
+        }
+    }
 }
 
 impl NodeMachine {

@@ -25,7 +25,7 @@ use tracing::{info, warn};
 
 use self::program::FileId;
 pub use self::{
-    handoff::{Error, FORMAT, HandedNode, ProgramHandoff, VARIABLE, receive},
+    handoff::{Error, FORMAT, HandedNode, ProgramHandoff, receive},
     program::{CandidateProgram, RunningProgram, installation},
 };
 use crate::{

@@ -11,17 +11,17 @@
 //! ring that is recorded again lists these in `formerly`, so that its other volumes are recognised
 //! too.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use uuid::Uuid;
 
 use crate::{
     api::{
+        database_names::DatabaseNames,
         names::annotation,
         v1beta1::{Founder, LeaderLease, Pilot},
     },
     pilot::{
-        database::DrivenDatabase,
         driver::{FailedCheck, Ring},
-        kube::pilot_api,
         volume::pilot_files::VolumeMark,
     },
 };
@@ -79,11 +79,18 @@ pub fn is_remade(record: &Founder) -> bool {
     !record.formerly.is_empty()
 }
 
+/// Returns the owner reference of `pilot` that names its cluster.
+pub fn cluster_owner(pilot: &Pilot) -> Option<&OwnerReference> {
+    let cluster = pilot.spec.cluster_ref.as_ref()?;
+    let owners = pilot.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().find(|owner| owner.kind == cluster.kind && owner.name == cluster.name)
+}
+
 /// Does `lease` belong to an earlier cluster of the same name? Then garbage collection is about to
 /// delete it, and what it records.
 pub fn is_former(lease: &LeaderLease, pilot: &Pilot) -> bool {
     let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
-    let Some(own) = pilot_api::owner(pilot) else { return false };
+    let Some(own) = cluster_owner(pilot) else { return false };
     !owners.is_empty() && owners.iter().all(|owner| owner.uid != own.uid)
 }
 
@@ -103,7 +110,7 @@ pub fn is_given_up(pilot: &Pilot, record: &Founder) -> bool {
 /// Makes the failed check that says why a volume of another ring is refused, and what a person can
 /// do. `joined`: its node was a member.
 pub fn refusal(
-    database: &DrivenDatabase,
+    names: &DatabaseNames,
     pilot: &Pilot,
     mark: &VolumeMark,
     record: Option<&Founder>,
@@ -122,8 +129,8 @@ pub fn refusal(
         |record| format!("cluster {cluster:?} is ring {}, recorded by {}", record.id, record.name),
     );
     let claim = match pilot.metadata.namespace.as_deref() {
-        Some(_) if pilot_api::owner(pilot).is_some() => {
-            format!("delete claim {}-{name} and pod {name}", database.names.data_volume)
+        Some(_) if cluster_owner(pilot).is_some() => {
+            format!("delete claim {}-{name} and pod {name}", names.data_volume)
         }
         _ => "empty the data directory, .navigator too".to_owned(),
     };
@@ -222,8 +229,8 @@ mod tests {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("cass-shop-a-1".into());
         let record = by("cass-shop-a-0", "r2", &[]);
-        let database = &crate::pilot::database::EXAMPLE;
-        let told = refusal(database, &pilot, &mark(Some("r1"), "u1", "u1"), Some(&record), true);
+        let names = crate::pilot::database::EXAMPLE.names;
+        let told = refusal(names, &pilot, &mark(Some("r1"), "u1", "u1"), Some(&record), true);
         assert_eq!(told.reason, "IdentityMismatch");
         for part in
             ["ring r1", "ring r2", "cass-shop-a-1", "empty the data", annotation::ADOPT_DATA]

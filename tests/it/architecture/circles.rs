@@ -113,6 +113,46 @@ fn reached(from: &Module, imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTree
     seen
 }
 
+/// Files outside of a folder that the folder's files import, directly or through others outside, and
+/// that import one of the folder's files. Those above the folder hold it, and do not count.
+fn around(folder: &Module, imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Module> {
+    let outside = |module: &Module| {
+        module[0] == folder[0] && !module.starts_with(folder) && !folder.starts_with(module)
+    };
+    let inside = imports.iter().filter(|(module, _)| module.starts_with(folder));
+    let mut open: Vec<Module> = inside.flat_map(|(_, known)| known).cloned().collect();
+    open.retain(outside);
+    let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
+    while let Some(module) = open.pop() {
+        if !seen.insert(module.clone()) {
+            continue;
+        }
+        let known = imports.get(&module).into_iter().flatten();
+        if known.clone().any(|other| other.starts_with(folder)) {
+            wrong.push(module.clone());
+        }
+        open.extend(known.filter(|other| outside(other)).cloned());
+    }
+    wrong
+}
+
+/// A circle through a file and its own folder, such as `a/b → c → a`, is none of files.
+#[test]
+fn no_folder_imports_itself_through_others() {
+    let imports = imports();
+    let folders: BTreeSet<Module> = imports
+        .keys()
+        .flat_map(|module| (2..module.len()).map(|length| module[..length].to_vec()))
+        .collect();
+    assert!(folders.len() > 40, "folders are not read: {folders:?}");
+    let wrong = folders.iter().flat_map(|folder| {
+        let around = around(folder, &imports);
+        around.into_iter().map(|module| format!("{} → … → {}", folder.join("/"), module.join("/")))
+    });
+    let wrong: Vec<_> = wrong.collect();
+    assert!(wrong.is_empty(), "these close a circle:\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn no_files_import_each_other_in_a_circle() {
     let imports = imports();

@@ -213,12 +213,7 @@ fn settings() -> Vec<Setting> {
         json!(""),
         "How long before its end it is renewed; cert-manager's own rule when empty.",
     );
-    add(
-        "apiService.create",
-        switch(),
-        json!(true),
-        "Make the APIServices; without them somebody else must.",
-    );
+    add("apiService.create", switch(), json!(true), "Make the APIServices; else they must exist.");
     add(
         "apiService.annotations",
         words(),
@@ -245,12 +240,7 @@ fn settings() -> Vec<Setting> {
         "How lines look; `auto`, which is JSON in a pod, when empty.",
     );
 
-    add(
-        "rbac.create",
-        switch(),
-        json!(true),
-        "Make the roles and bindings; without them somebody else must.",
-    );
+    add("rbac.create", switch(), json!(true), "Make the roles and bindings; else they must exist.");
     add(
         "rbac.aggregate",
         switch(),
@@ -409,7 +399,7 @@ fn settings() -> Vec<Setting> {
             "serviceAccount.create",
             switch(),
             json!(true),
-            "Make its ServiceAccount; without it somebody else must.",
+            "Make its ServiceAccount; else it must exist.",
         );
         add(
             "serviceAccount.name",

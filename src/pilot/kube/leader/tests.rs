@@ -59,7 +59,7 @@ fn only_a_node_that_serves_and_stays_may_lead() {
         (vec![serving.clone(), leave], false, LeaderEligibility::Yes),
         (vec![serving, stop], true, LeaderEligibility::No),
     ] {
-        assert_eq!(LeaderEligibility::of(&up(&events), shared), eligibility, "{events:?}");
+        assert_eq!(up(&events).eligibility(shared), eligibility, "{events:?}");
     }
 }
 

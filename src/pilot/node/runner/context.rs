@@ -18,7 +18,7 @@ use crate::{
         kube::pilot_api::{self, PilotApi},
         node::metrics::Metrics,
         process::supervisor::Supervisor,
-        volume::{data_volume::Volume, records::VolumeRecords},
+        volume::{data_volume::Volume, records::VolumeRecords, ring},
     },
     runtime::{Runtime, cgroup},
 };
@@ -57,7 +57,7 @@ impl RunnerContext {
         Box::new(DatabaseNode {
             pilot: pilot.clone(),
             peers: peers.to_vec(),
-            cluster_uid: pilot_api::owner(pilot).map(|owner| owner.uid.clone()),
+            cluster_uid: ring::cluster_owner(pilot).map(|owner| owner.uid.clone()),
             address: settings.address,
             home: settings.home.clone(),
             data: settings.data.clone(),

@@ -88,7 +88,7 @@ impl LeaderCandidacy {
     }
 
     pub(super) fn update(&self, state: &NodeMachine, holder: &NameHolder) {
-        let now = match (LeaderEligibility::of(state, self.shared), holder) {
+        let now = match (state.eligibility(self.shared), holder) {
             (eligibility, NameHolder::Ours) => eligibility,
             (LeaderEligibility::Yes | LeaderEligibility::Faltering, NameHolder::Open) => {
                 LeaderEligibility::Faltering

@@ -31,7 +31,7 @@ pub(super) fn spawn(command: &ChildCommand) -> io::Result<SpawnedChild> {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that starts processes")]
     let mut process = std::process::Command::new(program);
     process.args(args).envs(env.iter().map(|(key, value)| (key, value))).process_group(0);
-    process.env_remove(crate::pilot::process::takeover::VARIABLE);
+    process.env_remove(crate::pilot::process::HANDOFF_VARIABLE);
     if let Some(directory) = working_directory {
         process.current_dir(directory);
     }

@@ -1,6 +1,6 @@
 //! What one program of a pilot leaves to the next: a contract between releases.
 //!
-//! JSON in a memfd whose number stands in [`VARIABLE`]. Within one [`FORMAT`] fields are only
+//! JSON in a memfd whose number stands in [`HANDOFF_VARIABLE`]. Within one [`FORMAT`] fields are only
 //! added, and a reader fills in absent fields and passes over unknown ones; a change of a field's
 //! meaning raises the number. A program that does not know the number says so when it is checked,
 //! and never becomes the pilot: so a downgrade is as safe.
@@ -24,8 +24,6 @@ use crate::{
 
 /// The number of the format; the only one so far.
 pub const FORMAT: u32 = 1;
-/// Environment variable with the number of the handoff's descriptor. Children never see it.
-pub const VARIABLE: &str = "NAVIGATOR_PILOT_HANDOFF";
 
 /// What an exec would lose and the next program needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +32,7 @@ pub struct ProgramHandoff {
     pub format: u32,
     /// Version of the program that leaves.
     pub version: String,
-    /// Id of the process that is to go on: a process that inherited [`VARIABLE`] by accident has
+    /// Id of the process that is to go on: a process that inherited [`HANDOFF_VARIABLE`] by accident has
     /// another id.
     pub process: u32,
     /// What a candidate must print when it is checked; empty at the exec.
@@ -153,7 +151,7 @@ impl ProgramHandoff {
     }
 }
 
-/// Reads what the earlier program of this process left; `number` is what [`VARIABLE`] says. Call
+/// Reads what the earlier program of this process left; `number` is what [`HANDOFF_VARIABLE`] says. Call
 /// once and first: this takes charge of descriptors by their number.
 ///
 /// # Errors

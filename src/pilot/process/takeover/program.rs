@@ -14,7 +14,7 @@ use std::{
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
-use super::VARIABLE;
+use crate::pilot::process::HANDOFF_VARIABLE;
 
 /// Tells one content of a path from another without reading the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +126,9 @@ impl RunningProgram {
         kept: &[BorrowedFd<'_>],
     ) -> io::Error {
         let words = self.arguments.iter().map(|word| CString::new(word.clone().into_vec()));
-        let own = (OsString::from(VARIABLE), OsString::from(handoff.to_string()));
+        let own = (OsString::from(HANDOFF_VARIABLE), OsString::from(handoff.to_string()));
         let variables =
-            self.environment.iter().filter(|(name, _)| name != VARIABLE).chain([&own]).map(
+            self.environment.iter().filter(|(name, _)| name != HANDOFF_VARIABLE).chain([&own]).map(
                 |(name, value)| {
                     let mut line = name.clone();
                     line.push("=");
