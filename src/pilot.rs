@@ -9,6 +9,8 @@ pub mod database;
 pub mod driver;
 pub mod http;
 pub mod query_answer;
+pub mod transfer_progress;
+pub mod upkeep_job;
 
 pub mod kube;
 pub mod node;

@@ -36,6 +36,14 @@ pub struct ReleaseTable {
     pub lines: &'static [ReleaseLine],
 }
 
+/// A version that is accepted and stored, but not run.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{} {version:?} is not run by this build, which runs {table}", table.database)]
+pub struct UnsupportedVersion {
+    version: String,
+    table: &'static ReleaseTable,
+}
+
 impl ReleaseLine {
     fn has(&self, version: MinorVersion) -> bool {
         let of_major = self.name == self.first.0.to_string();
@@ -48,6 +56,14 @@ impl ReleaseTable {
     /// Returns the line of a supported version.
     pub fn line(&self, version: MinorVersion) -> Option<&ReleaseLine> {
         self.lines.iter().find(|line| line.has(version))
+    }
+
+    /// Returns major and minor number of a version that is run, whatever follows them.
+    pub fn supported(&'static self, version: &str) -> Result<MinorVersion, UnsupportedVersion> {
+        let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse().ok());
+        let release = numbers.next().flatten().zip(numbers.next().flatten());
+        let unsupported = || UnsupportedVersion { version: version.to_owned(), table: self };
+        release.filter(|release| self.line(*release).is_some()).ok_or_else(unsupported)
     }
 
     /// Can `version` start on data that the version `written` wrote last? No release reads data of

@@ -6,11 +6,10 @@ use serde_json::Value;
 use super::{
     columns,
     conversion::{CassandraNodeV1alpha1, CassandraV1alpha1},
-    names, settings,
+    names,
     v1beta1::{
         Cassandra, CassandraCluster, CassandraNode, PilotCassandraSpec, PilotCassandraStatus, Rack,
     },
-    validation,
 };
 use crate::{
     api::{
@@ -19,9 +18,8 @@ use crate::{
         pilot_part::{ErasedPilotPart, PilotPart},
         schema::SchemaMarkers,
         scheme::{KindEntry, ServedDatabase},
-        validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator},
     },
-    machinery::{field_error::FieldPath, served_kind::PrinterColumn},
+    machinery::served_kind::PrinterColumn,
 };
 
 /// Cassandra's entry for the API.
@@ -72,35 +70,6 @@ impl ClusterKind for Cassandra {
 
     fn cells(hub: &Value, now: i64) -> Vec<Value> {
         columns::cells(hub, now)
-    }
-}
-
-impl ClusterRules for Cassandra {
-    const MANAGED: &'static [&'static str] = settings::MANAGED;
-
-    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
-        validation::version(validator, version, path);
-    }
-
-    fn validate(validator: &mut Validator, new: &CassandraCluster, _allowed: &UnsafeOverrides) {
-        validation::spec(validator, new);
-    }
-
-    fn validate_change(
-        validator: &mut Validator,
-        new: &CassandraCluster,
-        old: &CassandraCluster,
-        allowed: &UnsafeOverrides,
-    ) {
-        validation::fixed(validator, new, old, allowed);
-    }
-
-    fn through(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
-        validation::next_version(lowest, wanted)
-    }
-
-    fn warn(validator: &mut Validator, cluster: &CassandraCluster) {
-        validation::warnings(validator, cluster);
     }
 }
 

@@ -11,7 +11,7 @@ pub use config_hash::config_hash;
 pub use exits::EXITS;
 pub use heap::heap_bytes;
 pub use options::choose_collector;
-pub use release::{Release, UnsupportedVersion};
+pub use release::Release;
 pub use render::{NodeSettings, RenderError, RenderedFiles, render, seed_provider};
 
 /// Names of the keyspaces that Cassandra makes for itself.

@@ -61,10 +61,6 @@ pub fn seeds_service(cluster: &str) -> String {
 pub fn client_service(cluster: &str) -> String {
     format!("cass-{cluster}-client")
 }
-/// Returns the name of a pool's StatefulSet; pods and Pilots are named `<set>-<ordinal>`.
-pub fn stateful_set(cluster: &str, pool: &str) -> String {
-    format!("cass-{cluster}-{pool}")
-}
 /// Uid and gid of the database when the user sets none.
 pub const DEFAULT_UID: i64 = 999;
 pub const DEFAULT_DATACENTER: &str = "navigator-default-datacenter";

@@ -22,7 +22,7 @@ mod state;
 mod upkeep;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
@@ -34,6 +34,7 @@ use tracing::info;
 
 use self::{
     decommission::DecommissionProgress,
+    held_ranges::HeldRanges,
     join_progress::JoinProgress,
     node_view::{NodeView, STORAGE_SERVICE},
     range_availability::RangeAvailability,
@@ -94,18 +95,17 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     agents: &[AGENT],
     installed: preflight::version,
     java: Some(JavaLocation { variables: &["JAVA_HOME"], bundled: None }),
-    make: |config, data, volume| Arc::new(CassandraDriver::new(config, data, volume)),
+    make: |config, data, volume| Arc::new(CassandraDriver::new(config, &data, &volume)),
 };
 
 /// The driver of one Cassandra node.
 #[derive(Debug)]
 pub struct CassandraDriver {
     config: PathBuf,
-    data: PathBuf,
-    volume: Volume,
     state: RememberedState<NodeState>,
+    ranges: RememberedState<HeldRanges>,
     seen: Mutex<DriverState>,
-    upkeep: Arc<Mutex<UpkeepState>>,
+    upkeep: Mutex<UpkeepState>,
 }
 
 #[derive(Debug, Default)]
@@ -119,10 +119,14 @@ struct DriverState {
 impl CassandraDriver {
     /// Makes a driver for the folders `config` and `data` of a [`DatabaseNode`], and the volume
     /// that holds `data`. It takes over a database that an earlier pilot started from them.
-    pub fn new(config: PathBuf, data: PathBuf, volume: Volume) -> Self {
-        let state = RememberedState::new(&data, &volume);
-        let (seen, upkeep) = (Mutex::default(), Arc::default());
-        Self { config, data, volume, state, seen, upkeep }
+    pub fn new(config: PathBuf, data: &Path, volume: &Volume) -> Self {
+        Self {
+            config,
+            state: RememberedState::new(data, volume),
+            ranges: RememberedState::new(data, volume),
+            seen: Mutex::default(),
+            upkeep: Mutex::default(),
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, DriverState> {
@@ -308,7 +312,7 @@ mod tests {
     mod cleanup;
     mod faults;
 
-    use std::{net::IpAddr, path::Path};
+    use std::net::IpAddr;
 
     use serde_json::Value;
 
@@ -382,7 +386,7 @@ mod tests {
 
     /// Returns a new driver of `node`.
     pub(super) fn driver(node: &DatabaseNode) -> CassandraDriver {
-        CassandraDriver::new(node.config.clone(), node.data.clone(), Volume::default())
+        CassandraDriver::new(node.config.clone(), &node.data, &Volume::default())
     }
 
     /// Returns the Pilot of a ring member at the address `host`.
@@ -410,14 +414,14 @@ mod tests {
         node.may_found = true;
         std::fs::create_dir_all(node.home.join("conf")).unwrap();
         let cassandra = driver(&node);
-        cassandra.seen().progress.note(&[node_view::StreamState {
+        cassandra.seen().progress.follow(&[node_view::StreamState {
             plan: "cut off".to_owned(),
             sending: 100,
             sent: 10,
             ..node_view::StreamState::default()
         }]);
         cassandra.configure(&node).await.unwrap();
-        assert_eq!(cassandra.seen().progress.figures(), None);
+        assert_eq!(cassandra.seen().progress.streams.figures(), None);
     }
 
     /// Lets a node join, in as many processes as `received` has entries; returns the bytes of which

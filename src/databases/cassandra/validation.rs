@@ -5,94 +5,141 @@ use std::{collections::BTreeMap, net::IpAddr};
 use super::{
     names,
     releases::RELEASES,
-    settings::lets_everybody_in,
+    settings::{self, lets_everybody_in},
     v1beta1::{Cassandra, CassandraCluster},
 };
 use crate::{
-    api::validation::{DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path},
+    api::validation::{
+        ClusterRules, DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path,
+    },
     machinery::field_error::FieldPath,
 };
 
-/// Validates the fields of a spec that only a CassandraCluster has.
-pub fn spec(validator: &mut Validator, new: &CassandraCluster) {
-    let path = FieldPath::new("spec");
-    let Cassandra { cluster_name, num_tokens, additional_seeds } = &new.spec.own;
-    // V36: `numTokens` has a range.
-    if let Some(tokens) = num_tokens.filter(|tokens| !(1..=1536).contains(tokens)) {
-        validator.invalid(
-            &path.child("numTokens"),
-            tokens,
-            "must be between 1 and 1536, inclusive",
-        );
-    }
-    if let Some(name) = cluster_name {
-        validator.invalid_each(&path.child("clusterName"), name, &format::ring_name(name));
-    }
-    for (index, seed) in additional_seeds.iter().enumerate() {
-        if seed.parse::<IpAddr>().is_err() {
-            let path = path.child("additionalSeeds").index(index);
-            validator.invalid_each(&path, seed, &format::dns_subdomain(seed));
+impl ClusterRules for Cassandra {
+    const MANAGED: &'static [&'static str] = settings::MANAGED;
+
+    /// V21: `spec.version`.
+    fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
+        if version.is_empty() {
+            validator.required(path, "");
+        } else if !DatabaseVersion::parse(version).is_some_and(|v| (3..6).contains(&v.major)) {
+            let text = format!(
+                "{version} is not supported. Supported versions are: >= 4, < 6; 3.x is accepted, and \
+             nothing is started"
+            );
+            validator.forbidden(path, &text);
         }
     }
-    for (index, pool) in new.spec.node_pools.iter().enumerate() {
-        for (field, value) in [("rack", &pool.own.rack), ("datacenter", &pool.own.datacenter)] {
-            // The default rack is the pool's name, which has been validated as such.
-            if let Some(value) = value.as_ref().filter(|value| **value != pool.name) {
-                validator.invalid_each(
-                    &pool_path(index).child(field),
-                    value,
-                    &format::ring_name(value),
-                );
+
+    fn validate(validator: &mut Validator, new: &CassandraCluster, _allowed: &UnsafeOverrides) {
+        let path = FieldPath::new("spec");
+        let Cassandra { cluster_name, num_tokens, additional_seeds } = &new.spec.own;
+        // V36: `numTokens` has a range.
+        if let Some(tokens) = num_tokens.filter(|tokens| !(1..=1536).contains(tokens)) {
+            validator.invalid(
+                &path.child("numTokens"),
+                tokens,
+                "must be between 1 and 1536, inclusive",
+            );
+        }
+        if let Some(name) = cluster_name {
+            validator.invalid_each(&path.child("clusterName"), name, &format::ring_name(name));
+        }
+        for (index, seed) in additional_seeds.iter().enumerate() {
+            if seed.parse::<IpAddr>().is_err() {
+                let path = path.child("additionalSeeds").index(index);
+                validator.invalid_each(&path, seed, &format::dns_subdomain(seed));
+            }
+        }
+        for (index, pool) in new.spec.node_pools.iter().enumerate() {
+            for (field, value) in [("rack", &pool.own.rack), ("datacenter", &pool.own.datacenter)] {
+                // The default rack is the pool's name, which has been validated as such.
+                if let Some(value) = value.as_ref().filter(|value| **value != pool.name) {
+                    validator.invalid_each(
+                        &pool_path(index).child(field),
+                        value,
+                        &format::ring_name(value),
+                    );
+                }
             }
         }
     }
-}
 
-/// Validates `spec.version` (V21).
-pub fn version(validator: &mut Validator, version: &str, path: &FieldPath) {
-    if version.is_empty() {
-        validator.required(path, "");
-    } else if !DatabaseVersion::parse(version).is_some_and(|v| (3..6).contains(&v.major)) {
-        let text = format!(
-            "{version} is not supported. Supported versions are: >= 4, < 6; 3.x is accepted, and \
-             nothing is started"
-        );
-        validator.forbidden(path, &text);
+    /// V40: fields that cannot change.
+    fn validate_change(
+        validator: &mut Validator,
+        new: &CassandraCluster,
+        old: &CassandraCluster,
+        allowed: &UnsafeOverrides,
+    ) {
+        let path = FieldPath::new("spec");
+        let (now, was) = (&new.spec.own, &old.spec.own);
+        immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
+        immutable(validator, &path.child("numTokens"), &now.num_tokens, &was.num_tokens);
+        for (index, pool) in new.spec.node_pools.iter().enumerate() {
+            let Some(before) = old.spec.node_pools.iter().find(|before| before.name == pool.name)
+            else {
+                continue;
+            };
+            let path = pool_path(index);
+            allowed.unless("topology", validator, |validator| {
+                immutable(validator, &path.child("rack"), &pool.own.rack, &before.own.rack);
+                immutable(
+                    validator,
+                    &path.child("datacenter"),
+                    &pool.own.datacenter,
+                    &before.own.datacenter,
+                );
+            });
+        }
     }
-}
 
-/// V23: an upgrade goes one major version at a time. Returns the next one, if `wanted` is further
-/// away.
-pub fn next_version(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
-    (wanted.major > lowest.major + 1).then(|| format!("{}", lowest.major + 1))
-}
+    /// V23: an upgrade goes one major version at a time. Returns the next one, if `wanted` is further
+    /// away.
+    fn through(lowest: &DatabaseVersion, wanted: &DatabaseVersion) -> Option<String> {
+        (wanted.major > lowest.major + 1).then(|| format!("{}", lowest.major + 1))
+    }
 
-/// Refuses changes of fields that cannot change (V40).
-pub fn fixed(
-    validator: &mut Validator,
-    new: &CassandraCluster,
-    old: &CassandraCluster,
-    allowed: &UnsafeOverrides,
-) {
-    let path = FieldPath::new("spec");
-    let (now, was) = (&new.spec.own, &old.spec.own);
-    immutable(validator, &path.child("clusterName"), &now.cluster_name, &was.cluster_name);
-    immutable(validator, &path.child("numTokens"), &now.num_tokens, &was.num_tokens);
-    for (index, pool) in new.spec.node_pools.iter().enumerate() {
-        let Some(before) = old.spec.node_pools.iter().find(|before| before.name == pool.name)
-        else {
-            continue;
-        };
-        let path = pool_path(index);
-        allowed.unless("topology", validator, |validator| {
-            immutable(validator, &path.child("rack"), &pool.own.rack, &before.own.rack);
-            immutable(
-                validator,
-                &path.child("datacenter"),
-                &pool.own.datacenter,
-                &before.own.datacenter,
-            );
-        });
+    fn warn(validator: &mut Validator, cluster: &CassandraCluster) {
+        let written = &cluster.spec.version;
+        // W21: no authenticator.
+        if lets_everybody_in(&cluster.spec.config) {
+            validator.warn(
+            "spec.config.authenticator: without one, whoever reaches port 9042 may read, change and delete all \
+             data; set it to PasswordAuthenticator, or keep others out with a NetworkPolicy"
+                .to_owned(),
+        );
+        } else if let Some(copies) = copies_of_logins(cluster) {
+            validator.warn(format!(
+            "spec.config.authenticator: keyspace system_auth holds the logins, and has one copy until you raise that: \
+             ALTER KEYSPACE system_auth WITH replication = {{'class': 'NetworkTopologyStrategy', {copies}}}; \
+             then `nodetool repair system_auth` on each node"
+        ));
+        }
+        // W10: a version that is not run.
+        let runs = |v: &DatabaseVersion| RELEASES.line((v.major, v.minor)).is_some();
+        if DatabaseVersion::parse(written).is_some_and(|v| (3..6).contains(&v.major) && !runs(&v)) {
+            validator.warn(format!(
+            "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"
+        ));
+        }
+        // W13
+        let mut sizes: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+        for pool in &cluster.spec.node_pools {
+            let datacenter = pool.own.datacenter.as_deref().unwrap_or_default();
+            let rack = pool.own.rack.as_deref().unwrap_or(&pool.name);
+            *sizes.entry((datacenter, rack)).or_default() += i64::from(pool.replicas.unwrap_or(1));
+        }
+        let mut datacenters: Vec<&str> = sizes.keys().map(|(datacenter, _)| *datacenter).collect();
+        datacenters.dedup();
+        for datacenter in datacenters {
+            let racks =
+                sizes.iter().filter(|((dc, _), _)| *dc == datacenter).map(|(_, nodes)| *nodes);
+            let (least, most) = (racks.clone().min().unwrap_or(0), racks.max().unwrap_or(0));
+            if most - least > 1 {
+                validator.warn(format!("spec.nodePools: racks of datacenter {datacenter:?} differ in size by {}, so their nodes hold unequal shares of the data", most - least));
+            }
+        }
     }
 }
 
@@ -107,46 +154,4 @@ fn copies_of_logins(cluster: &CassandraCluster) -> Option<String> {
     let copies = nodes.iter().map(|(name, count)| format!("'{name}': {}", (*count).clamp(1, 3)));
     let copies = copies.collect::<Vec<_>>().join(", ");
     (nodes.values().sum::<i64>() > 1).then_some(copies)
-}
-
-/// Adds warnings about accepted values of a CassandraCluster.
-pub fn warnings(validator: &mut Validator, cluster: &CassandraCluster) {
-    let written = &cluster.spec.version;
-    // W21: no authenticator.
-    if lets_everybody_in(&cluster.spec.config) {
-        validator.warn(
-            "spec.config.authenticator: without one, whoever reaches port 9042 may read, change and delete all \
-             data; set it to PasswordAuthenticator, or keep others out with a NetworkPolicy"
-                .to_owned(),
-        );
-    } else if let Some(copies) = copies_of_logins(cluster) {
-        validator.warn(format!(
-            "spec.config.authenticator: keyspace system_auth holds the logins, and has one copy until you raise that: \
-             ALTER KEYSPACE system_auth WITH replication = {{'class': 'NetworkTopologyStrategy', {copies}}}; \
-             then `nodetool repair system_auth` on each node"
-        ));
-    }
-    // W10: a version that is not run.
-    let runs = |v: &DatabaseVersion| RELEASES.line((v.major, v.minor)).is_some();
-    if DatabaseVersion::parse(written).is_some_and(|v| (3..6).contains(&v.major) && !runs(&v)) {
-        validator.warn(format!(
-            "spec.version: {written} is not one of the versions that are run, {RELEASES}; nothing will be started"
-        ));
-    }
-    // W13
-    let mut sizes: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-    for pool in &cluster.spec.node_pools {
-        let datacenter = pool.own.datacenter.as_deref().unwrap_or_default();
-        let rack = pool.own.rack.as_deref().unwrap_or(&pool.name);
-        *sizes.entry((datacenter, rack)).or_default() += i64::from(pool.replicas.unwrap_or(1));
-    }
-    let mut datacenters: Vec<&str> = sizes.keys().map(|(datacenter, _)| *datacenter).collect();
-    datacenters.dedup();
-    for datacenter in datacenters {
-        let racks = sizes.iter().filter(|((dc, _), _)| *dc == datacenter).map(|(_, nodes)| *nodes);
-        let (least, most) = (racks.clone().min().unwrap_or(0), racks.max().unwrap_or(0));
-        if most - least > 1 {
-            validator.warn(format!("spec.nodePools: racks of datacenter {datacenter:?} differ in size by {}, so their nodes hold unequal shares of the data", most - least));
-        }
-    }
 }

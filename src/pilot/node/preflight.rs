@@ -58,27 +58,16 @@ pub fn check(
     failed
 }
 
-/// Looks for the database's program, runs the checks of the database's own, and holds the kernel's limits against its needs: before
-/// a start, and before a running database is stopped for another configuration.
+/// Looks for the database's program and its agents, runs the checks of the database's own, and
+/// holds the kernel's limits against its needs: before a start, and before a running database is
+/// stopped for another configuration.
 pub async fn check_database(
     database: &DrivenDatabase,
     driver: &dyn Driver,
     node: &DatabaseNode,
     allow_low_limits: bool,
 ) -> Vec<FailedCheck> {
-    let mut failed = Vec::new();
-    let program = node.home.join(database.program);
-    if !program.is_file() {
-        let DrivenDatabase { names, home_variable, .. } = database;
-        failed.push(self::failed(
-            "PreflightFailed",
-            format!(
-                "{} is missing; set --home or {home_variable} to where {} is",
-                program.display(),
-                names.title
-            ),
-        ));
-    }
+    let mut failed = missing_files(database, node);
     failed.extend(driver.preflight(node).await);
     // Limits are raised even where low ones are allowed.
     let limits = KernelLimits::of_this_process();
@@ -88,7 +77,24 @@ pub async fn check_database(
     failed
 }
 
-fn failed(reason: &'static str, message: String) -> FailedCheck {
+/// Returns a failed check for each file without which the database does not start.
+pub(crate) fn missing_files(database: &DrivenDatabase, node: &DatabaseNode) -> Vec<FailedCheck> {
+    let DrivenDatabase { names, home_variable, program, agents, .. } = database;
+    let place = format!("set --home or {home_variable} to where {} is", names.title);
+    let install = || "run `navigator install` into that folder".to_owned();
+    let agents = agents.iter().map(|agent| (node.shared.join(agent.name), install()));
+    [(node.home.join(program), place)]
+        .into_iter()
+        .chain(agents)
+        .filter(|(path, _)| !path.is_file())
+        .map(|(path, remedy)| {
+            failed("PreflightFailed", format!("{} is missing; {remedy}", path.display()))
+        })
+        .collect()
+}
+
+/// Makes a failed check.
+pub fn failed(reason: &'static str, message: String) -> FailedCheck {
     FailedCheck { reason, message }
 }
 

@@ -2,39 +2,23 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::databases::cassandra::releases::RELEASES;
+use crate::{
+    api::validation::releases::{MinorVersion, UnsupportedVersion},
+    databases::cassandra::releases::RELEASES,
+};
 
-/// A line of releases that this build runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Release {
-    V4_0,
-    V4_1,
-    V5_0,
-}
-
-/// A version that is accepted and stored, but not run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Cassandra {0:?} is not run by this build, which runs {RELEASES}")]
-pub struct UnsupportedVersion(pub String);
+/// A line of releases that this build runs, by its major and minor number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release(MinorVersion);
 
 impl Release {
-    /// The releases of this build, in the order of [`RELEASES`].
-    #[cfg(test)]
-    const ALL: [Self; 3] = [Self::V4_0, Self::V4_1, Self::V5_0];
+    pub const V4_0: Self = Self((4, 0));
+    pub const V4_1: Self = Self((4, 1));
+    pub const V5_0: Self = Self((5, 0));
 
-    /// Can this release start on data that `written` wrote last? A release never reads data of a
-    /// newer one.
+    /// Can this release start on data that `written` wrote last?
     pub fn reads(self, written: Self) -> bool {
-        self >= written
-    }
-
-    /// Returns the Java versions that this release runs on.
-    pub fn java(self) -> &'static [u32] {
-        match self {
-            // The vendor's 4.x launcher refuses 17, the jars themselves run on it.
-            Self::V4_0 | Self::V4_1 => &[8, 11, 17],
-            Self::V5_0 => &[11, 17],
-        }
+        RELEASES.reads(self.0, written.0)
     }
 }
 
@@ -43,25 +27,13 @@ impl FromStr for Release {
 
     /// Parses a version such as `4.1`, `4.1.10` or `5.0-beta1`; fails for a line that is not run.
     fn from_str(version: &str) -> Result<Self, UnsupportedVersion> {
-        let unsupported = || UnsupportedVersion(version.to_owned());
-        let mut parts = version.split(['.', '-']);
-        let line = (parts.next(), parts.next());
-        match line {
-            (Some("4"), Some("0")) => Ok(Self::V4_0),
-            (Some("4"), Some("1")) => Ok(Self::V4_1),
-            (Some("5"), Some("0")) => Ok(Self::V5_0),
-            _ => Err(unsupported()),
-        }
+        RELEASES.supported(version).map(Self)
     }
 }
 
 impl fmt::Display for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4_0 => "4.0",
-            Self::V4_1 => "4.1",
-            Self::V5_0 => "5.0",
-        })
+        write!(f, "{}.{}", self.0.0, self.0.1)
     }
 }
 
@@ -71,7 +43,7 @@ mod tests {
 
     #[test]
     fn validation_knows_the_releases_that_are_run() {
-        let run = Release::ALL.map(|release| release.to_string());
+        let run = [Release::V4_0, Release::V4_1, Release::V5_0].map(|release| release.to_string());
         let known: Vec<_> = RELEASES.lines.iter().map(|line| line.name).collect();
         assert_eq!(known, run);
     }

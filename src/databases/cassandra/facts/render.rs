@@ -84,15 +84,7 @@ const GENERATED: &str =
 
 /// Text of `logback.xml`: log lines go to standard output only, since the container's log is the
 /// log.
-const LOGBACK: &str = r#"<!-- Written by Navigator at every start of the database; changes are lost. -->
-<configuration>
-  <appender name="STDOUT" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%-5level [%thread] %date{ISO8601,UTC} %F:%L - %msg%n</pattern></encoder>
-  </appender>
-  <root level="INFO"><appender-ref ref="STDOUT"/></root>
-  <logger name="org.apache.cassandra" level="INFO"/>
-</configuration>
-"#;
+const LOGBACK: &str = include_str!("stock/logback.xml");
 
 fn cassandra_yaml(settings: &NodeSettings<'_>) -> Map<String, Value> {
     let mut yaml = defaults(settings);
@@ -104,9 +96,10 @@ fn cassandra_yaml(settings: &NodeSettings<'_>) -> Map<String, Value> {
     if periodic && !period_given {
         // Cassandra refuses to start in three cases: without the period in this mode, with the
         // period in another mode, and when it is given under the old and the new name at once.
-        let (key, value) = match settings.release {
-            Release::V4_0 => ("commitlog_sync_period_in_ms", json!(10_000)),
-            Release::V4_1 | Release::V5_0 => ("commitlog_sync_period", json!("10000ms")),
+        let (key, value) = if settings.release == Release::V4_0 {
+            ("commitlog_sync_period_in_ms", json!(10_000))
+        } else {
+            ("commitlog_sync_period", json!("10000ms"))
         };
         yaml.insert(key.to_owned(), value);
     }

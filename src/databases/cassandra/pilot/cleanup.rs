@@ -15,19 +15,19 @@ use super::{
     CassandraDriver, keyspaces,
     node_view::{NodeView, STORAGE_SERVICE},
     range_survey::ask,
-    upkeep::{CleanupActivity, DONE, FAILED, RUNNING, UpkeepState},
+    upkeep::UpkeepState,
 };
 use crate::{
     api::{
         names::{annotation, condition::CLEANUP_DUE},
         v1beta1::Pilot,
     },
-    databases::cassandra::v1beta1::{CassandraCleanup, CassandraNode},
+    databases::cassandra::v1beta1::CassandraNode,
     error::chain,
     pilot::{
         clients::jolokia::{JolokiaClient, OperationOutcome},
         driver::{DatabaseNode, Error},
-        kube::peers::{is_ready, name},
+        upkeep_job::{StepOutcome, UpkeepActivity, UpkeepJob, UpkeepRequests},
     },
 };
 
@@ -41,39 +41,15 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Words of Cassandra's refusal while a node joins, leaves or moves.
 const MEMBERSHIP: &str = "membership changes";
 
-/// Returns the cleanup request in the Pilot's annotation, unless it is empty.
-fn request(pilot: &Pilot) -> Option<&str> {
-    let annotations = pilot.metadata.annotations.as_ref()?;
-    annotations.get(annotation::CLEANUP).map(String::as_str).filter(|text| !text.is_empty())
-}
-
-/// Returns the cleanup progress in the Pilot's status.
-fn shown(pilot: &Pilot) -> Option<CassandraCleanup> {
-    pilot.status.part::<CassandraNode>()?.cleanup
-}
-
-fn is_over(progress: &CassandraCleanup) -> bool {
-    [DONE, FAILED].contains(&progress.phase.as_str())
-}
-
-/// Returns a peer that is cleaned up before this node, if any: one whose cleanup runs, whose
-/// request is earlier, or whose request is equal and whose name comes first (a whole cluster gets
-/// equal requests). Peers that do not serve, or whose pilot is of a release without cleanup, are
-/// not waited for.
-fn ahead<'a>(own: &Pilot, peers: &'a [Pilot]) -> Option<&'a str> {
-    let mine = (request(own), name(own));
-    let takes_part = |peer: &&Pilot| {
-        let speaks = peer.status.conditions.iter().any(|found| found.type_ == CLEANUP_DUE);
-        is_ready(peer) && speaks
-    };
-    let goes_first = |peer: &&Pilot| {
-        let (asked, shown) = (request(peer), shown(peer));
-        let runs = shown.as_ref().is_some_and(|shown| shown.phase == RUNNING);
-        let over = shown.is_some_and(|shown| Some(&*shown.request) == asked && is_over(&shown));
-        runs || (asked.is_some() && !over && (asked, name(peer)) < mine)
-    };
-    peers.iter().filter(takes_part).find(goes_first).map(name)
-}
+/// Requests for a cleanup.
+const REQUESTS: UpkeepRequests = UpkeepRequests {
+    annotation: annotation::CLEANUP,
+    condition: CLEANUP_DUE,
+    shown: |pilot| {
+        let cleanup = pilot.status.part::<CassandraNode>()?.cleanup?;
+        Some((cleanup.request, cleanup.phase))
+    },
+};
 
 /// Returns why a cleanup may not begin now; `None` when it may.
 fn unsettled(facts: &NodeView) -> Option<String> {
@@ -85,29 +61,18 @@ fn unsettled(facts: &NodeView) -> Option<String> {
     Some(format!("waits until {node} has joined, left or moved"))
 }
 
-/// How the cleanup of a keyspace ended.
-#[derive(Debug, PartialEq, Eq)]
-enum CleanupOutcome {
-    Cleaned,
-    /// The cleanup was refused for now, with Cassandra's reason.
-    Later(String),
-    Failed(String),
-}
-
-impl CleanupOutcome {
-    fn of(keyspace: &str, executed: OperationOutcome) -> Self {
-        match executed {
-            OperationOutcome::Done(status) if status == 0 => Self::Cleaned,
-            OperationOutcome::Done(status) => Self::Failed(format!(
-                "Cassandra gave the cleanup of keyspace {keyspace} up (status {status}); its log says why"
-            )),
-            OperationOutcome::Failed(why) if why.contains(MEMBERSHIP) => Self::Later(why),
-            OperationOutcome::Failed(why) => {
-                Self::Failed(format!("the cleanup of keyspace {keyspace} failed: {why}"))
-            }
-            OperationOutcome::StillRunning => {
-                Self::Failed(format!("the cleanup of keyspace {keyspace} took more than a week"))
-            }
+fn outcome(keyspace: &str, executed: OperationOutcome) -> StepOutcome {
+    match executed {
+        OperationOutcome::Done(status) if status == 0 => StepOutcome::Finished,
+        OperationOutcome::Done(status) => StepOutcome::Failed(format!(
+            "Cassandra gave the cleanup of keyspace {keyspace} up (status {status}); its log says why"
+        )),
+        OperationOutcome::Failed(why) if why.contains(MEMBERSHIP) => StepOutcome::Later(why),
+        OperationOutcome::Failed(why) => {
+            StepOutcome::Failed(format!("the cleanup of keyspace {keyspace} failed: {why}"))
+        }
+        OperationOutcome::StillRunning => {
+            StepOutcome::Failed(format!("the cleanup of keyspace {keyspace} took more than a week"))
         }
     }
 }
@@ -116,13 +81,12 @@ impl CassandraDriver {
     /// Does the Pilot ask for a cleanup that was not carried out? Drops a cleanup that is no longer
     /// requested.
     pub(super) fn is_asked(&self, pilot: &Pilot) -> bool {
-        let Some(request) = request(pilot) else {
+        let Some(request) = REQUESTS.of(pilot) else {
             self.upkeep_state(UpkeepState::withdraw);
             return false;
         };
         // A new volume has no record of an earlier cleanup, but the Pilot may have one.
-        let shown = shown(pilot).is_some_and(|it| it.request == request && is_over(&it));
-        !shown
+        !REQUESTS.is_over(pilot, request)
             && self.upkeep_state(|upkeep| {
                 let over = upkeep.errand().is_some_and(|it| it.request == request && it.is_over());
                 upkeep.due().is_some() && !over
@@ -133,29 +97,30 @@ impl CassandraDriver {
     pub(super) async fn clean_up(&self, node: &DatabaseNode) -> Result<(), Error> {
         let ended = self.go_on(node).await;
         if let Err(error) = &ended {
-            let why = chain(error).to_string();
-            self.upkeep_state(|upkeep| upkeep.activity = CleanupActivity::Waits(why));
+            self.waits(chain(error).to_string());
         }
         ended
     }
 
+    fn waits(&self, why: String) {
+        self.upkeep_state(|upkeep| upkeep.activity = UpkeepActivity::Waits(why));
+    }
+
     async fn go_on(&self, node: &DatabaseNode) -> Result<(), Error> {
-        let Some(request) = request(&node.pilot) else { return Ok(()) };
-        let begun = self.upkeep_state(|upkeep| {
+        let Some(request) = REQUESTS.of(&node.pilot) else { return Ok(()) };
+        let begin = |upkeep: &mut UpkeepState| {
             let holdings = upkeep.holdings.as_mut()?;
-            Some(holdings.errand(request).clone())
-        });
-        let Some(errand) = begun else { return Ok(()) };
-        let waits =
-            |why: String| self.upkeep_state(|upkeep| upkeep.activity = CleanupActivity::Waits(why));
-        if let Some(other) = ahead(&node.pilot, &node.peers) {
-            waits(format!("waits until {other} is cleaned up"));
+            Some(UpkeepJob::begin(&mut holdings.errand, request).clone())
+        };
+        let Some(errand) = self.upkeep_state(begin) else { return Ok(()) };
+        if let Some(other) = REQUESTS.ahead(&node.pilot, &node.peers) {
+            self.waits(format!("waits until {other} is cleaned up"));
             return Ok(());
         }
         let jolokia = self.jolokia()?;
         let facts = NodeView::ask(&jolokia).await?;
         if let Some(why) = unsettled(&facts) {
-            waits(why);
+            self.waits(why);
             return Ok(());
         }
         let mut all = keyspaces::all(&jolokia).await?;
@@ -165,15 +130,15 @@ impl CassandraDriver {
             if errand.done.contains(&keyspace) {
                 continue;
             }
-            let now = CleanupActivity::Runs(keyspace.clone(), index + 1, of);
+            let now = UpkeepActivity::Runs { step: keyspace.clone(), number: index + 1, of };
             self.upkeep_state(|upkeep| upkeep.activity = now);
             match self.clean_up_keyspace(&jolokia, &facts, &keyspace).await? {
-                CleanupOutcome::Cleaned => {}
-                CleanupOutcome::Later(why) => {
-                    waits(why);
+                StepOutcome::Finished => {}
+                StepOutcome::Later(why) => {
+                    self.waits(why);
                     return Ok(());
                 }
-                CleanupOutcome::Failed(why) => {
+                StepOutcome::Failed(why) => {
                     warn!(why, "Cleanup failed");
                     self.end_errand(Some(why)).await;
                     return Ok(());
@@ -190,19 +155,19 @@ impl CassandraDriver {
         jolokia: &JolokiaClient,
         facts: &NodeView,
         keyspace: &str,
-    ) -> Result<CleanupOutcome, Error> {
+    ) -> Result<StepOutcome, Error> {
         // Cassandra keeps rows of the ranges that the node owns when the cleanup begins.
         let before = ask(jolokia, facts, vec![keyspace.to_owned()]).await?.remove(keyspace);
         let arguments = json!([JOBS, keyspace, []]);
         let executed = jolokia.execute(STORAGE_SERVICE, CLEANUP, &arguments, LONGEST).await?;
-        let mut outcome = CleanupOutcome::of(keyspace, executed);
-        if let CleanupOutcome::Failed(_) = outcome
+        let mut ended = outcome(keyspace, executed);
+        if let StepOutcome::Failed(_) = ended
             && !keyspaces::all(jolokia).await?.iter().any(|found| found == keyspace)
         {
             // The keyspace was dropped meanwhile, so it has nothing to clean up.
-            outcome = CleanupOutcome::Cleaned;
+            ended = StepOutcome::Finished;
         }
-        if outcome == CleanupOutcome::Cleaned {
+        if ended == StepOutcome::Finished {
             self.upkeep_state(|upkeep| {
                 let now = upkeep.owned.as_ref().and_then(|owned| owned.get(keyspace)).cloned();
                 let Some(holdings) = upkeep.holdings.as_mut() else { return };
@@ -215,15 +180,14 @@ impl CassandraDriver {
             });
             self.note_unsaved().await;
         }
-        Ok(outcome)
+        Ok(ended)
     }
 
     async fn end_errand(&self, failure: Option<String>) {
         self.upkeep_state(|upkeep| {
-            upkeep.activity = CleanupActivity::None;
+            upkeep.activity = UpkeepActivity::None;
             if let Some(errand) = upkeep.holdings.as_mut().and_then(|it| it.errand.as_mut()) {
-                errand.finished = failure.is_none();
-                errand.failure = failure;
+                errand.end(failure);
             }
         });
         self.note_unsaved().await;
@@ -243,7 +207,13 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::databases::cassandra::pilot::tests::{PEER, facts, peer};
+    use crate::{
+        databases::cassandra::{
+            pilot::tests::{PEER, facts, peer},
+            v1beta1::CassandraCleanup,
+        },
+        pilot::upkeep_job::{DONE, FAILED, RUNNING},
+    };
 
     fn asked(name: &str, request: &str) -> Pilot {
         let mut pilot = peer(name, "10.0.0.9", true);
@@ -269,8 +239,8 @@ mod tests {
     #[test]
     fn one_node_goes_after_the_other_in_the_order_of_requests_and_names() {
         let own = asked("b", "2026-01-02");
-        let first = |peer: Pilot| ahead(&own, &[peer]).map(str::to_owned);
-        assert_eq!(ahead(&own, &[]), None);
+        let first = |peer: Pilot| REQUESTS.ahead(&own, &[peer]).map(str::to_owned);
+        assert_eq!(REQUESTS.ahead(&own, &[]), None);
         assert_eq!(first(asked("a", "2026-01-02")).as_deref(), Some("a"), "by name");
         assert_eq!(first(asked("c", "2026-01-02")), None);
         assert_eq!(first(asked("c", "2026-01-01")).as_deref(), Some("c"), "asked before");
@@ -298,8 +268,8 @@ mod tests {
 
     #[test]
     fn a_keyspace_is_cleaned_refused_for_now_or_failed() {
-        let of = |executed| CleanupOutcome::of("shop", executed);
-        assert_eq!(of(OperationOutcome::Done(json!(0))), CleanupOutcome::Cleaned);
+        let of = |executed| outcome("shop", executed);
+        assert_eq!(of(OperationOutcome::Done(json!(0))), StepOutcome::Finished);
         for failed in [
             OperationOutcome::Done(json!(1)),
             OperationOutcome::Done(Value::Null),
@@ -308,12 +278,12 @@ mod tests {
         ] {
             let outcome = of(failed);
             assert!(
-                matches!(&outcome, CleanupOutcome::Failed(why) if why.contains("shop")),
+                matches!(&outcome, StepOutcome::Failed(why) if why.contains("shop")),
                 "{outcome:?}"
             );
         }
         let refusal = "Node is involved in cluster membership changes. Not safe to run cleanup.";
         let later = of(OperationOutcome::Failed(refusal.to_owned()));
-        assert_eq!(later, CleanupOutcome::Later(refusal.to_owned()));
+        assert_eq!(later, StepOutcome::Later(refusal.to_owned()));
     }
 }

@@ -32,8 +32,7 @@ use crate::{
         driver::{DatabaseNode, Error, ProcessSpec},
         kube::peers::{is_decommissioned, is_ready, was_member},
         volume::{
-            config_files::{copy_stock, write_whole},
-            folder::FolderHandle,
+            config_files::{lay_out, rewrite_key},
             state_file::StateFile,
         },
     },
@@ -41,9 +40,6 @@ use crate::{
 
 /// Folders of the volume that Cassandra writes to.
 const FOLDERS: &[&str] = &["data", "commitlog", "saved_caches", "hints", "cdc_raw", "logs"];
-
-/// Mode of the written files. Users' settings may hold secrets: passwords of key stores, say.
-const OWN: u32 = 0o600;
 
 /// A rendered configuration that passed every check, not yet on the disk.
 struct RenderedConfig {
@@ -95,16 +91,9 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
 /// folder as it is.
 pub(super) fn configure(node: &DatabaseNode) -> Result<(ProcessSpec, JolokiaClient), Error> {
     let RenderedConfig { mut state, data_found, intent, way, files } = rendered(node)?;
-    for folder in FOLDERS {
-        let path = node.data.join(folder);
-        fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
-    }
-    copy_stock(&node.home.join("conf"), &node.config)?;
+    lay_out(node, FOLDERS, "conf", &files)?;
     let triggers = node.config.join("triggers");
     fs::create_dir_all(&triggers).map_err(|source| Error::Write { path: triggers, source })?;
-    for (name, text) in &files {
-        write_whole(&node.config.join(name), text.as_bytes(), OWN)?;
-    }
     let jolokia = JolokiaClient::prepare(&node.config, node.address)?;
 
     if state.joined && data_found {
@@ -187,10 +176,9 @@ fn process(node: &DatabaseNode, intent: &ResolvedSpec, way: &SeedPlan, joins: bo
     if let Some(old) = way.replaces {
         args.push(format!("-Dcassandra.replace_address_first_boot={old}"));
     }
-    let mut extra = jolokia::java_option(node);
-    if let Some(port) = jmx_port(node.address) {
-        extra += &format!(" -Dcassandra.jmx.local.port={port}");
-    }
+    let port = jmx_port(node.address);
+    let port = port.map(|port| format!(" -Dcassandra.jmx.local.port={port}")).unwrap_or_default();
+    let extra = jolokia::java_option(node) + &port;
     let mut env = BTreeMap::from([
         ("CASSANDRA_HOME", node.home.display().to_string()),
         ("CASSANDRA_CONF", node.config.display().to_string()),
@@ -236,26 +224,7 @@ pub(super) fn rewrite_seeds(node: &DatabaseNode) -> Result<bool, Error> {
         return Ok(false);
     }
     let way = seeds::choose(node, &state, has_data(&node.data))?;
-    let path = node.config.join("cassandra.yaml");
-    let unreadable = |error: &dyn std::fmt::Display| Error::Read {
-        path: path.clone(),
-        source: std::io::Error::other(error.to_string()),
-    };
-    let read = || FolderHandle::open(&node.config)?.read("cassandra.yaml");
-    let text = read().map_err(|error| unreadable(&error))?;
-    // A person may have changed the file; content that is not a mapping is not repaired here.
-    let mut yaml: serde_json::Map<String, serde_json::Value> =
-        serde_yaml::from_slice(&text).map_err(|error| unreadable(&error))?;
-    let wanted = seed_provider(&way.seeds);
-    match yaml.get("seed_provider") {
-        Some(current) if *current == wanted => return Ok(false),
-        Some(_) => {}
-        None => return Err(unreadable(&"it is not what was written there")),
-    }
-    yaml.insert("seed_provider".to_owned(), wanted);
-    let text = serde_yaml::to_string(&yaml).map_err(|error| unreadable(&error))?;
-    write_whole(&path, text.as_bytes(), OWN)?;
-    Ok(true)
+    rewrite_key(&node.config, "cassandra.yaml", "seed_provider", seed_provider(&way.seeds))
 }
 
 #[cfg(test)]

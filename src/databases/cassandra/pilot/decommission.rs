@@ -4,11 +4,7 @@
 //! after a crash of the pilot, of the database, or of both. Refuses before it begins when the other
 //! nodes could not hold the data; once Cassandra says LEAVING there is no way back.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -29,6 +25,7 @@ use crate::{
         kube::peers::is_decommissioned,
         node::blockers::now,
         query_answer::UnansweredQuery,
+        transfer_progress::TransferProgress,
     },
 };
 
@@ -43,55 +40,25 @@ const UNDER_WAY: &str = "still decommissioning";
 /// The operation that tells a keyspace's replication in words.
 const REPLICATION: &str = "getKeyspaceReplicationInfo";
 
-/// What the pilot saw of the decommission's streams, some of which Cassandra no longer lists, since
-/// this process was last told to leave.
+/// What the pilot saw of the decommission since this process was last told to leave.
 #[derive(Debug, Default)]
 pub(super) struct DecommissionProgress {
-    /// By plan, the most bytes to send and the most bytes sent that were seen: Cassandra's own
-    /// totals shrink when sessions finish.
-    plans: BTreeMap<String, (i64, i64)>,
-    idle_since: Option<Instant>,
+    pub(super) streams: TransferProgress,
     /// Time since which this process knows that the node gives its data away: a full volume cannot
     /// store it.
-    pub(super) begun: Option<Time>,
+    begun: Option<Time>,
 }
 
 impl DecommissionProgress {
-    pub(super) fn note(&mut self, streams: &[StreamState]) {
-        for stream in streams {
-            let (total, sent) = self.plans.entry(stream.plan.clone()).or_default();
-            *total = (*total).max(stream.sending);
-            *sent = (*sent).max(stream.sent);
-        }
-        if streams.is_empty() {
-            self.idle_since.get_or_insert_with(Instant::now);
-        } else {
-            self.idle_since = None;
-        }
-    }
-
     /// Takes the streams of a node that leaves. Returns whether it has to be told again, and then
     /// forgets what it saw; and the figures.
-    fn follow(&mut self, streams: &[StreamState]) -> (bool, Option<(i64, i32)>) {
-        self.note(streams);
-        let stalled = self.stalled();
+    pub(super) fn follow(&mut self, streams: &[StreamState]) -> (bool, Option<(i64, i32)>) {
+        self.streams.note(streams.iter().map(|one| (&*one.plan, one.sending, one.sent)));
+        let stalled = self.streams.idle() > STALLED;
         if stalled {
-            *self = Self { begun: self.begun.take(), ..Self::default() };
+            self.streams = TransferProgress::default();
         }
-        (stalled, self.figures())
-    }
-
-    fn stalled(&self) -> bool {
-        self.idle_since.is_some_and(|since| since.elapsed() > STALLED)
-    }
-
-    /// Returns the bytes left to send and the percentage sent; `None` while no bytes to send are
-    /// known.
-    pub(super) fn figures(&self) -> Option<(i64, i32)> {
-        let (total, sent) =
-            self.plans.values().fold((0, 0), |(total, sent), (t, s)| (total + t, sent + s));
-        let percent = i32::try_from((sent * 100).checked_div(total)?).ok()?;
-        Some((total - sent, percent.clamp(0, 99)))
+        (stalled, self.streams.figures())
     }
 }
 
@@ -332,6 +299,8 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::{
         api::v1beta1::{PilotPhase, PilotStorage},
@@ -360,34 +329,32 @@ mod tests {
     #[test]
     fn progress_never_goes_back_when_sessions_drop_out() {
         let mut progress = DecommissionProgress::default();
-        assert_eq!(progress.figures(), None);
+        assert_eq!(progress.streams.figures(), None);
         let stream = |sending, sent| StreamState {
             plan: "p".to_owned(),
             sending,
             sent,
             ..StreamState::default()
         };
-        progress.note(&[stream(200, 50)]);
-        assert_eq!(progress.figures(), Some((150, 25)));
-        progress.note(&[stream(100, 20)]);
-        assert_eq!(progress.figures(), Some((150, 25)));
-        progress.note(&[stream(200, 200)]);
-        assert_eq!(progress.figures(), Some((0, 99)), "only the ring says that it is done");
+        let mut follow = |stream: StreamState| progress.follow(&[stream]).1;
+        assert_eq!(follow(stream(200, 50)), Some((150, 25)));
+        assert_eq!(follow(stream(100, 20)), Some((150, 25)));
+        assert_eq!(follow(stream(200, 200)), Some((0, 99)), "only the ring says that it is done");
     }
 
     #[test]
     fn a_leaving_node_without_streams_is_asked_again_after_a_minute() {
         let mut progress = DecommissionProgress::default();
-        progress.note(&[]);
-        assert!(!progress.stalled());
+        assert!(!progress.follow(&[]).0);
         let ring_delay_over = Duration::from_secs(45);
-        progress.idle_since = Instant::now().checked_sub(ring_delay_over);
-        assert!(!progress.stalled());
-        progress.idle_since = Instant::now().checked_sub(STALLED + Duration::from_secs(1));
-        progress.note(&[]);
-        assert!(progress.stalled());
-        progress.note(&[StreamState::default()]);
-        assert!(!progress.stalled());
+        progress.streams.idle_since = Instant::now().checked_sub(ring_delay_over);
+        assert!(!progress.follow(&[]).0);
+        let minute_over = Instant::now().checked_sub(STALLED + Duration::from_secs(1));
+        progress.streams.idle_since = minute_over;
+        assert!(progress.follow(&[]).0);
+        assert!(!progress.follow(&[]).0, "it was told");
+        progress.streams.idle_since = minute_over;
+        assert!(!progress.follow(&[StreamState::default()]).0);
     }
 
     #[test]

@@ -6,12 +6,12 @@
 //! So a node that has just joined has nothing to clean up, nor has one whose pilot has only begun
 //! to write the file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::pilot::volume::state_file::StateFile;
+use crate::pilot::{upkeep_job::UpkeepJob, volume::state_file::StateFile};
 
 /// Ranges of tokens by keyspace.
 pub(super) type OwnedRanges = BTreeMap<String, TokenRanges>;
@@ -58,26 +58,6 @@ impl TokenRanges {
     }
 }
 
-/// A cleanup that a person asked for, and how far it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct CleanupJob {
-    /// The request, as the Pilot's annotation has it.
-    pub(super) request: String,
-    /// Keyspaces whose cleanup is finished.
-    pub(super) done: BTreeSet<String>,
-    pub(super) finished: bool,
-    /// Why the cleanup failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) failure: Option<String>,
-}
-
-impl CleanupJob {
-    pub(super) fn is_over(&self) -> bool {
-        self.finished || self.failure.is_some()
-    }
-}
-
 /// The ranges of which the node may hold rows, and the last cleanup.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(from = "StoredRanges", into = "StoredRanges")]
@@ -85,7 +65,7 @@ pub(super) struct HeldRanges {
     held: OwnedRanges,
     /// Number of ring members when the node last looked.
     pub(super) members: Option<usize>,
-    pub(super) errand: Option<CleanupJob>,
+    pub(super) errand: Option<UpkeepJob>,
 }
 
 /// The form of the file. Keyspaces of one replication have the same ranges, which are written once.
@@ -96,7 +76,7 @@ struct StoredRanges {
     #[serde(skip_serializing_if = "Option::is_none")]
     members: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    errand: Option<CleanupJob>,
+    errand: Option<UpkeepJob>,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -158,15 +138,6 @@ impl HeldRanges {
         if let Some(held) = self.held.get_mut(keyspace) {
             *held = owned.union(now);
         }
-    }
-
-    /// Returns the recorded cleanup for `request`; begins a new one where the recorded one is for
-    /// another request.
-    pub(super) fn errand(&mut self, request: &str) -> &mut CleanupJob {
-        if self.errand.as_ref().is_none_or(|errand| errand.request != request) {
-            self.errand = Some(CleanupJob { request: request.to_owned(), ..CleanupJob::default() });
-        }
-        self.errand.get_or_insert_default()
     }
 }
 
@@ -275,14 +246,17 @@ mod tests {
         let volume = tempfile::tempdir().unwrap();
         let mut holdings = HeldRanges::default();
         holdings.note(&owned(&[("a", &[(0, 9)]), ("b", &[(0, 9)]), ("c", &[(0, 0)])]));
-        holdings.errand("monday").done.insert("a".to_owned());
+        UpkeepJob::begin(&mut holdings.errand, "monday").done.insert("a".to_owned());
         holdings.save(volume.path()).unwrap();
         let mut again = HeldRanges::load(volume.path()).unwrap();
         assert_eq!(again, holdings);
-        assert!(again.errand("monday").done.contains("a"));
-        again.errand("monday").failure = Some("no".to_owned());
-        assert!(again.errand("monday").is_over() && !again.errand("tuesday").is_over());
-        assert!(again.errand("tuesday").done.is_empty());
+        assert!(UpkeepJob::begin(&mut again.errand, "monday").done.contains("a"));
+        UpkeepJob::begin(&mut again.errand, "monday").failure = Some("no".to_owned());
+        assert!(
+            UpkeepJob::begin(&mut again.errand, "monday").is_over()
+                && !UpkeepJob::begin(&mut again.errand, "tuesday").is_over()
+        );
+        assert!(UpkeepJob::begin(&mut again.errand, "tuesday").done.is_empty());
         assert_eq!(
             HeldRanges::load(tempfile::tempdir().unwrap().path()).unwrap(),
             HeldRanges::default()

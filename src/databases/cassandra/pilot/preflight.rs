@@ -9,79 +9,67 @@ use super::{
 };
 use crate::{
     databases::cassandra::{facts::Release, v1beta1::CassandraNode},
+    error::chain,
     pilot::{
-        clients::jolokia::AGENT,
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
-        node::preflight::{installed, unresolved},
+        node::preflight::{failed, installed, unresolved},
         volume::state_file::StateFile,
     },
 };
 
 pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
-    let mut failed = Vec::new();
-    let mut fail = |reason, message: String| failed.push(FailedCheck { reason, message });
-    let agent = node.shared.join(AGENT.name);
-    if !agent.is_file() {
-        let remedy = "run `navigator install` into that folder";
-        fail("PreflightFailed", format!("{} is missing; {remedy}", agent.display()));
-    }
     let state = match NodeState::load(&node.data) {
         Ok(state) => state,
-        Err(error) => {
-            fail("PreflightFailed", crate::error::chain(&error).to_string());
-            return failed;
-        }
+        Err(error) => return vec![failed("PreflightFailed", chain(&error).to_string())],
     };
+    let mut found = Vec::new();
     if state.left {
-        fail("NodeDecommissioned", LEFT.to_owned());
+        found.push(failed("NodeDecommissioned", LEFT.to_owned()));
     }
-    // A version that this build does not know is later than all that it knows.
-    let unreadable = |by: Release| {
-        let written = state.version.as_deref().map(str::parse::<Release>);
-        written.is_some_and(|written| {
-            written.is_err() || written.is_ok_and(|written| !by.reads(written))
-        })
-    };
-    // The program in `home` is the one that will run: an image may hold another version than the
-    // spec names.
-    let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
     match ResolvedSpec::of(node) {
-        Err(error) => fail("ConfigRejected", error.to_string()),
-        Ok(ResolvedSpec { release, .. })
-            if has_data(&node.data) && unreadable(program.unwrap_or(release)) =>
-        {
-            let written = state.version.unwrap_or_default();
-            let release = program.unwrap_or(release);
-            let place = program.map_or(String::new(), |_| {
-                format!(", which is the program in {},", node.home.display())
-            });
-            fail(
-                "IdentityMismatch",
-                format!(
-                    "the data were written by Cassandra {written}, and {release}{place} cannot read \
-                     them; set spec.version, and spec.image if it is set, to that or a later one"
-                ),
-            );
-        }
-        Ok(intent) if state.joined && has_data(&node.data) => {
-            for (what, was, wanted) in [
-                ("cluster name", &state.cluster_name, &intent.cluster_name),
-                ("datacenter", &state.datacenter, &intent.datacenter),
-                ("rack", &state.rack, &intent.rack),
-            ] {
-                if was != wanted {
-                    fail(
-                        "IdentityMismatch",
-                        format!(
-                            "the data were written in {what} {was:?}, and {wanted:?} is wanted; set it back"
-                        ),
-                    );
-                }
-            }
+        Err(error) => found.push(failed("ConfigRejected", error.to_string())),
+        Ok(intent) if has_data(&node.data) => {
+            let mismatches = unreadable(node, &state, intent.release)
+                .map_or_else(|| elsewhere(&state, &intent), |version| vec![version]);
+            found.extend(mismatches.into_iter().map(|what| failed("IdentityMismatch", what)));
         }
         Ok(_) => {}
     }
-    failed
+    found
+}
+
+/// Returns why the program cannot read the data of the version that wrote them. A version that this
+/// build does not know is later than all that it knows.
+fn unreadable(node: &DatabaseNode, state: &NodeState, release: Release) -> Option<String> {
+    let written = state.version.as_deref()?;
+    // The program in `home` is the one that will run: an image may hold another version than the
+    // spec names.
+    let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
+    let release = program.unwrap_or(release);
+    if written.parse().is_ok_and(|written| release.reads(written)) {
+        return None;
+    }
+    let home = node.home.display();
+    let place = program.map_or(String::new(), |_| format!(", which is the program in {home},"));
+    Some(format!(
+        "the data were written by Cassandra {written}, and {release}{place} cannot read them; set \
+         spec.version, and spec.image if it is set, to that or a later one"
+    ))
+}
+
+/// Returns what differs between the place in the ring where a member's data were written and the
+/// one that is wanted.
+fn elsewhere(state: &NodeState, intent: &ResolvedSpec) -> Vec<String> {
+    let pairs = [
+        ("cluster name", &state.cluster_name, &intent.cluster_name),
+        ("datacenter", &state.datacenter, &intent.datacenter),
+        ("rack", &state.rack, &intent.rack),
+    ];
+    let moved = pairs.into_iter().filter(|(_, was, wanted)| state.joined && was != wanted);
+    let text = |(what, was, wanted)| {
+        format!("the data were written in {what} {was:?}, and {wanted:?} is wanted; set it back")
+    };
+    moved.map(text).collect()
 }
 
 /// Names of Cassandra's own jar, in its releases and in the Java package registry.
@@ -111,7 +99,7 @@ pub(super) async fn seeds(node: &DatabaseNode) -> Vec<FailedCheck> {
     }
     let names = missing.join(", ");
     let message = format!("no seed can be resolved: {names}; mend additionalSeeds, or the DNS");
-    vec![FailedCheck { reason: "PreflightFailed", message }]
+    vec![failed("PreflightFailed", message)]
 }
 
 #[cfg(test)]
@@ -119,7 +107,10 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::databases::cassandra::pilot::tests::node_in;
+    use crate::{
+        databases::cassandra::pilot::{DATABASE, tests::node_in},
+        pilot::{clients::jolokia::AGENT, node::preflight::missing_files},
+    };
 
     fn reasons(node: &DatabaseNode) -> Vec<&'static str> {
         check(node).into_iter().map(|failed| failed.reason).collect()
@@ -129,11 +120,15 @@ mod tests {
     fn a_host_without_cassandra_or_agent_is_told_what_to_do() {
         let place = tempfile::tempdir().unwrap();
         let node = node_in(place.path());
-        assert_eq!(reasons(&node), ["PreflightFailed", "PreflightFailed"]);
+        let missing = || missing_files(&DATABASE, &node).into_iter().map(|failed| failed.message);
+        assert_eq!(missing().count(), 2);
+        assert!(missing().any(|told| told.contains("set --home or CASSANDRA_HOME to where Cass")));
+        assert!(missing().any(|told| told.contains("run `navigator install` into that folder")));
         for file in [node.home.join("bin/cassandra"), node.shared.join(AGENT.name)] {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "").unwrap();
         }
+        assert_eq!(missing().count(), 0);
         assert!(reasons(&node).is_empty());
         let mut moved = node.clone();
         NodeState {

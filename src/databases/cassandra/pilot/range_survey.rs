@@ -1,13 +1,13 @@
 //! Asks Cassandra which ranges the node owns, and records on the volume of which ranges it may hold
 //! rows.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use super::{
     CassandraDriver,
-    held_ranges::{HeldRanges, OwnedRanges, RangeMap},
+    held_ranges::{OwnedRanges, RangeMap},
     keyspaces::{self, unclear_replicas},
     node_view::NodeView,
     upkeep::{RingState, UpkeepState},
@@ -18,7 +18,7 @@ use crate::{
         clients::jolokia::{JolokiaClient, parse_addresses},
         driver::Error,
         query_answer::UnansweredQuery,
-        volume::state_file::StateFile,
+        volume::remembered_state::unsaved,
     },
 };
 
@@ -63,7 +63,8 @@ impl CassandraDriver {
             Ok(true) => {}
             // The volume is busy: the next observation tries again.
             Ok(false) => return (None, None),
-            Err(why) => {
+            Err(error) => {
+                let why = chain(&error).to_string();
                 self.upkeep_state(|upkeep| upkeep.open = Some(why.clone()));
                 return (None, Some(why));
             }
@@ -115,33 +116,20 @@ impl CassandraDriver {
     }
 
     /// Reads the holdings from the volume unless they are in memory; returns whether they are now.
-    async fn recall_holdings(&self) -> Result<bool, String> {
+    async fn recall_holdings(&self) -> Result<bool, Error> {
         if self.upkeep_state(|upkeep| upkeep.holdings.is_some()) {
             return Ok(true);
         }
-        let data = self.data.clone();
-        match self.volume.glance(move |_| HeldRanges::load(&data)).await {
-            Ok(Some(Ok(holdings))) => {
-                self.upkeep_state(|upkeep| upkeep.holdings = Some(holdings));
-                Ok(true)
-            }
-            Ok(Some(Err(error))) => Err(chain(&error).to_string()),
-            Ok(None) => Ok(false),
-            Err(hangs) => Err(hangs.to_string()),
-        }
+        let read = self.ranges.glance(|held| held.clone()).await?;
+        Ok(self.upkeep_state(|upkeep| {
+            upkeep.holdings = read;
+            upkeep.holdings.is_some()
+        }))
     }
 
     /// Saves the holdings, unless the volume is busy. Returns why that failed.
     pub(super) async fn save_holdings(&self) -> Option<String> {
-        let (data, upkeep) = (self.data.clone(), Arc::clone(&self.upkeep));
-        let saved = self.volume.glance(move |_| {
-            let known = upkeep.lock().expect("no panic while held").holdings.clone();
-            known.map_or(Ok(()), |holdings| holdings.save(&data))
-        });
-        match saved.await {
-            Ok(Some(Ok(())) | None) => None,
-            Ok(Some(Err(error))) => Some(chain(&error).to_string()),
-            Err(hangs) => Some(hangs.to_string()),
-        }
+        let known = self.upkeep_state(|upkeep| upkeep.holdings.clone())?;
+        unsaved(self.ranges.glance(move |held| *held = known).await)
     }
 }

@@ -8,13 +8,17 @@ use std::{
 };
 
 use super::{
-    held_ranges::{CleanupJob, HeldRanges, OwnedRanges},
+    held_ranges::{HeldRanges, OwnedRanges},
     keyspaces::is_users,
     node_view::NodeView,
 };
 use crate::{
-    api::names::condition::CLEANUP_DUE, databases::cassandra::v1beta1::CassandraCleanup,
-    pilot::driver::DatabaseCondition,
+    api::names::condition::CLEANUP_DUE,
+    databases::cassandra::v1beta1::CassandraCleanup,
+    pilot::{
+        driver::DatabaseCondition,
+        upkeep_job::{UpkeepActivity, UpkeepJob},
+    },
 };
 
 /// Name of the keyspace of roles and permissions: a role that was dropped must not come back.
@@ -32,7 +36,7 @@ pub(super) struct UpkeepState {
     pub(super) surveyed: Option<(RingState, Instant)>,
     /// True when clients need a login.
     logins: bool,
-    pub(super) activity: CleanupActivity,
+    pub(super) activity: UpkeepActivity,
     /// Why it is unknown whether a cleanup is due.
     pub(super) open: Option<String>,
 }
@@ -42,15 +46,6 @@ pub(super) struct UpkeepState {
 pub(super) struct RingState {
     pub(super) members: BTreeSet<String>,
     schema: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum CleanupActivity {
-    #[default]
-    None,
-    Waits(String),
-    /// A cleanup runs: the keyspace under way, its number, and how many there are.
-    Runs(String, usize, usize),
 }
 
 impl RingState {
@@ -87,12 +82,12 @@ impl UpkeepState {
 
     /// Clears the current activity, when the process has ended.
     pub(super) fn interrupt(&mut self) {
-        self.activity = CleanupActivity::None;
+        self.activity = UpkeepActivity::None;
     }
 
     /// Drops a cleanup that the Pilot no longer requests, unless it is over.
     pub(super) fn withdraw(&mut self) {
-        self.activity = CleanupActivity::None;
+        self.activity = UpkeepActivity::None;
         if let Some(holdings) = &mut self.holdings {
             holdings.errand.take_if(|errand| !errand.is_over());
         }
@@ -102,7 +97,7 @@ impl UpkeepState {
         Some(self.holdings.as_ref()?.given_away(self.owned.as_ref()?))
     }
 
-    pub(super) fn errand(&self) -> Option<&CleanupJob> {
+    pub(super) fn errand(&self) -> Option<&UpkeepJob> {
         self.holdings.as_ref()?.errand.as_ref()
     }
 
@@ -115,19 +110,19 @@ impl UpkeepState {
         let failure = self.errand().and_then(|errand| errand.failure.as_ref());
         let owes = due.as_ref().is_none_or(|due| !due.is_empty());
         let (reason, message) = match (&self.activity, &due) {
-            (CleanupActivity::Runs(keyspace, number, of), _) => {
+            (UpkeepActivity::Runs { step: keyspace, number, of }, _) => {
                 ("CleanupInProgress", format!("keyspace {number} of {of}: {keyspace}"))
             }
-            (CleanupActivity::Waits(why), _) => ("CleanupWaits", why.clone()),
-            (CleanupActivity::None, _) if owes && failure.is_some() => {
+            (UpkeepActivity::Waits(why), _) => ("CleanupWaits", why.clone()),
+            (UpkeepActivity::None, _) if owes && failure.is_some() => {
                 let why = failure.map(String::as_str).unwrap_or_default();
                 ("CleanupFailed", format!("{why}; it may be asked for again"))
             }
-            (CleanupActivity::None, None) => ("NotHeard", self.open.clone().unwrap_or_default()),
-            (CleanupActivity::None, Some(due)) if due.is_empty() => {
+            (UpkeepActivity::None, None) => ("NotHeard", self.open.clone().unwrap_or_default()),
+            (UpkeepActivity::None, Some(due)) if due.is_empty() => {
                 ("NothingDue", "no rows are here that are other nodes' now".to_owned())
             }
-            (CleanupActivity::None, Some(due)) => {
+            (UpkeepActivity::None, Some(due)) => {
                 let names = due.join(", ");
                 let message = format!(
                     "rows are here that are other nodes' now, of: {names}. When a node leaves, rows \
@@ -143,14 +138,10 @@ impl UpkeepState {
     /// Returns the progress of the last requested cleanup; `None` when none was ever requested.
     pub(super) fn progress(&self) -> Option<CassandraCleanup> {
         let errand = self.errand()?;
-        let (phase, total, message) = match (&self.activity, &errand.failure) {
-            (CleanupActivity::Runs(keyspace, _, of), _) => {
-                (RUNNING, Some(*of), Some(keyspace.clone()))
-            }
-            (CleanupActivity::None, Some(why)) => (FAILED, None, Some(why.clone())),
-            (CleanupActivity::None, None) if errand.finished => (DONE, None, None),
-            (CleanupActivity::Waits(why), _) => (WAITING, None, Some(why.clone())),
-            (CleanupActivity::None, None) => (WAITING, None, None),
+        let (phase, message) = errand.phase(&self.activity);
+        let total = match self.activity {
+            UpkeepActivity::Runs { of, .. } => Some(of),
+            _ => None,
         };
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         Some(CassandraCleanup {
@@ -162,11 +153,6 @@ impl UpkeepState {
         })
     }
 }
-
-const WAITING: &str = "Waiting";
-pub(super) const RUNNING: &str = "Running";
-pub(super) const DONE: &str = "Done";
-pub(super) const FAILED: &str = "Failed";
 
 #[cfg(test)]
 mod tests {
@@ -200,26 +186,27 @@ mod tests {
         assert!(message.contains("shop") && message.contains("navigator cleanup"), "{message}");
         assert_eq!(owes.progress(), None);
 
-        owes.holdings.as_mut().unwrap().errand("monday");
-        owes.activity = CleanupActivity::Waits("waits until b is cleaned up".to_owned());
+        UpkeepJob::begin(&mut owes.holdings.as_mut().unwrap().errand, "monday");
+        owes.activity = UpkeepActivity::Waits("waits until b is cleaned up".to_owned());
         assert_eq!(told(&owes).1, "CleanupWaits");
         assert_eq!(owes.progress().unwrap().phase, "Waiting");
-        owes.activity = CleanupActivity::Runs("shop".to_owned(), 2, 5);
+        owes.activity = UpkeepActivity::Runs { step: "shop".to_owned(), number: 2, of: 5 };
         assert_eq!(
             told(&owes),
             (Some(true), "CleanupInProgress".into(), "keyspace 2 of 5: shop".into())
         );
         assert_eq!(owes.progress().unwrap().keyspaces, Some(5));
 
-        owes.activity = CleanupActivity::None;
-        owes.holdings.as_mut().unwrap().errand("monday").failure = Some("no room".to_owned());
+        owes.activity = UpkeepActivity::None;
+        UpkeepJob::begin(&mut owes.holdings.as_mut().unwrap().errand, "monday").failure =
+            Some("no room".to_owned());
         let (status, reason, message) = told(&owes);
         assert_eq!((status, &*reason), (Some(true), "CleanupFailed"));
         assert!(message.contains("no room") && message.contains("again"), "{message}");
         assert_eq!(owes.progress().unwrap().phase, "Failed");
         owes.owned = Some(ranges(&[(0, 0)]));
         assert_eq!(told(&owes).1, "NothingDue", "the ranges came back");
-        owes.holdings.as_mut().unwrap().errand("tuesday").finished = true;
+        UpkeepJob::begin(&mut owes.holdings.as_mut().unwrap().errand, "tuesday").finished = true;
         assert_eq!(owes.progress().unwrap().phase, "Done");
     }
 

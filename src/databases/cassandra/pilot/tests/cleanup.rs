@@ -10,10 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{
-    super::{CassandraDriver, upkeep::RUNNING},
-    driver, node_in,
-};
+use super::{super::CassandraDriver, driver, node_in};
 use crate::{
     api::names::annotation::CLEANUP,
     databases::cassandra::{
@@ -24,6 +21,7 @@ use crate::{
         clients::jolokia,
         driver::{DatabaseNode, Driver, NodeObservation},
         testing::serve,
+        upkeep_job::RUNNING,
     },
 };
 

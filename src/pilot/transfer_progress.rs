@@ -1,0 +1,42 @@
+//! How far a move of data is, from what the database says of its transfers.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// What was seen of the transfers of one move, some of which the database no longer lists.
+#[derive(Debug, Default)]
+pub struct TransferProgress {
+    /// By name, the most bytes to send and the most bytes sent that were seen: totals of a database
+    /// shrink when parts of a transfer finish.
+    transfers: BTreeMap<String, (i64, i64)>,
+    pub(crate) idle_since: Option<Instant>,
+}
+
+impl TransferProgress {
+    /// Takes the transfers that run now: name, bytes to send, bytes sent.
+    pub fn note<'a>(&mut self, running: impl Iterator<Item = (&'a str, i64, i64)>) {
+        let mut idle = true;
+        for (name, total, sent) in running {
+            let most = self.transfers.entry(name.to_owned()).or_default();
+            *most = (most.0.max(total), most.1.max(sent));
+            idle = false;
+        }
+        self.idle_since = idle.then(|| self.idle_since.unwrap_or_else(Instant::now));
+    }
+
+    /// Returns for how long no transfer has run.
+    pub fn idle(&self) -> Duration {
+        self.idle_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Returns the bytes left to send and the percentage sent, at most 99: only the database says
+    /// that a move is done. `None` while no bytes to send are known.
+    pub fn figures(&self) -> Option<(i64, i32)> {
+        let (total, sent) =
+            self.transfers.values().fold((0, 0), |(total, sent), (t, s)| (total + t, sent + s));
+        let percent = i32::try_from((sent * 100).checked_div(total)?).ok()?;
+        Some((total - sent, percent.clamp(0, 99)))
+    }
+}
