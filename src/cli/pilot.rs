@@ -17,8 +17,8 @@ use crate::{
     pilot::{
         database::DrivenDatabase,
         process::{
-            supervisor,
-            takeover::{ProcessStart, ProgramHandoff, RunningProgram, VARIABLE, receive},
+            HANDOFF_VARIABLE, supervisor,
+            takeover::{ProcessStart, ProgramHandoff, RunningProgram, receive},
         },
     },
     runtime::log,
@@ -186,7 +186,7 @@ fn fail(termination_log: &Path, text: &str, code: u8) -> u8 {
 /// Receives the handoff from the program that this process ran before, if another program ran.
 #[expect(clippy::disallowed_methods, reason = "no flag: it must not be seen in help")]
 fn handed() -> Result<Option<ProgramHandoff>, crate::pilot::process::takeover::Error> {
-    match std::env::var(VARIABLE) {
+    match std::env::var(HANDOFF_VARIABLE) {
         Ok(number) => receive(&number).map(Some),
         Err(_) => Ok(None),
     }

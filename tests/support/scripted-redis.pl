@@ -33,7 +33,9 @@ $SIG{USR1} = sub {
 # The last of several lines for a setting counts.
 my %set = (masteruser => "", maxmemory => 0, "min-replicas-to-write" => 0);
 open(my $conf, "<", $ARGV[0]) or die "$ARGV[0]: $!";
-while (<$conf>) { $set{$1} = $2 if /^(\S+) '?(.*?)'?$/ }
+while (<$conf>) { $set{$1} = $2 if /^(\S+) ['"]?(.*?)['"]?$/ }
+# A volume without data would be one that lost them.
+open(my $data, ">>", "$set{dir}/appendonly.aof") or die "$set{dir}: $!";
 my ($master, $record) = (0, undef);
 
 my $server = IO::Socket::INET->new(

@@ -18,10 +18,7 @@ use kube::{
 use crate::{
     api::v1beta1::{Endpoint, Pilot, PilotPhase},
     pilot::{
-        kube::{
-            backoff::RetryBackoff,
-            pilot_api::PilotApi,
-        },
+        kube::{backoff::RetryBackoff, pilot_api::PilotApi},
         volume::ring,
     },
 };

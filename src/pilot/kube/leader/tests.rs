@@ -19,7 +19,7 @@ use crate::{
         database::EXAMPLE,
         driver::LeaderPermit,
         driver::StopPlan,
-        node::machine::{MachineEvent, NodeIntent, TimeLimits},
+        node::machine::{MachineEvent, NodeIntent, NodeMachine, NodePhase, TimeLimits},
     },
     runtime::TaskGroup,
 };

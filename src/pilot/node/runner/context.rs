@@ -15,7 +15,7 @@ use crate::{
     error::chain,
     pilot::{
         driver::{DatabaseNode, Driver},
-        kube::pilot_api::{self, PilotApi},
+        kube::pilot_api::PilotApi,
         node::metrics::Metrics,
         process::supervisor::Supervisor,
         volume::{data_volume::Volume, records::VolumeRecords, ring},
