@@ -7,6 +7,7 @@
 //! database would be killed when a worker thread retires.
 
 mod exit;
+mod footprint;
 mod handover;
 mod output;
 mod signals;
@@ -27,6 +28,7 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 pub use exit::{ChildExit, signal_name, write_termination_log};
+pub use footprint::release_program;
 pub use handover::{HandedChild, inherited};
 use output::OutputSink;
 pub use output::{LineBuffer, OutputTail, ParkedPipes};

@@ -96,6 +96,18 @@ pub(super) fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Drops the pages of a range; each comes back from its file when it is needed.
+pub(super) fn forget(range: std::ops::Range<usize>) -> io::Result<()> {
+    let start = std::ptr::without_provenance_mut(range.start);
+    // SAFETY: the caller names a mapping of a file that cannot be written and none of whose
+    // pages differs from the file, so nothing is lost.
+    if unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Returns one process that ended since the last call.
 pub(super) fn wait_any() -> Option<(i32, ExitStatus)> {
     loop {

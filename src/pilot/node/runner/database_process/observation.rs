@@ -17,6 +17,7 @@ use crate::{
     pilot::{
         driver::{self, NodeObservation},
         kube::pilot_api::PilotApi,
+        process::supervisor::release_program,
         volume::{pilot_files::VolumeMark, records::VolumeRecords},
     },
 };
@@ -25,6 +26,9 @@ use crate::{
 /// while it does.
 const OBSERVE_STARTING: Duration = Duration::from_secs(1);
 const OBSERVE_SERVING: Duration = Duration::from_secs(5);
+/// How many answers in a row must say that the database serves before memory that only a start
+/// needs is given back: half a minute.
+const SETTLED: u32 = 6;
 /// How long a database may take to say how it is; one that takes longer counts as not answering.
 const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a database that did not say how it is may take to answer in another way.
@@ -33,6 +37,7 @@ const SECOND_OPINION: Duration = Duration::from_secs(2);
 const PEERS_EVERY: Duration = Duration::from_secs(30);
 
 pub(super) async fn observe(ctx: RunnerContext, pid: i32, mut marked: Option<String>) {
+    let mut served = 0_u32;
     loop {
         let answer = timeout(OBSERVE_LIMIT, ctx.driver.observe()).await;
         let mut result = answer.unwrap_or_else(|late| Err(late.into()));
@@ -49,6 +54,13 @@ pub(super) async fn observe(ctx: RunnerContext, pid: i32, mut marked: Option<Str
             marked.clone_from(&mark.node_id);
         }
         let serving = result.as_ref().is_ok_and(|observation| observation.serving);
+        served = if serving { served.saturating_add(1) } else { 0 };
+        if served == SETTLED {
+            // Once the database serves, the pilot does little for long.
+            if let Err(error) = release_program() {
+                debug!(%error, "Memory of the start cannot be given back");
+            }
+        }
         let result = Box::new(result);
         if ctx.messages.send(RunnerMessage::Observed { pid, result, mark }).await.is_err() {
             return;
