@@ -9,7 +9,6 @@ use navigator::{
         admission::{
             AdmissionChain, AdmissionPlugin,
             namespace::{NamespaceLifecycle, NamespaceLister},
-            pilot_status::PilotStatusRestriction,
         },
         authn::{self, Authenticator, CachingTokenReviewer},
         authz::{Authorizer, CachingAccessReviewer},
@@ -18,6 +17,7 @@ use navigator::{
         filters::{FilterChain, InflightLimits, InstalledServices, RequestTimeouts},
         handlers::{self, AppState},
         metrics::Metrics,
+        role::{self, pilot_status::PilotStatusRestriction},
         serve,
         storage::{
             Revision, Storage,
@@ -66,7 +66,8 @@ pub(crate) async fn serve(arguments: &[String]) {
         Shutdown::new(),
     ));
     let trust = authn::load(&client, &rt).await.unwrap();
-    let mut guard = store_identity::start(Arc::clone(&store), scheme, &client, NAMESPACE, &rt);
+    let mut guard =
+        store_identity::start(Arc::clone(&store), &role::served(scheme), &client, NAMESPACE, &rt);
     guard.until_decided().await;
     let admission: Arc<dyn AdmissionPlugin> = Arc::new(AdmissionChain::new(vec![
         Arc::new(NamespaceLifecycle::new(Arc::new(NamespaceLister::start(&client, &rt)))),
