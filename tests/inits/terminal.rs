@@ -18,6 +18,8 @@ const CHILD: &str = r#"$| = 1;
 fn control_c(bench: Bench) -> Seen {
     let argv = bench.init.argv(bench.mode, &[], &["perl", "-e", CHILD]);
     let line = argv.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    // A shell that stays would hear Ctrl-C, too, and some then end as if it had ended the command.
+    let line = format!("exec {line}");
     // `script` gives its command a terminal and types what it reads.
     let script = ["script", "--quiet", "--return", "--command", &line, "/dev/null"];
     let mut script = Running::start(bench.mode, &script.map(str::to_owned), bench.init.patience());

@@ -43,6 +43,11 @@ impl Pilot {
         told(self.0.expect(wanted));
     }
 
+    /// Has the child printed this line?
+    pub(crate) fn has_said(&mut self, line: &str) -> bool {
+        self.0.seen().iter().any(|said| said == line)
+    }
+
     pub(crate) fn signal(&self, number: i32) {
         told(self.0.signal(number));
     }
