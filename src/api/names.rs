@@ -40,6 +40,10 @@ pub mod annotation {
     /// Annotation on a Pilot: a person says that the data of the ring of this id are lost for good,
     /// so that this node may found another ring in its place.
     pub const FOUND_ANEW: &str = "navigator.jetstack.io/found-anew";
+    /// Annotation on a Pilot: a person says that the data on this volume are lost for good. The
+    /// value is the uid of the node's claim, or of its pod where the pod holds the data, so the
+    /// word means nothing once that is gone.
+    pub const GIVE_UP: &str = "navigator.jetstack.io/give-up";
     /// Annotation on the ConfigMap that records the store's identity: id of the store that a person
     /// accepts as it is.
     pub const ACCEPT_STORE: &str = "navigator.jetstack.io/accept-store";

@@ -144,6 +144,7 @@ async fn ask(
         PluginCommand::Resume(args) => within(limit, changes::pause(session, &args, false)).await?,
         PluginCommand::Stop(args) => within(limit, changes::stop(session, &args, true)).await?,
         PluginCommand::Start(args) => within(limit, changes::stop(session, &args, false)).await?,
+        PluginCommand::GiveUp(args) => within(limit, changes::give_up(session, &args)).await?,
         PluginCommand::Fence(args) => within(limit, changes::fence(session, &args)).await?,
         PluginCommand::Cleanup(args) => within(limit, changes::cleanup(session, &args)).await?,
         PluginCommand::Scale(args) => within(limit, changes::scale(session, &args)).await?,

@@ -10,7 +10,9 @@ use std::{
 
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::OwnerReference},
+    apimachinery::pkg::{
+        api::resource::Quantity, apis::meta::v1::OwnerReference, util::intstr::IntOrString,
+    },
 };
 use kube::api::{ApiResource, DynamicObject};
 use serde::Serialize;
@@ -266,10 +268,24 @@ pub struct RolloutStrategy {
     /// at which it is held.
     pub canary: Option<(BTreeSet<String>, u32)>,
     pub skip_predicates: BTreeSet<String>,
+    /// Nodes that may be down at a time: a number, or a percentage of all.
+    pub unavailable: IntOrString,
     pub progress_deadline: Duration,
 }
 
 impl RolloutStrategy {
+    /// Returns how many of `nodes` may be down at a time: at least one, or nothing could be done.
+    pub fn max_unavailable(&self, nodes: usize) -> usize {
+        let part = match &self.unavailable {
+            IntOrString::Int(number) => usize::try_from(*number).unwrap_or_default(),
+            IntOrString::String(text) => {
+                let percent = text.trim_end_matches('%').parse::<usize>().unwrap_or_default();
+                nodes * percent / 100
+            }
+        };
+        part.max(1)
+    }
+
     pub fn of(spec: Option<&UpdateStrategy>) -> Self {
         let spec = spec.cloned().unwrap_or_default();
         let canary = spec.canary.map(|canary| {
@@ -282,6 +298,7 @@ impl RolloutStrategy {
             deliver_pilots: !matches!(spec.pilot_update.as_deref(), Some("OnRestart" | "Never")),
             canary,
             skip_predicates: spec.skip_predicates.into_iter().collect(),
+            unavailable: spec.max_unavailable.unwrap_or(IntOrString::Int(1)),
             progress_deadline: Duration::from_secs(seconds.unwrap_or(1800)),
         }
     }

@@ -61,7 +61,7 @@ pub(crate) async fn ensure(
             DesiredObject::Other(object) => ensure_object(ctx, desired, object).await,
         })?;
     }
-    note(remove_services(ctx, desired).await)?;
+    note(remove_services(ctx, desired, observed).await)?;
     for pool in &observed.pools {
         note(adopt::members(ctx, desired, pool).await)?;
         let Some(wanted) = desired.pool(&pool.name) else { continue };
@@ -227,9 +227,31 @@ async fn not_terminating(ctx: &ControllerContext, desired: &DesiredCluster) -> R
     Ok(())
 }
 
-/// Deletes Services that the cluster does not want any more.
-async fn remove_services(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
+/// Deletes Services that the cluster does not want any more, and those of pools that are gone.
+async fn remove_services(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+) -> Result<(), Error> {
     let resource = ApiResource::erase::<Service>(&());
+    let living = |pool: &str| {
+        let found = observed.pools.iter().find(|found| found.name == pool);
+        pool.is_empty()
+            || desired.pool(pool).is_some()
+            || found.is_some_and(|found| found.set.is_some())
+    };
+    for found in ctx.stores.others(&resource, desired) {
+        let labels = found.metadata.labels.as_ref();
+        let pool = labels.and_then(|all| all.get(desired.database.names.pool_label));
+        let name = found.metadata.name.as_deref().unwrap_or_default();
+        if owned(&found.metadata, desired) && !living(pool.map_or("", String::as_str)) {
+            delete(ctx, desired, &resource, name, exactly(&found.metadata)).await?;
+            info!(
+                namespace = desired.namespace,
+                name, "Removed the Service of a pool that is gone"
+            );
+        }
+    }
     for service in (desired.database.services)(desired) {
         let found = ctx.stores.other(&resource, &desired.namespace, &service.name);
         if let Some(found) =

@@ -47,6 +47,11 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
         PlannedStep::Raise { pool, to } => {
             EventNotice::normal("ScaleOut", format!("node pool {pool} grows to {}", nodes(*to)))
         }
+        PlannedStep::Return { pool, to } => {
+            let note =
+                format!("nodes of pool {pool} that have data come back, up to {}", nodes(*to));
+            EventNotice::normal("ScaleOut", note)
+        }
         PlannedStep::Remove { pool, pilot, to } => {
             let note = format!("{pilot} goes; node pool {pool} shrinks to {}", nodes(*to));
             EventNotice::normal("Scale", note)
@@ -54,10 +59,17 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
         PlannedStep::Replace { pilot, .. } => {
             EventNotice::normal("ReplaceNode", format!("broken {pilot} gets the newest spec"))
         }
+        PlannedStep::Renew { pilot, claim: Some(claim), .. } => {
+            let note = format!("{pilot} joins again, empty: its claim {} is deleted", claim.name);
+            EventNotice::normal("ReplaceNode", note)
+        }
+        PlannedStep::Renew { pilot, claim: None, .. } => {
+            EventNotice::normal("ReplaceNode", format!("{pilot} joins again, empty"))
+        }
         PlannedStep::Configure { pilot } => {
             EventNotice::normal("RestartPilot", format!("{pilot} is told the newest configuration"))
         }
-        PlannedStep::Restart { pilot, .. } => {
+        PlannedStep::Restart { pilot, .. } | PlannedStep::Recreate { pilot, .. } => {
             EventNotice::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
         }
         PlannedStep::RestartInPlace { pilot } => EventNotice::normal(
@@ -70,9 +82,10 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
         PlannedStep::Keep { pilot } => {
             EventNotice::normal("DrainPilot", format!("{pilot} is kept after all"))
         }
-        PlannedStep::DeleteClaim { claim, .. } => {
-            EventNotice::normal("Scale", format!("claim {claim} of a node that left is deleted"))
-        }
+        PlannedStep::DeleteClaim { claim, .. } => EventNotice::normal(
+            "Scale",
+            format!("claim {} of a node that left is deleted", claim.name),
+        ),
         PlannedStep::DeletePilot { pilot, .. } => {
             EventNotice::normal("Scale", format!("Pilot {pilot} of a node that left is deleted"))
         }
@@ -183,7 +196,7 @@ pub(crate) fn of_status(
         operation.is_some_and(|o| o.blocked_by.iter().any(|entry| entry.predicate == predicate))
     };
     for block in plan.blocked.iter().filter(|block| !held(&block.predicate)) {
-        let note = format!("{}: {}; {}", block.predicate, block.message, block.hint);
+        let note = format!("{}: {}; {}", block.predicate, block.message, block.remedy);
         notices.push(EventNotice::warning("PredicateBlocked", note));
     }
     notices

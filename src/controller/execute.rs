@@ -12,7 +12,7 @@ use super::{
     desired_state::DesiredCluster,
     ensure::ensure_pilot,
     observe::{Member, ObservedCluster, ObservedPool, PHASE_OWNER, PilotFacts, owned},
-    plan::{PlannedStep, without_restart},
+    plan::{ClaimRef, PlannedStep, without_restart},
     resources::{ephemeral_installer, pilot_resource, spec_patch, stateful_set},
     write::{change, decided, delete, exactly, patch_pilot},
 };
@@ -29,9 +29,9 @@ pub(crate) async fn execute(
     step: &PlannedStep,
 ) -> Result<(), Error> {
     match step {
-        PlannedStep::Raise { pool, to } | PlannedStep::Remove { pool, to, .. } => {
-            resize(ctx, desired, observed, pool, *to).await
-        }
+        PlannedStep::Raise { pool, to }
+        | PlannedStep::Return { pool, to }
+        | PlannedStep::Remove { pool, to, .. } => resize(ctx, desired, observed, pool, *to).await,
         PlannedStep::Empty { pool } => resize(ctx, desired, observed, pool, 0).await,
         PlannedStep::Configure { pilot } => {
             give_spec(ctx, desired, observed, pilot, |pilot, wanted| {
@@ -39,12 +39,20 @@ pub(crate) async fn execute(
             })
             .await
         }
-        PlannedStep::Replace { pilot, pod } | PlannedStep::Restart { pilot, pod } => {
-            let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
+        PlannedStep::Replace { pilot, pod }
+        | PlannedStep::Recreate { pilot, pod }
+        | PlannedStep::Restart { pilot, pod } => {
             give_spec(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;
-            let version = member.pod.as_ref().map(|pod| &pod.resource_version);
-            let resource = ApiResource::erase::<Pod>(&());
-            delete(ctx, desired, &resource, pilot, decided(pod, version)).await
+            delete_pod(ctx, desired, observed, pilot, pod).await
+        }
+        PlannedStep::Renew { pilot, claim, pod } => {
+            if let Some(claim) = claim {
+                delete_claim(ctx, desired, observed, pilot, claim).await?;
+            }
+            match pod {
+                Some(pod) => delete_pod(ctx, desired, observed, pilot, pod).await,
+                None => Ok(()),
+            }
         }
         PlannedStep::RestartInPlace { pilot } => {
             restart_in_place(ctx, desired, observed, pilot).await
@@ -70,11 +78,8 @@ pub(crate) async fn execute(
         PlannedStep::Deliver { pilot, pod, container, image: _ } => {
             deliver(ctx, desired, pilot, pod, container).await
         }
-        PlannedStep::DeleteClaim { pilot, claim, uid } => {
-            let found = member(observed, pilot).and_then(|(_, member)| member.claim.as_ref());
-            let version = found.map(|claim| &claim.resource_version);
-            let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
-            delete(ctx, desired, &resource, claim, decided(uid, version)).await
+        PlannedStep::DeleteClaim { pilot, claim } => {
+            delete_claim(ctx, desired, observed, pilot, claim).await
         }
         PlannedStep::DeletePilot { pilot, uid } => {
             let found = member(observed, pilot).and_then(|(_, member)| member.pilot.as_ref());
@@ -103,6 +108,32 @@ fn member<'a>(observed: &'a ObservedCluster, name: &str) -> Option<(&'a Observed
         let member = pool.members.values().find(|member| member.name == name)?;
         Some((pool, member))
     })
+}
+
+async fn delete_pod(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    name: &str,
+    uid: &str,
+) -> Result<(), Error> {
+    let found = member(observed, name).and_then(|(_, member)| member.pod.as_ref());
+    let version = found.map(|pod| &pod.resource_version);
+    let resource = ApiResource::erase::<Pod>(&());
+    delete(ctx, desired, &resource, name, decided(uid, version)).await
+}
+
+async fn delete_claim(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    pilot: &str,
+    claim: &ClaimRef,
+) -> Result<(), Error> {
+    let found = member(observed, pilot).and_then(|(_, member)| member.claim.as_ref());
+    let version = found.map(|claim| &claim.resource_version);
+    let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+    delete(ctx, desired, &resource, &claim.name, decided(&claim.uid, version)).await
 }
 
 /// Writes to a Pilot what `part` takes of the newest spec.

@@ -28,7 +28,7 @@ use super::{
 use crate::api::{
     names::{self, annotation, condition::CLEANUP_DUE},
     silence::says_unheard,
-    v1beta1::{Health, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus},
+    v1beta1::{Blocker, Health, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus},
 };
 
 /// Annotation on a Pilot: the controller wrote `spec.phase`, not a person.
@@ -63,6 +63,8 @@ pub(crate) struct ObservedPool {
     pub(crate) name: String,
     pub(crate) set_name: String,
     pub(crate) set: Option<ObservedStatefulSet>,
+    /// The spec has no such pool, and its StatefulSet was deleted: only Pilots are left of it.
+    pub(crate) orphan: bool,
     /// Nodes by ordinal; every ordinal that has a pod, a Pilot or a claim.
     pub(crate) members: BTreeMap<u32, Member>,
 }
@@ -89,6 +91,8 @@ pub(crate) struct PodFacts {
     pub(crate) resource_version: String,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
+    /// The pod should have ended some time ago: its machine may be gone.
+    pub(crate) overdue: bool,
     /// The data volume is part of the pod, and is deleted with it.
     pub(crate) holds_data: bool,
     /// The database container was started at least once.
@@ -170,12 +174,46 @@ pub(crate) struct PilotFacts {
     /// Whether the node has rows of ranges that other nodes own now; `None` where the database does
     /// not tell.
     pub(crate) cleanup: Option<CleanupFacts>,
-    /// Predicate and message of each reason against stopping this node.
-    pub(crate) blockers: Vec<(String, String)>,
+    /// What the pilot has against a change of its cluster.
+    pub(crate) blockers: Vec<BlockerFacts>,
+    /// Uid of the claim or pod whose data a person gave up.
+    pub(crate) given_up: Option<String>,
     /// Message of the Ready condition while that is not True.
     pub(crate) not_ready: Option<String>,
     /// The controller wrote the Ready condition, because the pilot had not reported for long.
     pub(crate) marked_unheard: bool,
+}
+
+/// A change that a pilot may speak against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disruption {
+    /// The node itself is stopped for a while.
+    Stop,
+    /// A node joins.
+    Join,
+    /// A node leaves.
+    Leave,
+}
+
+/// What a pilot reports against a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockerFacts {
+    pub(crate) predicate: String,
+    pub(crate) message: String,
+    pub(crate) against: Vec<Disruption>,
+}
+
+impl BlockerFacts {
+    /// Makes a blocker as released pilots report it: against a stop of their node.
+    #[cfg(test)]
+    pub(crate) fn of_stop(predicate: &str, message: &str) -> Self {
+        let (predicate, message) = (predicate.to_owned(), message.to_owned());
+        Self { predicate, message, against: vec![Disruption::Stop] }
+    }
+
+    pub(crate) fn speaks_against(&self, disruption: Disruption) -> bool {
+        self.against.contains(&disruption)
+    }
 }
 
 /// What a pilot reports about rows of ranges that other nodes own now.
@@ -255,6 +293,26 @@ impl Member {
             PilotIntent::Fenced | PilotIntent::Stopped | PilotIntent::Decommissioned
         );
         (acts && !pilot.phase_ours).then_some(intent)
+    }
+
+    /// Is the node asked to leave, by a person or by the controller?
+    pub(crate) fn asked_to_leave(&self) -> bool {
+        self.intent() == PilotIntent::Decommissioned
+    }
+
+    /// Returns the uid of what holds the node's data: its claim, or its pod.
+    pub(crate) fn data(&self) -> Option<String> {
+        match (&self.claim, &self.pod) {
+            (Some(claim), _) => Some(claim.uid.clone()),
+            (None, Some(pod)) if pod.holds_data => Some(pod.uid.clone()),
+            (None, _) => None,
+        }
+    }
+
+    /// Did a person give up the data that the node has now?
+    pub(crate) fn abandoned(&self) -> bool {
+        let word = self.pilot.as_ref().and_then(|pilot| pilot.given_up.as_ref());
+        word.is_some() && word == self.data().as_ref()
     }
 
     /// Does the controller get no report from the pilot, although the kubelet finds the pod ready?
@@ -364,6 +422,9 @@ impl ObservedPool {
     /// Returns the replicas that the StatefulSet needs, at least, to have a pod for every node that
     /// joined the database cluster and did not leave it. With fewer, data would be unavailable.
     pub(crate) fn returning(&self) -> u32 {
+        if self.orphan {
+            return 0;
+        }
         self.one_past_last(|member| member.may_be_member() && !member.decommissioned())
     }
 
@@ -432,6 +493,7 @@ pub(crate) fn observe(
             object: Some(Arc::clone(set)),
         });
     }
+    add_orphans(&mut pools, desired, objects);
     for pod in &objects.pods {
         if let Some(member) = member(&mut pools, pod.metadata.name.as_deref()) {
             let template = newest_template(pod, &objects.sets);
@@ -456,6 +518,20 @@ pub(crate) fn observe(
         member.claim = Some(claim_facts(claim));
     }
     ObservedCluster { pools, stalled, ..ObservedCluster::default() }
+}
+
+/// Adds the pools of which only Pilots are left.
+fn add_orphans(pools: &mut Vec<ObservedPool>, desired: &DesiredCluster, objects: &ClusterObjects) {
+    for pilot in objects.pilots.iter().filter(|pilot| owned(&pilot.metadata, desired)) {
+        let name = label(&pilot.metadata, desired.database.names.pool_label);
+        let set = pilot.metadata.name.as_deref().and_then(|name| name.rsplit_once('-'));
+        let Some((set_name, _)) = set.filter(|_| !name.is_empty()) else { continue };
+        if pools.iter().any(|pool| pool.set_name == set_name) {
+            continue;
+        }
+        let set_name = set_name.to_owned();
+        pools.push(ObservedPool { name, set_name, orphan: true, ..ObservedPool::default() });
+    }
 }
 
 /// Clears the missed deadline of a pod whose node moves data, or is kept down by a person: such a
@@ -609,6 +685,11 @@ fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
         resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
         ready: is_ready,
         terminating: pod.metadata.deletion_timestamp.is_some(),
+        overdue: pod
+            .metadata
+            .deletion_timestamp
+            .as_ref()
+            .is_some_and(|end| age(end.0, now) > LINGERS),
         holds_data: holds_data(pod, desired),
         started,
         hash: annotations.and_then(|a| a.get(annotation::CONFIG_HASH)).cloned().unwrap_or_default(),
@@ -690,6 +771,10 @@ fn trouble(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> Option<PodFai
     })
 }
 
+/// How long after the end of its grace period a pod is expected to be gone. `deletionTimestamp` is
+/// that end.
+const LINGERS: Duration = Duration::from_secs(30);
+
 /// How long a pod may wait for registries and autoscalers before its cluster is Stalled. A younger
 /// wait is only reported.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -762,16 +847,18 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
             due: condition.status != "False",
             message: condition.message.clone(),
         }),
-        blockers: status
-            .blockers
-            .iter()
-            .map(|blocker| (blocker.predicate.clone(), blocker.message.clone()))
-            .collect(),
+        blockers: status.blockers.iter().map(blocker_facts).collect(),
+        given_up: annotations.and_then(|all| all.get(annotation::GIVE_UP)).cloned(),
         not_ready: ready
             .filter(|condition| condition.status != "True")
             .map(|condition| format!("{}: {}", condition.reason, condition.message)),
         marked_unheard: ready.is_some_and(|ready| says_unheard(&ready.reason)),
     }
+}
+
+fn blocker_facts(blocker: &Blocker) -> BlockerFacts {
+    let (predicate, message) = (blocker.predicate.clone(), blocker.message.clone());
+    BlockerFacts { predicate, message, against: vec![Disruption::Stop] }
 }
 
 /// Has the database ever answered its pilot? The fields that tell come from the database, and the

@@ -83,10 +83,24 @@ async fn steps(
         keep_budget(ctx, desired, &mut observed, &mut plan).await?;
     }
     let confirmed = note(&mut observed, confirm(ctx, desired, &mut plan, now).await)?;
+    let begun = status(desired, &observed, &plan, now);
+    let mut cluster = Cow::Borrowed(cluster);
+    let mut desired = Cow::Borrowed(desired);
+    // An operation is written before its first step: neither a conflict nor a crash after the step
+    // loses what was begun.
+    if confirmed.is_some() && operation_type(&begun) != operation_type(&desired.status) {
+        let written = write_status(ctx, &cluster, &desired, begun.clone(), &plan).await?;
+        cluster = written.map_or(cluster, Cow::Owned);
+        desired.to_mut().status = begun;
+    }
     note(&mut observed, execute(ctx, confirmed).await)?;
-    let status = status(desired, &observed, &plan, now);
-    write_status(ctx, cluster, desired, status, &plan).await?;
-    Ok(next(&plan, &observed, desired))
+    let status = status(&desired, &observed, &plan, now);
+    write_status(ctx, &cluster, &desired, status, &plan).await?;
+    Ok(next(&plan, &observed, &desired))
+}
+
+fn operation_type(status: &ClusterStatus) -> Option<&str> {
+    status.operation.as_ref().map(|operation| operation.type_.as_str())
 }
 
 /// Describes the cluster object in the terms that every database shares.

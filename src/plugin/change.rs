@@ -95,6 +95,23 @@ impl PluginSession {
         Ok(ChangeResult { reference, object, warnings, changed })
     }
 
+    /// Writes a person's word into a Pilot that the data of the claim or pod with the uid `data` are
+    /// lost for good.
+    pub async fn give_up(
+        &self,
+        pilot: &Pilot,
+        data: &str,
+        dry_run: bool,
+    ) -> Result<ChangeResult, Error> {
+        let path = <Pilot as Resource>::url_path(&(), pilot.metadata.namespace.as_deref());
+        let patch =
+            PatchBody::Merge(json!({"metadata": {"annotations": {annotation::GIVE_UP: data}}}));
+        let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
+        let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
+        let changed = differs(&json!(pilot), &object);
+        Ok(ChangeResult { reference, object, warnings, changed })
+    }
+
     /// Asks these nodes, one after the other, to remove rows that other nodes own now (cleanup).
     ///
     /// The nodes are asked in the order in which they clean up. So a node that goes first has its

@@ -124,6 +124,7 @@ pub(super) enum PluginCommand {
   kubectl navigator start demo -n shop")]
     Start(ClusterArgs),
     Fence(FenceArgs),
+    GiveUp(GiveUpArgs),
     Cleanup(CleanupArgs),
     Scale(ScaleArgs),
     Upgrade(UpgradeArgs),
@@ -326,6 +327,30 @@ pub(super) struct FenceArgs {
     /// Lets its database run again.
     #[arg(long)]
     pub(super) off: bool,
+    #[command(flatten)]
+    pub(super) change: ChangeArgs,
+}
+
+/// Gives up the data of one node that is lost for good, so that its cluster goes on without them.
+///
+/// A node that is wanted joins again on a new, empty volume; one that is not wanted is removed. What
+/// no other node has a copy of is lost. `status` names the uid of the node's claim, or of its pod
+/// where the pod holds the data; the word is about these data alone, and means nothing for any that
+/// come later.
+///
+/// Exit codes: 0 done, 1 failed, 3 the node serves, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator status demo
+  kubectl navigator give-up demo ring-1 --data 7c0f1c0e-5a0b-4d53-9a4b-1f8f3d0c9d11")]
+pub(super) struct GiveUpArgs {
+    /// The cluster.
+    pub(super) name: ClusterName,
+    /// The node.
+    pub(super) node: String,
+    /// The claim or pod whose data are lost.
+    #[arg(long, value_name = "UID")]
+    pub(super) data: String,
     #[command(flatten)]
     pub(super) change: ChangeArgs,
 }

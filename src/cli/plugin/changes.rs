@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     args::{
-        ChangeArgs as Args, CleanupArgs, ClusterArgs, CommonArgs, DryRun, FenceArgs, OutputFormat,
-        RestartArgs, ScaleArgs, UpgradeArgs,
+        ChangeArgs as Args, CleanupArgs, ClusterArgs, CommonArgs, DryRun, FenceArgs, GiveUpArgs,
+        OutputFormat, RestartArgs, ScaleArgs, UpgradeArgs,
     },
     output::{object, only, print, say, style},
 };
@@ -105,6 +105,20 @@ pub(super) async fn fence(session: &PluginSession, args: &FenceArgs) -> Result<u
         if args.off { (PilotIntent::Running, "unfenced") } else { (PilotIntent::Fenced, "fenced") };
     let changed = session.tell(&pilot, &intent, args.change.is_dry()).await?;
     tell(args.change, &changed, done)?;
+    Ok(exit::OK)
+}
+
+pub(super) async fn give_up(session: &PluginSession, args: &GiveUpArgs) -> Result<u8, Error> {
+    let (found, pilot) = session.member(&args.name, &args.node).await?;
+    if NodePicture::new(&pilot).serves() {
+        let (name, cluster) = (name_of(&pilot), found.name());
+        return Err(Error::Held(format!(
+            "{name} serves: it leaves with its data when its pool has fewer replicas (kubectl \
+             navigator scale {cluster})"
+        )));
+    }
+    let changed = session.give_up(&pilot, &args.data, args.change.is_dry()).await?;
+    tell(args.change, &changed, "given up")?;
     Ok(exit::OK)
 }
 

@@ -7,11 +7,11 @@
 //! keeps its pilot and its database, and holds back the other pods of its cluster, until another
 //! image is wanted or the pod is made anew.
 //!
-//! Called for a step only while every node serves and no other step is due.
+//! Delivers only while every node serves and no other step is due.
 
 use std::time::Duration;
 
-use super::{Plan, PlannedStep};
+use super::{AwaitedStep, Candidate, Plan, PlannedStep, World, roll::FOR_PEOPLE};
 use crate::{
     api::names,
     controller::{
@@ -57,17 +57,24 @@ pub(crate) enum RolloutState {
     },
 }
 
-/// Plans the next delivery of a pilot, or the wait for one that is under way.
-pub(super) fn deliver(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
-    match pilots(desired, observed).next? {
-        RolloutState::Deliver { pilot, pod, container } => {
-            let image = desired.pilot_image.reference.clone();
-            let step = PlannedStep::Deliver { pilot, pod, container, image };
-            Some(Plan { step: Some(step), ..Plan::default() })
-        }
-        RolloutState::Wait { pilot, message } => Plan::wait(None, "UpdatePilot", &pilot, message),
-        RolloutState::AtRestart | RolloutState::Failed { .. } => None,
+/// Delivers the next pilot, or waits for a delivery that is under way. Only while every node serves
+/// and nothing else is done: what waits for a person holds no pilot.
+pub(super) fn deliver(world: World<'_>, plan: &Plan) -> Vec<Candidate> {
+    let held = plan.blocked.iter().any(|block| !FOR_PEOPLE.contains(&&*block.predicate));
+    if plan.waiting.is_some() || held {
+        return Vec::new();
     }
+    let candidate = match pilots(world.desired, world.observed).next {
+        Some(RolloutState::Deliver { pilot, pod, container }) => {
+            let image = world.desired.pilot_image.reference.clone();
+            Candidate::step(None, PlannedStep::Deliver { pilot, pod, container, image })
+        }
+        Some(RolloutState::Wait { pilot, message }) => {
+            Candidate::wait(None, AwaitedStep::new("UpdatePilot", &pilot, message))
+        }
+        Some(RolloutState::AtRestart | RolloutState::Failed { .. }) | None => return Vec::new(),
+    };
+    vec![candidate]
 }
 
 /// Counts the pilots of the wanted image and finds what to deliver next. A delivery that failed or

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 
 use super::{
     OperationType, Plan, StepBlocker,
+    absence::unready,
     roll::{self, FOR_PEOPLE, PEERS_READY},
-    unready,
 };
 use crate::controller::{
     desired_state::DesiredCluster,
@@ -156,8 +156,8 @@ mod tests {
         api::v1beta1::PilotIntent,
         controller::{
             heartbeats::HeartbeatAge,
-            observe::{PilotFacts, PodFacts},
-            testing::sample::{desired, observed},
+            observe::{BlockerFacts, PilotFacts, PodFacts},
+            testing::sample::{desired, initialized, observed},
         },
     };
 
@@ -244,7 +244,8 @@ mod tests {
                 pilot(o, 2).instance = Some("earlier".into());
             }),
             ("NoShardMovement", "ex-demo-c-0: 2 shards recover", |_, o| {
-                pilot(o, 2).blockers = vec![("NoShardMovement".into(), "2 shards recover".into())];
+                pilot(o, 2).blockers =
+                    vec![BlockerFacts::of_stop("NoShardMovement", "2 shards recover")];
             }),
             ("DataOutlivesPod", "the data of ex-demo-b-0 are in its pod", |_, o| {
                 pod(o, 1).holds_data = true;
@@ -255,14 +256,6 @@ mod tests {
             assert_eq!(hold.reason, reason, "{hold:?}");
             assert!(hold.message.contains(message), "{message}: {hold:?}");
         }
-    }
-
-    fn initialized() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition {
-        serde_json::from_value(serde_json::json!({
-            "type": "Initialized", "status": "True", "reason": "ReconcileComplete", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }))
-        .unwrap()
     }
 
     #[test]
@@ -278,7 +271,7 @@ mod tests {
         let skipped = |rule: &str| {
             let (mut desired, mut observed) = (desired(&RACKS, "new"), observed(&RACKS, "new"));
             desired.strategy.skip_predicates.insert(rule.to_owned());
-            pilot(&mut observed, 0).blockers = vec![("StreamsIdle".into(), "one".into())];
+            pilot(&mut observed, 0).blockers = vec![BlockerFacts::of_stop("StreamsIdle", "one")];
             pilot(&mut observed, 1).hearing = HeartbeatAge::default();
             pod(&mut observed, 2).holds_data = true;
             drain_hold(&desired, &observed, &Plan::default()).map(|hold| hold.reason)

@@ -8,15 +8,14 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    OperationType, Plan, PlannedStep, StepBlocker,
+    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, absence,
     roll::{self, OUTLIVES, PEERS_READY},
+    under_way,
 };
-use crate::controller::{
-    desired_state::DesiredCluster,
-    observe::{Member, ObservedCluster, ObservedPool},
-};
+use crate::controller::observe::{Disruption, Member, ObservedCluster, ObservedPool};
 
 const TOKEN_RENEWAL: &str = "TokenRenewal";
+const REMEDY: Remedy = Remedy::RenewTokens { predicate: TOKEN_RENEWAL };
 
 /// Nodes whose pilots the API rejects, and when the last of them has a valid token again.
 struct UnauthorizedPilots<'a> {
@@ -61,7 +60,7 @@ impl<'a> UnauthorizedPilots<'a> {
 /// Says which nodes' pilots the API rejects, until when, and what a person can do.
 pub(crate) fn turned_away(observed: &ObservedCluster) -> Option<String> {
     let turned = UnauthorizedPilots::among(observed)?;
-    Some(format!("{}; {}", turned.sentence(), hint()))
+    Some(format!("{}; {REMEDY}", turned.sentence()))
 }
 
 /// Is the plan blocked until tokens are renewed?
@@ -69,52 +68,54 @@ pub(crate) fn waits_for_renewal(plan: &Plan) -> bool {
     plan.blocked.iter().any(|block| block.predicate == TOKEN_RENEWAL)
 }
 
-fn hint() -> String {
-    format!(
-        "wait, or have one pod after the other made anew: add {TOKEN_RENEWAL} to \
-         spec.updateStrategy.skipPredicates"
-    )
+/// Recreates a pod whose pilot the API rejects, when all other nodes serve.
+pub(super) fn renew(world: World<'_>, _: &Plan) -> Vec<Candidate> {
+    let turned_away = |member: &Member| member.turned_away().is_some();
+    let another = absence::absent(world).any(|node| !node.member.is_some_and(turned_away));
+    if another || absence::ending(world).next().is_some() {
+        return Vec::new();
+    }
+    next(world).into_iter().collect()
 }
 
-/// Plans to recreate a pod whose pilot the API rejects. Called when all other nodes serve.
-pub(super) fn renew(
-    desired: &DesiredCluster,
-    observed: &ObservedCluster,
-    begun: Option<OperationType>,
-) -> Option<Plan> {
+fn next(world: World<'_>) -> Option<Candidate> {
+    let World { desired, observed } = world;
     let turned = UnauthorizedPilots::among(observed)?;
     let member = turned.next()?;
-    let operation = begun.unwrap_or(OperationType::Replace);
-    let block = |predicate: &str, message: String, hint: String| StepBlocker {
+    let operation = under_way(desired).unwrap_or(OperationType::Replace);
+    let block = |predicate: &str, message: String, remedy: Remedy| StepBlocker {
         predicate: predicate.to_owned().into(),
         step: format!("RecreatePod/{}", member.name),
         message,
-        hint,
+        remedy,
     };
     if !desired.strategy.skips_by_name(TOKEN_RENEWAL) {
-        let block = block(TOKEN_RENEWAL, turned.sentence(), hint());
-        return Plan::blocked(operation, vec![block]);
+        let block = block(TOKEN_RENEWAL, turned.sentence(), REMEDY);
+        return Some(Candidate::hold(operation, [block]));
     }
     let mut blocked: Vec<StepBlocker> = roll::lost_with_pod(desired, member).into_iter().collect();
     for (other, pilot) in roll::spoken(observed).filter(|(name, _)| !turned.has(name)) {
         if !pilot.hearing.is_fresh() && !desired.strategy.skips(PEERS_READY) {
             let message = format!("waits for a report of {other}");
-            return Plan::wait(operation, "RecreatePod", &member.name, message);
+            let awaited = AwaitedStep::new("RecreatePod", &member.name, message);
+            return Some(Candidate::wait(operation, awaited));
         }
         // A rule that holds for a node whose pilot reports may hold for this one as well.
         let held = pilot
             .blockers
             .iter()
-            .filter(|(predicate, _)| predicate != OUTLIVES && !desired.strategy.skips(predicate));
-        blocked.extend(held.map(|(predicate, message)| {
-            block(predicate, format!("{other}: {message}"), roll::hint(desired.database, predicate))
+            .filter(|found| found.speaks_against(Disruption::Stop) && found.predicate != OUTLIVES)
+            .filter(|found| !desired.strategy.skips(&found.predicate));
+        blocked.extend(held.map(|found| {
+            let message = format!("{other}: {}", found.message);
+            block(&found.predicate, message, roll::skip(desired.database, &found.predicate))
         }));
     }
     if !blocked.is_empty() {
-        return Plan::blocked(operation, blocked);
+        return Some(Candidate::hold(operation, blocked));
     }
     let (pilot, pod) = (member.name.clone(), member.pod.as_ref()?.uid.clone());
-    Plan::act(operation, PlannedStep::Restart { pilot, pod })
+    Some(Candidate::step(operation, PlannedStep::Recreate { pilot, pod }))
 }
 
 #[cfg(test)]
@@ -127,6 +128,7 @@ mod tests {
     };
     use crate::controller::{
         heartbeats::HeartbeatAge,
+        observe::BlockerFacts,
         testing::sample::{desired, observed},
     };
 
@@ -161,7 +163,7 @@ mod tests {
 
     fn restarted(plan: &Plan) -> Option<&str> {
         plan.step.as_ref().map(|step| match step {
-            PlannedStep::Restart { pilot, .. } => pilot.as_str(),
+            PlannedStep::Recreate { pilot, .. } => pilot.as_str(),
             other => panic!("{other:?}"),
         })
     }
@@ -209,7 +211,7 @@ mod tests {
         let moving = |skipped: &[&str]| {
             planned(skipped, |observed| {
                 let pilot = heard(observed, 0, 1).pilot.as_mut().unwrap();
-                pilot.blockers = vec![("NoShardMovement".into(), "2 shards recover".into())];
+                pilot.blockers = vec![BlockerFacts::of_stop("NoShardMovement", "2 shards recover")];
             })
         };
         let held = moving(named);

@@ -5,15 +5,14 @@
 //! so there the node gets both at once.
 //!
 //! Owns which node is next and what speaks against it: nodes that cannot be elected master first,
-//! the elected master very last, so that the cluster elects as seldom as can be. Called only
-//! while every node serves.
+//! the elected master very last, so that the cluster elects as seldom as can be.
 
-use super::{OperationType, Plan, PlannedStep, StepBlocker, wanted};
+use super::{AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World};
 use crate::{
     api::{names::annotation, v1beta1::PilotSpec},
     controller::{
         desired_state::{DesiredCluster, DesiredPool, ManagedDatabase},
-        observe::{Member, ObservedCluster, ObservedPool, PilotFacts},
+        observe::{Disruption, Member, ObservedCluster, ObservedPool, PilotFacts},
     },
 };
 
@@ -74,89 +73,132 @@ pub(super) fn in_vain(member: &Member, wanted: &DesiredPool) -> bool {
     told && made
 }
 
-/// Returns the next node to restart, or what holds the roll up, or `None` when all nodes are
-/// current.
-pub(super) fn roll(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<Plan> {
-    let (mut outdated_members, mut vain) = (Vec::new(), None);
-    let mut current = 0;
-    let takes_part = |pool: &str| match &desired.strategy.canary {
+/// Does a node that serves run another version than is wanted?
+pub(super) fn changes_version(world: World<'_>) -> bool {
+    let members = world.running().filter_map(|(_, _, member)| member);
+    let mut versions = members.filter_map(|member| member.pilot.as_ref()?.spec.version.as_deref());
+    versions.any(|version| version != world.desired.version)
+}
+
+/// Has a node the wanted version already, while another has not?
+fn mixes_versions(world: World<'_>) -> bool {
+    let members = world.running().filter_map(|(_, _, member)| member);
+    let mut versions = members.filter_map(|member| member.pilot.as_ref()?.spec.version.as_deref());
+    changes_version(world) && versions.any(|version| version == world.desired.version)
+}
+
+/// The nodes that a roll has to do with.
+#[derive(Default)]
+struct RollState<'a> {
+    /// Serving nodes that run another pod or configuration than is wanted, in the order of their
+    /// restarts.
+    outdated: Vec<(&'a ObservedPool, &'a Member)>,
+    /// The first node that another restart would not change.
+    vain: Option<&'a Member>,
+    /// Nodes of the canary that are current.
+    current: u32,
+}
+
+fn takes_part(desired: &DesiredCluster, pool: &str) -> bool {
+    match &desired.strategy.canary {
         Some((pools, _)) => pools.is_empty() || pools.contains(pool),
         None => true,
-    };
-    for (pool, wanted) in wanted(desired, observed) {
-        let members = pool.running().filter_map(|(_, member)| member).collect::<Vec<_>>();
+    }
+}
+
+fn state(world: World<'_>) -> RollState<'_> {
+    let mut state = RollState::default();
+    // A node that is to leave is not restarted before, unless the versions are mixed: then it could
+    // not leave.
+    let mixed = mixes_versions(world);
+    for (pool, wanted) in world.wanted() {
+        let stays = |ordinal: u32| mixed || ordinal < wanted.replicas;
+        let members = pool.running().filter(|(ordinal, _)| stays(*ordinal));
+        let members = members.filter_map(|(_, member)| member).collect::<Vec<_>>();
         // The last ordinal first: ordinal 0 is every pool's seed.
         for member in members.into_iter().rev() {
             if in_vain(member, wanted) {
-                vain.get_or_insert(member);
-            } else if outdated(member, wanted) {
-                outdated_members.push((pool, member));
-            } else {
-                current += u32::from(takes_part(&pool.name));
+                state.vain.get_or_insert(member);
+            } else if !outdated(member, wanted) {
+                state.current += u32::from(takes_part(world.desired, &pool.name));
+            } else if member.serving() {
+                state.outdated.push((pool, member));
             }
         }
     }
     // The sort is stable: nodes that compare equal stay in the order above.
-    outdated_members.sort_by_key(|(_, member)| {
+    state.outdated.sort_by_key(|(_, member)| {
         (member.pilot.as_ref().is_some_and(|pilot| pilot.elected), member.eligible())
     });
+    state
+}
+
+/// Restarts the next node, or says what holds the roll up.
+pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
+    let desired = world.desired;
+    let state = state(world);
     if desired.strategy.on_delete {
-        return None;
+        return Vec::new();
     }
-    if outdated_members.is_empty() {
-        return Plan::blocked(OperationType::Configure, vec![restart_helps(vain?)]);
+    if state.outdated.is_empty() {
+        let vain = state.vain.map(restart_helps);
+        let hold = vain.map(|block| Candidate::hold(OperationType::Configure, [block]));
+        return hold.into_iter().collect();
     }
-    let upgrade = outdated_members.iter().any(|(_, member)| {
-        let pilot = member.pilot.as_ref();
-        let version = pilot.and_then(|pilot| pilot.spec.version.as_deref());
-        version.is_some_and(|version| version != desired.version)
-    });
-    let operation = if upgrade { OperationType::Upgrade } else { OperationType::Configure };
+    let operation =
+        if changes_version(world) { OperationType::Upgrade } else { OperationType::Configure };
     let next = match &desired.strategy.canary {
         Some((_, replicas)) => {
-            let next = outdated_members.iter().find(|(pool, _)| takes_part(&pool.name));
+            let next = state.outdated.iter().find(|(pool, _)| takes_part(desired, &pool.name));
             match next {
-                Some(next) if current < *replicas => next,
-                _ => return Plan::blocked(operation, vec![canary_held(current)]),
+                Some(next) if state.current < *replicas => next,
+                _ => return vec![Candidate::hold(operation, [canary_held(state.current)])],
             }
         }
-        None => outdated_members.first()?,
+        None => match state.outdated.first() {
+            Some(next) => next,
+            None => return Vec::new(),
+        },
     };
-    let (pool, member) = next;
-    let wanted = desired.pool(&pool.name)?;
+    restart(world, operation, next.0, next.1).into_iter().collect()
+}
+
+/// Returns the step that brings the wanted spec to the node, or the wait for its pilot's judgement.
+fn restart(
+    world: World<'_>,
+    operation: OperationType,
+    pool: &ObservedPool,
+    member: &Member,
+) -> Option<Candidate> {
+    let wanted = world.desired.pool(&pool.name)?;
+    let name = member.name.clone();
     // Only the database must restart, and the pod holds its data.
     let in_place = member.dies_with_pod() && fits(member, wanted);
-    let mut blocked = blocks(desired, observed, member);
-    blocked.extend(lost_with_pod(desired, member).filter(|_| !in_place));
-    if !blocked.is_empty() {
-        return Plan::blocked(operation, blocked);
-    }
-    if !desired.strategy.skips(PEERS_READY)
-        && let Some(message) = unheard(observed, member)
-    {
-        return Plan::wait(operation, "RecreatePod", &member.name, message);
-    }
     let restart = if in_place {
-        PlannedStep::RestartInPlace { pilot: member.name.clone() }
+        PlannedStep::RestartInPlace { pilot: name.clone() }
     } else {
         let pod = member.pod.as_ref()?.uid.clone();
-        PlannedStep::Restart { pilot: member.name.clone(), pod }
+        PlannedStep::Restart { pilot: name.clone(), pod }
     };
     if !fits(member, wanted) {
-        return Plan::act(operation, restart);
+        return Some(Candidate::step(operation, restart));
     }
     let pilot = member.pilot.as_ref()?;
-    if pilot.spec.config_hash != without_restart(desired.database, pilot, &wanted.pilot).config_hash
-    {
-        return Plan::act(operation, PlannedStep::Configure { pilot: member.name.clone() });
+    let told = without_restart(world.desired.database, pilot, &wanted.pilot);
+    if pilot.spec.config_hash != told.config_hash {
+        return Some(Candidate::step(operation, PlannedStep::Configure { pilot: name }));
     }
-    let waiting = match pilot.validated.clone() {
-        Some(Ok(())) => return Plan::act(operation, restart),
-        Some(Err(why)) => format!("{} rejects the configuration: {why}", member.name),
-        None => format!("{} judges the new configuration", member.name),
+    let (message, remedy) = match pilot.validated.clone() {
+        Some(Ok(())) => return Some(Candidate::step(operation, restart)),
+        Some(Err(why)) => (format!("{name} rejects the configuration: {why}"), Remedy::Correct),
+        None => (format!("{name} judges the new configuration"), Remedy::Wait),
     };
-    Plan::wait(operation, "RestartPilot", &member.name, waiting)
+    let awaited = AwaitedStep { remedy, ..AwaitedStep::new(JUDGED, &name, message) };
+    Some(Candidate::wait(operation, awaited))
 }
+
+/// The step that waits for a pilot's judgement of a configuration.
+pub(super) const JUDGED: &str = "RestartPilot";
 
 const CANARY_HELD: &str = "CanaryHeld";
 const RESTART_HELPS: &str = "RestartHelps";
@@ -167,7 +209,7 @@ pub(super) const VERSION_SETTLED: &str = "VersionSettled";
 /// ranges.
 pub(super) const CLEANUP_PENDING: &str = "CleanupPending";
 
-/// Predicates that wait for a person, while every node serves.
+/// Predicates that wait for a person. They hold no drain of a machine.
 pub(super) const FOR_PEOPLE: [&str; 4] =
     [CANARY_HELD, CLEANUP_PENDING, RESTART_HELPS, VERSION_SETTLED];
 
@@ -181,7 +223,7 @@ fn restart_helps(member: &Member) -> StepBlocker {
              pod would not either",
             annotation::CONFIG_HASH
         ),
-        hint: "find the policy or webhook that changes pods, then delete the pod".to_owned(),
+        remedy: Remedy::MendPolicy,
     }
 }
 
@@ -190,7 +232,7 @@ fn canary_held(current: u32) -> StepBlocker {
         predicate: CANARY_HELD.into(),
         step: "RecreatePod".to_owned(),
         message: format!("held after {current} nodes on the new revision"),
-        hint: "remove spec.updateStrategy.canary to go on, or revert the spec".to_owned(),
+        remedy: Remedy::EndCanary,
     }
 }
 
@@ -210,8 +252,8 @@ pub(super) fn lost_with_pod(desired: &DesiredCluster, member: &Member) -> Option
     let fresh = |pilot: &&PilotFacts| member.serving() && !pilot.hearing.is_over();
     let speaks = member.pilot.as_ref().filter(fresh);
     let blockers = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
-    let why = match blockers.into_iter().find(|(predicate, _)| predicate == OUTLIVES) {
-        Some((_, message)) => message.clone(),
+    let why = match blockers.into_iter().find(|blocker| blocker.predicate == OUTLIVES) {
+        Some(blocker) => blocker.message.clone(),
         // A pilot that serves would report data without a copy.
         None if desired.database.knows_copies && speaks.is_some() => return None,
         None => "no pilot says that other nodes have copies of all of it".to_owned(),
@@ -220,10 +262,7 @@ pub(super) fn lost_with_pod(desired: &DesiredCluster, member: &Member) -> Option
         predicate: OUTLIVES.into(),
         step: format!("RecreatePod/{}", member.name),
         message: format!("the data of {} are in its pod and go with it: {why}", member.name),
-        hint: format!(
-            "move them to a node pool with persistence, or give them up: add {OUTLIVES} to \
-             spec.updateStrategy.skipPredicates"
-        ),
+        remedy: Remedy::MoveData { predicate: OUTLIVES },
     })
 }
 
@@ -235,7 +274,7 @@ pub(super) fn blocks(
     member: &Member,
 ) -> Vec<StepBlocker> {
     let block = |predicate: &str, message: String| StepBlocker {
-        hint: hint(desired.database, predicate),
+        remedy: skip(desired.database, predicate),
         predicate: predicate.to_owned().into(),
         step: format!("RecreatePod/{}", member.name),
         message,
@@ -247,16 +286,17 @@ pub(super) fn blocks(
     }
     let reported = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
     reported
-        .filter(|(predicate, _)| predicate != OUTLIVES && !desired.strategy.skips(predicate))
-        .map(|(predicate, message)| block(predicate, message.clone()))
+        .filter(|found| found.speaks_against(Disruption::Stop) && found.predicate != OUTLIVES)
+        .filter(|found| !desired.strategy.skips(&found.predicate))
+        .map(|found| block(&found.predicate, found.message.clone()))
         .collect()
 }
 
-/// Says how to skip a predicate. A pilot newer than our API server may name a rule that cannot be
-/// skipped by its name.
-pub(super) fn hint(database: &ManagedDatabase, predicate: &str) -> String {
-    let named = database.names.is_skippable(predicate).then_some(predicate);
-    format!("or add {} to spec.updateStrategy.skipPredicates", named.unwrap_or("* (every rule)"))
+/// Returns the remedy of skipping a predicate. A pilot newer than our API server may name a rule that
+/// cannot be skipped by its name.
+pub(super) fn skip(database: &ManagedDatabase, predicate: &str) -> Remedy {
+    let named = database.names.is_skippable(predicate);
+    Remedy::Skip(if named { predicate } else { "*" }.to_owned())
 }
 
 /// Returns the names of the nodes that run, with the facts from their Pilots.

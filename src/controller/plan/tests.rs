@@ -5,12 +5,15 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
-use crate::controller::{
-    heartbeats::HeartbeatAge,
-    observe::{CleanupFacts, PilotFacts, PodFacts, PodFailure},
-    testing::{
-        sample::{desired, observed},
-        simulation::{Budgets, Simulation},
+use crate::{
+    api::v1beta1::PilotIntent,
+    controller::{
+        heartbeats::HeartbeatAge,
+        observe::{BlockerFacts, CleanupFacts, Member, PilotFacts, PodFacts, PodFailure},
+        testing::{
+            sample::{desired, observed},
+            simulation::{Budgets, Simulation},
+        },
     },
 };
 
@@ -104,7 +107,7 @@ fn nodes_with_data_come_back_all_at_once() {
         }
         o.pools[0].set.as_mut().unwrap().replicas = 0;
     });
-    assert_eq!(plan.step, Some(PlannedStep::Raise { pool: "a".into(), to: 3 }));
+    assert_eq!(plan.step, Some(PlannedStep::Return { pool: "a".into(), to: 3 }));
 }
 
 #[test]
@@ -229,8 +232,9 @@ fn a_node_that_may_have_joined_is_never_given_up() {
     for (why, change) in changes {
         let plan = with_a_node_that_never_served(|_, o| change(o));
         assert!(!matches!(plan.step, Some(PlannedStep::Remove { .. })), "{why}: {plan:?}");
-        let way_out = plan.waiting.is_some_and(|waiting| waiting.message.contains("want it again"));
-        assert!(way_out || plan.blocked[0].hint.contains("back to Running"), "{why}");
+        let leaves = |waiting: AwaitedStep| waiting.message.contains("only once it serves");
+        let way_out = plan.waiting.is_some_and(leaves);
+        assert!(way_out || plan.blocked[0].remedy.to_string().contains("back to Running"), "{why}");
     }
     let unread = with_a_node_that_never_served(|_, o| {
         pilot(o, 0, 1).earlier_claim = Some("claim-1".into());
@@ -439,7 +443,11 @@ fn no_node_leaves_while_another_has_rows_of_ranges_that_it_gave_away() {
     let block = &held.blocked[0];
     assert_eq!((&*block.predicate, &*block.step), ("CleanupPending", "DrainPilot/ex-demo-a-2"));
     assert_eq!(block.message, "ex-demo-a-1: rows of: shop");
-    assert!(block.hint.contains("kubectl navigator cleanup demo"), "{}", block.hint);
+    assert!(
+        block.remedy.to_string().contains("kubectl navigator cleanup demo"),
+        "{}",
+        block.remedy
+    );
     for skip in ["CleanupPending", "*"] {
         let (mut desired, mut observed) =
             (desired(&[("a", 2)], "new"), observed(&[("a", 3)], "new"));
@@ -547,7 +555,8 @@ fn a_restart_that_changed_nothing_is_not_repeated_and_said() {
 fn a_blocker_of_its_own_pilot_holds_a_restart_until_a_person_skips_it() {
     let blocked = |o: &mut ObservedCluster| {
         pod(o, 0, 0).hash = "old".into();
-        pilot(o, 0, 0).blockers = vec![("RangesKeepQuorum".into(), "a range has one copy".into())];
+        pilot(o, 0, 0).blockers =
+            vec![BlockerFacts::of_stop("RangesKeepQuorum", "a range has one copy")];
     };
     let plan = planned(&[("a", 1)], &[("a", 1)], |_, o| blocked(o));
     assert_eq!((plan.step, &*plan.blocked[0].predicate), (None, "RangesKeepQuorum"));
@@ -612,15 +621,15 @@ fn a_judgement_counts_that_is_younger_than_the_last_return_and_of_this_pod() {
 #[test]
 fn a_rule_that_a_newer_pilot_brought_is_told_by_its_name() {
     let block = |rule: &str| {
-        let blocker = (rule.to_owned(), "so it is".to_owned());
+        let blocker = BlockerFacts::of_stop(rule, "so it is");
         let mut plan = about_to_restart(|_, o| pilot(o, 0, 1).blockers = vec![blocker]);
         plan.blocked.remove(0)
     };
     let known = block("PeersUp");
-    assert!(known.hint.contains("add PeersUp to"), "{known:?}");
+    assert!(known.remedy.to_string().contains("add PeersUp to"), "{known:?}");
     let unknown = block("BackupsDone");
     assert_eq!(unknown.predicate, "BackupsDone");
-    assert!(unknown.hint.contains("add * (every rule) to"), "{unknown:?}");
+    assert!(unknown.remedy.to_string().contains("add * (every rule) to"), "{unknown:?}");
 }
 
 #[test]
@@ -660,7 +669,7 @@ fn versions_are_not_mixed_with_growth() {
     let plan = planned(&[("a", 3)], &[("a", 2)], |d, o| {
         d.version = "5.0.7".into();
         pod(o, 0, 0).hash = "old".into();
-        pilot(o, 0, 0).blockers = vec![("RingSettled".into(), "streaming".into())];
+        pilot(o, 0, 0).blockers = vec![BlockerFacts::of_stop("RingSettled", "streaming")];
     });
     assert_eq!((plan.step, plan.operation), (None, Some(OperationType::Upgrade)));
 }
@@ -764,7 +773,7 @@ fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() 
                 d.database = &KNOWING;
             }
             if reported {
-                pilot(o, 0, 1).blockers = vec![("DataOutlivesPod".into(), "index a".into())];
+                pilot(o, 0, 1).blockers = vec![BlockerFacts::of_stop("DataOutlivesPod", "index a")];
             }
         })
     };
@@ -786,7 +795,7 @@ fn a_pod_that_may_hold_the_only_copy_is_deleted_only_when_a_person_names_that() 
     // The only copy survives on a volume.
     let plan = self::planned(&[("a", 1)], &[("a", 1)], |_, o| {
         pod(o, 0, 0).hash = "old".into();
-        pilot(o, 0, 0).blockers = vec![("DataOutlivesPod".into(), "index a".into())];
+        pilot(o, 0, 0).blockers = vec![BlockerFacts::of_stop("DataOutlivesPod", "index a")];
     });
     assert!(matches!(plan.step, Some(PlannedStep::Restart { .. })), "{plan:?}");
 }

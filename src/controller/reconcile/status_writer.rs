@@ -56,7 +56,7 @@ pub(super) async fn deleting(
 ) -> Result<(), Error> {
     let status = status::deleting(desired, message, Timestamp::now());
     match write_status(ctx, cluster, desired, status, &Plan::default()).await {
-        Ok(()) => Ok(()),
+        Ok(_) => Ok(()),
         Err(error @ (Error::Conflict { .. } | Error::NotLeading)) => Err(error),
         Err(error) => {
             debug!(error = %chain(&error), "Phase Deleting was not written");
@@ -65,16 +65,17 @@ pub(super) async fn deleting(
     }
 }
 
-/// Replaces the status, if it differs, and publishes events for what changed.
+/// Replaces the status, if it differs, and publishes events for what changed. Returns the cluster
+/// as the server has it then; `None` where nothing was written.
 pub(super) async fn write_status(
     ctx: &ControllerContext,
     cluster: &DynamicObject,
     desired: &DesiredCluster,
     status: ClusterStatus,
     plan: &Plan,
-) -> Result<(), Error> {
+) -> Result<Option<DynamicObject>, Error> {
     if desired.status == status {
-        return Ok(());
+        return Ok(None);
     }
     let resource = desired.database.resource();
     let mut object = cluster.clone();
@@ -83,11 +84,11 @@ pub(super) async fn write_status(
     object.data["status"] = json!(status);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let api = ctx.write(&resource, &desired.namespace)?;
-    api.replace_status(&desired.name, &params, &object).await.map_err(|error| {
+    let written = api.replace_status(&desired.name, &params, &object).await.map_err(|error| {
         Error::request("update the status of", &resource.kind, &desired.name, error)
     })?;
     for notice in events::of_status(&desired.status, &status, plan) {
         ctx.events.publish(desired, &notice).await;
     }
-    Ok(())
+    Ok(Some(written))
 }

@@ -96,6 +96,7 @@ mod tests {
 
     use super::*;
     use crate::controller::{
+        observe::BlockerFacts,
         plan::{drain_hold, plan},
         resources::PreparedObject,
         testing::sample::{desired, observed},
@@ -149,7 +150,7 @@ mod tests {
     fn a_closed_one_wants_all_of_them_and_says_why() {
         let closed = budget(&RACKS, |_, o| {
             let pilot = member(o, 1).pilot.as_mut().unwrap();
-            pilot.blockers = vec![("RingSettled".into(), "a node joins".into())];
+            pilot.blockers = vec![BlockerFacts::of_stop("RingSettled", "a node joins")];
         });
         assert_eq!(closed["minAvailable"], 3);
         assert_eq!(closed["why"], "RingSettled: ex-demo-b-0: a node joins");

@@ -103,11 +103,13 @@ fn dated(
 /// Says what is being done or waited for, in a sentence.
 fn doing(facts: &ConditionInputs<'_>) -> String {
     let (counts, plan) = (facts.counts, facts.plan);
-    if let Some(block) = plan.blocked.first() {
+    if plan.is_blocked()
+        && let Some(block) = plan.blocked.first()
+    {
         return format!("{}: {}", block.predicate, block.message);
     }
-    if let Some(waiting) = &plan.waiting {
-        return waiting.message.clone();
+    if let Some(waiting) = plan.waiting.as_ref().filter(|_| plan.step.is_none()) {
+        return waiting.sentence();
     }
     format!("{} of {} nodes serve", counts.serving, counts.wanted)
 }
@@ -128,7 +130,7 @@ fn ready(facts: &ConditionInputs<'_>) -> ConditionState {
         return finding("Unknown", PILOT_TURNED_AWAY, turned_away.clone());
     }
     if let Some(operation) = plan.operation {
-        let reason = if plan.blocked.is_empty() { operation.reason() } else { "PredicateBlocked" };
+        let reason = if plan.is_blocked() { "PredicateBlocked" } else { operation.reason() };
         return finding("False", reason, doing(facts));
     }
     if counts.serving < counts.wanted || counts.existing != counts.wanted {
@@ -176,6 +178,9 @@ fn progressing(facts: &ConditionInputs<'_>) -> ConditionState {
     }
     if facts.plan.operation.is_some() {
         return finding("True", "OperationInProgress", doing(facts));
+    }
+    if facts.plan.waiting.is_some() || !facts.plan.blocked.is_empty() {
+        return finding("True", "NodesNotReady", doing(facts));
     }
     let before = condition(&facts.desired.status.conditions, "Progressing");
     if before.is_some_and(|before| ["ClusterPaused", "ClusterResumed"].contains(&&*before.reason)) {

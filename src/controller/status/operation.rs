@@ -54,10 +54,12 @@ pub(super) fn operation(
     };
     let blocked_by = blocked_by(&base, plan, now);
     let awaited = plan.waiting.as_ref().is_some_and(AwaitedStep::is_ahead_of_its_step);
-    let step_phase = match blocked_by.is_empty() {
-        true if awaited => PENDING,
-        true => "Running",
-        false => "Blocked",
+    let step_phase = if plan.is_blocked() {
+        "Blocked"
+    } else if plan.step.is_none() && awaited {
+        PENDING
+    } else {
+        "Running"
     };
     let phase = if step_phase == PENDING { "Running" } else { step_phase };
     let message = format!(
@@ -97,7 +99,7 @@ fn current(
 ) -> Option<(String, Option<String>, Option<String>)> {
     if let Some(step) = &plan.step {
         let pilot = match step {
-            PlannedStep::Raise { pool, to } => observed
+            PlannedStep::Raise { pool, to } | PlannedStep::Return { pool, to } => observed
                 .pools
                 .iter()
                 .find(|found| found.name == *pool)
@@ -107,7 +109,7 @@ fn current(
         return Some((step.name().to_owned(), pilot, None));
     }
     if let Some(waiting) = &plan.waiting {
-        let message = Some(waiting.message.clone());
+        let message = Some(waiting.sentence());
         return Some((waiting.step.to_owned(), Some(waiting.pilot.clone()), message));
     }
     let block = plan.blocked.first()?;
@@ -191,7 +193,7 @@ fn blocked_by(before: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy>
             step: Some(block.step.clone()),
             since: since(&block.predicate, &block.step).or(Some(Time(seconds(now)))),
             message: Some(block.message.clone()),
-            hint: Some(block.hint.clone()),
+            hint: Some(block.remedy.to_string()),
         })
         .collect();
     blocked.sort_by(|a, b| a.since.cmp(&b.since));

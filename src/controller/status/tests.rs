@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::controller::{
-    observe::{PilotFacts, PodFailure, condition},
+    observe::{BlockerFacts, PilotFacts, PodFailure, condition},
     plan::tests::lose_account,
     plan::{OperationType, PlannedStep, plan},
     testing::sample::{desired, observed},
@@ -172,7 +172,7 @@ fn steps_are_kept_with_their_times_and_blocks_say_since_when() {
     assert_eq!((first.type_.as_str(), first.phase.as_str()), ("Configure", "Running"));
     let mut next = observed(&[("a", 2)], "old");
     next.pools[0].members.insert(1, current.pools[0].members[&1].clone());
-    let blocker = ("RangesKeepQuorum".to_owned(), "one copy".to_owned());
+    let blocker = BlockerFacts::of_stop("RangesKeepQuorum", "one copy");
     let member = next.pools[0].members.get_mut(&0).unwrap();
     member.pilot.as_mut().unwrap().blockers = vec![blocker];
     let second = reconcile_status(&mut cluster, &next, 20).operation.unwrap();
@@ -191,7 +191,7 @@ fn a_step_that_was_held_up_and_never_taken_is_skipped_and_not_done() {
     let mut cluster = desired(&[("a", 2)], "new");
     reconcile_status(&mut cluster, &observed(&[("a", 2)], "new"), 0);
     let mut found = observed(&[("a", 2)], "old");
-    let blockers = vec![("PeersUp".to_owned(), "one is down".to_owned())];
+    let blockers = vec![BlockerFacts::of_stop("PeersUp", "one is down")];
     found.pools[0].members.get_mut(&1).unwrap().pilot.as_mut().unwrap().blockers = blockers;
     let held = reconcile_status(&mut cluster, &found, 10).operation.unwrap();
     assert_eq!(

@@ -1,7 +1,8 @@
 //! Sample clusters of the example database, desired and observed.
 
 use k8s_openapi::{
-    api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
+    api::core::v1::ResourceRequirements,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Condition},
 };
 
 use super::example::DATABASE;
@@ -117,6 +118,15 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
     }
 }
 
+/// Returns the condition of a cluster whose nodes have all served once.
+pub(crate) fn initialized() -> Condition {
+    serde_json::from_value(serde_json::json!({
+        "type": "Initialized", "status": "True", "reason": "ReconcileComplete", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }))
+    .unwrap()
+}
+
 /// Returns pools of nodes that all serve.
 pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> ObservedCluster {
     let pools = pools.iter().map(|(name, replicas)| {
@@ -124,7 +134,7 @@ pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> ObservedCluster
         let members = (0..*replicas).map(|o| (o, serving(&set_name, o, revision))).collect();
         let set =
             Some(ObservedStatefulSet { replicas: *replicas, ..ObservedStatefulSet::default() });
-        ObservedPool { name: (*name).into(), set_name, set, members }
+        ObservedPool { name: (*name).into(), set_name, set, members, orphan: false }
     });
     ObservedCluster { pools: pools.collect(), ..ObservedCluster::default() }
 }

@@ -133,25 +133,27 @@ impl Simulation {
             |name: &str| members().all(|member| member.name == name || member.serving());
         let holds_data =
             |name: &str| members().any(|member| member.name == name && member.dies_with_pod());
-        if let PlannedStep::Restart { pilot, .. } | PlannedStep::Replace { pilot, .. } = step {
+        if let PlannedStep::Restart { pilot, .. }
+        | PlannedStep::Recreate { pilot, .. }
+        | PlannedStep::Replace { pilot, .. } = step
+        {
             self.rule(!holds_data(pilot), "no pod is deleted that holds data");
         }
         match step {
+            PlannedStep::Recreate { pilot, .. } => {
+                let away = |member: &Member| member.pod.is_some() && member.turned_away().is_some();
+                let ready = |member: &Member| {
+                    member.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating)
+                };
+                let others = || members().filter(|member| member.name != *pilot);
+                let well = |member: &Member| member.serving() || away(member) && ready(member);
+                self.rule(others().all(|other| well(&other)), "one dead token at a time");
+            }
             PlannedStep::Restart { pilot, .. } | PlannedStep::Decommission { pilot } => {
                 if matches!(step, PlannedStep::Decommission { .. }) {
                     let masters = || members().filter(Member::eligible);
                     let leaves = masters().any(|member| member.name == *pilot);
                     self.rule(!leaves || masters().count() > 1, "the last master stays");
-                }
-                let away = |member: &Member| member.pod.is_some() && member.turned_away().is_some();
-                let ready = |member: &Member| {
-                    member.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating)
-                };
-                if members().any(|member| member.name == *pilot && away(&member)) {
-                    let others = || members().filter(|member| member.name != *pilot);
-                    let well = |member: &Member| member.serving() || away(member) && ready(member);
-                    self.rule(others().all(|other| well(&other)), "one dead token at a time");
-                    return;
                 }
                 self.rule(others_serve(pilot), "only while every other node serves");
                 let leaving = members().any(|m| m.intends(&PilotIntent::Decommissioned));
@@ -159,13 +161,19 @@ impl Simulation {
             }
             PlannedStep::Raise { pool, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
+                let joins =
+                    |member: &Member| !member.serving() && !self.joined.contains(&member.name);
+                self.rule(!members().any(|member| joins(&member)), "nodes join one by one");
+                self.rule(*to == pool.replicas() + 1, "nodes join one by one");
+            }
+            PlannedStep::Return { pool, to } => {
+                let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 let holds = |(ordinal, member): (&u32, &Member)| {
                     let may_return = self.joined.contains(&member.name) || !member.is_first_life();
                     may_return.then_some(ordinal + 1)
                 };
                 let returns = pool.members.iter().filter_map(holds).max() >= Some(*to);
-                self.rule(returns || others_serve(""), "nodes join one by one");
-                self.rule(returns || *to == pool.replicas() + 1, "nodes join one by one");
+                self.rule(returns, "only nodes with data come back all at once");
             }
             PlannedStep::Remove { pool, pilot, to } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
@@ -190,7 +198,8 @@ impl Simulation {
             PlannedStep::Empty { pool } => {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 let down = pool.members.values().filter(|m| m.pod.is_some()).all(|member| {
-                    member.never_ran()
+                    let runs = member.pod.as_ref().is_some_and(|p| p.started && !p.terminating);
+                    !runs
                         || member.pilot.as_ref().is_some_and(|p| p.stopped || p.decommissioned)
                 });
                 self.rule(
@@ -219,6 +228,7 @@ impl Simulation {
                 self.rule(others_serve(pilot), "only while every other node serves");
             }
             PlannedStep::Replace { .. }
+            | PlannedStep::Renew { .. }
             | PlannedStep::Keep { .. }
             | PlannedStep::Stop { .. }
             | PlannedStep::Start { .. } => {}
@@ -231,7 +241,9 @@ impl Simulation {
             pools.iter().position(|pool| pool.name == name).unwrap()
         };
         match step {
-            PlannedStep::Raise { pool, to } | PlannedStep::Remove { pool, to, .. } => {
+            PlannedStep::Raise { pool, to }
+            | PlannedStep::Return { pool, to }
+            | PlannedStep::Remove { pool, to, .. } => {
                 let index = find(&self.observed.pools, pool);
                 let pool = &mut self.observed.pools[index];
                 let from = pool.replicas();
@@ -246,7 +258,20 @@ impl Simulation {
                 let index = find(&self.observed.pools, pool);
                 self.observed.pools[index].set.as_mut().unwrap().replicas = 0;
             }
+            PlannedStep::Renew { pilot, .. } => {
+                self.joined.remove(pilot);
+                self.each(pilot, |member| {
+                    member.claim = None;
+                    if let Some(pod) = &mut member.pod {
+                        (pod.terminating, pod.ready) = (true, false);
+                    }
+                    if let Some(pilot) = &mut member.pilot {
+                        (pilot.ready, pilot.decommissioned, pilot.identity) = (false, false, false);
+                    }
+                });
+            }
             PlannedStep::Replace { pilot, .. }
+            | PlannedStep::Recreate { pilot, .. }
             | PlannedStep::Restart { pilot, .. }
             | PlannedStep::Configure { pilot } => {
                 let recreate = !matches!(step, PlannedStep::Configure { .. });

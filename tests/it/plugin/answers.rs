@@ -279,6 +279,10 @@ async fn one_node_is_fenced_freed_and_restarted() {
     person.says(&["restart", "demo", "ring-1"]).await.with(3, "", "PhaseHeld: ");
     person.says(&["fence", "demo", "ring-1", "--off"]).await.with(0, "unfenced", "");
     assert_eq!(phase("cass-demo-ring-1").await, "Running");
+    person.says(&["give-up", "demo", "ring-1"]).await.with(64, "", "--data <UID>");
+    person.report("cass-demo-ring-1", "Running", json!([])).await;
+    let word = ["give-up", "demo", "ring-1", "--data", "uid-1"];
+    person.says(&word).await.with(3, "", "cass-demo-ring-1 serves");
 
     let down = json!([{"predicate": "PeersUp", "message": "ring-2 is down"}]);
     person.report("cass-demo-ring-1", "Running", down).await;

@@ -27,6 +27,7 @@ const COMMANDS: &[&[&str]] = &[
     &["stop"],
     &["start"],
     &["fence"],
+    &["give-up"],
     &["cleanup"],
     &["scale"],
     &["upgrade"],

@@ -15,7 +15,7 @@ use super::Simulation;
 use crate::controller::{
     desired_state::ObjectSettings,
     heartbeats::HeartbeatAge,
-    observe::{Member, ObservedPool},
+    observe::{BlockerFacts, Member, ObservedPool},
     plan::{Plan, drain_hold, nodes},
     resources::{PreparedObject, disruption_budget, former_budget},
 };
@@ -210,7 +210,7 @@ impl Simulation {
             *silence += 1;
             if rng.random_bool(0.5) {
                 *silence = 0;
-                let rule = || ("NoShardMovement".to_owned(), "shards recover".to_owned());
+                let rule = || BlockerFacts::of_stop("NoShardMovement", "shards recover");
                 pilot.blockers = moves.then(rule).into_iter().collect();
             }
             let back = drains.back.get(&member.name);

@@ -1,0 +1,180 @@
+//! Nodes that should serve and do not: what each waits for, and whether it may come back by itself.
+
+use super::{
+    AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, roll, under_way,
+};
+use crate::{
+    api::{names, v1beta1::PilotIntent},
+    controller::{
+        desired_state::{DesiredCluster, DesiredPool},
+        observe::{Member, ObservedPool, PilotFacts},
+    },
+};
+
+/// A node that its StatefulSet runs, and that does not serve.
+#[derive(Clone, Copy)]
+pub(super) struct AbsentNode<'a> {
+    pub(super) pool: &'a ObservedPool,
+    pub(super) ordinal: u32,
+    /// `None` where no object of the node exists.
+    pub(super) member: Option<&'a Member>,
+}
+
+/// Returns the nodes that do not serve, in the order of their pools.
+pub(super) fn absent(world: World<'_>) -> impl Iterator<Item = AbsentNode<'_>> {
+    let nodes = world.running().filter(|(_, _, member)| !member.is_some_and(Member::serving));
+    nodes.map(|(pool, ordinal, member)| AbsentNode { pool, ordinal, member })
+}
+
+/// Returns the nodes whose StatefulSet does not want them any more, and whose pods have not ended.
+/// A pod whose data were given up is not waited for: its machine may be gone.
+pub(super) fn ending(world: World<'_>) -> impl Iterator<Item = (&ObservedPool, &Member)> {
+    let beyond = |pool: &'_ ObservedPool| pool.replicas();
+    let pools = world.observed.pools.iter();
+    let members = pools.flat_map(move |pool| {
+        pool.members.range(beyond(pool)..).map(move |(_, member)| (pool, member))
+    });
+    members.filter(|(_, member)| member.pod.is_some() && !member.abandoned())
+}
+
+impl AbsentNode<'_> {
+    pub(super) fn name(&self) -> String {
+        names::pilot(&self.pool.set_name, self.ordinal)
+    }
+
+    /// Has the node been away for longer than a start or a restart takes?
+    pub(super) fn lasts(&self) -> bool {
+        let Some(member) = self.member else { return false };
+        let pilot = member.pilot.as_ref();
+        match &member.pod {
+            _ if member.held().is_some() => true,
+            None => pilot.is_some_and(|pilot| pilot.hearing.is_over()),
+            Some(pod) if pod.terminating => pod.overdue,
+            Some(pod) => member.fails() || pod.trouble.as_ref().is_some_and(|found| found.lasts),
+        }
+    }
+
+    /// Is the node none of the database cluster yet?
+    pub(super) fn joins(&self) -> bool {
+        !self.member.is_some_and(Member::may_be_member)
+    }
+
+    /// Says why the node does not serve, in one sentence.
+    pub(super) fn sentence(&self) -> String {
+        self.member.map_or_else(|| format!("waiting for pod {}", self.name()), unready)
+    }
+
+    /// Returns what a person can do so that the node serves, or is waited for no more.
+    pub(super) fn remedy(&self) -> Remedy {
+        let node = self.name();
+        let Some(member) = self.member.filter(|_| self.lasts()) else { return Remedy::Wait };
+        match member.held() {
+            Some(PilotIntent::Decommissioned) if member.decommissioned() => {
+                return Remedy::RenewByPhase { node };
+            }
+            Some(PilotIntent::Decommissioned) => return Remedy::Wait,
+            Some(_) => return Remedy::ReleasePhase { node },
+            None => {}
+        }
+        if member.pod.as_ref().is_some_and(|pod| pod.terminating) {
+            return Remedy::EndPod { node };
+        }
+        match member.data() {
+            Some(data) if member.may_be_member() => Remedy::GiveUp { node, data },
+            _ => Remedy::Correct,
+        }
+    }
+}
+
+/// Waits until every node serves. A node that a person keeps down, and one that may not get a new
+/// pod, is held.
+pub(super) fn settle(world: World<'_>, _: &Plan) -> Vec<Candidate> {
+    let operation = under_way(world.desired);
+    let mut candidates = Vec::new();
+    for node in absent(world) {
+        // The plan of `renewal` waits for these.
+        if node.member.is_some_and(|member| member.turned_away().is_some()) {
+            continue;
+        }
+        candidates.push(awaited(world, &node, operation));
+    }
+    candidates.extend(ending(world).map(|(_, member)| {
+        let message = format!("waiting for pod {} to end", member.name);
+        let overdue = member.pod.as_ref().is_some_and(|pod| pod.overdue);
+        let node = member.name.clone();
+        let remedy = if overdue { Remedy::EndPod { node } } else { Remedy::Wait };
+        let awaited =
+            AwaitedStep { remedy, ..AwaitedStep::new("RemovePilot", &member.name, message) };
+        Candidate::wait(OperationType::ScaleDown, awaited)
+    }));
+    candidates
+}
+
+fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationType>) -> Candidate {
+    let (name, remedy) = (node.name(), node.remedy());
+    let wanted = world.desired.pool(&node.pool.name);
+    if let Some(member) = node.member {
+        if let Some(phase) = member.held() {
+            return Candidate::hold(operation, [held(&name, &phase, member, remedy)]);
+        }
+        if let Some(block) = wanted.and_then(|wanted| kept(world.desired, member, wanted)) {
+            return Candidate::hold(operation.or(Some(OperationType::Replace)), [block]);
+        }
+    }
+    let (mut message, mut remedy) = (node.sentence(), remedy);
+    let data = node.member.filter(|member| member.pod.is_some()).and_then(Member::data);
+    if node.ordinal >= world.wanted_of(node.pool)
+        && let Some(data) = data
+    {
+        message += "; it may hold data, so it leaves only once it serves";
+        if remedy == Remedy::Correct {
+            remedy = Remedy::GiveUp { node: name.clone(), data };
+        }
+    }
+    Candidate::wait(
+        operation,
+        AwaitedStep { remedy, ..AwaitedStep::new("WaitHealthy", &name, message) },
+    )
+}
+
+fn held(name: &str, phase: &PilotIntent, member: &Member, remedy: Remedy) -> StepBlocker {
+    let left = if member.decommissioned() { ", and has left" } else { "" };
+    StepBlocker {
+        predicate: "PhaseHeld".into(),
+        step: format!("WaitHealthy/{name}"),
+        message: format!("{name} is kept {phase} by a person or a program{left}"),
+        remedy,
+    }
+}
+
+/// Returns the rule that keeps a broken node from getting the newest spec.
+fn kept(desired: &DesiredCluster, member: &Member, wanted: &DesiredPool) -> Option<StepBlocker> {
+    let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
+    let trouble = member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some());
+    let broken = (failed || trouble) && roll::differs(member, wanted);
+    (broken && (trouble || !roll::fits(member, wanted)))
+        .then(|| roll::lost_with_pod(desired, member))?
+}
+
+/// Says why a node does not serve, in one sentence.
+pub(super) fn unready(member: &Member) -> String {
+    let name = &member.name;
+    let Some(pod) = &member.pod else { return format!("waiting for pod {name}") };
+    if pod.terminating {
+        return format!("waiting for pod {name} to end");
+    }
+    if let Some(trouble) = &pod.trouble {
+        return trouble.message.clone();
+    }
+    // Until the pilot of a new pod has reported, the Pilot is still marked as silent for an earlier
+    // pod.
+    let earlier = |pilot: &PilotFacts| {
+        pilot.marked_unheard && pilot.instance.as_ref().is_some_and(|uid| *uid != pod.uid)
+    };
+    let pilot = member.pilot.as_ref().filter(|pilot| !earlier(pilot));
+    match pilot.and_then(|pilot| pilot.not_ready.as_ref()) {
+        Some(said) => format!("{name}: {said}"),
+        None if pod.ready => format!("{name} is ready and its pilot has not said so yet"),
+        None => format!("{name} is starting"),
+    }
+}

@@ -1,0 +1,255 @@
+//! The gates of each step: what must hold of the cluster before a node joins, stops or leaves.
+//!
+//! A wait that another candidate tells already ("a-1 is starting") holds a step without a word of
+//! its own. What does not pass by itself is told as a block of the step that it holds.
+
+use super::{
+    AwaitedStep, PlannedStep, Remedy, StepBlocker, World,
+    absence::{self, AbsentNode},
+    candidate::Verdict,
+    departure,
+    roll::{self, PEERS_READY, VERSION_SETTLED},
+    step::StepNeed,
+};
+use crate::{
+    api::v1beta1::PilotIntent,
+    controller::observe::{BlockerFacts, Disruption, Member, ObservedPool},
+};
+
+/// Predicate: no more nodes are down than `spec.updateStrategy.maxUnavailable`.
+pub(super) const MAX_UNAVAILABLE: &str = "MaxUnavailable";
+
+/// Returns what holds the step, or `None` where nothing does.
+pub(super) fn hindrances(world: World<'_>, step: &PlannedStep) -> Option<Verdict> {
+    let subject = step.pilot().and_then(|name| world.member(name));
+    let gate = StepGate { world, step, subject };
+    match step.need(subject.is_some_and(Member::serving)) {
+        StepNeed::Nothing => None,
+        StepNeed::Join => gate.join(),
+        StepNeed::Stop => gate.stop(),
+        StepNeed::Leave => gate.leave(),
+    }
+}
+
+struct StepGate<'a> {
+    world: World<'a>,
+    step: &'a PlannedStep,
+    subject: Option<&'a Member>,
+}
+
+/// A verdict that holds a step, and leaves the word to another candidate.
+const HELD: Verdict = Verdict::Held { waiting: None, blocked: Vec::new() };
+
+fn blocked(blocked: Vec<StepBlocker>) -> Option<Verdict> {
+    (!blocked.is_empty()).then_some(Verdict::Held { waiting: None, blocked })
+}
+
+impl<'a> StepGate<'a> {
+    fn join(&self) -> Option<Verdict> {
+        let world = self.world;
+        if self.leaving().is_some_and(|member| !departure::refuses(member)) {
+            return Some(HELD);
+        }
+        // Nodes join one at a time; and one that is away for a moment is waited for.
+        let waits = |node: &AbsentNode<'_>| node.joins() || !node.lasts();
+        if absence::absent(world).any(|node| waits(&node)) {
+            return Some(HELD);
+        }
+        if self.stopping() {
+            return Some(HELD);
+        }
+        let ends = |(pool, _): &(&ObservedPool, &Member)| self.pool() == Some(pool.name.as_str());
+        if absence::ending(world).any(|found| ends(&found)) {
+            return Some(HELD);
+        }
+        if let Some(block) = self.mixed(&world.desired.version) {
+            return blocked(vec![block]);
+        }
+        if let Some(node) =
+            absence::absent(world).find(|node| node.member.is_some_and(Member::unheard))
+        {
+            let message = format!("the pilot of {} has not reported for a minute", node.name());
+            return self.unless_skipped(PEERS_READY, message);
+        }
+        blocked(self.reported(Disruption::Join))
+    }
+
+    fn stop(&self) -> Option<Verdict> {
+        let member = self.subject?;
+        if let Some(held) = self.others() {
+            return Some(held);
+        }
+        let World { desired, observed } = self.world;
+        let mut blocks = roll::blocks(desired, observed, member);
+        let in_pod = !matches!(
+            self.step,
+            PlannedStep::Configure { .. } | PlannedStep::RestartInPlace { .. }
+        );
+        blocks.extend(roll::lost_with_pod(desired, member).filter(|_| in_pod));
+        if !blocks.is_empty() {
+            return blocked(blocks);
+        }
+        let skipped = desired.strategy.skips(PEERS_READY);
+        let message = roll::unheard(observed, member).filter(|_| !skipped)?;
+        let waiting = Some(AwaitedStep::new("RecreatePod", &member.name, message));
+        Some(Verdict::Held { waiting, blocked: Vec::new() })
+    }
+
+    fn leave(&self) -> Option<Verdict> {
+        let member = self.subject?;
+        if let Some(held) = self.others() {
+            return Some(held);
+        }
+        if let Some(block) = self.mixed_versions() {
+            return blocked(vec![block]);
+        }
+        let world = self.world;
+        if let Some(block) = departure::last_of_its_kind(world, self.step, member) {
+            return blocked(vec![block]);
+        }
+        let blocks = self.reported(Disruption::Leave);
+        if !blocks.is_empty() {
+            return blocked(blocks);
+        }
+        departure::owed(world, member)
+    }
+
+    /// Returns what the other nodes have against a stop or a departure: one of them leaves, or too
+    /// many are down.
+    fn others(&self) -> Option<Verdict> {
+        let is_other = |name: &str| self.subject.is_none_or(|member| member.name != name);
+        if self
+            .leaving()
+            .is_some_and(|member| is_other(&member.name) && !departure::refuses(member))
+        {
+            return Some(HELD);
+        }
+        if absence::ending(self.world).next().is_some() || self.stopping() {
+            return Some(HELD);
+        }
+        let away: Vec<_> =
+            absence::absent(self.world).filter(|node| is_other(&node.name())).collect();
+        let own = self.subject.and_then(|member| self.pool_of(member));
+        // More than one node may be down only within one pool: copies of the same rows are in
+        // others.
+        let most = if away.iter().all(|node| own == Some(node.pool.name.as_str())) {
+            self.world.desired.strategy.max_unavailable(self.world.running().count())
+        } else {
+            1
+        };
+        if away.len() < most {
+            return None;
+        }
+        let lasting = away.iter().find(|node| node.lasts());
+        let block = lasting.map(|node| StepBlocker {
+            predicate: MAX_UNAVAILABLE.into(),
+            step: self.named(),
+            message: format!("{} does not serve: {}", node.name(), node.sentence()),
+            remedy: match node.remedy() {
+                Remedy::Wait | Remedy::Correct => Remedy::AllowMoreDown,
+                remedy => remedy,
+            },
+        });
+        Some(Verdict::Held { waiting: None, blocked: block.into_iter().collect() })
+    }
+
+    /// Is a database being stopped, to be started again in its pod?
+    fn stopping(&self) -> bool {
+        let mut members = self.world.running().filter_map(|(_, _, member)| member);
+        members.any(|member| member.intends(&PilotIntent::Stopped))
+    }
+
+    /// Returns a node that is asked to leave and has not left.
+    fn leaving(&self) -> Option<&'a Member> {
+        let leaves = |member: &&Member| {
+            member.intent() == PilotIntent::Decommissioned
+                && !member.decommissioned()
+                && !member.abandoned()
+        };
+        self.world.running().filter_map(|(_, _, member)| member).find(leaves)
+    }
+
+    /// Returns the block of a node that runs another version than the one that would join.
+    fn mixed(&self, version: &str) -> Option<StepBlocker> {
+        let other = |member: &&Member| {
+            let pilot = member.pilot.as_ref();
+            pilot.and_then(|pilot| pilot.spec.version.as_deref()).is_some_and(|v| v != version)
+        };
+        let member = self.world.running().filter_map(|(_, _, member)| member).find(other)?;
+        let has = member.pilot.as_ref()?.spec.version.clone().unwrap_or_default();
+        Some(StepBlocker {
+            predicate: VERSION_SETTLED.into(),
+            step: self.named(),
+            message: format!("{} is of {has}, and {version} is wanted", member.name),
+            remedy: Remedy::SettleVersions,
+        })
+    }
+
+    /// Returns the block where nodes of several versions run: they would stream to each other.
+    fn mixed_versions(&self) -> Option<StepBlocker> {
+        let members = self.world.running().filter_map(|(_, _, member)| member);
+        let mut versions =
+            members.filter_map(|member| member.pilot.as_ref()?.spec.version.as_deref());
+        let first = versions.next()?;
+        versions.any(|version| version != first).then(|| self.mixed(&self.world.desired.version))?
+    }
+
+    /// Returns what pilots report against `disruption`, without what a person skips.
+    fn reported(&self, disruption: Disruption) -> Vec<StepBlocker> {
+        let World { desired, observed } = self.world;
+        let speaks = |blocker: &&BlockerFacts| {
+            blocker.speaks_against(disruption) && !desired.strategy.skips(&blocker.predicate)
+        };
+        let mut blocks: Vec<StepBlocker> = Vec::new();
+        for (name, pilot) in roll::spoken(observed) {
+            if !pilot.hearing.is_fresh() || !pilot.ready {
+                continue;
+            }
+            for blocker in pilot.blockers.iter().filter(speaks) {
+                if blocks.iter().any(|block| *block.predicate == *blocker.predicate) {
+                    continue;
+                }
+                blocks.push(StepBlocker {
+                    predicate: blocker.predicate.clone().into(),
+                    step: self.named(),
+                    message: format!("{name}: {}", blocker.message),
+                    remedy: roll::skip(desired.database, &blocker.predicate),
+                });
+            }
+        }
+        blocks
+    }
+
+    fn unless_skipped(&self, predicate: &'static str, message: String) -> Option<Verdict> {
+        let desired = self.world.desired;
+        if desired.strategy.skips(predicate) {
+            return None;
+        }
+        let remedy = roll::skip(desired.database, predicate);
+        blocked(vec![StepBlocker {
+            predicate: predicate.into(),
+            step: self.named(),
+            message,
+            remedy,
+        }])
+    }
+
+    /// Returns the step and its node, as `step/pilot`.
+    fn named(&self) -> String {
+        let node = self.step.pilot().map(|pilot| format!("/{pilot}")).unwrap_or_default();
+        format!("{}{node}", self.step.name())
+    }
+
+    /// Returns the pool whose size the step changes.
+    fn pool(&self) -> Option<&str> {
+        match self.step {
+            PlannedStep::Raise { pool, .. } => Some(pool),
+            _ => None,
+        }
+    }
+
+    fn pool_of(&self, member: &Member) -> Option<&'a str> {
+        let mut found = self.world.running().filter_map(|(pool, _, found)| Some((pool, found?)));
+        found.find(|(_, found)| found.name == member.name).map(|(pool, _)| pool.name.as_str())
+    }
+}

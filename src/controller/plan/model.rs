@@ -1,0 +1,679 @@
+//! A search through the states of a small cluster, breadth first.
+//!
+//! The model holds nodes, Kubernetes, pilots, edits and faults, each reduced to what the plan sees
+//! of them; the plan itself is the real one. From each state that comes to rest and is not as
+//! wanted, the remedies that the plan names are followed: they must lead to a cluster as wanted, or
+//! the state is a trap. A counterexample is printed as the shortest list of events that leads there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{Plan, PlannedStep, Remedy, plan};
+use crate::{
+    api::v1beta1::PilotIntent,
+    controller::{
+        desired_state::DesiredCluster,
+        heartbeats::HeartbeatAge,
+        observe::{BlockerFacts, Disruption, Member, ObservedCluster, PodFailure},
+        testing::sample,
+    },
+};
+
+/// Revisions of the spec; no database starts with the last one.
+const REVISIONS: [&str; 3] = ["old", "new", "bad"];
+const BAD: u8 = 2;
+
+/// The names of the pools that a spec may have.
+const POOLS: [&str; 2] = ["a", "b"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum PodState {
+    Absent,
+    /// Runs, and does not serve.
+    Starting,
+    Ready,
+    /// Ends soon.
+    Ending,
+    /// Should have ended: its machine is gone.
+    Stuck,
+    /// Cannot be scheduled: its volume is on a machine that is gone.
+    Pending,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum VolumeState {
+    None,
+    Empty,
+    /// Holds data of a member.
+    Data,
+    /// Says that its node left.
+    Left,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum IntentState {
+    Running,
+    /// As the controller wrote it.
+    Leaving,
+    Stopped,
+    /// As a person wrote it.
+    LeavingByPerson,
+    Fenced,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct NodeState {
+    pod: PodState,
+    volume: VolumeState,
+    /// The machine of the volume is gone.
+    lost: bool,
+    /// There is a Pilot.
+    known: bool,
+    /// Revision of the pod, of the Pilot, and of the process that runs.
+    made: u8,
+    told: u8,
+    runs: u8,
+    intent: IntentState,
+    /// A person gave up the data of the volume.
+    given_up: bool,
+}
+
+const NOTHING: NodeState = NodeState {
+    pod: PodState::Absent,
+    volume: VolumeState::None,
+    lost: false,
+    known: false,
+    made: 0,
+    told: 0,
+    runs: 0,
+    intent: IntentState::Running,
+    given_up: false,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PoolState {
+    /// Replicas of its StatefulSet; `None` where it has none.
+    replicas: Option<u8>,
+    nodes: [NodeState; 3],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ModelState {
+    pools: [PoolState; 2],
+    /// Wanted sizes; `None` where the spec has no such pool.
+    wanted: [Option<u8>; 2],
+    revision: u8,
+    stopped: bool,
+    canary: bool,
+    skipped: BTreeSet<String>,
+    more_down: bool,
+    edits: u8,
+    faults: u8,
+}
+
+/// What differs between the databases of the model.
+#[derive(Clone, Copy)]
+struct ModelRules {
+    /// Nodes speak against joins and departures while another node is down, as Cassandra's do.
+    ring: bool,
+    /// Nodes that must remain when one leaves: copies have nowhere else to go.
+    least: usize,
+}
+
+type NodeId = (usize, usize);
+
+impl ModelState {
+    /// Returns a cluster of two pools that serves as wanted.
+    fn healthy(sizes: [u8; 2]) -> Self {
+        let node =
+            NodeState { pod: PodState::Ready, volume: VolumeState::Data, known: true, ..NOTHING };
+        let pools = sizes.map(|size| {
+            let mut nodes = [NOTHING; 3];
+            nodes[..usize::from(size)].fill(node);
+            PoolState { replicas: (size > 0).then_some(size), nodes }
+        });
+        Self {
+            pools,
+            wanted: sizes.map(|size| (size > 0).then_some(size)),
+            revision: 0,
+            stopped: false,
+            canary: false,
+            skipped: BTreeSet::new(),
+            more_down: false,
+            edits: 0,
+            faults: 0,
+        }
+    }
+
+    fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..2).flat_map(|pool| (0..3).map(move |node| (pool, node)))
+    }
+
+    fn node(&self, (pool, node): NodeId) -> &NodeState {
+        &self.pools[pool].nodes[node]
+    }
+
+    fn node_mut(&mut self, (pool, node): NodeId) -> &mut NodeState {
+        &mut self.pools[pool].nodes[node]
+    }
+
+    fn runs(&self, (pool, node): NodeId) -> bool {
+        self.pools[pool].replicas.is_some_and(|replicas| node < usize::from(replicas))
+    }
+
+    fn desired(&self) -> DesiredCluster {
+        let sizes: Vec<(&str, u32)> = POOLS
+            .into_iter()
+            .zip(self.wanted)
+            .filter_map(|(name, size)| Some((name, u32::from(size?))))
+            .collect();
+        let mut desired = sample::desired(&sizes, REVISIONS[usize::from(self.revision)]);
+        desired.stopped = self.stopped;
+        desired.strategy.canary = self.canary.then(|| (BTreeSet::new(), 1));
+        desired.strategy.skip_predicates.clone_from(&self.skipped);
+        if self.more_down {
+            desired.strategy.unavailable = IntOrString::Int(3);
+        }
+        desired.status.conditions = vec![sample::initialized()];
+        desired
+    }
+
+    fn observed(&self, rules: ModelRules) -> ObservedCluster {
+        let mut observed = sample::observed(&[("a", 0), ("b", 0)], "old");
+        let down = self.ids().find(|id| {
+            let node = self.node(*id);
+            node.volume == VolumeState::Data && node.pod != PodState::Ready
+        });
+        for (index, pool) in observed.pools.iter_mut().enumerate() {
+            let state = &self.pools[index];
+            match state.replicas {
+                Some(replicas) => pool.set.as_mut().unwrap().replicas = u32::from(replicas),
+                None => pool.set = None,
+            }
+            pool.orphan = state.replicas.is_none() && self.wanted[index].is_none();
+            for (ordinal, node) in (0..).zip(&state.nodes) {
+                if *node == NOTHING {
+                    continue;
+                }
+                let mut member = sample::serving(&pool.set_name, ordinal, "old");
+                fill(&mut member, node);
+                if rules.ring && down.is_some_and(|id| id != (index, ordinal as usize)) {
+                    let against = vec![Disruption::Stop, Disruption::Join, Disruption::Leave];
+                    let (predicate, message) = ("PeersUp".to_owned(), "one is down".to_owned());
+                    member.pilot.iter_mut().for_each(|pilot| {
+                        let (predicate, message) = (predicate.clone(), message.clone());
+                        pilot.blockers.push(BlockerFacts {
+                            predicate,
+                            message,
+                            against: against.clone(),
+                        });
+                    });
+                }
+                if self.refuses(rules, (index, ordinal as usize)) {
+                    let (predicate, message) = ("SpaceElsewhere".to_owned(), "no room".to_owned());
+                    let against = vec![Disruption::Leave];
+                    let pilot = member.pilot.as_mut().unwrap();
+                    pilot.blockers.push(BlockerFacts { predicate, message, against });
+                }
+                pool.members.insert(ordinal, member);
+            }
+        }
+        // Pools that neither the spec nor Kubernetes knows are not seen.
+        let known = |name: &str| self.wanted[usize::from(name == "b")].is_some();
+        observed
+            .pools
+            .retain(|pool| known(&pool.name) || pool.set.is_some() || !pool.members.is_empty());
+        observed.pools.sort_by_key(|pool| !known(&pool.name));
+        observed
+    }
+
+    /// Does the database refuse to let a node go that is asked to leave?
+    fn refuses(&self, rules: ModelRules, id: NodeId) -> bool {
+        let asked =
+            matches!(self.node(id).intent, IntentState::Leaving | IntentState::LeavingByPerson);
+        let others = self.ids().filter(|other| {
+            let node = self.node(*other);
+            *other != id && node.pod == PodState::Ready && node.volume == VolumeState::Data
+        });
+        asked && self.node(id).volume == VolumeState::Data && others.count() < rules.least
+    }
+
+    /// Is the cluster as wanted?
+    fn is_wanted(&self) -> bool {
+        self.ids().all(|id| {
+            let node = self.node(id);
+            let wanted = self.wanted[id.0].is_some_and(|size| id.1 < usize::from(size));
+            if !wanted {
+                return node.pod == PodState::Absent && !node.known;
+            }
+            if self.stopped {
+                return node.pod == PodState::Absent;
+            }
+            let current = node.made == self.revision && node.runs == self.revision;
+            node.pod == PodState::Ready && current
+        })
+    }
+
+    /// Makes what `ensure` makes: StatefulSets and Pilots.
+    fn ensure(&mut self) {
+        let revision = self.revision;
+        for (pool, wanted) in self.pools.iter_mut().zip(self.wanted) {
+            if wanted.is_none() {
+                continue;
+            }
+            let held =
+                |node: &NodeState| node.volume == VolumeState::Data || node.pod != PodState::Absent;
+            let kept = pool.nodes.iter().rposition(held).map_or(0, |last| last + 1);
+            let replicas = *pool.replicas.get_or_insert(u8::try_from(kept).unwrap());
+            for node in &mut pool.nodes[..usize::from(replicas)] {
+                if !node.known {
+                    *node = NodeState {
+                        known: true,
+                        told: revision,
+                        intent: IntentState::Running,
+                        ..*node
+                    };
+                }
+                if node.pod == PodState::Absent {
+                    node.told = revision;
+                }
+            }
+        }
+    }
+
+    /// Carries out a step of the plan.
+    fn execute(&mut self, step: &PlannedStep) {
+        let revision = self.revision;
+        let pool_of = |name: &str| usize::from(name == "b");
+        match step {
+            PlannedStep::Raise { pool, to }
+            | PlannedStep::Return { pool, to }
+            | PlannedStep::Remove { pool, to, .. } => {
+                self.pools[pool_of(pool)].replicas = Some(u8::try_from(*to).unwrap());
+                self.ensure();
+            }
+            PlannedStep::Empty { pool } => self.pools[pool_of(pool)].replicas = Some(0),
+            PlannedStep::DeletePool { pool, .. } => self.pools[pool_of(pool)].replicas = None,
+            PlannedStep::Stop { pilots } => {
+                pilots.iter().for_each(|name| self.named(name).intent = IntentState::Stopped);
+            }
+            PlannedStep::Start { pilots } => {
+                pilots.iter().for_each(|name| self.named(name).intent = IntentState::Running);
+            }
+            PlannedStep::Keep { pilot } => self.named(pilot).intent = IntentState::Running,
+            PlannedStep::Decommission { pilot } => self.named(pilot).intent = IntentState::Leaving,
+            PlannedStep::Configure { pilot } => self.named(pilot).told = revision,
+            PlannedStep::Replace { pilot, .. }
+            | PlannedStep::Restart { pilot, .. }
+            | PlannedStep::Recreate { pilot, .. } => {
+                let node = self.named(pilot);
+                node.told = revision;
+                end_pod(node);
+            }
+            PlannedStep::Renew { pilot, claim, .. } => {
+                let node = self.named(pilot);
+                end_pod(node);
+                if claim.is_some() {
+                    (node.volume, node.lost, node.given_up) = (VolumeState::None, false, false);
+                }
+            }
+            PlannedStep::DeleteClaim { pilot, .. } => {
+                let node = self.named(pilot);
+                (node.volume, node.lost, node.given_up) = (VolumeState::None, false, false);
+            }
+            PlannedStep::DeletePilot { pilot, .. } => {
+                let node = self.named(pilot);
+                (node.known, node.intent, node.given_up) = (false, IntentState::Running, false);
+            }
+            PlannedStep::RestartInPlace { .. } | PlannedStep::Deliver { .. } => {
+                unreachable!("no data in pods, one pilot image")
+            }
+        }
+    }
+
+    fn named(&mut self, name: &str) -> &mut NodeState {
+        let id = self.ids().find(|id| name_of(*id) == name).unwrap();
+        self.node_mut(id)
+    }
+
+    /// Lets Kubernetes or the pilot of one node do its next move; `None` where there is none.
+    fn moved(&self, rules: ModelRules, id: NodeId) -> Option<Self> {
+        let runs = self.runs(id);
+        let mut next = self.clone();
+        let refused = self.refuses(rules, id);
+        let revision = self.revision;
+        let others_down = self.ids().any(|other| {
+            let node = self.node(other);
+            other != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
+        });
+        let node = next.node_mut(id);
+        match node.pod {
+            PodState::Absent if runs && node.known => {
+                node.pod = if node.lost { PodState::Pending } else { PodState::Starting };
+                node.made = revision;
+                if node.volume == VolumeState::None {
+                    node.volume = VolumeState::Empty;
+                }
+            }
+            PodState::Starting | PodState::Ready | PodState::Pending if !runs => end_pod(node),
+            PodState::Ending => node.pod = PodState::Absent,
+            PodState::Starting => {
+                let starts = node.intent == IntentState::Running
+                    || (node.intent != IntentState::Stopped
+                        && node.intent != IntentState::Fenced
+                        && node.volume == VolumeState::Data);
+                let joins = node.volume == VolumeState::Empty && rules.ring && others_down;
+                if !starts || node.volume == VolumeState::Left || node.told == BAD || joins {
+                    return None;
+                }
+                (node.pod, node.volume, node.runs) =
+                    (PodState::Ready, VolumeState::Data, node.told);
+            }
+            PodState::Ready => match node.intent {
+                IntentState::Stopped | IntentState::Fenced => node.pod = PodState::Starting,
+                IntentState::Leaving | IntentState::LeavingByPerson if !refused => {
+                    (node.pod, node.volume) = (PodState::Starting, VolumeState::Left);
+                }
+                _ => return None,
+            },
+            PodState::Absent | PodState::Stuck | PodState::Pending => return None,
+        }
+        Some(next)
+    }
+
+    /// Returns each edit that a person may make.
+    fn edits(&self) -> Vec<(String, Self)> {
+        let mut all = Vec::new();
+        let mut edit = |what: String, change: &dyn Fn(&mut Self)| {
+            let mut next = self.clone();
+            change(&mut next);
+            next.edits += 1;
+            all.push((what, next));
+        };
+        for size in 1..=3 {
+            edit(format!("a: {size}"), &|s| s.wanted[0] = Some(size));
+        }
+        for size in [None, Some(1), Some(2)] {
+            edit(format!("b: {size:?}"), &|s| s.wanted[1] = size);
+        }
+        for revision in 0..3 {
+            let what = format!("revision {}", REVISIONS[usize::from(revision)]);
+            edit(what, &|s| s.revision = revision);
+        }
+        edit("stopped".into(), &|s| s.stopped = !s.stopped);
+        edit("canary".into(), &|s| s.canary = !s.canary);
+        for id in self.ids().filter(|id| self.node(*id).pod == PodState::Ready) {
+            for intent in [IntentState::LeavingByPerson, IntentState::Fenced] {
+                edit(format!("{} {intent:?}", name_of(id)), &|s| s.node_mut(id).intent = intent);
+            }
+        }
+        all.retain(|(_, next)| next.wanted.iter().flatten().sum::<u8>() > 0);
+        all
+    }
+
+    /// Returns each fault that may befall the cluster.
+    fn faults(&self) -> Vec<(String, Self)> {
+        let mut all = Vec::new();
+        for id in self.ids().filter(|id| self.node(*id).pod == PodState::Ready) {
+            for (what, pod, lost) in [
+                ("is evicted", PodState::Ending, false),
+                ("loses its machine", PodState::Stuck, true),
+                ("loses its machine's Node", PodState::Pending, true),
+            ] {
+                let mut next = self.clone();
+                next.faults += 1;
+                let node = next.node_mut(id);
+                (node.pod, node.lost) = (pod, lost);
+                all.push((format!("{} {what}", name_of(id)), next));
+            }
+        }
+        all
+    }
+
+    /// Does what a remedy says; `None` where it changes nothing.
+    fn follow(&self, remedy: &Remedy) -> Option<Self> {
+        let mut next = self.clone();
+        match remedy {
+            Remedy::Skip(predicate) => drop(next.skipped.insert(predicate.clone())),
+            Remedy::Correct if next.revision == BAD => next.revision = 0,
+            Remedy::GiveUp { node, .. } | Remedy::WantPool { node, .. } => {
+                next.named(node).given_up = true;
+            }
+            Remedy::EndPod { node } => next.named(node).pod = PodState::Absent,
+            Remedy::ReleasePhase { node } | Remedy::RenewByPhase { node } => {
+                next.named(node).intent = IntentState::Running;
+            }
+            Remedy::AllowMoreDown => next.more_down = true,
+            Remedy::EndCanary => next.canary = false,
+            Remedy::WantNode { node } => {
+                let id = next.ids().find(|id| name_of(*id) == *node)?;
+                let least = u8::try_from(id.1 + 1).unwrap();
+                let size = next.wanted[id.0].unwrap_or_default();
+                next.wanted[id.0] = Some(size.max(least));
+                if next.node(id).intent == IntentState::LeavingByPerson {
+                    next.node_mut(id).intent = IntentState::Running;
+                }
+            }
+            Remedy::KeepNode => next.wanted[0] = Some(next.wanted[0].unwrap_or_default().max(1)),
+            _ => return None,
+        }
+        (next != *self).then_some(next)
+    }
+
+    /// Runs the controller, Kubernetes and the pilots until nothing moves.
+    fn rest(mut self, rules: ModelRules) -> Result<(Self, Plan), String> {
+        for _ in 0..400 {
+            self.ensure();
+            let planned = plan(&self.desired(), &self.observed(rules));
+            if let Some(step) = &planned.step {
+                self.execute(step);
+                continue;
+            }
+            match self.ids().find_map(|id| self.moved(rules, id)) {
+                Some(next) => self = next,
+                None => return Ok((self, planned)),
+            }
+        }
+        Err(format!("never comes to rest: {self:?}"))
+    }
+
+    /// Returns a broken rule, where carrying out `step` breaks one.
+    fn breaks(&self, step: &PlannedStep) -> Option<String> {
+        let id = step.pilot().and_then(|name| self.ids().find(|id| name_of(*id) == name));
+        let node = id.map(|id| *self.node(id));
+        let holds = node.is_some_and(|node| node.volume == VolumeState::Data && !node.given_up);
+        let disturbs = match step {
+            PlannedStep::DeleteClaim { .. }
+            | PlannedStep::Renew { .. }
+            | PlannedStep::Remove { .. }
+            | PlannedStep::DeletePilot { .. } => {
+                return holds.then(|| format!("{step:?} takes data away"));
+            }
+            PlannedStep::Restart { .. } | PlannedStep::Decommission { .. } => true,
+            _ => false,
+        };
+        let down = self.ids().find(|other| {
+            let node = self.node(*other);
+            Some(*other) != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
+        });
+        let down = down.filter(|_| disturbs && !self.more_down)?;
+        Some(format!("{step:?} while {} is down", name_of(down)))
+    }
+}
+
+fn name_of((pool, node): NodeId) -> String {
+    format!("ex-demo-{}-{node}", POOLS[pool])
+}
+
+fn end_pod(node: &mut NodeState) {
+    node.pod = match node.pod {
+        PodState::Absent => PodState::Absent,
+        PodState::Pending => PodState::Absent,
+        _ if node.lost => PodState::Stuck,
+        _ => PodState::Ending,
+    };
+}
+
+/// Makes a member look as its state says.
+fn fill(member: &mut Member, node: &NodeState) {
+    let revision = |revision: u8| REVISIONS[usize::from(revision)].to_owned();
+    let ready = node.pod == PodState::Ready;
+    let dead = matches!(node.pod, PodState::Stuck | PodState::Pending) || node.lost;
+    match node.pod {
+        PodState::Absent => member.pod = None,
+        state => {
+            let pod = member.pod.as_mut().unwrap();
+            pod.ready = ready;
+            pod.hash = revision(node.made);
+            pod.terminating = matches!(state, PodState::Ending | PodState::Stuck);
+            pod.overdue = state == PodState::Stuck;
+            pod.started = state != PodState::Pending;
+            pod.trouble = (state == PodState::Pending).then(|| PodFailure {
+                reason: "Unschedulable",
+                message: format!("{}: no machine has its volume", member.name),
+                lasts: true,
+            });
+        }
+    }
+    match (&mut member.claim, node.volume) {
+        (claim, VolumeState::None) => *claim = None,
+        (Some(claim), _) => claim.uid.clone_from(&member.name),
+        (None, _) => {}
+    }
+    if !node.known {
+        member.pilot = None;
+        return;
+    }
+    let name = member.name.clone();
+    let pilot = member.pilot.as_mut().unwrap();
+    pilot.given_up = node.given_up.then_some(name);
+    pilot.ready = ready;
+    pilot.spec.config_hash = Some(revision(node.told));
+    pilot.running_hash = Some(revision(node.runs));
+    let joined = matches!(node.volume, VolumeState::Data | VolumeState::Left);
+    (pilot.identity, pilot.answered, pilot.idle) = (joined, joined, !ready);
+    pilot.decommissioned = node.volume == VolumeState::Left;
+    pilot.failed = node.pod == PodState::Starting && node.told == BAD;
+    pilot.validated = ready.then(|| if node.told == BAD { Err("bad".to_owned()) } else { Ok(()) });
+    pilot.stopped = node.intent == IntentState::Stopped && !ready;
+    pilot.spec.phase = match node.intent {
+        IntentState::Running => None,
+        IntentState::Leaving | IntentState::LeavingByPerson => Some(PilotIntent::Decommissioned),
+        IntentState::Stopped => Some(PilotIntent::Stopped),
+        IntentState::Fenced => Some(PilotIntent::Fenced),
+    };
+    pilot.phase_ours = matches!(node.intent, IntentState::Leaving | IntentState::Stopped);
+    if dead {
+        pilot.hearing = HeartbeatAge { ago: std::time::Duration::from_secs(600), ..pilot.hearing };
+    }
+}
+
+/// Returns the ways out that a plan names.
+fn remedies(planned: &Plan) -> Vec<Remedy> {
+    let waits = planned.waiting.iter().map(|awaited| awaited.remedy.clone());
+    waits.chain(planned.blocked.iter().map(|block| block.remedy.clone())).collect()
+}
+
+/// Follows remedies until the cluster is as wanted; returns the state and plan that lead no further.
+fn trap(state: &ModelState, rules: ModelRules, depth: u8) -> Option<String> {
+    let (rested, planned) = match state.clone().rest(rules) {
+        Ok(rested) => rested,
+        Err(why) => return Some(why),
+    };
+    if rested.is_wanted() {
+        return None;
+    }
+    let mut named = remedies(&planned);
+    if named.is_empty() {
+        return Some(format!("waits without a word: {rested:?}"));
+    }
+    if depth == 0 {
+        return Some(format!("too many remedies in a row: {rested:?}"));
+    }
+    // A rule is skipped only where nothing else helps.
+    named.sort_by_key(|remedy| matches!(remedy, Remedy::Skip(_)));
+    let leads = |remedy: &Remedy| {
+        rested.follow(remedy).is_some_and(|next| trap(&next, rules, depth - 1).is_none())
+    };
+    (!named.iter().any(leads)).then(|| format!("{planned:#?}\nof {rested:?}"))
+}
+
+/// Searches from `start`, with so many edits and faults. Returns the number of states.
+fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usize) -> usize {
+    let mut parents: HashMap<ModelState, Option<(ModelState, String)>> = HashMap::new();
+    let mut traps: BTreeMap<String, usize> = BTreeMap::new();
+    let mut queue = VecDeque::from([start.clone()]);
+    parents.insert(start, None);
+    let story = |parents: &HashMap<ModelState, Option<(ModelState, String)>>,
+                 state: &ModelState| {
+        let mut events = Vec::new();
+        let mut at = state.clone();
+        while let Some(Some((before, event))) = parents.get(&at) {
+            events.push(event.clone());
+            at = before.clone();
+        }
+        events.reverse();
+        events.join("\n")
+    };
+    while let Some(state) = queue.pop_front() {
+        let mut next = Vec::new();
+        let mut ensured = state.clone();
+        ensured.ensure();
+        let planned = plan(&ensured.desired(), &ensured.observed(rules));
+        if let Some(step) = &planned.step {
+            if let Some(broken) = ensured.breaks(step) {
+                panic!("{broken}\nafter:\n{}\nof {state:?}", story(&parents, &state));
+            }
+            let mut after = ensured.clone();
+            after.execute(step);
+            next.push((format!("controller: {step:?}"), after));
+        }
+        let moves = state
+            .ids()
+            .filter_map(|id| Some((format!("{} moves", name_of(id)), ensured.moved(rules, id)?)));
+        next.extend(moves);
+        let at_rest = next.is_empty();
+        if at_rest && !state.is_wanted() {
+            assert!(
+                !remedies(&planned).is_empty(),
+                "waits without a word\nafter:\n{}\nof {state:?}",
+                story(&parents, &state)
+            );
+            if let Some(why) = trap(&state, rules, 6) {
+                let key = why.lines().take(40).collect::<Vec<_>>().join("\n");
+                if traps.is_empty() {
+                    println!("TRAP after:\n{}\n{key}\n", story(&parents, &state));
+                }
+                *traps.entry(key).or_default() += 1;
+            }
+        }
+        if at_rest || state.edits == 0 {
+            if state.edits < edits {
+                next.extend(state.edits());
+            }
+        }
+        if state.faults < faults {
+            next.extend(state.faults());
+        }
+        for (event, after) in next {
+            if parents.len() < most && !parents.contains_key(&after) {
+                parents.insert(after.clone(), Some((state.clone(), event)));
+                queue.push_back(after);
+            }
+        }
+    }
+    assert!(traps.is_empty(), "{} kinds of traps", traps.len());
+    parents.len()
+}
+
+const RING: ModelRules = ModelRules { ring: true, least: 1 };
+const SHARDS: ModelRules = ModelRules { ring: false, least: 2 };
+
+#[test]
+fn every_state_at_rest_is_wanted_or_names_a_way_out() {
+    for (rules, sizes) in [(RING, [2, 1]), (SHARDS, [3, 0]), (RING, [3, 0]), (SHARDS, [2, 1])] {
+        let states = search(ModelState::healthy(sizes), rules, 2, 1, 40_000);
+        println!("{sizes:?}: {states} states");
+    }
+}

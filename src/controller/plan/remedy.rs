@@ -1,0 +1,119 @@
+//! What a person can do about something that holds a step.
+//!
+//! Remedies are values, not sentences, so that the search of `model` can follow each of them and
+//! show that it leads on.
+
+use std::fmt;
+
+use crate::api::names::annotation::GIVE_UP;
+
+/// A way out of a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// The wait ends by itself.
+    Wait,
+    /// Override the predicate: by its name, or by `*` where it has no name in the API.
+    Skip(String),
+    /// Correct the spec of the node, so that the node can start.
+    Correct,
+    /// Bring the node back, or give up its data, which are those of a volume or of a pod.
+    GiveUp { node: String, data: String },
+    /// Give up the node of a database cluster whose pod is bound to a machine that may be gone.
+    EndPod { node: String },
+    /// Do what the message says, or want the node again.
+    WantNode { node: String },
+    /// Set the phase of a Pilot back.
+    ReleasePhase { node: String },
+    /// Set the phase of the Pilot of a node that has left back: the node joins again.
+    RenewByPhase { node: String },
+    /// Delete the claim of a node that has left, or let claims go with their nodes.
+    DeleteClaim { claim: String, pool: String },
+    /// Raise the number of nodes that may be down.
+    AllowMoreDown,
+    /// End the canary, one way or the other.
+    EndCanary,
+    /// Keep at least one node.
+    KeepNode,
+    /// Let all nodes run one version.
+    SettleVersions,
+    /// Remove rows that other nodes own now, or override the predicate.
+    CleanUp { cluster: String, predicate: String },
+    /// Find what changes pods when they are created.
+    MendPolicy,
+    /// Give up data that are in a pod, or move them.
+    MoveData { predicate: &'static str },
+    /// Let pods be recreated one after the other, or wait until tokens are renewed.
+    RenewTokens { predicate: &'static str },
+    /// Want the pool of a Pilot again, or give up the data of its node.
+    WantPool { node: String, data: String },
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SKIPS: &str = "spec.updateStrategy.skipPredicates";
+        match self {
+            Self::Wait => f.write_str("wait"),
+            Self::Skip(predicate) if predicate == "*" => {
+                write!(f, "wait, or add * (every rule) to {SKIPS}")
+            }
+            Self::Skip(predicate) => write!(f, "wait, or add {predicate} to {SKIPS}"),
+            Self::Correct => f.write_str("correct what it names, or the spec of the node"),
+            Self::GiveUp { node, data } => write!(
+                f,
+                "bring the node back; or, if it is lost for good, give its data up: annotate Pilot \
+                 {node} with {GIVE_UP}={data}"
+            ),
+            Self::EndPod { node } => write!(
+                f,
+                "wait; if the machine of pod {node} is gone for good, delete its Node, or taint \
+                 that with node.kubernetes.io/out-of-service"
+            ),
+            Self::WantNode { node } => {
+                write!(f, "do what it says, or keep {node}: raise replicas of its node pool again")
+            }
+            Self::ReleasePhase { node } => {
+                write!(f, "set spec.phase of Pilot {node} back to Running")
+            }
+            Self::RenewByPhase { node } => write!(
+                f,
+                "set spec.phase of Pilot {node} back to Running, and the node joins again, empty; \
+                 or want fewer nodes"
+            ),
+            Self::DeleteClaim { claim, pool } => write!(
+                f,
+                "delete claim {claim}, or set persistence.retention.whenScaled of node pool {pool} \
+                 to Delete"
+            ),
+            Self::AllowMoreDown => {
+                f.write_str("bring the node back, or raise spec.updateStrategy.maxUnavailable")
+            }
+            Self::EndCanary => {
+                f.write_str("remove spec.updateStrategy.canary to go on, or revert the spec")
+            }
+            Self::KeepNode => f.write_str("keep one node, set spec.stopped, or delete the cluster"),
+            Self::SettleVersions => {
+                f.write_str("delete the pods of the other version, or set spec.version back")
+            }
+            Self::CleanUp { cluster, predicate } => {
+                write!(f, "run kubectl navigator cleanup {cluster}, or add {predicate} to {SKIPS}")
+            }
+            Self::MendPolicy => {
+                f.write_str("find the policy or webhook that changes pods, then delete the pod")
+            }
+            Self::MoveData { predicate } => write!(
+                f,
+                "move them to a node pool with persistence, or give them up: add {predicate} to \
+                 {SKIPS}"
+            ),
+            Self::RenewTokens { predicate } => write!(
+                f,
+                "wait, or have one pod after the other made anew: add {predicate} to {SKIPS}"
+            ),
+            Self::WantPool { node, data } => write!(
+                f,
+                "add the node pool again; or give the data up: annotate Pilot {node} with \
+                 {GIVE_UP}={data}"
+            ),
+        }
+    }
+}

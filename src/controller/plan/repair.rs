@@ -1,0 +1,135 @@
+//! Nodes that cannot serve as they are: they get the newest spec, or a new volume.
+
+use super::{
+    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, roll,
+    tidy,
+};
+use crate::controller::{
+    desired_state::DesiredPool,
+    observe::{Member, PodFacts},
+};
+
+/// Predicate: a broken node gets another version in its turn, as any other node.
+pub(super) const VERSION_TURN: &str = "VersionTurn";
+/// Predicate: the volume of a node that left is kept by the rule of its pool.
+const CLAIM_KEPT: &str = "ClaimKept";
+
+/// Gives a broken node the newest spec, without waiting for other nodes. If only its database
+/// cannot run, the pilot takes the spec without a new pod. A node that a person keeps down is left
+/// alone, and a node that moves data is not broken.
+pub(super) fn replace(world: World<'_>, _: &Plan) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    for (pool, wanted) in world.wanted() {
+        let members = pool.running().filter_map(|(_, member)| member);
+        candidates.extend(members.filter_map(|member| mend(world, member, wanted)));
+    }
+    candidates
+}
+
+fn mend(world: World<'_>, member: &Member, wanted: &DesiredPool) -> Option<Candidate> {
+    let pod = member.pod.as_ref().filter(|pod| !pod.terminating)?;
+    let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
+    if !(pod.trouble.is_some() || failed) || !roll::differs(member, wanted) {
+        return None;
+    }
+    if roll::in_vain(member, wanted) || member.held().is_some() || member.at_work() {
+        return None;
+    }
+    if let Some(block) = turn(world, member, wanted) {
+        return Some(Candidate::hold(OperationType::Upgrade, [block]));
+    }
+    let pilot = member.name.clone();
+    let step = if pod.trouble.is_none() && roll::fits(member, wanted) {
+        PlannedStep::Configure { pilot }
+    } else if roll::lost_with_pod(world.desired, member).is_some() {
+        // `absence` reports this, where it waits for the node.
+        return None;
+    } else {
+        PlannedStep::Replace { pilot, pod: pod.uid.clone() }
+    };
+    Some(Candidate::step(OperationType::Replace, step))
+}
+
+/// Holds another version back from a broken node until a node that serves runs it: a version that
+/// data were opened with cannot be taken back.
+fn turn(world: World<'_>, member: &Member, wanted: &DesiredPool) -> Option<StepBlocker> {
+    let version = |member: &Member| member.pilot.as_ref()?.spec.version.clone();
+    let has = version(member)?;
+    let target = wanted.pilot.version.clone()?;
+    let serving = || world.running().filter_map(|(_, _, member)| member).filter(|m| m.serving());
+    let tried = serving().any(|other| version(other).as_ref() == Some(&target));
+    let alone = serving().next().is_none();
+    let skipped = world.desired.strategy.skips(VERSION_TURN);
+    if has == target || tried || alone || skipped || !member.may_be_member() {
+        return None;
+    }
+    Some(StepBlocker {
+        predicate: VERSION_TURN.into(),
+        step: format!("RecreatePod/{}", member.name),
+        message: format!(
+            "{} does not serve with {has}, and gets {target} when a node that serves runs it: {}",
+            member.name,
+            super::absence::unready(member)
+        ),
+        remedy: roll::skip(world.desired.database, VERSION_TURN),
+    })
+}
+
+/// Gives a new, empty volume to a node that is wanted and cannot serve with the volume that it has:
+/// a person gave the data up, or the node left the database cluster and is wanted again.
+pub(super) fn renew(world: World<'_>, _: &Plan) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    for (pool, wanted) in world.wanted() {
+        for (ordinal, member) in pool.running() {
+            let Some(member) = member.filter(|_| ordinal < wanted.replicas) else { continue };
+            if member.abandoned() {
+                candidates.extend(renewed(member));
+            } else if has_left(member) {
+                let kept = !wanted.delete_claim_when_scaled();
+                candidates.extend(match kept.then(|| claim_kept(member, wanted)).flatten() {
+                    Some(block) => Some(Candidate::hold(OperationType::Replace, [block])),
+                    None => renewed(member),
+                });
+            }
+        }
+    }
+    candidates
+}
+
+/// Does the pilot of the current pod say that the node left the database cluster, while no person
+/// and no request asks it to leave?
+fn has_left(member: &Member) -> bool {
+    let (Some(pod), Some(pilot)) = (&member.pod, &member.pilot) else { return false };
+    let speaks = pilot.instance.as_ref() == Some(&pod.uid) && pilot.hearing.is_fresh();
+    speaks && pilot.decommissioned && !pod.terminating && !member.asked_to_leave()
+}
+
+fn claim_kept(member: &Member, wanted: &DesiredPool) -> Option<StepBlocker> {
+    let claim = member.claim.as_ref().filter(|claim| !claim.terminating)?;
+    Some(StepBlocker {
+        predicate: CLAIM_KEPT.into(),
+        step: format!("RecreatePod/{}", member.name),
+        message: format!(
+            "{} left the database cluster, and its volume {} is kept: no node can start on it",
+            member.name, claim.name
+        ),
+        remedy: Remedy::DeleteClaim { claim: claim.name.clone(), pool: wanted.name.clone() },
+    })
+}
+
+/// Returns the step that gives up volume and pod, or the wait for their end.
+fn renewed(member: &Member) -> Option<Candidate> {
+    let claim = tidy::living_claim(member);
+    let living = |pod: &&PodFacts| !pod.terminating;
+    let pod = member.pod.as_ref().filter(living).map(|pod| pod.uid.clone());
+    if claim.is_some() || pod.is_some() {
+        let step = PlannedStep::Renew { pilot: member.name.clone(), claim, pod };
+        return Some(Candidate::step(OperationType::Replace, step));
+    }
+    let message = format!("waiting for pod {} to end", member.name);
+    let overdue = member.pod.as_ref()?.overdue;
+    let node = member.name.clone();
+    let remedy = if overdue { Remedy::EndPod { node } } else { Remedy::Wait };
+    let awaited = AwaitedStep { remedy, ..AwaitedStep::new("RecreatePod", &member.name, message) };
+    Some(Candidate::wait(OperationType::Replace, awaited))
+}

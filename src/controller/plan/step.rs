@@ -1,0 +1,138 @@
+//! The steps of a plan, and what each needs of the database cluster.
+
+/// One change of a cluster. Each step is safe to repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PlannedStep {
+    /// Raise the replicas of a pool; Pilots of the new nodes are made first.
+    Raise { pool: String, to: u32 },
+    /// Raise the replicas of a pool to bring back nodes that have data.
+    Return { pool: String, to: u32 },
+    /// Give up the volume of a node, and its pod: the node joins again, empty.
+    Renew { pilot: String, claim: Option<ClaimRef>, pod: Option<String> },
+    /// Give a broken node the newest spec and a new pod.
+    Replace { pilot: String, pod: String },
+    /// Give a node the newest spec and nothing else. A running node validates it; one that could
+    /// not start tries again.
+    Configure { pilot: String },
+    /// Give a serving node the newest spec and a new pod.
+    Restart { pilot: String, pod: String },
+    /// Give a node whose pilot the API turns away the newest spec and a new pod.
+    Recreate { pilot: String, pod: String },
+    /// Give a serving node the newest spec and let its pilot stop and restart the database. For a
+    /// node whose data would be deleted with its pod.
+    RestartInPlace { pilot: String },
+    /// Ask a pilot to move its node's data away and leave the database cluster.
+    Decommission { pilot: String },
+    /// Take back the request for a decommission.
+    Keep { pilot: String },
+    /// Lower the replicas of a pool by one: its last node left the database cluster, or never
+    /// served.
+    Remove { pool: String, pilot: String, to: u32 },
+    /// Delete the claim of a node that left.
+    DeleteClaim { pilot: String, claim: ClaimRef },
+    /// Delete the Pilot of a node that no longer exists.
+    DeletePilot { pilot: String, uid: String },
+    /// Delete the objects of a pool that is no longer wanted and has no node left.
+    DeletePool { pool: String, set: String },
+    /// Ask these pilots to stop their databases.
+    Stop { pilots: Vec<String> },
+    /// Let these pilots run their databases again.
+    Start { pilots: Vec<String> },
+    /// Remove the pods of a stopped pool; claims and Pilots stay.
+    Empty { pool: String },
+    /// Bring another pilot into a running pod. No database is disturbed.
+    Deliver { pilot: String, pod: String, container: String, image: String },
+}
+
+/// A claim by its name and uid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimRef {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+/// What a step asks of the database cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepNeed {
+    /// The step disturbs no node that serves.
+    Nothing,
+    /// A node joins.
+    Join,
+    /// A node that serves is stopped for a while, or may be.
+    Stop,
+    /// A node that serves leaves.
+    Leave,
+}
+
+impl PlannedStep {
+    /// Returns what the step asks of the database cluster; `serves` says whether the node of the
+    /// step serves.
+    pub(super) fn need(&self, serves: bool) -> StepNeed {
+        match self {
+            Self::Raise { .. } => StepNeed::Join,
+            Self::Restart { .. } | Self::RestartInPlace { .. } => StepNeed::Stop,
+            // A new spec is judged by the running node in its turn, since a crash would start it.
+            Self::Configure { .. } if serves => StepNeed::Stop,
+            Self::Decommission { .. } => StepNeed::Leave,
+            Self::Configure { .. }
+            | Self::Return { .. }
+            | Self::Renew { .. }
+            | Self::Replace { .. }
+            | Self::Recreate { .. }
+            | Self::Keep { .. }
+            | Self::Remove { .. }
+            | Self::DeleteClaim { .. }
+            | Self::DeletePilot { .. }
+            | Self::DeletePool { .. }
+            | Self::Stop { .. }
+            | Self::Start { .. }
+            | Self::Empty { .. }
+            | Self::Deliver { .. } => StepNeed::Nothing,
+        }
+    }
+
+    /// Returns the name of the step in `status.operation.steps`.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Raise { .. } | Self::Return { .. } | Self::Start { .. } | Self::Keep { .. } => {
+                "StartPilot"
+            }
+            Self::Configure { .. } | Self::RestartInPlace { .. } => "RestartPilot",
+            Self::Renew { .. }
+            | Self::Replace { .. }
+            | Self::Recreate { .. }
+            | Self::Restart { .. } => "RecreatePod",
+            Self::Decommission { .. } => "DrainPilot",
+            Self::Remove { .. }
+            | Self::Stop { .. }
+            | Self::Empty { .. }
+            | Self::DeletePilot { .. }
+            | Self::DeletePool { .. } => "RemovePilot",
+            Self::DeleteClaim { .. } => "Cleanup",
+            Self::Deliver { .. } => "UpdatePilot",
+        }
+    }
+
+    pub(crate) fn pilot(&self) -> Option<&str> {
+        match self {
+            Self::Renew { pilot, .. }
+            | Self::Replace { pilot, .. }
+            | Self::Recreate { pilot, .. }
+            | Self::Configure { pilot }
+            | Self::RestartInPlace { pilot }
+            | Self::Restart { pilot, .. }
+            | Self::Decommission { pilot }
+            | Self::Keep { pilot }
+            | Self::Remove { pilot, .. }
+            | Self::DeleteClaim { pilot, .. }
+            | Self::DeletePilot { pilot, .. }
+            | Self::Deliver { pilot, .. } => Some(pilot),
+            Self::Raise { .. }
+            | Self::Return { .. }
+            | Self::DeletePool { .. }
+            | Self::Stop { .. }
+            | Self::Start { .. }
+            | Self::Empty { .. } => None,
+        }
+    }
+}
