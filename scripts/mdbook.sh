@@ -11,7 +11,7 @@ entry=mdbook/$(key scripts/mdbook.sh)
 if ! cached "$entry" "$out"; then
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
-  # Cargo runs outside of the tree, because the tree's .cargo/config.toml is meant for our own programs.
+  # From outside the tree: this one's .cargo/config.toml is for its own programs.
   (cd "$folder" && env -u RUSTC_WORKSPACE_WRAPPER -u CLIPPY_ARGS CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR="$folder/target" \
     "${CARGO:-cargo}" install --quiet --debug --locked --version "=$version" --no-default-features --features search --root "$folder" mdbook)
   mkdir -p "$(dirname "$out")"
