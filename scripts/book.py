@@ -74,7 +74,7 @@ def check():
             if not (ROOT / path).exists() or ".." in path.parts:
                 wrong.append(f"{page}: {link}: there is no {path}")
             elif (ROOT / path).is_dir():
-                # Of the book's pages only: the others lead to folders of the repository.
+                # Links of the book's pages only: README.md and its like are read in the repository, where the folder is.
                 if page in pages:
                     files.update(file.relative_to(ROOT) for file in (ROOT / path).rglob("*") if file.is_file() and file.suffix != ".md")
             elif path.suffix == ".md":
@@ -130,7 +130,7 @@ def follow(folder):
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
     wrong = []
     for path, page in pages.items():
-        # Shown where nothing is, so its links begin at the root of a site.
+        # A web server shows this page at any address, so its links begin at the root of the site.
         if path.name == "404.html":
             continue
         for link in page.links:
@@ -164,7 +164,7 @@ def main(arguments):
         folder = Path(arguments[0]).resolve()
         lay_out(folder, files)
         subprocess.run([Path(arguments[1]).resolve(), "build", folder], check=True, env={**os.environ, "MDBOOK_LOG": "warn"})
-        # A copy of the first chapter, whose links would begin in another folder.
+        # mdBook makes index.html a copy of the first chapter, with links that are wrong in this folder: it leads there instead.
         (folder / "html/index.html").write_text(FIRST.format(chapters()[0].with_suffix(".html")), encoding="utf-8")
         list_folders(folder / "html", files)
         wrong, pages, followed = follow(folder / "html")

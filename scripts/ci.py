@@ -11,11 +11,11 @@ import sys
 from steps import ROOT, Run, Step
 
 LOGS = ROOT / ".cache/ci"
-# Each waits some of its time, for processes and databases; more of them only wait for each other.
+# Steps beside each other. Each step waits for processes and databases part of the time; more steps would only wait for each other.
 AT_ONCE = 3
-# All of it; a machine of 2 cores takes less than an hour with nothing in its cache.
+# Most minutes of a whole run; a machine of 2 cores takes less than an hour with an empty cache.
 MINUTES = 85
-# (the image takes seconds, and the jobs on it are the longest way)
+# The image follows lint at once: it takes seconds, and the jobs that need it are the longest part of the run.
 OURS, BED = ("lint", "image"), ("testbed",)
 BEDS = ("image", "older", "testbed", "images")
 STEPS = [
@@ -64,7 +64,7 @@ def counts():
 
 
 def main():
-    # What is compiled once needs no notes for the next time: a tenth of the processor seconds, and 2 GB.
+    # CI compiles once, so it needs no incremental state, which costs a tenth of the processor seconds and 2 GB.
     os.environ.setdefault("CARGO_INCREMENTAL", "0")
     run = Run(chosen(sys.argv[1:]), LOGS, AT_ONCE, MINUTES)
     passed = run.all()

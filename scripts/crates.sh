@@ -10,10 +10,10 @@ verb=${1:?$usage} folder=${2:?$usage}
 [ "$folder" != dev ] || folder=debug
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . tests/testbed/cache.sh
-# Where a person says where to compile, it is theirs: neither filled nor kept.
+# A target folder that a person chose is left alone: nothing is copied into it or out of it.
 [ -z "${CARGO_TARGET_DIR:-}${CARGO_BUILD_TARGET_DIR:-}${CARGO_BUILD_BUILD_DIR:-}" ] || exit 0
 
-# Only so that an entry fits: what does not, cargo would compile again.
+# The key of an entry has all by which cargo decides whether a crate must be compiled again.
 flags=$(env | grep -E '^(RUSTFLAGS|CARGO_(BUILD|ENCODED|PROFILE|TARGET)_\w+|CC|CFLAGS)=' | sort || true)
 asked=$(awk '/^\[/ {on = /dependencies|features|profile/} on' Cargo.toml)
 key=$(key "$(rustc -vV)" "$folder" "$asked" Cargo.lock .cargo/config.toml "$flags")
@@ -37,7 +37,7 @@ seed() {
     fi
     rm -rf "$part"
   fi
-  # From here on, what lies there is of this entry.
+  # From here on, whatever is compiled in target belongs to this entry; `keep` looks at that.
   echo "$key" >"target/.crates-$folder"
 }
 
@@ -47,12 +47,14 @@ keep() {
   [ "$(cat "target/.crates-$folder" 2>/dev/null)" = "$key" ] && [ ! -d "$entry" ] || exit 0
   shopt -s nullglob
   for place in "${places[@]}"; do
-    # (targets have names of their own, and the hash of a fingerprint that has ours)
+    # Cargo names each target's artefacts by a hash, also targets without `navigator` in their name; the
+    # folders of our fingerprints have these hashes.
     for hash in "target/$place/.fingerprint/navigator-"*; do ours+=("--exclude=*-${hash##*-}" "--exclude=*-${hash##*-}.*"); done
   done
   mkdir -p "$part"
   trap 'rm -rf "$part"' EXIT
-  # Fingerprints first: what has one is whole, also when another cargo compiles meanwhile (and tar ends with 1).
+  # Fingerprints first: cargo writes a crate's fingerprint when the crate is compiled, so each crate whose fingerprint is in the archive is
+  # whole there, also when another cargo compiles meanwhile. tar ends with 1 when files change while it reads them.
   tar --warning=no-file-changed -cf "$part/crates.tar" -C target "${ours[@]}" {"$folder","$target/$folder"}/{.fingerprint,build,deps} || [ $? = 1 ]
   (cd "$part" && b2sum crates.tar >sum)
   mv -T "$part" "$entry" 2>/dev/null || true # another checkout was quicker

@@ -13,7 +13,7 @@ from steps import PASSED, ROOT, Run, Step
 
 LOGS, PAGE = ROOT / ".cache/full", ROOT / "docs/tested.md"
 HEAD = "| part | what it shows | commit | date | minutes | outcome |\n|---|---|---|---|---|---|\n"
-# Parts that use one thing: the image and the bed; the processors, for databases that are judged by their times; what is built.
+# What a part uses alone. BED: the image and the test bed. REST: the processors, for databases whose times are judged, and the build.
 BED, REST = frozenset({"bed"}), frozenset({"rest"})
 ALL = BED | REST
 # What each shows, its command, minutes after which it hangs, and what it uses.
@@ -31,7 +31,7 @@ PARTS = {
     "full-stores": ("each store, full to its bound, is served by ten servers in a row in 256 MiB", "make full-stores", 60, REST),
     "fuzz": ("decoding of damaged manifests for 10 minutes", "make fuzz FUZZ=600", 30, REST),
     "monitoring": ("alerts and dashboards by promtool of the newest Prometheus", "make test-monitoring-newest", 60, REST),
-    # (its build takes the place of the program of the tests)
+    # Its build overwrites the program of the tests, so it shares neither.
     "planted": ("that histories find bugs: six are built in", "make planted", 60, ALL),
 }
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import mean, median
 
 ROOT = Path(__file__).resolve().parents[1]
-# Of these there may be one in each module.
+# Names of types that each module may have once.
 SHARED = {"Args", "Config", "Error", "Metrics", "Result"}
-# Of functions whose name says all in one word.
+# Names of functions that say all in one word.
 PLAIN = {"new", "fmt", "from", "default", "main", "drop", "next", "clone", "eq", "cmp", "hash", "deref", "into", "try_from", "source"}
 PERSONS = re.compile(r"\b(nobody|somebody|anybody|whoever|whomever|everybody|everyone)\b", re.IGNORECASE)
 TYPE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union|type)\s+([A-Z]\w*)", re.MULTILINE)

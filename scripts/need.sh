@@ -19,7 +19,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "please install: ${missing[*]} (Debian: apt-get install ${missing[*]})" >&2
   exit 1
 fi
-# One at a time: apt lets nobody wait. What another one installed meanwhile is not missing any more.
+# One need.sh at a time, because apt fails where another apt runs. Then look again: the other one may have installed the packages.
 exec 9>>/run/lock/navigator-need && flock 9
 look "$@"
 echo "installing ${missing[*]}"

@@ -88,7 +88,7 @@ def rust_parts(page, licences):
     for part in others.split("<h3>")[1:]:
         name, licence = words(part[:part.index("</h3>")]).strip("📦 "), words(re.search(r"License:</b>(.*?)</p>", part)[1]).strip()
         texts = [words(text) for text in re.findall(r"<pre>(.*?)</pre>", part, re.DOTALL)]
-        # (those without a text are of other systems than Linux)
+        # Crates without a text belong to other systems than Linux.
         if texts:
             yield f"rust-std: {name}", licence, re.search(r'URL:</b> <a href="([^"]+)"', part)[1], texts
 

@@ -5,7 +5,7 @@
 # would cost minutes for a program that is only to be as old.
 set -euo pipefail
 out=$(realpath -m "${1:?usage: older.sh OUT}")
-# The last commit in which clusters were owners of what is made for them: what people run who have not upgraded since.
+# The last commit in which clusters were owners of what is made for them: a user who has not upgraded since runs it.
 commit=598c51ad52c925d694e91a523b577483bcdf27d1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -15,7 +15,7 @@ entry=older/$commit
 if ! cached "$entry" "$out"; then
   git cat-file -e "$commit^{commit}" 2>/dev/null ||
     { echo "older.sh: commit $commit is not here: git fetch --unshallow" >&2; exit 1; }
-  # Outside the tree: cargo would read this one's .cargo/config.toml as well.
+  # The source lies outside of this tree, or cargo would read this tree's .cargo/config.toml as well.
   source=$(mktemp -d)
   trap 'rm -rf "$source"' EXIT
   git archive "$commit" | tar -x -C "$source"

@@ -83,7 +83,7 @@ def crates():
         this, only_built_with = waiting.pop()
         package = packages[this]
         only_built_with |= any("proc-macro" in target["kind"] for target in package["targets"])
-        # Once in the binary, always in it.
+        # A crate that one path links into the binary is in it, even if another path only builds with it.
         if this in found and (only_built_with or not found[this]["built_with"]):
             continue
         edges = [(dep["pkg"], {kind["kind"] for kind in dep["dep_kinds"]}) for dep in nodes[this]["deps"]]

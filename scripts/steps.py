@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-# For what was asked to end: to put away what it set up, and then to be gone.
+# Seconds that a step gets after it was asked to end, to take down what it set up.
 GRACE = 60
-# For what a step left behind to end by itself.
+# Seconds that processes get which outlive their step, to end by themselves.
 LINGER = 5
 PASSED, FAILED, HUNG, STOPPED, LEFT_OUT = "passed", "FAILED", "HUNG", "STOPPED", "left out"
 OUTCOMES = (PASSED, FAILED, HUNG, STOPPED)
@@ -139,7 +139,7 @@ class Run:
         for name, begun, took, processor, outcome in sorted(rows, key=lambda row: float(row[1])):
             print(f"{begun:>7} {took:>7} {processor:>10}  {outcome:8}  {name}")
         print(f"{time.monotonic() - self.begun:>15.0f} {sum(one.processor for one in self.ended):>10.0f}            in all")
-        # Once more in short, for who sees the end of it all and no more.
+        # The complaints of failed steps again, in short, for a reader who sees only the end of the output.
         for one in self.ended:
             if one.outcome in (FAILED, HUNG, STOPPED):
                 print(f"\n=== {one.name} {one.outcome}:", *complaints((self.logs / f"{one.name}.log").read_text(errors="replace")), sep="\n")
@@ -151,7 +151,7 @@ class Supervisor:
     def __init__(self, step, logs, begun, limit):
         self.step, self.logs, self.begun, self.limit = step, logs, begun, limit
         self.outcome, self.processor, self.stopped, self.killed = None, 0.0, False, set()
-        # When what still runs is asked to end, or killed.
+        # Time at which processes of the step that still run are asked to end, or killed.
         self.due = time.monotonic() + limit
 
     def run(self):
@@ -167,7 +167,7 @@ class Supervisor:
             Path("/proc/self/autogroup").write_text(str(self.step.nice))
         environment = {**os.environ, "NAVIGATOR_TIMES": str(self.logs / "times.tsv"), "NAVIGATOR_BEGUN": f"{self.begun:.0f}"}
         with open(self.logs / f"{self.step.name}.log", "w", encoding="utf-8") as self.log:
-            # (an object that is gone would wait for its process by itself)
+            # The object is kept in self: Popen's destructor would wait for the process beside reap().
             self.process = subprocess.Popen(shlex.split(self.step.command), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
                                             stdout=self.log, stderr=self.log, process_group=0)
             while self.reap():

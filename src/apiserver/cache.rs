@@ -137,7 +137,7 @@ pub struct Cache {
     state: RwLock<CacheState>,
     /// Set while a watch of the store is open, so that the cache sees the store's writes.
     follows: AtomicBool,
-    /// History before the latest list; absent once its changes are known.
+    /// History before the latest list, while its changes are still to be learned; then `None`.
     unknown: watch::Sender<Option<Arc<StartupHistory>>>,
     /// Notified when a watch waits for the changes of that history.
     past_asked: Notify,

@@ -351,8 +351,8 @@ impl ApiError {
         .cause("", why, "")
     }
 
-    /// Returns an error with code 500 and no reason: what Go makes of an error that it does not
-    /// know.
+    /// Returns an error with code 500 and no reason, as kube-apiserver answers for an error of Go
+    /// that is no Status.
     pub fn unclassified(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
@@ -363,7 +363,8 @@ impl ApiError {
             .retry_after(seconds)
     }
 
-    /// Returns an error with code 504; unless `seconds` is 0, the client may come back after them.
+    /// Returns an error with code 504. The client may come back after `seconds`; with 0, the error
+    /// names no time.
     pub fn timeout(message: impl std::fmt::Display, seconds: u32) -> Self {
         let error =
             Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}"));

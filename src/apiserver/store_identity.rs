@@ -141,7 +141,8 @@ pub fn start(
     rt.tasks().spawn("store-identity", async move {
         loop {
             verdicts.mark_unchanged();
-            // Writing the record is one request: dropped half-way it happened or it did not.
+            // The record is written by one request: when shutdown drops this future, the record is
+            // written whole or not at all.
             let looked = tokio::select! {
                 looked = tokio::time::timeout(ANSWER, judge.look()) => looked,
                 () = shutdown.triggered() => break,
@@ -165,7 +166,7 @@ pub fn start(
             let pause = if *sender.borrow() == StoreVerdict::Ours { LATER } else { SOON };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // The store's alarm.
+                // The store raised its alarm.
                 _ = verdicts.changed() => {}
                 () = shutdown.triggered() => break,
             }

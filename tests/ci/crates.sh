@@ -56,7 +56,7 @@ say "a second one compiles our own crate alone"
 
 checkout source
 sed -i 's/format(2)/format(3)/' "$place/source/src/lib.rs"
-# As old as what was compiled before: no fault hides behind its time.
+# The changed file gets the time of the compiled one, which cargo might take for no change: its fault must be found all the same.
 touch -r "$place/first/src/lib.rs" "$place/source/src/lib.rs"
 fails source
 checkout test

@@ -5,11 +5,11 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dir=$(mkdir -p "${1:-.testbed}/bin" && cd "${1:-.testbed}" && pwd)
 program=$dir/bin/clientgo.test
-# (one set of flags for both, so that nothing is compiled twice)
+# The same flags as the test bed's programs have, so that go compiles no package twice.
 export CGO_ENABLED=0 GOFLAGS="-mod=readonly -trimpath"
 . "$here/../testbed/cache.sh"
 key=$(key "$here"/*.go "$here"/go.* "$(go version)")
-# (what is there may be of other tests)
+# The program that is there may have been built of other sources.
 [ "$(cat "$program.key" 2>/dev/null)" != "$key" ] || exit 0
 if ! cached "testbed/$key/clientgo.test" "$program"; then
   cd "$here"

@@ -45,7 +45,7 @@ func TestDiscovery(t *testing.T) {
 			}
 			for _, resource := range list.APIResources {
 				sort.Strings(resource.Verbs)
-				// (the aggregated form says group and version of each, and has no hash)
+				// The aggregated form names group and version of each resource, and has no hash.
 				resource.Group, resource.Version, resource.StorageVersionHash = "", "", ""
 				if strings.Contains(resource.Name, "/") {
 					resource.SingularName = ""

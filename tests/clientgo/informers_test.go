@@ -39,7 +39,7 @@ func asMeant(t *testing.T, s *server) {
 	streamed, listed := false, false
 	for _, one := range s.reads() {
 		streamed = streamed || one.streams()
-		// (the detector of inconsistencies lists too, at the revision that it got)
+		// client-go's detector of inconsistencies lists as well, at exactly the revision that the watch list had.
 		listed = listed || !one.isWatch() && strings.HasSuffix(one.path, "/leaderleases") && one.query.Get("resourceVersionMatch") != "Exact"
 		if one.code >= 400 {
 			t.Errorf("%d for %s?%s", one.code, one.path, one.query.Encode())
@@ -160,7 +160,7 @@ func TestMetadataInformer(t *testing.T) {
 	}
 }
 
-// When the server is restarted, a watch goes on at its revision and misses nothing. A reflector whose watch finds nobody in between may
+// When the server is restarted, a watch goes on at its revision and misses nothing. A reflector whose watch finds no server in between may
 // list, but from its revision on.
 func TestRestart(t *testing.T) {
 	restart := os.Getenv("RESTART")

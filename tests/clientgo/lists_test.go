@@ -145,8 +145,8 @@ func TestExpiredToken(t *testing.T) {
 	}
 }
 
-// forget writes so much that the server's history no longer begins where it did: more than its store keeps of bytes, in objects that may
-// be large, and more than it remembers of leases.
+// forget writes until the server has dropped the oldest changes of its history: large clusters, more bytes than the store's log keeps, and
+// more changes of leases than the cache remembers.
 func forget(t *testing.T, s *server) {
 	t.Helper()
 	const writers = 4
@@ -154,7 +154,7 @@ func forget(t *testing.T, s *server) {
 	large.client = s.dynamic(t).Resource(clusters).Namespace(namespace)
 	client := newDiscovery(t, s, false).RESTClient()
 	patch := func(plural, name, body string) error {
-		// (answered by a table of nothing, instead of all that was written)
+		// The client asks for a table without objects, so that the answers stay small.
 		return client.Patch(types.MergePatchType).AbsPath("/apis", group, "v1beta1", "namespaces", namespace, plural, name).
 			SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Param("includeObject", "None").
 			Body([]byte(body)).Do(context.Background()).Error()

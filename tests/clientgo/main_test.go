@@ -1,6 +1,6 @@
 // Package clientgo holds what client-go's own machinery asks of an API server: reflectors, informers, the pager, watches that are begun
-// again, discovery and mappings. It runs in a world of tests/parity, through the aggregator, as a ServiceAccount that may do what it does
-// here and nothing else.
+// again, discovery and mappings. It runs in a world of tests/parity, through the aggregator, as a ServiceAccount that has just the rights
+// that these tests need.
 package clientgo
 
 import (

@@ -41,12 +41,12 @@ pub(crate) struct Proxy {
 #[derive(Default)]
 struct Script {
     asked: Mutex<BTreeSet<String>>,
-    /// Requests with this text fail in this way.
+    /// Text of the requests that fail, and how they fail.
     fails: Mutex<Option<(String, Fault)>>,
 }
 
 impl Proxy {
-    /// Connections that exist already are not seen.
+    /// Redirects new connections to the port; connections that exist already pass by the proxy.
     pub(crate) async fn before(database: IpAddr, port: u16) -> Self {
         // By the source address, the kernel's rule knows the proxy's own connections.
         let from = own([127, 31, 99, 1]);
@@ -62,7 +62,7 @@ impl Proxy {
         Self { rule, script }
     }
 
-    /// Lets requests fail that have this text in their line or their body; all for an empty one.
+    /// Lets requests fail whose method, path or body contain `part`; an empty `part` is in all.
     pub(crate) fn fail(&self, part: &str, fault: Fault) {
         *self.script.fails.lock().unwrap() = Some((part.to_owned(), fault));
     }
@@ -71,7 +71,7 @@ impl Proxy {
         *self.script.fails.lock().unwrap() = None;
     }
 
-    /// Each request that came, once: its line without the query, then its body.
+    /// Returns the distinct requests so far: method and path without the query, then the body.
     pub(crate) fn asked(&self) -> BTreeSet<String> {
         self.script.asked.lock().unwrap().clone()
     }

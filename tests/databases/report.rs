@@ -1,5 +1,5 @@
-//! What runs did: claims with the seconds that each took, and the page that keeps the last run
-//! of every scenario.
+//! The results of scenarios: each claim that was shown, with the seconds that it took, and the page
+//! that keeps every scenario's last run.
 
 use std::{
     cell::RefCell,

@@ -20,7 +20,7 @@ NS = "collected"
 KEPT = Cassandra(NS)
 ROWS = 1_000
 MOMENTS = [int(moment) for moment in os.environ.get("MOMENTS", "78").split(",") if moment]
-# When the API is served again after the collector's start, and until when it is watched.
+# Seconds after the collector's start: when the API is served again, and until when the job watches.
 BACK, WATCHED = 40, 105
 KINDS = ("statefulsets", "services", "pods", "pvc", "serviceaccounts", "roles", "rolebindings", "poddisruptionbudgets")
 OURS = "navigator.jetstack.io"

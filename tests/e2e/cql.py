@@ -17,7 +17,7 @@ class Session:
             consistency_level=ConsistencyLevel.ONE,
             request_timeout=60,
         )
-        # (what the driver asks for itself, of the ring and the schema, it would give 2 s)
+        # The driver gives its own questions about ring and schema 2 s, which is too short on a busy machine.
         self.cluster = Cluster([address], execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=60, control_connection_timeout=60)
         self.session = self.cluster.connect()
 

@@ -77,7 +77,7 @@ class Evictions:
         if why:
             self.reasons.add(why.partition(":")[0])
             return
-        # One went a moment ago; or it was just written, and Kubernetes has not counted again.
+        # A closed budget counts only when Kubernetes has seen its newest form, and no pod was evicted in the last 10 s.
         seen = budget.get("status", {})
         counts = seen.get("observedGeneration") == budget["metadata"]["generation"] and not seen.get("disruptionsAllowed")
         if counts and not (self.accepted and time.monotonic() - self.accepted[-1][0] < 10):

@@ -105,7 +105,7 @@ def job():
         said = is_refused("delete", "-f", MANIFEST)
         claim("it is refused for the namespace and the claim, and nothing else", said.count("is forbidden") == 2, said)
         uninstalled(before, running, COLLECTED)
-        # No collector, old or new, is asked anything about it (collector_job has more).
+        # A garbage collector that starts anew deletes nothing either (collector_job tries more).
         restart("controller-manager")
         uninstalled(before, running, COLLECTED)
     with step("helm install over what was kept; nothing else has changed"):

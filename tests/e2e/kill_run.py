@@ -128,7 +128,7 @@ def job():
     with step("deletion under kills"):
         TARGET.delete("--wait=false")
         kill("controller", "deletion", has_pods)
-        # As soon as the other one is back: by then nothing may be left.
+        # The API server is killed as soon as the controller is back; the deletion may be done by then.
         kill("apiserver", "deletion")
         TARGET.wait("nothing left", lambda: all(
             counts()[kind] == 0 for kind in ("cassandraclusters", "pilots", "statefulsets", "pods")) or str(counts()), 400)

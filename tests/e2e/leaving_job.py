@@ -25,7 +25,7 @@ def namespace_goes():
     log = subprocess.Popen([*KUBECTL, "logs", "-f", "-n", NS, LEFT.pod_name(), "-c", "cassandra"], stdout=subprocess.PIPE, text=True)
     begun = time.monotonic()
     deleting = subprocess.Popen([*KUBECTL, "delete", "namespace", NS], stdout=subprocess.DEVNULL)
-    # It ends with the container, however long a busy machine needs for that.
+    # `kubectl logs` ends with the container, however long a busy machine needs for that.
     said = log.communicate(timeout=500)[0]
     ended = time.monotonic()
     claim("kubectl delete ends well", deleting.wait(timeout=500) == 0)

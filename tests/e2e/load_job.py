@@ -15,9 +15,9 @@ from raw import request
 NS = "load"
 API = f"/apis/navigator.jetstack.io/v1beta1/namespaces/{NS}"
 PILOTS = f"{API}/pilots"
-# For each of others' requests, on a machine that does other things too.
+# Seconds in which each request of other clients is answered, on a machine that is busy with more than this job.
 ANSWER = 10
-# More than a namespace may store.
+# Objects, and fields of each: more than a namespace may store.
 OBJECTS, FIELDS = 4000, 300
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 METADATA = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -147,7 +147,7 @@ def behind_a_webhook(mallory, others):
         seen = all_at_once(8, f"{API}/cassandraclusters", mallory, method="POST", body=body)
     kubectl("delete", "validatingwebhookconfiguration", "silent")
     silent.close()
-    # (403: the namespace is full)
+    # 403 says that the namespace is full.
     claim("they are answered", set(seen) <= {201, 403, 429}, seen)
 
 

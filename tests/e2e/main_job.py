@@ -113,7 +113,7 @@ def job():
         claims = SHOP.names("pvc")
         claim("the claims are left", claims == [SHOP.claim_name(0), SHOP.claim_name(1)], claims)
     with step("make it again on its two claims; read the rows"):
-        # (with one node it would take the other away first, by moving its rows)
+        # Two nodes, as there are claims: a cluster of one would first move the other node's rows and remove it.
         SHOP.apply(SHOP.manifest(2))
         SHOP.ready(nodes=2)
         SHOP.has_rows(ROWS, through=1)

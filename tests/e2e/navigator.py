@@ -7,7 +7,7 @@ from bed import BED, ROOT, RUN, claim, condition_is, get, kubectl, lock, pids, r
 MANIFEST = ROOT / "deploy/navigator.yaml"
 BASE = ROOT / "deploy/kustomize/base"
 CHART = ROOT / "deploy/helm/navigator"
-# What says that the store may go.
+# Annotation that lets the store be deleted.
 DELETE_STORE = "navigator.jetstack.io/delete-store=true"
 
 

@@ -7,7 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 usage='usage: run.sh DIR JOB ...'
 dir=$(cd "${1:?$usage}" && pwd); : "${2:?$usage}"
 
-# Paths outside of a bed that a kubelet and what it calls take for theirs alone.
+# Paths outside of a bed that its kubelet, and the programs that the kubelet calls, use as if there were no other kubelet.
 ALONE=(/run/netns /var/lib/cni /var/lib/kubelet /var/log/pods /var/log/containers)
 
 if [ -n "${KEEP:-}" ]; then
@@ -24,7 +24,7 @@ else
     mount --bind "$dir/alone$path" "$path"
   done
   ip link set lo up
-  # Its kubelet ends every container of its cgroup that it does not know.
+  # A kubelet ends every container in its control group that it does not know, so each bed has a group of its own.
   export TESTBED_CGROUP=/testbed-$$
 fi
 shift
@@ -53,7 +53,7 @@ for group in "$@"; do
   for name in ${group//+/ }; do
     { job "$name" >"$dir/run/$name.log" 2>&1; } & running+=("$name=$!")
   done
-  # Each log whole, one after the other.
+  # The jobs ran beside each other; their logs are printed one after the other.
   for one in "${running[@]}"; do
     wait "${one#*=}" || failed=yes
     echo "=== ${one%=*}"; cat "$dir/run/${one%=*}.log"

@@ -38,7 +38,7 @@ CRD = {
 
 def cluster(group, name="a", metadata=None, **spec):
     return {"apiVersion": f"{group}/v1beta1", "kind": "CassandraCluster", "metadata": {"name": name, **(metadata or {})},
-            # With a login, or ours warns that there is none.
+            # With an authenticator, because our server warns of a cluster without a login.
             "spec": {"version": "5.0.6", "config": {"authenticator": "PasswordAuthenticator"}, **spec}}
 
 
@@ -114,7 +114,7 @@ CASES = {
     "delete a collection": lambda g, p: ("DELETE", p, None),
 }
 
-# Where we mean to differ: why. How is in twin.json, both answers whole; UPDATE_GOLDEN=1 rewrites it.
+# Why answers differ on purpose. How they differ is in twin.json, with both answers whole; UPDATE_GOLDEN=1 rewrites it.
 GOLDEN = Path(__file__).with_suffix(".json")
 TYPES = "the list of media types: a CRD names protobuf, in which it reads nothing"
 GO = "the part of the text that is Go's own parser speaking"

@@ -99,7 +99,7 @@ def go_back(manifest):
         kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifest)
         is_installed()
         KEPT.ready()
-    # It acts: what somebody deletes is there again.
+    # The controller acts: a Service that is deleted is made again.
     seeds = ("service", "-n", NS, f"cass-{KEPT.name}-seeds")
     uid = get(*seeds)["metadata"]["uid"]
     kubectl("delete", *seeds)
@@ -202,7 +202,7 @@ def job():
         pilots_are("True", "PilotsCurrent")
         KEPT.has_rows(ROWS)
     with step("the end"):
-        # With pods in it, a namespace would be looked at again only after half of their grace.
+        # Kubernetes looks at a namespace with pods again only after half of their grace period, so the pods go first.
         KEPT.delete()
         KEPT.pods_are_gone(300)
         kubectl("delete", "namespace", NS, timeout=500)

@@ -22,7 +22,7 @@ case $program in /*) ;; *) program=$tree/$program ;; esac
 # find BUG: one line of what was found, and its first words.
 find() {
   local log=$root/.cache/planted-$1.log seed
-  # Beside the server, and beside this program as the server.
+  # The file lies beside the server's program, and beside this test's own program, which also runs as the server.
   echo "$1" | tee "$built/planted" >"$built/deps/planted"
   for seed in $(seq 1 10); do
     if ! HISTORY_SEED=$seed "$program" >"$log" 2>&1; then

@@ -58,7 +58,8 @@ pub(crate) const CASES: &[&[Case]] = &[
 ];
 
 impl Bench {
-    /// A Perl script under the init. The flags are for our own only: no other has such.
+    /// Starts a Perl script under the init. Only our own init gets `flags`; others have none like
+    /// them.
     pub(crate) fn perl(self, flags: &[&str], script: &str) -> Running {
         self.start(flags, &["perl", "-e", script])
     }

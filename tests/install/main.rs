@@ -277,8 +277,9 @@ fn every_value_changes_the_install_and_is_on_the_page() {
     );
     for (path, value) in others {
         let mut with = around(&path);
-        // The store's type is refused without its servers, and they without it. A switch is off
-        // before.
+        // For most values the default install with `around` is what they change. `store.type` is
+        // compared with the plain install, because etcd's servers alone are refused; so is a switch
+        // (`….enabled`), because `around` may have turned it on already.
         let is_switch = path.ends_with(".enabled");
         let without = if path == "store.type" || is_switch { json!({}) } else { with.clone() };
         merge(&mut with, &nested(&path, &value));
@@ -292,7 +293,7 @@ fn helm_lints_the_chart_with_all_values_at_once() {
     let chart = root("deploy/helm/navigator");
     let mut all = json!({});
     for (path, value) in other_values() {
-        // A certificate comes from one place.
+        // The chart refuses two sources of the certificate: cert-manager and `tls.secretName`.
         if !path.starts_with("tls.certManager.") {
             merge(&mut all, &nested(&path, &value));
         }

@@ -1,4 +1,4 @@
-//! Finding one's way in the tests: a filter selects one room, and `tests/README.md` names them all.
+//! The rooms of these tests: a filter such as `pilot::` selects one, `tests/README.md` lists all.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 

@@ -59,7 +59,7 @@ class Local:
 
     def __init__(self, program, folder):
         self.program, self.folder = program, folder
-        # No distribution but those that a test names.
+        # Variables of the machine name no distribution: only those that a test names are run.
         self.env = {key: value for key, value in os.environ.items() if key not in ("CASSANDRA_HOME", "ES_HOME")}
         self.env |= {"NAVIGATOR_LOCAL_DIR": str(folder), "NAVIGATOR_LOCAL_ADDRESS": "127.0.0.1:0"}
 
@@ -273,7 +273,7 @@ def plugin(local, place):
     with tarfile.open(place / "report.tar.gz") as report:
         names = [name.split("/", 1)[1] for name in report.getnames()]
     check("logs/cass-small-a-0.log" in names, "the report holds", names)
-    # kubectl takes the plugin's place.
+    # For `shell`, the plugin's process becomes kubectl, whose answer is seen.
     check("there is no exec on a host without containers" in local.plugin("shell", "small", code=1), "shell")
     check("there is no port-forward" in refused_by_kubectl(local, "port-forward", "pod/cass-small-a-0", "9042"), "port-forward")
     scaled = local.kubectl("scale", "statefulset", "cass-small-a", "--replicas", "1")
@@ -304,7 +304,7 @@ def elasticsearch(local, place):
             headers={"Content-Type": "application/json"}, method="PUT" if body else "GET")
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
-    # A machine whose disk is nearly full is no failure of ours.
+    # The test must pass on a machine with a nearly full disk, so Elasticsearch ignores its watermarks.
     ask("es-small-a-0", "_cluster/settings", {"transient": {"cluster.routing.allocation.disk.threshold_enabled": False}})
     ask("es-small-a-0", "orders/_doc/1?refresh=true", {"body": "a document"})
     say("--- scale in")

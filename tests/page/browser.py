@@ -70,7 +70,7 @@ class Chromium:
         os.close(read), os.close(write)
         self.say, self.hear = os.fdopen(ours[1], "wb", 0), os.fdopen(theirs[0], "rb", 0)
         self.number, self.buffer, self.events = 0, b"", []
-        # It answers before it has opened its tab.
+        # The browser answers before it has opened its tab.
         end = time.monotonic() + PATIENCE
         while not (tabs := [t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page"]):
             assert time.monotonic() < end, f"the browser has no tab after {PATIENCE} s"
@@ -114,7 +114,7 @@ class Chromium:
             time.sleep(0.05)
 
     def show(self, url, size, scheme, state="shown"):
-        # Nothing of the page before may be taken for this one.
+        # An empty page comes between, so that no part of the former page is taken for the new one.
         self.call("Page.navigate", url="about:blank")
         self.until("an empty page", "location.href === 'about:blank'")
         self.events.clear()

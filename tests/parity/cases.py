@@ -12,7 +12,7 @@ from pathlib import Path
 from world import BIN, Failed
 
 HERE = Path(__file__).parent
-# More than cores: some lines wait.
+# Sections at a time: more than there are cores, because some lines only wait.
 BESIDE = 4
 PATIENCE = 300
 PLAIN = [(re.compile(pattern), by) for pattern, by in (
@@ -29,7 +29,7 @@ PLAIN = [(re.compile(pattern), by) for pattern, by in (
 )]
 # An age takes the place of its column's header.
 AGE = re.compile(r"(?<= )(\d+s|[2-9]m(?:\d+s)?)( *)(?=\s|$)")
-# Whether a reflector of kubectl's, out of time, got so far as to complain of it.
+# kubectl's reflector logs that its time is over only when the process lives long enough, so such lines are left out.
 LATE = re.compile(r"[EIW] LOG\] .* reflector=.*(context deadline exceeded|very short watch)|[EIW] LOG\] .*context deadline exceeded.* reflector=")
 # Our schemas have names, as those of built-in kinds do; a CRD's have none.
 NAMED = re.compile(r"<((?:\[\]|map\[string\])*)([A-Z]\w*)>")
@@ -137,7 +137,7 @@ def work(world, out, *only):
     # Discovery is asked once, and kept in HOME.
     world.kubectl("api-resources", "--cache-dir", str(world.folder / ".kube/cache"))
     with ThreadPoolExecutor(BESIDE) as pool:
-        # The longest first.
+        # The sections with the most lines begin first.
         order = sorted(chosen, key=lambda name: -len(chosen[name]))
         answers = dict(zip(order, pool.map(lambda name: section(world, name, chosen[name]), order)))
     Path(out).write_text(json.dumps(answers))

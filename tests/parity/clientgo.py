@@ -14,8 +14,8 @@ from world import Failed, until
 
 NAMESPACE = "clientgo"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAMESPACE}"
-# By design of system:masters: kube-apiserver itself, over its loopback; and its aggregator, when it asks us whether we are there and
-# what we serve. That is no request of a client: its own trail does not have it, ours does.
+# Users in the group system:masters by design: kube-apiserver itself, over its loopback, and its aggregator, which asks our server whether it
+# is there and what it serves. The aggregator's requests are no client's: kube-apiserver's audit trail lacks them, ours has them.
 ITSELF = "system:apiserver"
 AGGREGATOR = "system:kube-aggregator"
 WRITING = ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
@@ -28,8 +28,8 @@ OBJECTS = [
      "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAMESPACE},
      "subjects": [{"kind": "ServiceAccount", "name": NAMESPACE, "namespace": NAMESPACE}]},
 ]
-# WatchList, and tests: beside all, those again that ask otherwise with WatchList. The detector of inconsistencies looks on. It would take
-# metadata for inconsistent if they were served as JSON: items of a list say their kind there, and objects of a watch lose it.
+# WatchList off or on, and the tests: all of them without it, then again those whose requests differ with it. client-go's detector of
+# inconsistencies is on. It would call metadata as JSON inconsistent: items of a list name their kind there, and objects of a watch do not.
 RUNS = [("false", "."), ("true", "Reflector|DynamicInformer|MetadataInformer|Restart")]
 
 
@@ -83,7 +83,7 @@ def trail(world, begun):
     if not passed or any("impersonatedUser" in event for event in asked):
         raise Failed(f"{len(asked)} requests of {ACCOUNT}, {len(passed)} for our kinds")
     ours = [json.loads(line) for line in (world.folder / "navigator-audit.log").read_text().splitlines()]
-    # (who asks while we start is nobody yet)
+    # Our server knows no user of a request that comes while it starts.
     mine = [event for event in ours if event["user"].get("username") == ACCOUNT]
     masters = [event for event in ours if "system:masters" in event["user"].get("groups", [])]
     others = [event for event in masters if event["user"]["username"] != AGGREGATOR or event["verb"] != "get" or "objectRef" in event]

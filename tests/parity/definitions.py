@@ -104,10 +104,10 @@ def definition(known, kind, plural, short, categories, versions, columns):
     for version in versions:
         whole = known[f"com.jetstack.navigator.{version}.{kind}"]
         schema = structural({**whole, "properties": {
-            # kube-apiserver has its own for the others.
+            # kube-apiserver has its own schemas for the three fields that are left out.
             name: inner for name, inner in whole["properties"].items() if name not in ("apiVersion", "kind", "metadata")}}, known)
         fields = [one for one in whole.get("x-kubernetes-selectable-fields", []) if has(schema, one["jsonPath"])]
-        # (kube-apiserver refuses versions that have these alike but not their schemas)
+        # The order differs by version: kube-apiserver refuses two versions with equal selectable fields and unequal schemas.
         fields = fields[::-1] if served else fields
         served.append({
             "name": version, "served": True, "storage": version == "v1beta1", "schema": {"openAPIV3Schema": schema},

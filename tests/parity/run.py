@@ -21,7 +21,7 @@ GOLDEN = HERE / "differences.txt"
 LEAST = 300
 WHY = "because: "
 NO_WHY = WHY + "?"
-# What ours says to every write of a cluster with logins, and no schema could: tests/golden/api has it.
+# Warning of our server at every write of a cluster with logins. No schema of a CRD could give it; tests/golden/api holds it.
 OWN_ADVICE = "Warning: spec.config.authenticator: keyspace system_auth holds the logins"
 
 

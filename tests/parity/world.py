@@ -56,7 +56,7 @@ class World:
 
     def __init__(self, name, folder):
         self.name, self.folder, self.running = name, folder, {}
-        # One of system:masters, until there is another who may do what is prepared.
+        # The user of kubectl and ask(): one of system:masters, until `kate` has her rights.
         self.user = "admin"
         self.pki = folder / "pki"
         self.pki.mkdir(parents=True)
@@ -144,7 +144,7 @@ class World:
         else:
             self.define()
         until("our kinds in discovery", self.discovered)
-        # After the kinds: the garbage collector looks for new ones twice a minute only.
+        # Started after our kinds are served, because the garbage collector looks for new kinds only twice a minute.
         config = self.folder / "controller-manager.kubeconfig"
         self.begin("kube-controller-manager", BIN / "kube-controller-manager", f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
                    f"--authorization-kubeconfig={config}", f"--service-account-private-key-file={self.pki}/sa.key", f"--root-ca-file={self.pki}/ca.crt",

@@ -90,7 +90,7 @@ impl Seat {
         self.run(Command::new(&self.program), intent)
     }
 
-    /// Starts the pilot in a mount namespace of its own, after commands of a shell.
+    /// Runs the shell commands `preparation` in a new mount namespace, then starts the pilot there.
     pub(crate) fn start_after(&self, preparation: &str, intent: &[&OsStr]) -> Running {
         let mut command = Command::new("unshare");
         if !nix::unistd::geteuid().is_root() {
@@ -101,7 +101,7 @@ impl Seat {
         self.run(command, intent)
     }
 
-    /// `command` with the flags of every pilot.
+    /// Runs `command` with the flags that every pilot gets.
     fn run(&self, mut command: Command, intent: &[&OsStr]) -> Running {
         let address = self.address.to_string();
         command

@@ -73,7 +73,7 @@ fn always(validator: &mut Validator, metadata: &ObjectMeta, path: &FieldPath) {
     owner_references(validator, references, &path.child("ownerReferences"));
 }
 
-/// Validates labels of an object, or of one that will be made.
+/// Validates labels of an object, or those that the spec asks for at an object to be made.
 pub(super) fn labels<'a>(
     validator: &mut Validator,
     labels: impl Iterator<Item = (&'a String, &'a String)>,
@@ -85,7 +85,7 @@ pub(super) fn labels<'a>(
     }
 }
 
-/// Validates annotations of an object, or of one that will be made.
+/// Validates annotations of an object, or those that the spec asks for at an object to be made.
 pub(super) fn annotations<'a>(
     validator: &mut Validator,
     annotations: impl Iterator<Item = (&'a String, &'a String)>,
@@ -94,7 +94,7 @@ pub(super) fn annotations<'a>(
     let mut size = 0;
     for (key, value) in annotations {
         validator.invalid_each(path, key, &format::qualified_name(&key.to_lowercase()));
-        // The surplus is shown to readers of v1alpha1 only, and never stored.
+        // The annotation `SURPLUS` is shown to readers of v1alpha1 only, and never stored.
         if key != annotation::SURPLUS {
             size += key.len() + value.len();
         }

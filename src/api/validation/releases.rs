@@ -14,9 +14,8 @@ pub struct ReleaseLine {
     /// Name of the line: `8` or `5.0`.
     pub name: &'static str,
     pub first: MinorVersion,
-    /// The release that an upgrade from this line to a later one goes through, where it cannot go
-    /// directly; in the newest line, the newest known release. Releases after that one are run,
-    /// too.
+    /// The line's last release: an upgrade that cannot go to a later line directly goes through it.
+    /// In the newest line, the newest release that this build knows; later ones are run as well.
     pub last: MinorVersion,
     /// The oldest release whose data this line reads.
     pub reads: MinorVersion,

@@ -1,4 +1,4 @@
-//! Whether an object may be stored as large as it is to be: creates and updates ask here.
+//! Decides whether an object of its new size may be stored: creates and updates ask here.
 //!
 //! Owns what counts as growth. A kind has a largest object, and all objects together have the
 //! bounds of [`capacity`](crate::apiserver::capacity). Deletions never ask.
@@ -19,7 +19,7 @@ use crate::{
 /// controller works, or one more digit.
 const SLIGHT: usize = 512;
 
-/// Why an object may not be stored as large as it is to be.
+/// Why an object of its new size may not be stored.
 #[derive(Debug)]
 pub(super) enum SizeRefusal {
     TooLarge(storage::Error),

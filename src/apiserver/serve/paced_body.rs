@@ -1,4 +1,4 @@
-//! A response body on its way to a client: in pieces, and never for ever.
+//! A response body on its way to a client: sent in pieces, and cut off when the client takes none.
 //!
 //! A piece is handed out when the client has taken the one before. So a client that does not read
 //! keeps in memory what its connection holds for it (64 KiB of an HTTP/2 stream) and one piece, and

@@ -249,7 +249,7 @@ fn blocker(blocker: &BlockerPicture<'_>) -> BlockerSummary {
     }
 }
 
-/// Returns the nodes in the order of namespaces, and in each as the cluster's picture has them.
+/// Returns the nodes, sorted by their namespace, then by their place in the picture of `cluster`.
 fn nodes(
     mut pilots: Vec<&CachedPilot>,
     cluster: &ClusterPicture<'_>,

@@ -36,8 +36,8 @@ impl DrainHold {
         Self::new(reason, message)
     }
 
-    /// Does the hold end when pilots report? A heartbeat alone makes no cluster due for a
-    /// reconcile.
+    /// Does a heartbeat of pilots end the hold? Then the cluster has to be looked at again after a
+    /// while, because a heartbeat alone triggers no reconcile.
     pub(crate) fn ends_by_reports(&self) -> bool {
         self.reason == PEERS_READY
     }

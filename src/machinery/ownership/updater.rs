@@ -57,10 +57,10 @@ pub struct FieldConflict {
 pub trait VersionConverter {
     type Error;
 
-    /// Returns the schema of a version; `None` when the version is served no more: what was owned
-    /// in it is forgotten.
+    /// Returns the schema of a version; `None` when the version is served no more. Fields that
+    /// managers own in such a version lose their owners.
     fn schema(&self, version: &str) -> Option<&Schema>;
-    /// Returns the object as version `to` shows it. Both versions are served.
+    /// Converts an object from version `from` to version `to`, both of which are served.
     fn convert(&self, object: &Value, from: &str, to: &str) -> Result<Value, Self::Error>;
     /// Returns the fields that a write of this kind cannot change, and therefore never owns.
     fn reset(&self, version: &str) -> Option<&PathSet>;

@@ -1,4 +1,4 @@
-//! A database's answer to the question how it is, put together by its driver.
+//! A database's state at one moment, as its driver asked for it.
 //!
 //! Owns the forms of blockers, gauges and endpoints, so that a driver says what it found and no
 //! more. A gauge without a figure is left out, and a question that the database left open is noted.
@@ -14,7 +14,7 @@ use crate::{
     pilot::query_answer::{QueryAnswer, UnansweredQuery},
 };
 
-/// A database's answer to the question how it is.
+/// What the driver found when it asked the database for its state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeObservation {
     /// The database answers at all: liveness, never dependent on other nodes.
@@ -37,8 +37,8 @@ pub struct NodeObservation {
     pub refuses_writes: Option<String>,
     /// Rules that forbid to stop the node now, each with a sentence.
     pub blockers: Vec<(&'static str, String)>,
-    /// Questions that the database left open. While there are any, blockers that it named before
-    /// stay.
+    /// Questions that the database did not answer. While there is one, all blockers of earlier
+    /// observations stay.
     pub not_heard: Vec<UnansweredQuery>,
     /// Conditions that no other database has, out of
     /// [`DrivenDatabase::conditions`](crate::pilot::database::DrivenDatabase).

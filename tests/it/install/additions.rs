@@ -150,7 +150,8 @@ pub(super) fn serving(secret: &str) -> Serving {
     }
 }
 
-/// A CA of this install and a serving certificate of it, by cert-manager.
+/// Returns the objects by which cert-manager makes a CA for this install, and with that CA the API
+/// server's certificate.
 fn certificates() -> Vec<Value> {
     const VERSION: &str = "cert-manager.io/v1";
     const SELF_SIGNED: &str = "navigator-selfsigned";

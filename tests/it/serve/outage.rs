@@ -72,7 +72,7 @@ async fn a_review_that_nobody_answers_is_asked_again() {
     let server = world.start("store", &[]);
     server.until_ready().await;
     let client = server.stranger();
-    // First no user is known for the token; then the user is known, and not what it may do there.
+    // The first request asks whose token it is; the second only what that user may do in `other`.
     for (review, namespace) in [("tokenreviews", "db"), ("subjectaccessreviews", "other")] {
         world.kube.set_away(true);
         let path = format!("/apis/navigator.jetstack.io/v1beta1/namespaces/{namespace}/pilots");

@@ -24,7 +24,7 @@ async fn a_new_object_has_an_identity_that_the_server_gave_it() {
     assert_eq!(meta["generation"], 1);
     assert_eq!(meta["namespace"], "db");
     assert!(meta.get("deletionTimestamp").is_none());
-    // Entries that no server wrote count for nothing.
+    // Of `managedFields` the client's entry is dropped; the server wrote its own.
     assert_eq!(meta["managedFields"][0]["manager"], "unknown");
     assert!(revision(&created) > 0);
     assert_eq!(created["kind"], "Pilot");

@@ -113,8 +113,8 @@ pub(super) fn summarize(database: &Database) -> Result<DatabaseSummary> {
     Ok(DatabaseSummary { id, revision: Revision(revision), log_bytes, doubt })
 }
 
-/// Records that the latest writes may be missing, because the next opening would find nothing
-/// wrong.
+/// Records in the file that the latest writes may be missing, and why. Without this record the next
+/// process would open the file and find nothing wrong.
 pub(super) fn doubt(database: &Database, why: &str) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(TEXTS)?.insert(DOUBT, why)?;

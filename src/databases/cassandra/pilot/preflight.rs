@@ -80,8 +80,8 @@ pub(super) fn version(home: &Path) -> Option<String> {
     installed(home, JARS)
 }
 
-/// Kernel limits for Cassandra. It asks for more open files than this, and warns; with fewer it
-/// fails as soon as it has a few tables.
+/// Kernel limits below which the preflight check fails: with fewer open files Cassandra fails as
+/// soon as it has a few tables. Cassandra itself asks for more, and only warns.
 pub(super) const NEEDS: KernelNeeds =
     KernelNeeds { open_files: 8192, processes: 0, mappings: 0, locks_memory: false };
 

@@ -43,9 +43,10 @@ pub(super) enum CallPrice {
     Whole,
     /// All of a list, whose items are searched, and nothing of a map, which is looked up by key.
     Search,
-    /// All of a text, and nothing of a list or a map.
+    /// The whole of a text. Of a list or a map the function looks at no item, which costs one step.
     Text,
-    /// All of a value many times over: each character of a text may become a text of its own.
+    /// All of a value many times over, because each character of a text may become a text of its
+    /// own.
     Pieces,
     /// All of an optional value, whose field is copied, and nothing of other values, whose fields
     /// are borrowed.
