@@ -15,6 +15,7 @@ pub mod names;
 pub mod object_picture;
 pub mod picture;
 pub mod pilot_part;
+pub mod predicate;
 pub mod printer;
 pub mod reserved_fields;
 pub mod schema;

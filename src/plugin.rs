@@ -30,8 +30,6 @@ pub struct ShownDatabase {
     pub cleans_up: bool,
     /// Remark about a node's present state in a word or two, where that differs from the usual.
     pub remark: fn(&PilotStatus) -> Option<String>,
-    /// Rules that the pilots of the database report as reasons not to stop a node.
-    pub predicates: &'static [Predicate],
 }
 
 /// How much data a node holds, in the database's unit.
@@ -49,13 +47,4 @@ impl std::fmt::Display for NodeLoad {
             Self::Documents(documents) => write!(f, "{documents} docs"),
         }
     }
-}
-
-/// A rule that makes a step wait while it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Predicate {
-    /// Name of the rule in `status.operation.blockedBy` and `spec.updateStrategy.skipPredicates`.
-    pub name: &'static str,
-    /// Condition of the rule; it completes the sentence "A step waits while …".
-    pub sentence: &'static str,
 }

@@ -6,9 +6,10 @@ use navigator::{
         cluster_kind::{ClusterKind, NoOlderVersion, Nothing},
         database_names::DatabaseNames,
         pilot_part::{ErasedPilotPart, PilotPart},
+        predicate::Predicate,
         schema::SchemaMarkers,
         scheme::{KindEntry, ServedDatabase},
-        v1beta1::Cluster,
+        v1beta1::{Cluster, NodeChange},
         validation::{ClusterRules, Validator},
     },
     machinery::field_error::FieldPath,
@@ -42,11 +43,27 @@ pub(crate) const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/data",
     cluster_label: "navigator.jetstack.io/redis-cluster-name",
     pool_label: "navigator.jetstack.io/redis-node-pool-name",
-    predicates: &["PrimaryKnown", "ReplicaInSync", "ElectionPossible"],
+    predicates: &[PRIMARY_KNOWN, REPLICA_IN_SYNC, ELECTION_POSSIBLE, COPIES_ELSEWHERE],
+    without_effect: &[],
     ports: &[("redis", PORT)],
     leader_lease: |cluster| format!("redis-{cluster}-leaderelection"),
 };
 pub(crate) const PORT: u16 = 6379;
+
+pub(crate) const PRIMARY_KNOWN: Predicate = Predicate {
+    against: &[NodeChange::Stop, NodeChange::Leave],
+    ..Predicate::against_stop("PrimaryKnown", "no primary answers")
+};
+pub(crate) const REPLICA_IN_SYNC: Predicate =
+    Predicate::against_stop("ReplicaInSync", "no replica has what this node, the primary, has");
+pub(crate) const ELECTION_POSSIBLE: Predicate = Predicate::against_stop(
+    "ElectionPossible",
+    "no primary answers, and a node that may have more than the others is silent",
+);
+pub(crate) const COPIES_ELSEWHERE: Predicate = Predicate::against_departure(
+    "CopiesElsewhere",
+    "it is to leave, and no node that stays has a copy of its data",
+);
 
 /// Settings that follow from what Navigator does with Redis. There are no passwords yet.
 pub(crate) const MANAGED: &[&str] = &[

@@ -18,8 +18,8 @@ use navigator::{
         clients::resp::ask,
         database::DrivenDatabase,
         driver::{
-            DatabaseNode, DecommissionState, Driver, DriverAnswer, Error, LeaderPermit,
-            NodeObservation, ProcessSpec, ReplicationRole, StopPlan,
+            DatabaseNode, DecommissionState, DepartureRefusal, Driver, DriverAnswer, Error,
+            LeaderPermit, NodeObservation, ProcessSpec, ReplicationRole, StopPlan,
         },
         kube::peers,
         node::blockers::now,
@@ -37,7 +37,10 @@ use tracing::{info, warn};
 use super::{
     configure::render,
     controller::DATABASE as REDIS,
-    kind::{NAMES, PORT, PilotRedisStatus, RedisNode},
+    kind::{
+        COPIES_ELSEWHERE, ELECTION_POSSIBLE, NAMES, PORT, PRIMARY_KNOWN, PilotRedisStatus,
+        REPLICA_IN_SYNC, RedisNode,
+    },
     succession::{Absence, Member, Step, Views, elect, heard, next, orphaned, primary},
     view::{ASKED, Record, Released, SAYS, View, follow, set, written},
 };
@@ -211,7 +214,9 @@ impl Server {
             let message = Some(message);
             Ok(DecommissionState::Moving(Decommission { message, ..Decommission::default() }))
         };
-        let refused = |why: &str| Ok(DecommissionState::Refused(why.to_owned()));
+        let refused = |why: &str| {
+            Ok(DecommissionState::Refused(DepartureRefusal::new(&COPIES_ELSEWHERE, why)))
+        };
         if others.is_empty() {
             return refused("this is the last node and has the only copy; delete the cluster");
         }
@@ -303,9 +308,12 @@ fn report(me: &str, own: &View, all: &Views) -> NodeObservation {
     let serving = leads || own.linked || known && first.is_none();
     let linked = heard(all).filter(|(_, view)| view.linked).count();
     let (health, blocker) = if first.is_none() {
-        (Health::Red, Some(("PrimaryKnown", "no primary answers")))
+        (Health::Red, Some((&PRIMARY_KNOWN, "no primary answers")))
     } else if leads && linked == 0 && all.len() > 1 {
-        (Health::Yellow, Some(("ReplicaInSync", "no replica has what this node, the primary, has")))
+        (
+            Health::Yellow,
+            Some((&REPLICA_IN_SYNC, "no replica has what this node, the primary, has")),
+        )
     } else if own.linked || leads && linked + 1 == all.len() {
         (Health::Green, None)
     } else {
@@ -386,7 +394,7 @@ impl Driver for Server {
             observation.node_id = Some(known.name);
             observation.endpoint(CLIENT, address.ip(), PORT);
             if let Some(why) = &self.seen().obstacle {
-                observation.block("ElectionPossible", why.as_str());
+                observation.block(&ELECTION_POSSIBLE, why.as_str());
             }
             Ok(observation)
         })

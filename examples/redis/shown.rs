@@ -1,6 +1,6 @@
 //! Redis, as people ask for it with `kubectl navigator`.
 
-use navigator::plugin::{Predicate, ShownDatabase};
+use navigator::plugin::ShownDatabase;
 
 use super::kind::{NAMES, RedisNode};
 
@@ -10,11 +10,4 @@ pub(crate) const DATABASE: ShownDatabase = ShownDatabase {
     load: |_| None,
     cleans_up: false,
     remark: |status| Some(status.part::<RedisNode>()?.role),
-    predicates: &[
-        Predicate { name: "PrimaryKnown", sentence: "no primary answers" },
-        Predicate {
-            name: "ReplicaInSync",
-            sentence: "no replica has what this node, the primary, has",
-        },
-    ],
 };

@@ -1,5 +1,7 @@
 //! The names of one database that are a contract: [`DatabaseNames`].
 
+use super::predicate::{self, Predicate};
+
 /// Names by which roles know a database, and users its objects. Changing one is a breaking change.
 #[derive(Debug)]
 pub struct DatabaseNames {
@@ -27,8 +29,10 @@ pub struct DatabaseNames {
     pub cluster_label: &'static str,
     /// Key of the label that names the node pool.
     pub pool_label: &'static str,
-    /// Names of the predicates of this database alone that `skipPredicates` accepts.
-    pub predicates: &'static [&'static str],
+    /// The predicates of this database alone.
+    pub predicates: &'static [Predicate],
+    /// Names of predicates that `skipPredicates` accepts beside them, and that no step waits for.
+    pub without_effect: &'static [&'static str],
     /// Names and numbers of the TCP ports that the database's container lists.
     pub ports: &'static [(&'static str, u16)],
     /// Returns the name of the LeaderLease that the pilots of a cluster share, from the cluster's
@@ -36,20 +40,17 @@ pub struct DatabaseNames {
     pub leader_lease: fn(&str) -> String,
 }
 
-/// Names of the predicates of all databases that `skipPredicates` accepts.
-pub const SHARED_PREDICATES: &[&str] = &[
-    "PeersReady",
-    "DiskHeadroom",
-    "HoldingsKnown",
-    "DataOutlivesPod",
-    "TokenRenewal",
-    "PreflightPassed",
-];
-
 impl DatabaseNames {
     /// May `skipPredicates` name this predicate in clusters of the database?
     pub fn is_skippable(&self, predicate: &str) -> bool {
-        SHARED_PREDICATES.contains(&predicate) || self.predicates.contains(&predicate)
+        self.predicate(predicate).is_some_and(Predicate::is_skippable)
+            || self.without_effect.contains(&predicate)
+            || predicate::WITHOUT_EFFECT.contains(&predicate)
+    }
+
+    /// Returns the predicate of this name that holds steps up in clusters of the database.
+    pub fn predicate(&self, name: &str) -> Option<&'static Predicate> {
+        self.predicates.iter().chain(predicate::SHARED).find(|predicate| predicate.name == name)
     }
 
     /// Returns the name of a pool's StatefulSet; pods and Pilots are named `<set>-<ordinal>`.

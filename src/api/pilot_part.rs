@@ -148,8 +148,7 @@ type LiftFn = fn(Value, Option<Value>) -> Result<(Value, String), serde_json::Er
 pub struct ErasedPilotPart {
     pub word: &'static str,
     pub title: &'static str,
-    /// Predicates of the database that `skipPredicates` accepts.
-    pub predicates: &'static [&'static str],
+    pub names: &'static DatabaseNames,
     pub(super) spec: fn(&mut SchemaGenerator) -> Schema,
     pub(super) status: fn(&mut SchemaGenerator) -> Schema,
     pub(super) older: fn(&mut SchemaGenerator) -> Schema,
@@ -166,7 +165,7 @@ impl ErasedPilotPart {
         Self {
             word: P::NAMES.word,
             title: P::NAMES.title,
-            predicates: P::NAMES.predicates,
+            names: P::NAMES,
             spec: |generator| generator.subschema_for::<P::Spec>(),
             status: |generator| generator.subschema_for::<P::Status>(),
             older: |generator| generator.subschema_for::<OlderPartSpec<P>>(),

@@ -17,9 +17,7 @@ use serde_json::{Map, Value, json};
 
 pub use markers::*;
 
-use super::{
-    conversion::pilot::PilotSurplus, database_names::SHARED_PREDICATES, pilot_part::ErasedPilotPart,
-};
+use super::{conversion::pilot::PilotSurplus, pilot_part::ErasedPilotPart, predicate};
 use crate::{
     api::{NAVIGATOR, V1ALPHA1, V1BETA1, VERSIONS},
     machinery::{
@@ -165,6 +163,18 @@ impl SchemaSet {
         all
     }
 
+    /// Returns what `skipPredicates` accepts.
+    fn skippable(&self) -> Vec<&'static str> {
+        let lists =
+            self.parts.iter().map(|part| (part.names.predicates, part.names.without_effect));
+        let lists = lists.chain([(predicate::SHARED, predicate::WITHOUT_EFFECT)]);
+        let names = lists.flat_map(|(predicates, without_effect)| {
+            let skippable = predicates.iter().filter(|predicate| predicate.is_skippable());
+            skippable.map(|predicate| predicate.name).chain(without_effect.iter().copied())
+        });
+        ["*"].into_iter().chain(names).collect()
+    }
+
     /// Turns the generator's definitions into the form that Kubernetes takes.
     fn own_definitions(
         &self,
@@ -183,10 +193,8 @@ impl SchemaSet {
                 rows.add_to(&type_name, &mut definition);
             }
             if type_name == "UpdateStrategy" {
-                let own = self.parts.iter().flat_map(|part| part.predicates);
-                let all: Vec<&str> =
-                    ["*"].iter().chain(own).chain(SHARED_PREDICATES).copied().collect();
-                definition["properties"]["skipPredicates"]["items"]["enum"] = all.into();
+                definition["properties"]["skipPredicates"]["items"]["enum"] =
+                    self.skippable().into();
             }
             if type_name == "ClusterRef" {
                 definition["properties"]["kind"]["enum"] = clusters.clone().into();

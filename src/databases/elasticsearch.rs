@@ -7,6 +7,7 @@ pub mod facts;
 pub mod kubectl_plugin;
 pub mod names;
 pub mod pilot;
+pub mod predicates;
 pub mod releases;
 pub mod settings;
 pub mod v1alpha1;

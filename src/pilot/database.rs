@@ -135,6 +135,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     cluster_label: "navigator.jetstack.io/example-cluster-name",
     pool_label: "navigator.jetstack.io/example-node-pool-name",
     predicates: &[],
+    without_effect: &[],
     ports: &[("client", 7777)],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };

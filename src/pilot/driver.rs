@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::{
     api::{
         pilot_part::PilotParts,
+        predicate::Predicate,
         v1beta1::{Decommission, Pilot},
     },
     engine::exit_explanation::{ExitExplanation, ExitTable, explain_exit},
@@ -153,10 +154,26 @@ pub const JOIN_FAILED: &str = "JoinFailed";
 pub enum DecommissionState {
     /// Data are still being moved.
     Moving(Decommission),
-    /// The decommission cannot go on until a person acts; the message says why.
-    Refused(String),
+    /// The node has been told to leave, and its data have nowhere to go until a person acts.
+    Stuck(Decommission, DepartureRefusal),
+    /// The decommission cannot go on until a person acts.
+    Refused(DepartureRefusal),
     /// The node holds no data that others lack, and left the database cluster.
     Done,
+}
+
+/// Why a node that is to leave does not go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DepartureRefusal {
+    pub predicate: &'static Predicate,
+    /// What is in the way, and what a person can do about it.
+    pub why: String,
+}
+
+impl DepartureRefusal {
+    pub fn new(predicate: &'static Predicate, why: impl Into<String>) -> Self {
+        Self { predicate, why: why.into() }
+    }
 }
 
 /// How a database's process is asked to end, and which exit codes then mean success. Its process

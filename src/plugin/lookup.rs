@@ -12,8 +12,10 @@ use super::{ShownDatabase, error::Error};
 use crate::{
     api::{
         GROUP,
+        database_names::DatabaseNames,
         object_picture::text,
         picture::ClusterPicture,
+        predicate::Predicate,
         scheme::Scheme,
         v1beta1::{self, Pilot},
     },
@@ -34,6 +36,8 @@ pub struct PluginSession {
 #[derive(Clone)]
 pub struct ClusterObject {
     pub kind: &'static dyn ServedKind,
+    /// Names of the cluster's database, where the plugin knows it.
+    pub names: Option<&'static DatabaseNames>,
     /// The object as the server shows it.
     pub object: Value,
 }
@@ -50,6 +54,11 @@ impl ClusterObject {
     /// Returns resource and name of the cluster, as `examplecluster.navigator.jetstack.io/demo`.
     pub fn reference(&self) -> String {
         format!("{}.{GROUP}/{}", self.kind.singular(), self.name())
+    }
+
+    /// Returns the predicate of this name that holds steps up in the cluster, where it is known.
+    pub fn predicate(&self, name: &str) -> Option<&'static Predicate> {
+        self.names?.predicate(name)
     }
 
     /// Returns the picture of the cluster, without its nodes.
@@ -85,6 +94,11 @@ impl PluginSession {
     /// Returns the database whose clusters are of this kind.
     pub fn database(&self, kind: &dyn ServedKind) -> Option<&'static ShownDatabase> {
         self.databases.iter().copied().find(|database| database.names.kind == kind.kind())
+    }
+
+    fn found(&self, kind: &'static dyn ServedKind, object: &DynamicObject) -> ClusterObject {
+        let names = self.database(kind).map(|database| database.names);
+        ClusterObject { kind, names, object: value(object) }
     }
 
     pub fn resource(kind: &dyn ServedKind) -> ApiResource {
@@ -130,7 +144,7 @@ impl PluginSession {
         let (mut found, mut failed, mut absent) = (Vec::new(), None, false);
         for kind in kinds {
             match self.clusters(kind, Some(&self.namespace)).get(&wanted.name).await {
-                Ok(object) => found.push(ClusterObject { kind, object: value(&object) }),
+                Ok(object) => found.push(self.found(kind, &object)),
                 Err(error) => match missing(&error) {
                     Some(NotFoundReason::Object) => absent = true,
                     Some(NotFoundReason::Group) => {}
@@ -166,9 +180,7 @@ impl PluginSession {
                 Some(NotFoundReason::Group) => Error::NotInstalled,
                 _ => Error::Server(error),
             })?;
-            found.extend(
-                list.items.iter().map(|object| ClusterObject { kind, object: value(object) }),
-            );
+            found.extend(list.items.iter().map(|object| self.found(kind, object)));
         }
         let place = |found: &ClusterObject| (found.namespace().to_owned(), found.name().to_owned());
         found.sort_by_key(place);

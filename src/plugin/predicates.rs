@@ -6,122 +6,53 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    Predicate, ShownDatabase,
+    ShownDatabase,
     lookup::ClusterObject,
     text::{OutputStyle, Screen, TextTable, Tone, cell},
 };
 use crate::api::{
-    database_names::{DatabaseNames, SHARED_PREDICATES},
+    database_names::DatabaseNames,
     object_picture::ConditionPicture,
     picture::NodePicture,
+    predicate::{self, DATA_OUTLIVES_POD, PEERS_READY, PHASE_HELD, Predicate, SkipPolicy},
     printer::human_duration,
     silence::ReportAge,
-    v1beta1::{Pilot, PilotIntent, PilotPhase},
+    v1beta1::{NodeChange, Pilot, PilotIntent, PilotPhase},
 };
-
-/// Predicates that all databases have.
-pub const SHARED: &[Predicate] = &[
-    Predicate {
-        name: "PeersReady",
-        sentence: "a pilot of the cluster has not reported for a minute",
-    },
-    Predicate {
-        name: "HoldingsKnown",
-        sentence: "its database lives and did not say all that it was asked; what held before \
-                   still holds",
-    },
-    Predicate {
-        name: "DiskHeadroom",
-        sentence: "the data volume is full, so the database would not start again",
-    },
-    Predicate {
-        name: OUTLIVES,
-        sentence: "the data are in the pod, which the step would delete, and no pilot says that \
-                   other nodes have copies of all of it",
-    },
-    Predicate {
-        name: RENEWAL,
-        sentence: "the API turns pilots away, since their ServiceAccount was deleted and made again; \
-                   kubelet renews their tokens within 50 minutes",
-    },
-    Predicate {
-        name: "CanaryHeld",
-        sentence: "updateStrategy.canary is reached: remove it to go on, or revert the spec",
-    },
-    Predicate {
-        name: "PhaseHeld",
-        sentence: "a person wrote spec.phase of a Pilot: set it back to Running",
-    },
-    Predicate {
-        name: "RestartHelps",
-        sentence: "a pod made of the newest template lacks an annotation of it: a policy or webhook \
-                   changes pods, and a restart would change nothing",
-    },
-    Predicate {
-        name: "VersionSettled",
-        sentence: "with OnDelete: nodes of several versions run, so none joins or leaves; delete the \
-                   pods of the other one",
-    },
-];
-
-const OUTLIVES: &str = "DataOutlivesPod";
-const RENEWAL: &str = "TokenRenewal";
-
-/// How a cluster's `spec.updateStrategy.skipPredicates` can skip a predicate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SkipPolicy {
-    /// By its name, or by `*`.
-    Yes,
-    ByName,
-    ByStar,
-    Never,
-}
-
-impl SkipPolicy {
-    /// Returns how the predicate is skipped; `database`: the one that it belongs to, if any.
-    pub fn new(name: &str, database: Option<&DatabaseNames>) -> Self {
-        let own = database.is_some_and(|names| names.is_skippable(name));
-        match name {
-            // A user set each of these in a spec, or skipping it would change nothing.
-            "CanaryHeld" | "PhaseHeld" | "RestartHelps" | "VersionSettled" => Self::Never,
-            OUTLIVES | RENEWAL => Self::ByName,
-            name if own || SHARED_PREDICATES.contains(&name) => Self::Yes,
-            _ => Self::ByStar,
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Yes => "yes",
-            Self::ByName => "by name",
-            Self::ByStar => "by *",
-            Self::Never => "no",
-        }
-    }
-}
 
 /// Returns the whole list of predicates: those of each database with the kind of its clusters, then
 /// those that all databases have.
-pub fn all(databases: &[&ShownDatabase]) -> Vec<(Option<&'static DatabaseNames>, Predicate)> {
+pub fn all(
+    databases: &[&ShownDatabase],
+) -> Vec<(Option<&'static DatabaseNames>, &'static Predicate)> {
     let own = databases.iter().flat_map(|database| {
-        database.predicates.iter().map(|predicate| (Some(database.names), *predicate))
+        database.names.predicates.iter().map(|predicate| (Some(database.names), predicate))
     });
-    own.chain(SHARED.iter().map(|predicate| (None, *predicate))).collect()
+    own.chain(predicate::SHARED.iter().map(|predicate| (None, predicate))).collect()
 }
 
 /// A predicate that holds in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldingPredicate {
     pub name: String,
-    /// The node that may not stop; absent where the predicate names none.
+    /// The node that the predicate is about; absent where it names none.
     pub node: Option<String>,
+    /// What the predicate speaks against.
+    pub against: Vec<NodeChange>,
     pub since: Option<Timestamp>,
     pub message: String,
     /// The cluster's spec says that steps do not wait for this predicate.
     pub skipped: bool,
 }
 
-/// Returns what speaks against stopping a node of this cluster now, from its pilots' reports and
+impl HoldingPredicate {
+    /// Does a step that stops its node wait for this predicate?
+    pub fn holds_a_stop(&self) -> bool {
+        !self.skipped && self.against.contains(&NodeChange::Stop)
+    }
+}
+
+/// Returns what speaks against a change of this cluster's nodes now, from its pilots' reports and
 /// from the controller's last status.
 pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<HoldingPredicate> {
     let skips: BTreeSet<&str> = found
@@ -132,17 +63,16 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let skipped = |name: &str| match SkipPolicy::new(name, None) {
-        SkipPolicy::Yes | SkipPolicy::ByStar => skips.contains(name) || skips.contains("*"),
-        SkipPolicy::ByName => skips.contains(name),
-        SkipPolicy::Never => false,
-    };
     let cluster = found.picture();
     let held = |name: &str, node: Option<&str>, since: Option<Timestamp>, message: String| {
+        let known = found.predicate(name);
+        // A pilot newer than this plugin may name a rule that the plugin does not know.
+        let skip = known.map_or(SkipPolicy::ByStar, |known| known.skip);
         HoldingPredicate {
-            skipped: skipped(name),
+            skipped: skip.is_skipped(name, |listed| skips.contains(listed)),
             name: name.to_owned(),
             node: node.map(str::to_owned),
+            against: known.map_or(vec![NodeChange::Stop], |known| known.against.to_vec()),
             since,
             message,
         }
@@ -156,11 +86,13 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         for blocker in &pilot.status.blockers {
             // The pilot knows which nodes have copies, but not whether its own data are on a
             // volume.
-            if blocker.predicate == OUTLIVES && on_volume {
+            if blocker.predicate == DATA_OUTLIVES_POD.name && on_volume {
                 continue;
             }
             let since = blocker.since.as_ref().map(|time| time.0);
-            all.push(held(&blocker.predicate, node, since, blocker.message.clone()));
+            let mut one = held(&blocker.predicate, node, since, blocker.message.clone());
+            one.against = blocker.changes();
+            all.push(one);
         }
         let counts = picture.report_age(now) == Some(ReportAge::Fresh)
             && picture.phase() != PilotPhase::Unknown;
@@ -169,7 +101,7 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
                 Some(time) => format!("its pilot last reported {} ago", since(time, now)),
                 None => "its pilot has not reported yet".to_owned(),
             };
-            all.push(held("PeersReady", node, picture.reported(), message));
+            all.push(held(PEERS_READY.name, node, picture.reported(), message));
         }
         let by_hand = match intent {
             PilotIntent::Stopped => !cluster.is_stopped(),
@@ -179,7 +111,7 @@ pub fn holding(found: &ClusterObject, pilots: &[Pilot], now: Timestamp) -> Vec<H
         };
         if by_hand {
             let message = format!("a person set its spec.phase to {intent}");
-            all.push(held("PhaseHeld", node, None, message));
+            all.push(held(PHASE_HELD.name, node, None, message));
         }
     }
     for block in cluster.operation.iter().flat_map(|operation| &operation.blockers) {
@@ -214,13 +146,19 @@ pub(super) fn since(then: Timestamp, now: Timestamp) -> String {
 
 /// Draws the list of predicates as a table.
 pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
-    let mut table =
-        TextTable::new(&[("PREDICATE", 0), ("OF", 0), ("SKIP", 1), ("A STEP WAITS WHILE", 0)]);
+    let mut table = TextTable::new(&[
+        ("PREDICATE", 0),
+        ("OF", 0),
+        ("AGAINST", 1),
+        ("SKIP", 1),
+        ("A STEP WAITS WHILE", 0),
+    ]);
     for (names, predicate) in all(databases) {
         table.push(vec![
             cell(predicate.name, Tone::Title),
             names.map_or("all", |names| names.kind).into(),
-            SkipPolicy::new(predicate.name, names).word().into(),
+            changes(predicate.against).into(),
+            predicate.skip.word().into(),
             predicate.sentence.into(),
         ]);
     }
@@ -229,12 +167,18 @@ pub fn list(databases: &[&ShownDatabase], style: OutputStyle) -> String {
     screen.finish()
 }
 
+/// Names changes of nodes, with commas.
+fn changes(all: &[NodeChange]) -> String {
+    all.iter().map(|change| change.as_str().to_lowercase()).collect::<Vec<_>>().join(", ")
+}
+
 pub fn list_json(databases: &[&ShownDatabase]) -> Value {
-    let one = |(names, predicate): (Option<&DatabaseNames>, Predicate)| {
+    let one = |(names, predicate): (Option<&DatabaseNames>, &Predicate)| {
         json!({
             "name": predicate.name,
             "kind": names.map(|names| names.kind),
-            "skip": SkipPolicy::new(predicate.name, names).word(),
+            "against": predicate.against,
+            "skip": predicate.skip.word(),
             "message": predicate.sentence,
         })
     };
@@ -268,13 +212,20 @@ pub fn held_table(
 }
 
 fn held_rows(held: &[HoldingPredicate], now: Timestamp) -> TextTable {
-    let mut table =
-        TextTable::new(&[("PREDICATE", 0), ("NODE", 0), ("FOR", 1), ("SKIPPED", 2), ("WHY", 0)]);
+    let mut table = TextTable::new(&[
+        ("PREDICATE", 0),
+        ("NODE", 0),
+        ("AGAINST", 1),
+        ("FOR", 1),
+        ("SKIPPED", 2),
+        ("WHY", 0),
+    ]);
     for one in held {
         let tone = if one.skipped { Tone::Faint } else { Tone::Care };
         table.push(vec![
             cell(&one.name, tone),
             one.node.clone().unwrap_or_default().into(),
+            changes(&one.against).into(),
             one.since.map(|time| since(time, now)).unwrap_or_default().into(),
             if one.skipped { "yes" } else { "no" }.into(),
             one.message.as_str().into(),
@@ -288,6 +239,7 @@ pub fn held_json(found: &ClusterObject, held: &[HoldingPredicate]) -> Value {
         json!({
             "name": held.name,
             "node": held.node,
+            "against": held.against,
             "since": held.since,
             "message": held.message,
             "skipped": held.skipped,

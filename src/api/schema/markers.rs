@@ -76,6 +76,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("Operation", "steps", 50),
         ("Operation", "blockedBy", 20),
         ("PilotStatus", "blockers", 20),
+        ("Blocker", "against", 3),
         ("PilotStatus", "conditions", 20),
         ("Termination", "logTail", 20),
     ],

@@ -164,7 +164,8 @@ pub struct PilotStatus {
     /// This node's view of the database cluster's health; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// Why this node may not stop now, judged from its own shards or ranges.
+    /// What speaks against stopping this node now, against letting it leave, or against adding
+    /// another one, as its own pilot judges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub blockers: Vec<Blocker>,
@@ -218,12 +219,29 @@ impl PilotStatus {
     }
 }
 
-/// A reason why a node may not stop now.
+open_enum! {
+    /// What a step asks of a database.
+    pub enum NodeChange {
+        /// This node stops, to be started again.
+        #[default]
+        Stop,
+        /// Another node joins.
+        Join,
+        /// This node gives its data away and leaves for good.
+        Leave,
+    }
+}
+
+/// A reason why a step has to wait.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocker {
     /// Name of the rule, for example `ShardCopyElsewhere`.
     pub predicate: String,
+    /// What it speaks against; a list that is empty or absent means Stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub against: Vec<NodeChange>,
     /// What it found, in a sentence.
     #[serde(default)]
     pub message: String,
@@ -233,6 +251,18 @@ pub struct Blocker {
     /// When this was last judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_time: Option<Time>,
+}
+
+impl Blocker {
+    /// Does this speak against `change`?
+    pub fn is_against(&self, change: &NodeChange) -> bool {
+        self.changes().contains(change)
+    }
+
+    /// Returns what this speaks against. Pilots of earlier releases say nothing, and mean Stop.
+    pub fn changes(&self) -> Vec<NodeChange> {
+        if self.against.is_empty() { vec![NodeChange::Stop] } else { self.against.clone() }
+    }
 }
 
 /// Ids of a node, its cluster and its ring.

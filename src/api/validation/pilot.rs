@@ -1,5 +1,6 @@
 //! Validation rules for Pilot (V41–V43, V50).
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::{
@@ -102,10 +103,17 @@ fn transition(validator: &mut Validator, new: &Pilot, old: &Pilot) {
     if old.spec.node_pool.is_some() && new.spec.node_pool != old.spec.node_pool {
         validator.invalid(&path.child("nodePool"), json!(new.spec.node_pool), IMMUTABLE);
     }
-    // V43: a decommission that is irreversible cannot be taken back.
+    // V43: a decommission that is irreversible cannot be taken back while it moves data. Of a node
+    // that has left, Running asks for a new and empty node in its place.
     let leaves = |pilot: &Pilot| pilot.spec.phase == Some(PilotIntent::Decommissioned);
     let irreversible = old.status.decommission.as_ref().is_some_and(|d| d.irreversible);
-    if irreversible && leaves(old) && !leaves(new) {
+    if irreversible && !has_left(old) && leaves(old) && !leaves(new) {
         validator.forbidden(&path.child("phase"), "decommissioning is past the point of return");
     }
+}
+
+/// Has the node left its database cluster, as its pilot reports?
+fn has_left(pilot: &Pilot) -> bool {
+    let left = |one: &Condition| one.type_ == "Decommissioned" && one.status == "True";
+    pilot.status.conditions.iter().any(left)
 }

@@ -16,6 +16,7 @@ use crate::{
     api::{
         names::condition::CLEANUP_DUE,
         picture::NodePicture,
+        predicate::PEERS_READY,
         v1beta1::{Pilot, PilotIntent, PilotPhase},
     },
     error::exit,
@@ -249,7 +250,7 @@ fn forbids(
     // Each pilot reports what speaks against stopping its own node; of other nodes it only matters
     // whether their pilots report.
     let speaks = |held: &&HoldingPredicate| {
-        !held.skipped && (held.node.as_deref() == Some(name) || held.name == "PeersReady")
+        held.holds_a_stop() && (held.node.as_deref() == Some(name) || held.name == PEERS_READY.name)
     };
     let held = held.iter().find(speaks)?;
     Some(format!("{}: {}", held.name, held.message))

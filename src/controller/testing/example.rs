@@ -9,6 +9,7 @@ use crate::{
     api::{
         cluster_kind::{ClusterKind, NoOlderVersion},
         database_names::DatabaseNames,
+        predicate::Predicate,
         v1beta1::PilotStatus,
     },
     controller::{
@@ -45,7 +46,8 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/example",
     cluster_label: "navigator.jetstack.io/example-cluster-name",
     pool_label: "navigator.jetstack.io/example-node-pool-name",
-    predicates: &["PeersUp"],
+    predicates: &[Predicate::against_stop("PeersUp", "another node is down")],
+    without_effect: &[],
     ports: &[("client", 7777)],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };

@@ -1,6 +1,7 @@
 //! Names of Cassandra that are a contract: labels, ports, and the names of the objects that belong
 //! to a cluster. Changing one is a breaking change.
 
+use super::predicates::{PREDICATES, WITHOUT_EFFECT};
 use crate::api::{database_names::DatabaseNames, names::port::METRICS};
 
 pub const NAMES: DatabaseNames = DatabaseNames {
@@ -16,16 +17,8 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/cassandra",
     cluster_label: label::CLUSTER,
     pool_label: label::NODE_POOL,
-    predicates: &[
-        "RingSettled",
-        "PeersUp",
-        "RackAtATime",
-        "RangesKeepQuorum",
-        "SchemaAgreement",
-        "CleanupPending",
-        "StreamsIdle",
-        "SeedAvailable",
-    ],
+    predicates: PREDICATES,
+    without_effect: WITHOUT_EFFECT,
     ports: &[
         ("intra-node", port::STORAGE),
         ("intra-node-tls", port::STORAGE_TLS),

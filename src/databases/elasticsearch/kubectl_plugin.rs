@@ -1,7 +1,7 @@
 //! Elasticsearch's entry for `kubectl navigator`.
 
 use super::{names::NAMES, v1beta1::ElasticsearchNode};
-use crate::plugin::{NodeLoad, Predicate, ShownDatabase};
+use crate::plugin::{NodeLoad, ShownDatabase};
 
 pub const DATABASE: ShownDatabase = ShownDatabase {
     names: &NAMES,
@@ -11,22 +11,6 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     remark: |status| {
         status.part::<ElasticsearchNode>()?.elected_master?.then(|| "elected master".to_owned())
     },
-    predicates: &[
-        Predicate { name: "HealthNotRed", sentence: "some shard has no copy that serves" },
-        Predicate {
-            name: "NoShardMovement",
-            sentence: "shards move or recover, anywhere in the cluster",
-        },
-        Predicate {
-            name: "ShardCopyElsewhere",
-            sentence: "a shard has its only started copy on this node, and its index wants more",
-        },
-        Predicate {
-            name: "QuorumKept",
-            sentence: "without this master fewer than a majority of more than two voters would be \
-                       up; or: it is the last node that can be elected master",
-        },
-    ],
 };
 
 /// Shell script of the console. Elasticsearch has no client of its own for a terminal, but its

@@ -1,6 +1,7 @@
 //! Names of Elasticsearch that are a contract: labels, ports, and the names of the objects that
 //! belong to a cluster. Changing one is a breaking change.
 
+use super::predicates::{PREDICATES, WITHOUT_EFFECT};
 use crate::api::{database_names::DatabaseNames, names::port::METRICS};
 
 pub const NAMES: DatabaseNames = DatabaseNames {
@@ -16,14 +17,8 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/usr/share/elasticsearch/data",
     cluster_label: label::CLUSTER,
     pool_label: label::NODE_POOL,
-    predicates: &[
-        "HealthNotRed",
-        "NoShardMovement",
-        "ShardCopyElsewhere",
-        "QuorumKept",
-        "OneMasterAtATime",
-        "NonMastersFirst",
-    ],
+    predicates: PREDICATES,
+    without_effect: WITHOUT_EFFECT,
     ports: &[("transport", port::TRANSPORT), ("http", port::HTTP), ("prometheus", METRICS)],
     leader_lease: |cluster| format!("elastic-{cluster}-leaderelection"),
 };

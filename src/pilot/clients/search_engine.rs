@@ -27,6 +27,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 pub use self::{
+    allocation_explain::StuckShard,
     cluster_settings::AllocationExclusion,
     cluster_tables::{ClusterTables, Shard, ShardCopy},
     index_settings::batches,

@@ -9,6 +9,7 @@ use super::ReplicationRole;
 use crate::{
     api::{
         pilot_part::{PilotPart, PilotParts},
+        predicate::Predicate,
         v1beta1::{Endpoint, Health},
     },
     pilot::query_answer::{QueryAnswer, UnansweredQuery},
@@ -35,8 +36,8 @@ pub struct NodeObservation {
     pub health: Option<Health>,
     /// Why the database refuses writes for want of room while it serves.
     pub refuses_writes: Option<String>,
-    /// Rules that forbid to stop the node now, each with a sentence.
-    pub blockers: Vec<(&'static str, String)>,
+    /// Rules that hold now, each with a sentence.
+    pub blockers: Vec<(&'static Predicate, String)>,
     /// Questions that the database did not answer. While there is one, all blockers of earlier
     /// observations stay.
     pub not_heard: Vec<UnansweredQuery>,
@@ -80,8 +81,8 @@ impl NodeObservation {
         (self.reason, self.message) = (Some(reason), Some(message.into()));
     }
 
-    /// Adds a rule that forbids to stop the node now, and what broke it.
-    pub fn block(&mut self, rule: &'static str, why: impl Into<String>) {
+    /// Adds a rule that holds now, and what broke it.
+    pub fn block(&mut self, rule: &'static Predicate, why: impl Into<String>) {
         self.blockers.push((rule, why.into()));
     }
 

@@ -385,6 +385,7 @@ mod tests {
     fn a_rule_that_begins_or_ceases_to_hold_does_not_wait_for_the_next_figures() {
         let status = |rules: &[&str], second| {
             let blocker = |rule: &&str| Blocker {
+                against: Vec::new(),
                 predicate: (*rule).to_owned(),
                 message: String::new(),
                 since: None,

@@ -1,4 +1,4 @@
-//! Remembers since when a node may not stop, and what its database last named against a stop.
+//! Remembers since when a node may not stop or leave, and what its database last named against it.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use k8s_openapi::{
     jiff::{Timestamp, Unit},
 };
 
-use crate::api::v1beta1::Blocker;
+use crate::api::{
+    predicate::{HOLDINGS_KNOWN, Predicate},
+    v1beta1::{Blocker, NodeChange},
+};
 
-/// Predicate of the blocker that stands while the database lives and leaves a question open.
-pub const HOLDINGS_KNOWN: &str = "HoldingsKnown";
-
-/// The rules that forbid a stop now, each with the time since which it holds without a break.
+/// The rules that hold now, each with the time since which it holds without a break.
 #[derive(Debug, Default)]
 pub struct StopBlockers {
     known: BTreeMap<String, Blocker>,
@@ -30,18 +30,20 @@ impl StopBlockers {
     /// still hold, and so does [`HOLDINGS_KNOWN`].
     pub fn update(
         &mut self,
-        holding: Vec<(&'static str, String)>,
+        holding: Vec<(&'static Predicate, String)>,
         open: Option<String>,
     ) -> Vec<Blocker> {
         let now = now();
         let before = std::mem::take(&mut self.known);
-        let open = open.map(|what| (HOLDINGS_KNOWN, format!("does not say what it holds: {what}")));
+        let open =
+            open.map(|what| (&HOLDINGS_KNOWN, format!("does not say what it holds: {what}")));
         let is_open = open.is_some();
         let mut reported: Vec<Blocker> = Vec::new();
         for (rule, message) in holding.into_iter().chain(open) {
-            let since = before.get(rule).and_then(|blocker| blocker.since.clone());
+            let since = before.get(rule.name).and_then(|blocker| blocker.since.clone());
             reported.push(Blocker {
-                predicate: rule.to_owned(),
+                predicate: rule.name.to_owned(),
+                against: rule.against.to_vec(),
                 message,
                 since: Some(since.unwrap_or_else(|| now.clone())),
                 observed_time: Some(now.clone()),
@@ -58,6 +60,11 @@ impl StopBlockers {
     }
 }
 
+/// Does this say only why the database does not let its node leave?
+pub fn is_refusal(blocker: &Blocker) -> bool {
+    blocker.changes() == [NodeChange::Leave]
+}
+
 /// Returns the time in whole seconds, as Kubernetes objects carry it.
 pub fn now() -> Time {
     let now = Timestamp::now();
@@ -68,9 +75,13 @@ pub fn now() -> Time {
 mod tests {
     use super::*;
 
+    const PEERS_UP: Predicate = Predicate::against_stop("PeersUp", "another node is down");
+    const STREAMS_IDLE: Predicate = Predicate::against_stop("StreamsIdle", "streams run");
+
     fn since(past: &Time, rule: &str) -> StopBlockers {
         let blocker = Blocker {
             predicate: rule.to_owned(),
+            against: vec![NodeChange::Stop],
             message: "a is down".to_owned(),
             since: Some(past.clone()),
             observed_time: Some(past.clone()),
@@ -82,10 +93,23 @@ mod tests {
     fn a_blocker_keeps_its_since_until_it_is_gone() {
         let past = Time(Timestamp::UNIX_EPOCH);
         let mut blockers = since(&past, "PeersUp");
-        let holds = || vec![("PeersUp", "a is down".to_owned())];
+        let holds = || vec![(&PEERS_UP, "a is down".to_owned())];
         assert_eq!(blockers.update(holds(), None)[0].since, Some(past.clone()));
         assert!(blockers.update(Vec::new(), None).is_empty());
         assert_ne!(blockers.update(holds(), None)[0].since, Some(past));
+    }
+
+    #[test]
+    fn a_blocker_says_what_its_rule_speaks_against_and_of_old_pilots_a_stop() {
+        const BOTH: Predicate =
+            Predicate { against: &[NodeChange::Stop, NodeChange::Leave], ..PEERS_UP };
+        let told = StopBlockers::default().update(vec![(&BOTH, String::new())], None).remove(0);
+        let are = |told: &Blocker| {
+            [NodeChange::Stop, NodeChange::Join, NodeChange::Leave].map(|it| told.is_against(&it))
+        };
+        assert_eq!(are(&told), [true, false, true]);
+        let old = Blocker { against: Vec::new(), ..told };
+        assert_eq!(are(&old), [true, false, false]);
     }
 
     #[test]
@@ -93,9 +117,9 @@ mod tests {
         let past = Time(Timestamp::UNIX_EPOCH);
         let mut blockers = since(&past, "PeersUp");
         for _ in 0..2 {
-            let reported = blockers.update(vec![("StreamsIdle", String::new())], Some("x".into()));
+            let reported = blockers.update(vec![(&STREAMS_IDLE, String::new())], Some("x".into()));
             let rules: Vec<_> = reported.iter().map(|one| one.predicate.as_str()).collect();
-            assert_eq!(rules, ["StreamsIdle", HOLDINGS_KNOWN, "PeersUp"]);
+            assert_eq!(rules, ["StreamsIdle", HOLDINGS_KNOWN.name, "PeersUp"]);
             assert!(reported[1].message.ends_with("holds: x"), "{}", reported[1].message);
             assert_eq!(
                 (&reported[2].since, &reported[2].observed_time),

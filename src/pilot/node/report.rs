@@ -55,8 +55,10 @@ pub struct NodeFacts {
     pub wanted_hash: Option<String>,
     pub running_hash: Option<String>,
     pub observation: NodeObservation,
-    /// Blockers of a stop, as the database named them last.
+    /// Blockers as the database named them last; `departure` has why it does not let the node
+    /// leave.
     pub blockers: Vec<Blocker>,
+    pub departure: Vec<Blocker>,
     pub process: Option<Process>,
     pub termination: Option<Termination>,
     pub storage: Option<PilotStorage>,
@@ -94,6 +96,7 @@ pub fn status(
         running_hash,
         observation,
         blockers,
+        departure,
         process,
         termination,
         storage,
@@ -118,7 +121,10 @@ pub fn status(
         version: observation.version.clone(),
         health: observation.health.clone().filter(|_| up),
         blockers: if up {
-            let all = blockers.iter().chain(headroom).cloned();
+            // A request that was taken back is refused no more.
+            let leaves = state.want() == Some(NodeIntent::Decommissioned);
+            let refusals = departure.iter().filter(|_| leaves);
+            let all = blockers.iter().chain(headroom).chain(refusals).cloned();
             all.map(|blocker| Blocker { message: bounded(blocker.message), ..blocker }).collect()
         } else {
             vec![]
@@ -428,10 +434,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pilot::{
-        database::EXAMPLE,
-        driver::{ReplicationRole, StopPlan},
-        node::machine::{MachineEvent, TimeLimits},
+    use crate::{
+        api::v1beta1::NodeChange,
+        pilot::{
+            database::EXAMPLE,
+            driver::{ReplicationRole, StopPlan},
+            node::machine::{MachineEvent, TimeLimits},
+        },
     };
 
     fn at(second: i64) -> Time {
@@ -528,6 +537,7 @@ mod tests {
     fn a_full_volume_of_a_running_database_is_told_and_speaks_against_a_stop() {
         let blocker = Blocker {
             predicate: "DiskHeadroom".into(),
+            against: Vec::new(),
             message: "full".into(),
             since: None,
             observed_time: None,
@@ -541,6 +551,23 @@ mod tests {
         let silent = up().step(MachineEvent::Observed { alive: true, serving: false }).0;
         let told = status(&EXAMPLE, &silent, &facts, &[], &at(1));
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
+    }
+
+    #[test]
+    fn a_refused_departure_is_a_blocker_until_the_request_is_taken_back() {
+        let refused = Blocker {
+            predicate: "SpaceElsewhere".into(),
+            against: vec![NodeChange::Leave],
+            message: "no room".into(),
+            since: None,
+            observed_time: None,
+        };
+        let facts = NodeFacts { departure: vec![refused.clone()], ..NodeFacts::default() };
+        let intent = |want| MachineEvent::Intent { want, restart: None, changed: false };
+        let leaves = up().step(intent(NodeIntent::Decommissioned)).0;
+        assert_eq!(status(&EXAMPLE, &leaves, &facts, &[], &at(1)).blockers, [refused]);
+        let stays = leaves.step(intent(NodeIntent::Running)).0;
+        assert_eq!(status(&EXAMPLE, &stays, &facts, &[], &at(1)).blockers, []);
     }
 
     #[test]

@@ -505,6 +505,11 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
         blockers: (0..tape.below(3))
             .map(|_| Blocker {
                 predicate: tape.word(&["ShardCopyElsewhere", "PeersUp"]),
+                against: tape.list(
+                    2,
+                    |tape| tape.word(NodeChange::KNOWN).into(),
+                    NodeChange::clone,
+                ),
                 message: tape.text(SENTENCES),
                 since: tape.maybe(Tape::time),
                 observed_time: tape.maybe(Tape::time),

@@ -1,16 +1,19 @@
 //! What people see, from objects in `tests/data/plugin` at noon.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 use navigator::{
-    api::{database_names::SHARED_PREDICATES, v1beta1::Pilot},
+    api::{
+        predicate::SkipPolicy,
+        v1beta1::{NodeChange, Pilot},
+    },
     database::shown,
     databases,
     plugin::{
         ShownDatabase,
         lookup::ClusterObject,
-        predicates::{self, SkipPolicy, holding},
+        predicates::{self, holding},
         status::{self, ClusterSnapshot},
         text::OutputStyle,
     },
@@ -41,7 +44,10 @@ fn picture(name: &str) -> ClusterSnapshot {
             "Event" => events.push(serde_json::from_value::<Event>(object).unwrap()),
             kind => {
                 let kind = scheme().by_kind(kind).unwrap();
-                found = Some(ClusterObject { kind, object });
+                let shown = shown(databases::ALL);
+                let names = shown.into_iter().map(|database| database.names);
+                let names = names.into_iter().find(|names| names.kind == kind.kind());
+                found = Some(ClusterObject { kind, names, object });
             }
         }
     }
@@ -125,18 +131,14 @@ fn only_data_that_would_go_with_a_pod_are_said_to() {
     assert!(!holding(&gone.found, &gone.pilots[..1], noon()).is_empty(), "nobody says where");
 }
 
-/// What the controller and the databases judge, as it stands in their sources.
+/// Each rule has its judge: the controller by the rule's name, the pilots by its declaration.
 #[test]
 fn the_list_of_predicates_is_closed() {
     let shown: Vec<&ShownDatabase> = shown(databases::ALL);
-    let listed: Vec<&str> =
-        predicates::all(&shown).iter().map(|(_, predicate)| predicate.name).collect();
-    let judged: String = crate::architecture::all_sources()
+    let listed = predicates::all(&shown);
+    let sources: String = crate::architecture::all_sources()
         .into_iter()
-        .filter(|(path, _)| {
-            !["kubectl_plugin.rs", "names.rs"].iter().any(|end| path.ends_with(end))
-                && !path.contains("test")
-        })
+        .filter(|(path, _)| !path.ends_with("predicates.rs") && !path.contains("test"))
         .filter(|(path, _)| {
             ["src/controller/", "src/databases/", "src/pilot/"]
                 .iter()
@@ -144,20 +146,43 @@ fn the_list_of_predicates_is_closed() {
         })
         .map(|(_, text)| text)
         .collect();
-    let invented: Vec<&&str> =
-        listed.iter().filter(|name| !judged.contains(&format!("\"{name}\""))).collect();
-    assert!(invented.is_empty(), "nobody judges these: {invented:?}");
-    let missing: Vec<&&str> = shown
+    let judged = |name: &str| {
+        sources.contains(&format!("\"{name}\"")) || sources.contains(&declaration(name))
+    };
+    let invented: Vec<&str> =
+        listed.iter().map(|(_, rule)| rule.name).filter(|name| !judged(name)).collect();
+    assert!(invented.is_empty(), "nothing judges these: {invented:?}");
+    let without_effect = shown.iter().flat_map(|database| database.names.without_effect);
+    for name in without_effect {
+        assert!(!judged(name), "{name} has an effect");
+    }
+    let never: Vec<&str> = listed
         .iter()
-        .flat_map(|database| database.names.predicates)
-        .chain(SHARED_PREDICATES)
-        .filter(|name| **name != "PreflightPassed" && judged.contains(&format!("\"{name}\"")))
-        .filter(|name| !listed.contains(name))
+        .filter(|(_, rule)| rule.skip == SkipPolicy::Never)
+        .filter(|(_, rule)| rule.against != [NodeChange::Leave])
+        .map(|(_, rule)| rule.name)
         .collect();
-    assert!(missing.is_empty(), "not in `predicates`: {missing:?}");
-    let never = |name: &&&str| SkipPolicy::new(name, None) == SkipPolicy::Never;
-    let held = ["CanaryHeld", "PhaseHeld", "RestartHelps", "VersionSettled"];
-    assert_eq!(listed.iter().filter(never).copied().collect::<Vec<_>>(), held);
+    assert_eq!(never, ["CanaryHeld", "PhaseHeld", "RestartHelps", "VersionSettled"]);
+    for database in &shown {
+        let names = listed
+            .iter()
+            .filter(|(of, _)| of.is_none_or(|names| std::ptr::eq(names, database.names)));
+        let names: Vec<&str> = names.map(|(_, rule)| rule.name).collect();
+        let different: BTreeSet<&str> = names.iter().copied().collect();
+        assert_eq!(names.len(), different.len(), "one rule has one declaration: {names:?}");
+    }
+}
+
+/// Returns the name of the constant that declares a predicate.
+fn declaration(name: &str) -> String {
+    let mut constant = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !constant.is_empty() {
+            constant.push('_');
+        }
+        constant.extend(letter.to_uppercase());
+    }
+    constant
 }
 
 /// The pictures of docs/images are drawn of golden screens: each word of those is in them.

@@ -17,11 +17,15 @@ use super::{
     state::NodeState,
 };
 use crate::{
-    api::v1beta1::{Decommission, Pilot},
+    api::{
+        predicate::{DEPARTURE_ACCEPTED, Predicate, SPACE_ELSEWHERE},
+        v1beta1::{Decommission, Pilot},
+    },
+    databases::cassandra::predicates::{MEMBERS_REMAIN, RECEIVERS_READY, REPLICATION_FACTOR},
     error::chain,
     pilot::{
         clients::jolokia::JolokiaClient,
-        driver::{DatabaseNode, DecommissionState, Error},
+        driver::{DatabaseNode, DecommissionState, DepartureRefusal, Error},
         kube::peers::is_decommissioned,
         node::blockers::now,
         query_answer::UnansweredQuery,
@@ -111,16 +115,17 @@ impl CassandraDriver {
                 told.message = again.or_else(|| facts.streams.is_empty().then(silent));
             }
             DecommissionStep::Begin => {
-                if let Some(reason) = obstacle(&jolokia, node, &facts).await? {
-                    return Ok(DecommissionState::Refused(reason));
+                if let Some(refusal) = obstacle(&jolokia, node, &facts).await? {
+                    return Ok(DecommissionState::Refused(refusal));
                 }
                 let since = begun.unwrap_or_else(now);
                 self.seen().progress.begun = Some(since.clone());
                 self.note_departure(|state| {
                     state.decommissioning_since.get_or_insert_with(|| since.clone());
                 });
-                if let Some(reason) = leave(&jolokia, false).await? {
-                    return Ok(DecommissionState::Refused(reason));
+                if let Some(why) = leave(&jolokia, false).await? {
+                    let refusal = DepartureRefusal::new(named(&why), why);
+                    return Ok(DecommissionState::Refused(refusal));
                 }
                 (told.start_time, told.percent) = (Some(since), Some(0));
                 told.bytes_left = facts.load;
@@ -185,12 +190,23 @@ async fn leave(jolokia: &JolokiaClient, force: bool) -> Result<Option<String>, E
     }
 }
 
+/// Returns the predicate that a refusal in Cassandra's own words belongs to.
+fn named(why: &str) -> &'static Predicate {
+    if why.contains("maintain replication factor") {
+        &REPLICATION_FACTOR
+    } else if why.contains("no other normal nodes") {
+        &MEMBERS_REMAIN
+    } else {
+        &DEPARTURE_ACCEPTED
+    }
+}
+
 /// Returns why the rest of the ring could not take over this node's data; `None` when it could.
 async fn obstacle(
     jolokia: &JolokiaClient,
     node: &DatabaseNode,
     facts: &NodeView,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<DepartureRefusal>, Error> {
     let others = RemainingMembers::of(facts);
     if let Some(reason) = others.unfit(facts) {
         return Ok(Some(reason));
@@ -232,20 +248,29 @@ impl<'a> RemainingMembers<'a> {
     }
 
     /// Returns why the remaining members could not take data now; `None` when they could.
-    fn unfit(&self, facts: &NodeView) -> Option<String> {
+    fn unfit(&self, facts: &NodeView) -> Option<DepartureRefusal> {
         if let Some(down) = facts.unreachable.first() {
-            return Some(format!("{down} is down and could not take its part of the data"));
+            let why = format!(
+                "{down} is down and could not take its part of the data; bring it back, or replace or \
+                 remove it first"
+            );
+            return Some(DepartureRefusal::new(&RECEIVERS_READY, why));
         }
         if self.all == 0 {
-            return Some("this is the last node of the ring".to_owned());
+            let why = "this is the last node of the ring; add a node first, or delete the cluster";
+            return Some(DepartureRefusal::new(&MEMBERS_REMAIN, why));
         }
         // Nodes that know different replication factors refuse each other's rows.
-        (facts.schemas() > 1).then(|| "the nodes do not agree on the schema yet".to_owned())
+        (facts.schemas() > 1).then(|| {
+            let why = "the nodes do not agree on the schema yet; where that lasts, restart the node \
+                       that `nodetool describecluster` shows alone";
+            DepartureRefusal::new(&RECEIVERS_READY, why)
+        })
     }
 
     /// Returns why too few members remain for `keyspace`. `info` is Cassandra's text of the
     /// keyspace's replication.
-    fn too_few_for(&self, keyspace: &str, info: &str) -> Result<Option<String>, Error> {
+    fn too_few_for(&self, keyspace: &str, info: &str) -> Result<Option<DepartureRefusal>, Error> {
         let factors = replication_factors(info);
         let (factor, remain) = match (factors.get("replication_factor"), self.datacenter) {
             (Some(factor), _) => (*factor, self.all),
@@ -260,10 +285,11 @@ impl<'a> RemainingMembers<'a> {
             }
         };
         Ok((factor > remain).then(|| {
-            format!(
+            let why = format!(
                 "keyspace {keyspace} has replication factor {factor}, and {remain} nodes would \
                  remain for it; lower the factor or add a node first"
-            )
+            );
+            DepartureRefusal::new(&REPLICATION_FACTOR, why)
         }))
     }
 }
@@ -283,7 +309,7 @@ fn replication_factors(info: &str) -> BTreeMap<String, usize> {
 /// Returns why the other nodes have no room, by what the pilots of the peers in the same datacenter
 /// report of their volumes: replicas stay in their datacenter. `None` when they have room, or when
 /// a peer reports nothing. A peer that left takes no data.
-fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<String> {
+fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<DepartureRefusal> {
     let load = load?;
     let mut free = 0;
     let peers: Vec<&Pilot> =
@@ -293,8 +319,13 @@ fn no_room(peers: &[Pilot], datacenter: &str, load: Option<i64>) -> Option<Strin
         // A tenth stays free, for Cassandra's compactions.
         free += (storage.capacity_bytes * 9 / 10 - storage.used_bytes).max(0);
     }
-    (!peers.is_empty() && free < load)
-        .then(|| format!("the other nodes have room for {free} bytes, and this node holds {load}"))
+    (!peers.is_empty() && free < load).then(|| {
+        let why = format!(
+            "the other nodes have room for {free} bytes, and this node holds {load}; add a node, \
+             enlarge volumes or delete data first"
+        );
+        DepartureRefusal::new(&SPACE_ELSEWHERE, why)
+    })
 }
 
 #[cfg(test)]
@@ -370,14 +401,35 @@ mod tests {
             gossip: [(node(1), gossip("s1")), (node(2), gossip("s1"))].into(),
             ..NodeView::default()
         };
-        let unfit = |facts: &NodeView| RemainingMembers::of(facts).unfit(facts).unwrap_or_default();
-        assert_eq!(unfit(&facts), "");
+        let unfit = |facts: &NodeView| {
+            let refusal = RemainingMembers::of(facts).unfit(facts);
+            refusal.map_or(("", String::new()), |it| (it.predicate.name, it.why))
+        };
+        assert_eq!(unfit(&facts).0, "");
         facts.gossip.insert(node(2), gossip("s2"));
-        assert!(unfit(&facts).contains("schema"));
+        let (rule, why) = unfit(&facts);
+        assert!(rule == "ReceiversReady" && why.contains("schema"), "{rule} {why}");
         facts.live.remove(&node(2));
-        assert!(unfit(&facts).contains("last node"));
+        let (rule, why) = unfit(&facts);
+        assert!(rule == "MembersRemain" && why.contains("last node"), "{rule} {why}");
         facts.unreachable.insert(node(2));
-        assert!(unfit(&facts).contains("10.0.0.2 is down"));
+        let (rule, why) = unfit(&facts);
+        assert!(rule == "ReceiversReady" && why.contains("10.0.0.2 is down"), "{rule} {why}");
+    }
+
+    #[test]
+    fn a_refusal_in_the_words_of_cassandra_has_the_name_of_its_cause() {
+        for (words, rule) in [
+            (
+                "Not enough live nodes to maintain replication factor in keyspace shop (RF = 3, N = \
+                 3). Perform a forceful decommission to ignore.",
+                "ReplicationFactor",
+            ),
+            ("no other normal nodes in the ring; decommission would be pointless", "MembersRemain"),
+            ("Node in MOVING state; wait for status to become normal", "DepartureAccepted"),
+        ] {
+            assert_eq!(named(words).name, rule);
+        }
     }
 
     #[test]
@@ -397,7 +449,8 @@ mod tests {
             ("{class=NetworkTopologyStrategy, us=9}", false),
             ("{class=NetworkTopologyStrategy, eu=3/1}", true),
         ] {
-            assert_eq!(others.too_few_for("shop", info).unwrap().is_some(), refused, "{info}");
+            let refusal = others.too_few_for("shop", info).unwrap();
+            assert_eq!(refusal.is_some(), refused, "{info}");
         }
         for unsaid in ["", "null", "{class=NetworkTopologyStrategy}"] {
             let answer = others.too_few_for("shop", unsaid);

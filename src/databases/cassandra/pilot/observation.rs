@@ -9,6 +9,9 @@ use crate::{
     api::{names::annotation::ADOPT_DATA, v1beta1::Health},
     databases::cassandra::{
         names::port,
+        predicates::{
+            self, PEERS_UP, RANGES_KEEP_QUORUM, RING_SETTLED, SCHEMA_AGREEMENT, STREAMS_IDLE,
+        },
         v1beta1::{CassandraCleanup, CassandraNode, CassandraPeer, PilotCassandraStatus},
     },
     pilot::{
@@ -69,7 +72,7 @@ pub(super) fn summarize(
              it is as it should be, annotate its Pilot with {ADOPT_DATA}=true"
         );
         seen.hold_back(JOINED_EMPTY, message.clone());
-        seen.block(JOINED_EMPTY, message);
+        seen.block(&predicates::JOINED_EMPTY, message);
     }
     seen
 }
@@ -106,7 +109,7 @@ fn missed(facts: &NodeView, ranges: &RangeAvailability) -> Vec<CassandraPeer> {
     facts.unreachable.iter().take(MISSED).map(peer).collect()
 }
 
-/// Adds the rules that forbid to stop the node now.
+/// Adds the rules that hold now.
 fn block(seen: &mut NodeObservation, facts: &NodeView, ranges: &RangeAvailability) {
     let unsettled: Vec<String> =
         [("joins", &facts.joining), ("leaves", &facts.leaving), ("moves", &facts.moving)]
@@ -114,25 +117,25 @@ fn block(seen: &mut NodeObservation, facts: &NodeView, ranges: &RangeAvailabilit
             .flat_map(|(what, nodes)| nodes.iter().map(move |node| format!("{node} {what}")))
             .collect();
     if !unsettled.is_empty() {
-        seen.block("RingSettled", unsettled.join(", "));
+        seen.block(&RING_SETTLED, unsettled.join(", "));
     }
     if !facts.unreachable.is_empty() {
-        seen.block("PeersUp", format!("{} down as seen from here", list(&facts.unreachable)));
+        seen.block(&PEERS_UP, format!("{} down as seen from here", list(&facts.unreachable)));
     }
     if let Some(keyspace) = &ranges.stopping_loses {
         let lost = "has other replicas down and would lose its quorum";
-        seen.block("RangesKeepQuorum", format!("a range of keyspace {keyspace} {lost}"));
+        seen.block(&RANGES_KEEP_QUORUM, format!("a range of keyspace {keyspace} {lost}"));
     }
     if let Some(stream) = facts.streams.first() {
         let count = facts.streams.len();
         seen.block(
-            "StreamsIdle",
+            &STREAMS_IDLE,
             format!("{count} streams run, one of them: {}", stream.description),
         );
     }
     let schemas = facts.schemas();
     if schemas > 1 {
-        seen.block("SchemaAgreement", format!("live nodes have {schemas} schema versions"));
+        seen.block(&SCHEMA_AGREEMENT, format!("live nodes have {schemas} schema versions"));
     }
 }
 
@@ -175,7 +178,11 @@ mod tests {
     }
 
     fn predicates(facts: &NodeView, ranges: &RangeAvailability) -> Vec<&'static str> {
-        summarize(facts, ranges, None, None).blockers.into_iter().map(|(rule, _)| rule).collect()
+        summarize(facts, ranges, None, None)
+            .blockers
+            .into_iter()
+            .map(|(rule, _)| rule.name)
+            .collect()
     }
 
     #[test]
@@ -203,7 +210,7 @@ mod tests {
         let seen = summarize(&facts("NORMAL"), &RangeAvailability::default(), Some(&state), None);
         assert!(seen.alive && !seen.serving && seen.node_id.is_some());
         assert_eq!(seen.reason, Some("JoinedEmpty"));
-        assert_eq!(seen.blockers[0].0, "JoinedEmpty");
+        assert_eq!(seen.blockers[0].0.name, "JoinedEmpty");
         assert!(seen.message.unwrap().contains(ADOPT_DATA));
     }
 

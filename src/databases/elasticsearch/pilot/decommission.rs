@@ -8,13 +8,16 @@ use std::collections::BTreeSet;
 
 use super::{configure::release, state::NodeState};
 use crate::{
-    api::v1beta1::Decommission,
-    databases::elasticsearch::v1beta1::ElasticsearchNode,
+    api::{predicate::SPACE_ELSEWHERE, v1beta1::Decommission},
+    databases::elasticsearch::{
+        predicates::{COPIES_ELSEWHERE, MASTERS_REMAIN},
+        v1beta1::ElasticsearchNode,
+    },
     pilot::{
         clients::search_engine::{
-            AllocationExclusion, ClusterHealth, NodeUsage, NodeView, SearchClient,
+            AllocationExclusion, ClusterHealth, NodeUsage, NodeView, SearchClient, StuckShard,
         },
-        driver::{DatabaseNode, DecommissionState, Error},
+        driver::{DatabaseNode, DecommissionState, DepartureRefusal, Error},
         node::blockers::now,
         volume::remembered_state::RememberedState,
     },
@@ -36,35 +39,42 @@ pub(super) async fn decommission(
     let stats = facts.stats.as_ref().or_fail()?;
     let excluded = match api.exclusion().await? {
         AllocationExclusion::Hidden(theirs) => {
-            return Ok(DecommissionState::Refused(hidden(&theirs)));
+            let refusal = DepartureRefusal::new(&COPIES_ELSEWHERE, hidden(&theirs));
+            return Ok(DecommissionState::Refused(refusal));
         }
         AllocationExclusion::Ids(ids) => ids,
     };
     let quorum = if release.votes() { None } else { quorum(node) };
     let rest = RemainingNodes::ask(api, &facts, &excluded).await?;
-    if let Some(reason) = rest.obstacle(&facts, stats.bytes, quorum.unwrap_or(1)) {
-        return Ok(DecommissionState::Refused(reason));
+    if let Some(refusal) = rest.obstacle(&facts, stats.bytes, quorum.unwrap_or(1)) {
+        return Ok(DecommissionState::Refused(refusal));
     }
     let (since, _) =
         state.change(|state| state.decommissioning_since.get_or_insert_with(now).clone())?;
     let shards = facts.shards_left();
     *most_shards = shards.max(*most_shards);
-    let moving = |message: Option<String>| {
-        Ok(DecommissionState::Moving(Decommission {
-            start_time: Some(since.clone()),
-            percent: i32::try_from(((*most_shards - shards) * 100) / (*most_shards).max(1))
-                .ok()
-                .map(|percent| percent.min(99)),
-            bytes_left: Some(stats.bytes),
-            shards_left: i32::try_from(shards).ok(),
-            documents_left: Some(stats.documents),
-            irreversible: false,
-            message,
-        }))
+    let progress = |message: Option<String>| Decommission {
+        start_time: Some(since.clone()),
+        percent: i32::try_from(((*most_shards - shards) * 100) / (*most_shards).max(1))
+            .ok()
+            .map(|percent| percent.min(99)),
+        bytes_left: Some(stats.bytes),
+        shards_left: i32::try_from(shards).ok(),
+        documents_left: Some(stats.documents),
+        irreversible: false,
+        message,
     };
+    let moving = |message: Option<String>| Ok(DecommissionState::Moving(progress(message)));
     match holds(&facts, health, stats, &excluded, release.votes()) {
         Some(DecommissionHold::Waits(why)) => return moving(Some(why)),
-        Some(DecommissionHold::Data) => return moving(api.why_nothing_moves(&facts).await),
+        Some(DecommissionHold::Data) => {
+            return Ok(match api.why_nothing_moves(&facts).await {
+                Some(stuck) => {
+                    DecommissionState::Stuck(progress(Some(stuck.why.clone())), nowhere(stuck))
+                }
+                None => DecommissionState::Moving(progress(None)),
+            });
+        }
         None => {}
     }
     // The remaining masters need the new quorum before this node is gone.
@@ -110,6 +120,17 @@ const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from all
 const WAITS_FOR_VOTE: &str = "waits for the leading pilot to take its vote";
 const WAITS_FOR_QUORUM: &str = "waits for the leading pilot to set minimum_master_nodes";
 
+/// Returns the refusal for a shard that may go nowhere.
+fn nowhere(StuckShard { why, by_disks }: StuckShard) -> DepartureRefusal {
+    if by_disks {
+        let remedy = "add a node, enlarge volumes or delete data";
+        DepartureRefusal::new(&SPACE_ELSEWHERE, format!("{why}; {remedy}"))
+    } else {
+        let remedy = "add a node that may hold it, or change that rule";
+        DepartureRefusal::new(&COPIES_ELSEWHERE, format!("{why}; {remedy}"))
+    }
+}
+
 fn hidden(theirs: &str) -> String {
     format!(
         "the transient setting cluster.routing.allocation.exclude._id ({theirs:?}) hides the one \
@@ -154,37 +175,45 @@ impl RemainingNodes {
     }
 
     /// Returns why the node may not leave; `None` when it may. `quorum`: masters that must remain.
-    fn obstacle(&self, facts: &NodeView, bytes: i64, quorum: i32) -> Option<String> {
+    fn obstacle(&self, facts: &NodeView, bytes: i64, quorum: i32) -> Option<DepartureRefusal> {
         if facts.master_eligible && self.masters == 0 {
-            return Some("this is the last node that may be master".to_owned());
+            let why = "this is the last node that may be master; add one first";
+            return Some(DepartureRefusal::new(&MASTERS_REMAIN, why));
         }
         if facts.master_eligible && self.masters < quorum {
-            return Some(format!(
+            let why = format!(
                 "{} masters would remain, and minimumMasters is {quorum}; lower it or add one first",
                 self.masters
-            ));
+            );
+            return Some(DepartureRefusal::new(&MASTERS_REMAIN, why));
         }
         if let Some(index) = facts.tables.unlisted.first().filter(|_| facts.holds_data) {
-            return Some(format!(
+            let why = format!(
                 "index {index} was closed by a version before 7.2, which moves no closed index away and \
                  does not say where it lies; open or delete it first"
-            ));
+            );
+            return Some(DepartureRefusal::new(&COPIES_ELSEWHERE, why));
         }
         let here = facts.tables.shards.iter().filter(|shard| shard.is_on(&facts.node_id));
         let widest = here.max_by_key(|shard| shard.copies.len())?;
         let copies = widest.copies.len();
         if copies > self.data_nodes {
-            return Some(format!(
+            let why = format!(
                 "index {} wants {copies} copies, and {} data nodes would remain; lower \
                  number_of_replicas or add a node first",
                 widest.name, self.data_nodes
-            ));
+            );
+            return Some(DepartureRefusal::new(&COPIES_ELSEWHERE, why));
         }
         // Elasticsearch fills a disk only to 85 % (the low watermark), so the rest is not counted
         // as room.
         let room = self.free_bytes / 100 * 85;
         (room < bytes).then(|| {
-            format!("the other data nodes have room for {room} bytes, and this node holds {bytes}")
+            let why = format!(
+                "the other data nodes have room for {room} bytes, and this node holds {bytes}; add a \
+                 node, enlarge volumes or delete data first"
+            );
+            DepartureRefusal::new(&SPACE_ELSEWHERE, why)
         })
     }
 }
@@ -236,19 +265,22 @@ mod tests {
         let rest =
             |data_nodes, masters, free_bytes| RemainingNodes { data_nodes, masters, free_bytes };
         assert_eq!(rest(2, 1, 1000).obstacle(&facts, 100, 1), None);
-        let short = rest(2, 1, 1000).obstacle(&facts, 100, 2).unwrap();
+        let short = rest(2, 1, 1000).obstacle(&facts, 100, 2).unwrap().why;
         assert!(short.contains("minimumMasters is 2"), "{short}");
-        for (rest, word) in
-            [(rest(2, 0, 1000), "master"), (rest(1, 1, 1000), "copies"), (rest(2, 1, 100), "room")]
-        {
-            let reason = rest.obstacle(&facts, 100, 1).unwrap();
-            assert!(reason.contains(word), "{reason}");
+        for (rest, rule, word) in [
+            (rest(2, 0, 1000), "MastersRemain", "master"),
+            (rest(1, 1, 1000), "CopiesElsewhere", "copies"),
+            (rest(2, 1, 100), "SpaceElsewhere", "room"),
+        ] {
+            let refusal = rest.obstacle(&facts, 100, 1).unwrap();
+            assert_eq!(refusal.predicate.name, rule);
+            assert!(refusal.why.contains(word), "{refusal:?}");
         }
         let empty = with(Vec::new(), &[]);
         assert_eq!(rest(0, 1, 0).obstacle(&empty, 0, 1), None);
         let mut closed = empty;
         Arc::make_mut(&mut closed.tables).unlisted = vec!["old".to_owned()];
-        let reason = rest(2, 1, 1000).obstacle(&closed, 0, 1).unwrap();
+        let reason = rest(2, 1, 1000).obstacle(&closed, 0, 1).unwrap().why;
         assert!(reason.contains("index old was closed"), "{reason}");
         let master = NodeView { holds_data: false, ..closed };
         assert_eq!(rest(2, 1, 1000).obstacle(&master, 0, 1), None);

@@ -8,9 +8,10 @@ use super::{
     state::{InstalledPlugin, NodeState},
 };
 use crate::{
-    api::v1beta1::Health,
+    api::{predicate::DATA_OUTLIVES_POD, v1beta1::Health},
     databases::elasticsearch::{
         names::port,
+        predicates::{HEALTH_NOT_RED, NO_SHARD_MOVEMENT, QUORUM_KEPT, SHARD_COPY_ELSEWHERE},
         v1beta1::{ElasticsearchNode, PilotElasticsearchStatus, PluginStatus},
     },
     pilot::{
@@ -101,18 +102,18 @@ fn refuses_writes(facts: &NodeView) -> Option<String> {
     ))
 }
 
-/// Adds the rules that forbid to stop the node.
+/// Adds the rules that hold now.
 fn block(seen: &mut NodeObservation, facts: &NodeView, health: Option<&ClusterHealth>) {
     if health.is_some_and(|health| health.status == HealthStatus::Red) {
         let why = match facts.tables.unserved() {
             Some(shard) => format!("no copy of index {} serves", shard.name),
             None => "some shard has no copy that serves".to_owned(),
         };
-        seen.block("HealthNotRed", why);
+        seen.block(&HEALTH_NOT_RED, why);
     }
     let moving = health.map_or(0, ClusterHealth::moving);
     if moving > 0 {
-        seen.block("NoShardMovement", format!("{moving} shards move or recover"));
+        seen.block(&NO_SHARD_MOVEMENT, format!("{moving} shards move or recover"));
     }
     let ClusterTables { shards, unlisted, voters, read_only: _ } = &*facts.tables;
     let (alone, single): (Vec<&Shard>, Vec<&Shard>) = shards
@@ -128,17 +129,17 @@ fn block(seen: &mut NodeObservation, facts: &NodeView, health: Option<&ClusterHe
                 )
             }
         };
-        seen.block("ShardCopyElsewhere", why);
+        seen.block(&SHARD_COPY_ELSEWHERE, why);
     }
     // This blocker forbids deleting the pod, where the data are in the pod; a restart alone is
     // fine.
     if let Some(Shard { name, .. }) = single.first().or(alone.first()) {
         let count = single.len() + alone.len();
         let why = format!("{count} shards have no copy on another node, one of them: index {name}");
-        seen.block("DataOutlivesPod", why);
+        seen.block(&DATA_OUTLIVES_POD, why);
     } else if let Some(index) = unlisted.first().filter(|_| facts.holds_data) {
         let why = format!("index {index} is closed, and no table says which nodes hold it");
-        seen.block("DataOutlivesPod", why);
+        seen.block(&DATA_OUTLIVES_POD, why);
     }
     let live = voters.iter().filter(|voter| facts.nodes.contains_key(*voter)).count();
     // With one or two voters no order of restarts keeps the quorum.
@@ -147,7 +148,7 @@ fn block(seen: &mut NodeObservation, facts: &NodeView, health: Option<&ClusterHe
         && live.saturating_sub(1) < voters.len() / 2 + 1
     {
         let why = format!("only {live} of {} voting masters are up", voters.len());
-        seen.block("QuorumKept", why);
+        seen.block(&QUORUM_KEPT, why);
     }
 }
 
@@ -167,7 +168,7 @@ mod tests {
     fn rules(facts: &NodeView) -> Vec<&'static str> {
         let seen = summarize(facts, true, &NodeState::default());
         assert_eq!(seen.not_heard, []);
-        seen.blockers.into_iter().map(|(rule, _)| rule).collect()
+        seen.blockers.into_iter().map(|(rule, _)| rule.name).collect()
     }
 
     fn with_health(health: QueryAnswer<ClusterHealth>) -> NodeView {

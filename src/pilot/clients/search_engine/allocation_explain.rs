@@ -3,7 +3,7 @@
 //! Exclusion only asks for shards to move; rules of allocation (disk watermarks, awareness, filters
 //! that people set) may forbid every other node, and then no shard moves and no request fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -13,10 +13,19 @@ use super::{NodeView, PATIENCE, SearchClient, ShardCopy};
 /// Most bytes of the explanation; reasons repeat for each node.
 const LONGEST: usize = 512;
 
+/// A shard that may go to no other node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckShard {
+    /// The rules that forbid it, in the engine's own words.
+    pub why: String,
+    /// Nothing but the disks of the other nodes forbids it.
+    pub by_disks: bool,
+}
+
 impl SearchClient {
-    /// Returns a sentence when no shard of this node is moving and one of them has nowhere to go.
+    /// Returns a shard when no shard of this node is moving and one of them has nowhere to go.
     /// `None`, too, when a request fails: the next observation asks again.
-    pub async fn why_nothing_moves(&self, facts: &NodeView) -> Option<String> {
+    pub async fn why_nothing_moves(&self, facts: &NodeView) -> Option<StuckShard> {
         let here = |state: &str| {
             let is = |copy: &ShardCopy| {
                 copy.state == state && copy.node.as_deref() == Some(&facts.node_id)
@@ -36,7 +45,7 @@ impl SearchClient {
             });
             let path = "/_cluster/allocation/explain";
             if let Ok(answer) = self.change(Method::POST, path, Some(&question), PATIENCE).await {
-                return sentence(&shard.name, &answer);
+                return stuck(&shard.name, &answer);
             }
             if !shard.wants_copies() {
                 break;
@@ -46,15 +55,18 @@ impl SearchClient {
     }
 }
 
-fn sentence(shard: &str, answer: &Value) -> Option<String> {
+fn stuck(shard: &str, answer: &Value) -> Option<StuckShard> {
     if answer["can_move_to_other_node"] != "no" {
         return None;
     }
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    // The other copies of the shard sit on the rest of the nodes, which are no room either.
+    let mut deciders = BTreeSet::new();
     for node in answer["node_allocation_decisions"].as_array().into_iter().flatten() {
         let refusal =
             node["deciders"].as_array().into_iter().flatten().find(|d| d["decision"] == "NO");
         let reason = refusal.and_then(|refusal| refusal["explanation"].as_str())?;
+        deciders.extend(refusal.and_then(|refusal| refusal["decider"].as_str()));
         reasons.entry(reason).or_default().push(node["node_name"].as_str()?);
     }
     let reasons = reasons.iter().map(|(reason, nodes)| format!("{}: {reason}", nodes.join(", ")));
@@ -66,7 +78,8 @@ fn sentence(shard: &str, answer: &Value) -> Option<String> {
         let end = (0..=LONGEST).rev().find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or_default());
     }
-    Some(text)
+    let by_disks = deciders.remove("disk_threshold") && deciders.is_subset(&["same_shard"].into());
+    Some(StuckShard { why: text, by_disks })
 }
 
 #[cfg(test)]
@@ -88,13 +101,14 @@ mod tests {
                 ]},
             ],
         });
-        let told = sentence("logs shard 0", &answer).unwrap();
+        let told = stuck("logs shard 0", &answer).unwrap();
+        assert!(told.by_disks);
         assert_eq!(
-            told,
+            told.why,
             "index logs shard 0 may not go to any other node. \
              a-0, a-1: the node is above the low watermark"
         );
         answer["can_move_to_other_node"] = json!("throttled");
-        assert_eq!(sentence("logs shard 0", &answer), None);
+        assert_eq!(stuck("logs shard 0", &answer), None);
     }
 }

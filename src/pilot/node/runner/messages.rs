@@ -130,9 +130,9 @@ impl NodeRunner {
             }
             RunnerMessage::Decommission(result) => {
                 let wanted = self.state.want() == Some(NodeIntent::Decommissioned);
-                Some(decommission_answered(facts, wanted, result))
+                Some(decommission_answered(&mut self.report, wanted, result))
             }
-            RunnerMessage::Cancelled(result) => Some(cancel_answered(facts, result)),
+            RunnerMessage::Cancelled(result) => Some(cancel_answered(&mut self.report, result)),
             RunnerMessage::Left => Some(MachineEvent::DecommissionRecorded),
             RunnerMessage::LeftUnsaid(why) => {
                 facts.refused = Some(format!("the node left, which cannot be written down: {why}"));

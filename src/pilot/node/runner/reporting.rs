@@ -11,14 +11,17 @@ use tracing::{debug, info, warn};
 
 use super::{context::RunnerContext, intent_tracker::IntentTracker, startup};
 use crate::{
-    api::v1beta1::{Blocker, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
+    api::{
+        predicate::{DISK_HEADROOM, HOLDINGS_KNOWN, Predicate},
+        v1beta1::{Blocker, Instance, Pilot, PilotIntent, PilotStatus, Process, Termination},
+    },
     error::chain,
     pilot::{
         database::DrivenDatabase,
-        driver::{self, DatabaseCondition, NodeObservation, ReplicationRole},
+        driver::{self, DatabaseCondition, DepartureRefusal, NodeObservation, ReplicationRole},
         kube::{events, name_holder::NameHolder, pilot_api::LastContainerState},
         node::{
-            blockers::{HOLDINGS_KNOWN, StopBlockers},
+            blockers::{StopBlockers, is_refusal},
             machine::{MachineEvent, NodeMachine, NodePhase, StopStage},
             preflight::VolumeSpace,
             probes::ProbeAnswers,
@@ -32,7 +35,6 @@ use crate::{
 
 /// Name of the component in events, upstream's.
 const COMPONENT: &str = "generic-pilot";
-const DISK_HEADROOM: &str = "DiskHeadroom";
 
 pub(super) struct ReportPublisher {
     pub(super) facts: NodeFacts,
@@ -40,6 +42,7 @@ pub(super) struct ReportPublisher {
     pub(super) validating: bool,
     blockers: StopBlockers,
     headroom: StopBlockers,
+    departure: StopBlockers,
     reports: watch::Sender<PilotStatus>,
     answers: watch::Sender<ProbeAnswers>,
     /// `None` without an API.
@@ -70,6 +73,7 @@ impl ReportPublisher {
             validating: false,
             blockers: StopBlockers::default(),
             headroom: StopBlockers::default(),
+            departure: StopBlockers::default(),
             reports,
             answers,
             events,
@@ -214,6 +218,7 @@ impl ReportPublisher {
             ..NodeObservation::default()
         };
         (self.blockers, facts.blockers) = (StopBlockers::default(), Vec::new());
+        self.refuse(None);
     }
 
     /// Takes the database's answer to the question how it is, or the error in its place. Returns
@@ -259,9 +264,9 @@ impl ReportPublisher {
         }
     }
 
-    /// Sets the blockers of a stop; `open` names the questions that the database left open.
-    fn hold(&mut self, holding: Vec<(&'static str, String)>, open: Option<String>) {
-        let is_held = |all: &[Blocker]| all.iter().any(|one| one.predicate == HOLDINGS_KNOWN);
+    /// Sets the blockers that the database names; `open` names the questions that the database left open.
+    fn hold(&mut self, holding: Vec<(&'static Predicate, String)>, open: Option<String>) {
+        let is_held = |all: &[Blocker]| all.iter().any(|one| one.predicate == HOLDINGS_KNOWN.name);
         if let Some(what) = open.as_ref().filter(|_| !is_held(&self.facts.blockers)) {
             warn!(what, "Database is not asked to stop while it does not say what it holds");
         }
@@ -271,9 +276,18 @@ impl ReportPublisher {
     /// Goes on from the blockers that an earlier program of this process reported.
     pub(super) fn resume_blockers(&mut self, mut reported: Vec<Blocker>) {
         // The pilot looks at the volume again at once, which decides this rule anew.
-        reported.retain(|blocker| blocker.predicate != DISK_HEADROOM);
-        self.blockers = StopBlockers::resumed(&reported);
-        self.facts.blockers = reported;
+        reported.retain(|blocker| blocker.predicate != DISK_HEADROOM.name);
+        let (refusals, reported): (Vec<_>, Vec<_>) = reported.into_iter().partition(is_refusal);
+        (self.blockers, self.departure) =
+            (StopBlockers::resumed(&reported), StopBlockers::resumed(&refusals));
+        (self.facts.blockers, self.facts.departure) = (reported, refusals);
+    }
+
+    /// Sets why the database does not let the node leave; nothing where it does, or where the node
+    /// is to stay.
+    pub(super) fn refuse(&mut self, refusal: Option<DepartureRefusal>) {
+        let holding = refusal.map(|refusal| (refusal.predicate, refusal.why));
+        self.facts.departure = self.departure.update(holding.into_iter().collect(), None);
     }
 
     /// Logs why the node's state cannot be saved, once for each cause.
@@ -316,7 +330,7 @@ impl ReportPublisher {
         }
         let told = full.as_ref().map(|_| {
             let why = "the data volume is full, so the database would not start again";
-            (DISK_HEADROOM, why.to_owned())
+            (&DISK_HEADROOM, why.to_owned())
         });
         self.facts.headroom = self.headroom.update(told.into_iter().collect(), None);
         let is_full = full.is_some();

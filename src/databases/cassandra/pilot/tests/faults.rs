@@ -186,7 +186,7 @@ fn driven(server: &Server, place: &Path) -> (CassandraDriver, DatabaseNode) {
 }
 
 fn rules(seen: &NodeObservation) -> BTreeSet<&'static str> {
-    seen.blockers.iter().map(|(rule, _)| *rule).collect()
+    seen.blockers.iter().map(|(rule, _)| rule.name).collect()
 }
 
 /// Returns the state of a decommission, without its time and its text.
@@ -272,6 +272,7 @@ async fn each_stage_is_what_it_is_called() {
             let begun = server.changes().len();
             seen.insert(match driver.decommission(&node).await.unwrap() {
                 DecommissionState::Moving(_) => "moves",
+                DecommissionState::Stuck(..) => "stuck",
                 DecommissionState::Refused(_) => "refused",
                 DecommissionState::Done => "done",
             });

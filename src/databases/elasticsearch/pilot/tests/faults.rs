@@ -242,7 +242,7 @@ fn pilot(id: &str, leaves: bool) -> Pilot {
 
 /// Returns the names of the blockers; `None` when some request was not answered.
 fn rules(seen: &NodeObservation) -> Option<BTreeSet<&'static str>> {
-    seen.not_heard.is_empty().then(|| seen.blockers.iter().map(|(rule, _)| *rule).collect())
+    seen.not_heard.is_empty().then(|| seen.blockers.iter().map(|(rule, _)| rule.name).collect())
 }
 
 /// Returns the state of a decommission, without its time and its text.
@@ -377,6 +377,7 @@ async fn each_stage_is_what_it_is_called() {
         if stage.leaves {
             seen.insert(match driver.decommission(&node).await.unwrap() {
                 DecommissionState::Moving(_) => "moves",
+                DecommissionState::Stuck(..) => "stuck",
                 DecommissionState::Refused(_) => "refused",
                 DecommissionState::Done => "done",
             });

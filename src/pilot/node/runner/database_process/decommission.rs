@@ -5,12 +5,13 @@ use std::time::Duration;
 use tokio::time::{error::Elapsed, timeout};
 use tracing::{info, warn};
 
-use super::{DatabaseProcess, RunnerContext, RunnerMessage};
+use super::{super::reporting::ReportPublisher, DatabaseProcess, RunnerContext, RunnerMessage};
 use crate::{
+    api::predicate::DEPARTURE_ACCEPTED,
     error::chain,
     pilot::{
-        driver::{self, DatabaseNode, DecommissionState},
-        node::{machine::MachineEvent, report::NodeFacts},
+        driver::{self, DatabaseNode, DecommissionState, DepartureRefusal},
+        node::machine::MachineEvent,
         volume::data_volume::VolumeTimeout,
     },
 };
@@ -48,21 +49,23 @@ impl DatabaseProcess {
 /// Takes the database's answer to the request to leave, and returns the event for the machine;
 /// `wanted`: the decommission is still wanted.
 pub(in super::super) fn decommission_answered(
-    facts: &mut NodeFacts,
+    report: &mut ReportPublisher,
     wanted: bool,
     result: Result<DecommissionState, driver::Error>,
 ) -> MachineEvent {
+    report.refuse(refusal(&result));
+    let facts = &mut report.facts;
     // Why a decommission goes on although it is no longer wanted stays in the report.
     if wanted {
         facts.refused = None;
     }
     match result {
-        Ok(DecommissionState::Moving(progress)) => {
+        Ok(DecommissionState::Moving(progress) | DecommissionState::Stuck(progress, _)) => {
             facts.decommission = Some(progress);
             MachineEvent::DecommissionMoving
         }
         Ok(DecommissionState::Done) => MachineEvent::DecommissionDone,
-        Ok(DecommissionState::Refused(why)) => {
+        Ok(DecommissionState::Refused(DepartureRefusal { why, .. })) => {
             warn!(why, "Decommission is refused");
             // The leading pilot helps a node to leave while it reports progress; a refused one
             // reports none.
@@ -79,11 +82,24 @@ pub(in super::super) fn decommission_answered(
     }
 }
 
+/// Returns why the node does not leave, from the database's answer to the request to leave.
+fn refusal(result: &Result<DecommissionState, driver::Error>) -> Option<DepartureRefusal> {
+    match result {
+        Ok(DecommissionState::Moving(_) | DecommissionState::Done) => None,
+        Ok(DecommissionState::Stuck(_, refusal) | DecommissionState::Refused(refusal)) => {
+            Some(refusal.clone())
+        }
+        Err(error) => Some(DepartureRefusal::new(&DEPARTURE_ACCEPTED, chain(error).to_string())),
+    }
+}
+
 /// Takes the database's answer to the request to stay, and returns the event for the machine.
 pub(in super::super) fn cancel_answered(
-    facts: &mut NodeFacts,
+    report: &mut ReportPublisher,
     result: Result<(), driver::Error>,
 ) -> MachineEvent {
+    report.refuse(None);
+    let facts = &mut report.facts;
     match result {
         Ok(()) => {
             info!("Decommission was taken back");

@@ -1,0 +1,182 @@
+//! Predicates: the rules that make a step wait while they hold. A database's own are declared in its
+//! folder, those of all databases here.
+//!
+//! Owns what is said of a rule: its name, its sentence, what it speaks against and how it is
+//! skipped. The schema, the pilots, `kubectl navigator` and docs/predicates.md go by it.
+
+use super::v1beta1::NodeChange;
+
+const STOP: &[NodeChange] = &[NodeChange::Stop];
+const LEAVE: &[NodeChange] = &[NodeChange::Leave];
+
+/// A rule that makes a step wait while it holds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Predicate {
+    /// Name of the rule in `status.blockers`, `status.operation.blockedBy` and
+    /// `spec.updateStrategy.skipPredicates`.
+    pub name: &'static str,
+    /// Condition of the rule; it completes the sentence "A step waits while …".
+    pub sentence: &'static str,
+    /// What the rule speaks against while it holds.
+    pub against: &'static [NodeChange],
+    pub skip: SkipPolicy,
+}
+
+impl Predicate {
+    /// Declares a rule against stopping a node, which is skipped by its name or by `*`.
+    pub const fn against_stop(name: &'static str, sentence: &'static str) -> Self {
+        Self { name, sentence, against: STOP, skip: SkipPolicy::Yes }
+    }
+
+    /// Declares why a database does not let a node leave. The node's pilot alone decides that, so
+    /// there is no way to skip it.
+    pub const fn against_departure(name: &'static str, sentence: &'static str) -> Self {
+        Self { name, sentence, against: LEAVE, skip: SkipPolicy::Never }
+    }
+
+    /// May `skipPredicates` name this rule?
+    pub fn is_skippable(&self) -> bool {
+        matches!(self.skip, SkipPolicy::Yes | SkipPolicy::ByName)
+    }
+}
+
+/// How a cluster's `spec.updateStrategy.skipPredicates` can skip a predicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipPolicy {
+    /// By its name, or by `*`.
+    Yes,
+    ByName,
+    ByStar,
+    Never,
+}
+
+impl SkipPolicy {
+    /// Returns the policy in the words of a table.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::ByName => "by name",
+            Self::ByStar => "by *",
+            Self::Never => "no",
+        }
+    }
+
+    /// Do the names that `is_listed` finds in `skipPredicates` skip the predicate `name`?
+    pub fn is_skipped(self, name: &str, is_listed: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Self::Yes => is_listed(name) || is_listed("*"),
+            Self::ByName => is_listed(name),
+            Self::ByStar => is_listed("*"),
+            Self::Never => false,
+        }
+    }
+}
+
+pub const PEERS_READY: Predicate =
+    Predicate::against_stop("PeersReady", "a pilot of the cluster has not reported for a minute");
+pub const HOLDINGS_KNOWN: Predicate = Predicate::against_stop(
+    "HoldingsKnown",
+    "its database lives and did not say all that it was asked; what held before still holds",
+);
+pub const DISK_HEADROOM: Predicate = Predicate::against_stop(
+    "DiskHeadroom",
+    "the data volume is full, so the database would not start again",
+);
+pub const SPACE_ELSEWHERE: Predicate = Predicate::against_departure(
+    "SpaceElsewhere",
+    "it is to leave, and the disks of the other nodes have no room for its data",
+);
+pub const DEPARTURE_ACCEPTED: Predicate = Predicate::against_departure(
+    "DepartureAccepted",
+    "it is to leave, and its database refuses that in words of its own, or does not answer",
+);
+pub const DATA_OUTLIVES_POD: Predicate = Predicate {
+    skip: SkipPolicy::ByName,
+    ..Predicate::against_stop(
+        "DataOutlivesPod",
+        "the data are in the pod, which the step would delete, and no pilot says that other nodes \
+         have copies of all of it",
+    )
+};
+pub const TOKEN_RENEWAL: Predicate = Predicate {
+    skip: SkipPolicy::ByName,
+    ..Predicate::against_stop(
+        "TokenRenewal",
+        "the API turns pilots away, since their ServiceAccount was deleted and made again; kubelet \
+         renews their tokens within 50 minutes",
+    )
+};
+// A user set each of these in a spec, or skipping it would change nothing.
+pub const CANARY_HELD: Predicate = Predicate {
+    skip: SkipPolicy::Never,
+    ..Predicate::against_stop(
+        "CanaryHeld",
+        "updateStrategy.canary is reached: remove it to go on, or revert the spec",
+    )
+};
+pub const PHASE_HELD: Predicate = Predicate {
+    skip: SkipPolicy::Never,
+    ..Predicate::against_stop(
+        "PhaseHeld",
+        "a person wrote spec.phase of a Pilot: set it back to Running",
+    )
+};
+pub const RESTART_HELPS: Predicate = Predicate {
+    skip: SkipPolicy::Never,
+    ..Predicate::against_stop(
+        "RestartHelps",
+        "a pod made of the newest template lacks an annotation of it: a policy or webhook changes \
+         pods, and a restart would change nothing",
+    )
+};
+pub const VERSION_SETTLED: Predicate = Predicate {
+    name: "VersionSettled",
+    sentence: "with OnDelete: nodes of several versions run, so none joins or leaves; delete the \
+               pods of the other one",
+    against: &[NodeChange::Join, NodeChange::Leave],
+    skip: SkipPolicy::Never,
+};
+
+/// The predicates of all databases.
+pub const SHARED: &[Predicate] = &[
+    PEERS_READY,
+    HOLDINGS_KNOWN,
+    DISK_HEADROOM,
+    SPACE_ELSEWHERE,
+    DEPARTURE_ACCEPTED,
+    DATA_OUTLIVES_POD,
+    TOKEN_RENEWAL,
+    CANARY_HELD,
+    PHASE_HELD,
+    RESTART_HELPS,
+    VERSION_SETTLED,
+];
+
+/// Names that `skipPredicates` accepts in clusters of every database, and that no step waits for.
+pub const WITHOUT_EFFECT: &[&str] = &["PreflightPassed"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_skips_what_need_not_be_named() {
+        let skipped = |skip: SkipPolicy, listed: &str| skip.is_skipped("A", |name| name == listed);
+        for (skip, by_name, by_star) in [
+            (SkipPolicy::Yes, true, true),
+            (SkipPolicy::ByName, true, false),
+            (SkipPolicy::ByStar, false, true),
+            (SkipPolicy::Never, false, false),
+        ] {
+            assert_eq!((skipped(skip, "A"), skipped(skip, "*")), (by_name, by_star), "{skip:?}");
+            assert!(!skipped(skip, "B"));
+        }
+    }
+
+    #[test]
+    fn no_departure_that_its_database_refuses_is_skipped() {
+        for refusal in [SPACE_ELSEWHERE, DEPARTURE_ACCEPTED] {
+            assert!(!refusal.is_skippable() && refusal.skip == SkipPolicy::Never, "{refusal:?}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The predicates of Elasticsearch alone. None speaks against a node that joins: room and copies
+//! may be what a troubled cluster lacks.
+
+use crate::api::{predicate::Predicate, v1beta1::NodeChange};
+
+pub const HEALTH_NOT_RED: Predicate = Predicate {
+    against: &[NodeChange::Stop, NodeChange::Leave],
+    ..Predicate::against_stop("HealthNotRed", "some shard has no copy that serves")
+};
+pub const NO_SHARD_MOVEMENT: Predicate =
+    Predicate::against_stop("NoShardMovement", "shards move or recover, anywhere in the cluster");
+pub const SHARD_COPY_ELSEWHERE: Predicate = Predicate::against_stop(
+    "ShardCopyElsewhere",
+    "a shard has its only started copy on this node, and its index wants more",
+);
+pub const QUORUM_KEPT: Predicate = Predicate::against_stop(
+    "QuorumKept",
+    "without this master fewer than a majority of more than two voters would be up; or: it is the \
+     last node that can be elected master",
+);
+pub const COPIES_ELSEWHERE: Predicate = Predicate::against_departure(
+    "CopiesElsewhere",
+    "it is to leave, and an index wants more copies than nodes would remain, or rules of \
+     allocation keep its shards here",
+);
+pub const MASTERS_REMAIN: Predicate = Predicate::against_departure(
+    "MastersRemain",
+    "it is to leave, and too few nodes that can be elected master would remain",
+);
+
+pub const PREDICATES: &[Predicate] = &[
+    HEALTH_NOT_RED,
+    NO_SHARD_MOVEMENT,
+    SHARD_COPY_ELSEWHERE,
+    QUORUM_KEPT,
+    COPIES_ELSEWHERE,
+    MASTERS_REMAIN,
+];
+
+/// Names of predicates that specs may skip, and that no step waits for.
+pub const WITHOUT_EFFECT: &[&str] = &["OneMasterAtATime", "NonMastersFirst"];
