@@ -129,10 +129,37 @@ pub const RESTART_HELPS: Predicate = Predicate {
          pods, and a restart would change nothing",
     )
 };
+pub const MAX_UNAVAILABLE: Predicate = Predicate {
+    against: &[NodeChange::Stop, NodeChange::Leave],
+    skip: SkipPolicy::Never,
+    ..Predicate::against_stop(
+        "MaxUnavailable",
+        "as many nodes are down as updateStrategy.maxUnavailable allows: bring one back, give it \
+         up, or raise the number",
+    )
+};
+pub const VERSION_TURN: Predicate = Predicate::against_stop(
+    "VersionTurn",
+    "a node that does not serve would get another version before one that serves runs it",
+);
+pub const CLAIM_KEPT: Predicate = Predicate {
+    name: "ClaimKept",
+    sentence: "a node that left is wanted again, and whenScaled keeps its volume, on which it \
+               cannot start: delete the claim, or change the rule",
+    against: &[NodeChange::Join],
+    skip: SkipPolicy::Never,
+};
+pub const DATA_LEFT: Predicate = Predicate {
+    name: "DataLeft",
+    sentence: "a node that is not wanted has data on a volume, and its StatefulSet is gone: add \
+               the node pool again, or give the data up",
+    against: &[NodeChange::Leave],
+    skip: SkipPolicy::Never,
+};
 pub const VERSION_SETTLED: Predicate = Predicate {
     name: "VersionSettled",
-    sentence: "with OnDelete: nodes of several versions run, so none joins or leaves; delete the \
-               pods of the other one",
+    sentence: "nodes of several versions run, so none joins or leaves: wait for the upgrade; with \
+               OnDelete, delete the pods of the other version",
     against: &[NodeChange::Join, NodeChange::Leave],
     skip: SkipPolicy::Never,
 };
@@ -150,6 +177,10 @@ pub const SHARED: &[Predicate] = &[
     PHASE_HELD,
     RESTART_HELPS,
     VERSION_SETTLED,
+    MAX_UNAVAILABLE,
+    VERSION_TURN,
+    CLAIM_KEPT,
+    DATA_LEFT,
 ];
 
 /// Names that `skipPredicates` accepts in clusters of every database, and that no step waits for.

@@ -28,7 +28,9 @@ use super::{
 use crate::api::{
     names::{self, annotation, condition::CLEANUP_DUE},
     silence::says_unheard,
-    v1beta1::{Blocker, Health, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus},
+    v1beta1::{
+        Blocker, Health, NodeChange, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus,
+    },
 };
 
 /// Annotation on a Pilot: the controller wrote `spec.phase`, not a person.
@@ -184,23 +186,12 @@ pub(crate) struct PilotFacts {
     pub(crate) marked_unheard: bool,
 }
 
-/// A change that a pilot may speak against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Disruption {
-    /// The node itself is stopped for a while.
-    Stop,
-    /// A node joins.
-    Join,
-    /// A node leaves.
-    Leave,
-}
-
 /// What a pilot reports against a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockerFacts {
     pub(crate) predicate: String,
     pub(crate) message: String,
-    pub(crate) against: Vec<Disruption>,
+    pub(crate) against: Vec<NodeChange>,
 }
 
 impl BlockerFacts {
@@ -208,11 +199,11 @@ impl BlockerFacts {
     #[cfg(test)]
     pub(crate) fn of_stop(predicate: &str, message: &str) -> Self {
         let (predicate, message) = (predicate.to_owned(), message.to_owned());
-        Self { predicate, message, against: vec![Disruption::Stop] }
+        Self { predicate, message, against: vec![NodeChange::Stop] }
     }
 
-    pub(crate) fn speaks_against(&self, disruption: Disruption) -> bool {
-        self.against.contains(&disruption)
+    pub(crate) fn speaks_against(&self, change: &NodeChange) -> bool {
+        self.against.contains(change)
     }
 }
 
@@ -858,7 +849,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
 
 fn blocker_facts(blocker: &Blocker) -> BlockerFacts {
     let (predicate, message) = (blocker.predicate.clone(), blocker.message.clone());
-    BlockerFacts { predicate, message, against: vec![Disruption::Stop] }
+    BlockerFacts { predicate, message, against: blocker.changes() }
 }
 
 /// Has the database ever answered its pilot? The fields that tell come from the database, and the

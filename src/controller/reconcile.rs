@@ -10,7 +10,7 @@ mod observation;
 mod status_writer;
 mod teardown;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
@@ -31,6 +31,7 @@ use super::{
     queue::{ClusterKey, ReconcileOutcome},
     status::status,
 };
+use crate::api::v1beta1::ClusterStatus;
 
 /// Pause before a cluster whose plan waits is reconciled without an event: watches do not report
 /// that time passed. The pauses below are those after a step, after a status write, and while an

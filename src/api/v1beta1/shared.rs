@@ -61,8 +61,8 @@ pub struct UpdateStrategy {
     /// deleted by hand.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
-    /// Nodes that may be down at once, as a number or percentage of all. Kept, and without
-    /// effect: one node of a cluster is restarted at a time.
+    /// Nodes that may be down at once when Navigator stops one or lets one leave, as a number or
+    /// percentage of all; at least 1, the default. More than one only within one node pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
     /// `InPlace` or `Recreate`. Kept, and without effect: a restart replaces the pod.

@@ -4,7 +4,7 @@ use super::{
     AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, roll, under_way,
 };
 use crate::{
-    api::{names, v1beta1::PilotIntent},
+    api::{names, predicate, v1beta1::PilotIntent},
     controller::{
         desired_state::{DesiredCluster, DesiredPool},
         observe::{Member, ObservedPool, PilotFacts},
@@ -140,7 +140,7 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
 fn held(name: &str, phase: &PilotIntent, member: &Member, remedy: Remedy) -> StepBlocker {
     let left = if member.decommissioned() { ", and has left" } else { "" };
     StepBlocker {
-        predicate: "PhaseHeld".into(),
+        predicate: predicate::PHASE_HELD.name.into(),
         step: format!("WaitHealthy/{name}"),
         message: format!("{name} is kept {phase} by a person or a program{left}"),
         remedy,

@@ -5,8 +5,8 @@ use super::{
     candidate::Verdict, roll,
 };
 use crate::{
-    api::v1beta1::PilotIntent,
-    controller::observe::{BlockerFacts, Disruption, Member, ObservedCluster, ObservedPool},
+    api::v1beta1::{NodeChange, PilotIntent},
+    controller::observe::{BlockerFacts, Member, ObservedCluster, ObservedPool},
 };
 
 /// Does the node's pilot report why the node cannot leave?
@@ -19,7 +19,7 @@ fn refusals(member: &Member) -> impl Iterator<Item = &BlockerFacts> {
     let blockers = pilot.into_iter().flat_map(|pilot| &pilot.blockers);
     // What speaks against a stop as well is no refusal: it is about the cluster, not about this
     // departure.
-    blockers.filter(|blocker| blocker.against == [Disruption::Leave])
+    blockers.filter(|blocker| blocker.against == [NodeChange::Leave])
 }
 
 /// Removes nodes that have left, continues departures that were begun, or takes them back.
@@ -51,8 +51,7 @@ fn one(world: World<'_>, pool: &ObservedPool, ordinal: u32, member: &Member) -> 
             return Some(remove());
         }
         let leaves = member.held() == Some(PilotIntent::Decommissioned);
-        return (leaves && member.serving() && !member.decommissioned())
-            .then(|| drain(member));
+        return (leaves && member.serving() && !member.decommissioned()).then(|| drain(member));
     }
     // A node that never joined, and whose database does not run, has nothing to move away.
     if member.decommissioned() || member.abandoned() || (surplus && needless) {

@@ -12,12 +12,12 @@ use super::{
     step::StepNeed,
 };
 use crate::{
-    api::v1beta1::PilotIntent,
-    controller::observe::{BlockerFacts, Disruption, Member, ObservedPool},
+    api::{
+        predicate,
+        v1beta1::{NodeChange, PilotIntent},
+    },
+    controller::observe::{BlockerFacts, Member, ObservedPool},
 };
-
-/// Predicate: no more nodes are down than `spec.updateStrategy.maxUnavailable`.
-pub(super) const MAX_UNAVAILABLE: &str = "MaxUnavailable";
 
 /// Returns what holds the step, or `None` where nothing does.
 pub(super) fn hindrances(world: World<'_>, step: &PlannedStep) -> Option<Verdict> {
@@ -71,7 +71,7 @@ impl<'a> StepGate<'a> {
             let message = format!("the pilot of {} has not reported for a minute", node.name());
             return self.unless_skipped(PEERS_READY, message);
         }
-        blocked(self.reported(Disruption::Join))
+        blocked(self.reported(&NodeChange::Join))
     }
 
     fn stop(&self) -> Option<Verdict> {
@@ -107,7 +107,7 @@ impl<'a> StepGate<'a> {
         if let Some(block) = departure::last_of_its_kind(world, self.step, member) {
             return blocked(vec![block]);
         }
-        let blocks = self.reported(Disruption::Leave);
+        let blocks = self.reported(&NodeChange::Leave);
         if !blocks.is_empty() {
             return blocked(blocks);
         }
@@ -142,7 +142,7 @@ impl<'a> StepGate<'a> {
         }
         let lasting = away.iter().find(|node| node.lasts());
         let block = lasting.map(|node| StepBlocker {
-            predicate: MAX_UNAVAILABLE.into(),
+            predicate: predicate::MAX_UNAVAILABLE.name.into(),
             step: self.named(),
             message: format!("{} does not serve: {}", node.name(), node.sentence()),
             remedy: match node.remedy() {
@@ -194,15 +194,17 @@ impl<'a> StepGate<'a> {
         versions.any(|version| version != first).then(|| self.mixed(&self.world.desired.version))?
     }
 
-    /// Returns what pilots report against `disruption`, without what a person skips.
-    fn reported(&self, disruption: Disruption) -> Vec<StepBlocker> {
+    /// Returns what pilots report against `change`, without what a person skips: of a departure the
+    /// pilot of the node, of a join every pilot.
+    fn reported(&self, change: &NodeChange) -> Vec<StepBlocker> {
         let World { desired, observed } = self.world;
         let speaks = |blocker: &&BlockerFacts| {
-            blocker.speaks_against(disruption) && !desired.strategy.skips(&blocker.predicate)
+            blocker.speaks_against(change) && !desired.strategy.skips(&blocker.predicate)
         };
         let mut blocks: Vec<StepBlocker> = Vec::new();
         for (name, pilot) in roll::spoken(observed) {
-            if !pilot.hearing.is_fresh() || !pilot.ready {
+            let other = *change == NodeChange::Leave && self.step.pilot() != Some(name);
+            if other || !pilot.hearing.is_fresh() || !pilot.ready {
                 continue;
             }
             for blocker in pilot.blockers.iter().filter(speaks) {

@@ -11,11 +11,11 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Plan, PlannedStep, Remedy, plan};
 use crate::{
-    api::v1beta1::PilotIntent,
+    api::v1beta1::{NodeChange, PilotIntent},
     controller::{
         desired_state::DesiredCluster,
         heartbeats::HeartbeatAge,
-        observe::{BlockerFacts, Disruption, Member, ObservedCluster, PodFailure},
+        observe::{BlockerFacts, Member, ObservedCluster, PodFailure},
         testing::sample,
     },
 };
@@ -199,7 +199,7 @@ impl ModelState {
                 let mut member = sample::serving(&pool.set_name, ordinal, "old");
                 fill(&mut member, node);
                 if rules.ring && down.is_some_and(|id| id != (index, ordinal as usize)) {
-                    let against = vec![Disruption::Stop, Disruption::Join, Disruption::Leave];
+                    let against = vec![NodeChange::Stop, NodeChange::Join, NodeChange::Leave];
                     let (predicate, message) = ("PeersUp".to_owned(), "one is down".to_owned());
                     member.pilot.iter_mut().for_each(|pilot| {
                         let (predicate, message) = (predicate.clone(), message.clone());
@@ -212,7 +212,7 @@ impl ModelState {
                 }
                 if self.refuses(rules, (index, ordinal as usize)) {
                     let (predicate, message) = ("SpaceElsewhere".to_owned(), "no room".to_owned());
-                    let against = vec![Disruption::Leave];
+                    let against = vec![NodeChange::Leave];
                     let pilot = member.pilot.as_mut().unwrap();
                     pilot.blockers.push(BlockerFacts { predicate, message, against });
                 }

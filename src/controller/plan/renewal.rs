@@ -12,9 +12,12 @@ use super::{
     roll::{self, OUTLIVES, PEERS_READY},
     under_way,
 };
-use crate::controller::observe::{Disruption, Member, ObservedCluster, ObservedPool};
+use crate::{
+    api::{predicate, v1beta1::NodeChange},
+    controller::observe::{Member, ObservedCluster, ObservedPool},
+};
 
-const TOKEN_RENEWAL: &str = "TokenRenewal";
+const TOKEN_RENEWAL: &str = predicate::TOKEN_RENEWAL.name;
 const REMEDY: Remedy = Remedy::RenewTokens { predicate: TOKEN_RENEWAL };
 
 /// Nodes whose pilots the API rejects, and when the last of them has a valid token again.
@@ -104,7 +107,7 @@ fn next(world: World<'_>) -> Option<Candidate> {
         let held = pilot
             .blockers
             .iter()
-            .filter(|found| found.speaks_against(Disruption::Stop) && found.predicate != OUTLIVES)
+            .filter(|found| found.speaks_against(&NodeChange::Stop) && found.predicate != OUTLIVES)
             .filter(|found| !desired.strategy.skips(&found.predicate));
         blocked.extend(held.map(|found| {
             let message = format!("{other}: {}", found.message);

@@ -4,15 +4,15 @@ use super::{
     AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, roll,
     tidy,
 };
-use crate::controller::{
-    desired_state::DesiredPool,
-    observe::{Member, PodFacts},
+use crate::{
+    api::predicate,
+    controller::{
+        desired_state::DesiredPool,
+        observe::{Member, PodFacts},
+    },
 };
 
-/// Predicate: a broken node gets another version in its turn, as any other node.
-pub(super) const VERSION_TURN: &str = "VersionTurn";
-/// Predicate: the volume of a node that left is kept by the rule of its pool.
-const CLAIM_KEPT: &str = "ClaimKept";
+const VERSION_TURN: &str = predicate::VERSION_TURN.name;
 
 /// Gives a broken node the newest spec, without waiting for other nodes. If only its database
 /// cannot run, the pilot takes the spec without a new pod. A node that a person keeps down is left
@@ -107,7 +107,7 @@ fn has_left(member: &Member) -> bool {
 fn claim_kept(member: &Member, wanted: &DesiredPool) -> Option<StepBlocker> {
     let claim = member.claim.as_ref().filter(|claim| !claim.terminating)?;
     Some(StepBlocker {
-        predicate: CLAIM_KEPT.into(),
+        predicate: predicate::CLAIM_KEPT.name.into(),
         step: format!("RecreatePod/{}", member.name),
         message: format!(
             "{} left the database cluster, and its volume {} is kept: no node can start on it",

@@ -9,10 +9,14 @@
 
 use super::{AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World};
 use crate::{
-    api::{names::annotation, v1beta1::PilotSpec},
+    api::{
+        names::annotation,
+        predicate,
+        v1beta1::{NodeChange, PilotSpec},
+    },
     controller::{
         desired_state::{DesiredCluster, DesiredPool, ManagedDatabase},
-        observe::{Disruption, Member, ObservedCluster, ObservedPool, PilotFacts},
+        observe::{Member, ObservedCluster, ObservedPool, PilotFacts},
     },
 };
 
@@ -200,10 +204,10 @@ fn restart(
 /// The step that waits for a pilot's judgement of a configuration.
 pub(super) const JUDGED: &str = "RestartPilot";
 
-const CANARY_HELD: &str = "CanaryHeld";
-const RESTART_HELPS: &str = "RestartHelps";
+const CANARY_HELD: &str = predicate::CANARY_HELD.name;
+const RESTART_HELPS: &str = predicate::RESTART_HELPS.name;
 /// Predicate: nodes join and leave only a ring of one version.
-pub(super) const VERSION_SETTLED: &str = "VersionSettled";
+pub(super) const VERSION_SETTLED: &str = predicate::VERSION_SETTLED.name;
 
 /// Predicate: a node still holds rows of ranges that it gave away. They would be back with the
 /// ranges.
@@ -237,11 +241,11 @@ fn canary_held(current: u32) -> StepBlocker {
 }
 
 /// Predicate: the report of every pilot must be fresh before a node is stopped.
-pub(super) const PEERS_READY: &str = "PeersReady";
+pub(super) const PEERS_READY: &str = predicate::PEERS_READY.name;
 
 /// Predicate that pilots report where no other node has a copy of the data, whatever the volume is,
 /// if their database knows of copies.
-pub(super) const OUTLIVES: &str = "DataOutlivesPod";
+pub(super) const OUTLIVES: &str = predicate::DATA_OUTLIVES_POD.name;
 
 /// Returns why the node's pod may not be deleted: data without a known copy would be deleted with
 /// it.
@@ -286,7 +290,7 @@ pub(super) fn blocks(
     }
     let reported = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
     reported
-        .filter(|found| found.speaks_against(Disruption::Stop) && found.predicate != OUTLIVES)
+        .filter(|found| found.speaks_against(&NodeChange::Stop) && found.predicate != OUTLIVES)
         .filter(|found| !desired.strategy.skips(&found.predicate))
         .map(|found| block(&found.predicate, found.message.clone()))
         .collect()

@@ -3,9 +3,12 @@
 use super::{
     Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, step::ClaimRef,
 };
-use crate::controller::{
-    desired_state::DesiredPool,
-    observe::{Member, ObservedPool},
+use crate::{
+    api::predicate,
+    controller::{
+        desired_state::DesiredPool,
+        observe::{Member, ObservedPool},
+    },
 };
 
 /// Removes the claims, Pilots and StatefulSets of nodes and pools that no longer exist.
@@ -69,7 +72,7 @@ fn orphan(wanted: Option<&DesiredPool>, pool: &ObservedPool, member: &Member) ->
     Some(Candidate::hold(
         OperationType::ScaleDown,
         [StepBlocker {
-            predicate: DATA_LEFT.into(),
+            predicate: predicate::DATA_LEFT.name.into(),
             step: format!("RemovePilot/{}", member.name),
             message: format!(
                 "{} has data on claim {}, and its node pool {} has no StatefulSet any more",
@@ -79,9 +82,6 @@ fn orphan(wanted: Option<&DesiredPool>, pool: &ObservedPool, member: &Member) ->
         }],
     ))
 }
-
-/// Predicate: data of a node that is not wanted are on a volume that no pod uses.
-const DATA_LEFT: &str = "DataLeft";
 
 /// Names the claim of a member, unless it is being deleted.
 pub(super) fn living_claim(member: &Member) -> Option<ClaimRef> {

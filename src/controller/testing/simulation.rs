@@ -199,8 +199,7 @@ impl Simulation {
                 let pool = self.observed.pools.iter().find(|p| p.name == *pool).unwrap();
                 let down = pool.members.values().filter(|m| m.pod.is_some()).all(|member| {
                     let runs = member.pod.as_ref().is_some_and(|p| p.started && !p.terminating);
-                    !runs
-                        || member.pilot.as_ref().is_some_and(|p| p.stopped || p.decommissioned)
+                    !runs || member.pilot.as_ref().is_some_and(|p| p.stopped || p.decommissioned)
                 });
                 self.rule(
                     !pool.members.values().any(Member::dies_with_pod),
