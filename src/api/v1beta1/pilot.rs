@@ -4,8 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Config, Health, Jvm, PilotSettings, shared::is_default};
-use crate::api::pilot_part::{PilotPart, PilotParts};
+use super::{Config, Health, Jvm, NodeChange, PilotSettings, shared::is_default};
+use crate::api::{
+    open_enum::open_enum,
+    pilot_part::{PilotPart, PilotParts},
+};
 
 /// One database node: what its pilot shall do, and what it reports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -216,19 +219,6 @@ impl PilotStatus {
         let mut part = self.part::<P>().unwrap_or_default();
         change(&mut part);
         self.set_part::<P>(&part);
-    }
-}
-
-open_enum! {
-    /// What a step asks of a database.
-    pub enum NodeChange {
-        /// This node stops, to be started again.
-        #[default]
-        Stop,
-        /// Another node joins.
-        Join,
-        /// This node gives its data away and leaves for good.
-        Leave,
     }
 }
 
