@@ -77,6 +77,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("Operation", "blockedBy", 20),
         ("PilotStatus", "blockers", 20),
         ("Blocker", "against", 3),
+        ("PilotStorage", "contents", 20),
         ("PilotStatus", "conditions", 20),
         ("Termination", "logTail", 20),
     ],

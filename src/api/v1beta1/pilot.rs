@@ -359,6 +359,26 @@ pub struct PilotStorage {
     /// Bytes in use.
     #[serde(default)]
     pub used_bytes: i64,
+    /// What fills it, the largest share first, once 85 of 100 bytes are in use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub contents: Vec<VolumeShare>,
+    /// When it will be full at the rate of the last hour, once 85 of 100 bytes are in use; absent
+    /// while its use does not grow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_time: Option<Time>,
+}
+
+/// One kind of content of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeShare {
+    /// What it is, for example `snapshots`.
+    #[serde(default)]
+    pub what: String,
+    /// Bytes of it.
+    #[serde(default)]
+    pub bytes: i64,
 }
 
 /// Progress of moving a node's data away.

@@ -42,6 +42,7 @@ use crate::{
             KernelNeeds, LeaderPermit, NodeObservation, PreparationProgram, ProcessSpec, StopPlan,
         },
         volume::{
+            contents::ContentFolder,
             data_volume::Volume,
             remembered_state::{RememberedState, unsaved},
         },
@@ -64,6 +65,11 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     started: "ElasticsearchStarted",
     ports: &[port::TRANSPORT, port::HTTP],
     gauges: observation::GAUGES,
+    contents: &[
+        ContentFolder { folder: "translog", above: 4, what: "translog" },
+        ContentFolder { folder: "logs", above: 0, what: "logs" },
+        ContentFolder { folder: "data", above: 0, what: "data" },
+    ],
     preparation: Some(Told {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",

@@ -553,6 +553,13 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
             path: tape.text(&["/var/lib/cassandra"]),
             capacity_bytes: tape.long(),
             used_bytes: tape.long(),
+            contents: (0..tape.below(3))
+                .map(|_| VolumeShare {
+                    what: tape.text(&["data", "snapshots"]),
+                    bytes: tape.long(),
+                })
+                .collect(),
+            full_time: tape.maybe(Tape::time),
         }),
         decommission: tape.maybe(|tape| Decommission {
             start_time: tape.maybe(Tape::time),
