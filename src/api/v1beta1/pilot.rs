@@ -52,6 +52,11 @@ pub struct PilotSpec {
     /// What the pilot goes by; without it, its flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot_settings: Option<PilotSettings>,
+    /// Ids of nodes that are lost for good, as `status.identity.nodeID` had them. Where this node
+    /// serves, it has its database forget them, and answers in `status.forgotten`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub forget: Vec<String>,
     /// Settings of the cluster and the pool, merged.
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
@@ -194,6 +199,10 @@ pub struct PilotStatus {
     /// Progress of a decommission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decommission: Option<Decommission>,
+    /// How far the database is with each node of `spec.forget`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["nodeID"]))]
+    pub forgotten: Vec<ForgottenNode>,
     /// What only its database reports, under the database's word. The scheme adds it to the
     /// schema.
     #[serde(flatten)]
@@ -272,6 +281,34 @@ pub struct Identity {
     /// Id of the ring that its volume belongs to: that of its founding, in the LeaderLease.
     #[serde(rename = "ringID", default, skip_serializing_if = "Option::is_none")]
     pub ring_id: Option<String>,
+}
+
+open_enum! {
+    /// How far a database is with forgetting a node.
+    pub enum ForgetPhase {
+        /// The database is being asked, or moves copies of what the node held.
+        #[default]
+        Removing,
+        /// The database does not know the node, or no longer.
+        Forgotten,
+        /// The database has to keep the node; the message says why.
+        Refused,
+    }
+}
+
+/// A node that the database is to forget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForgottenNode {
+    /// The id that the database gave to the node.
+    #[serde(rename = "nodeID")]
+    pub node_id: String,
+    /// How far that is.
+    #[serde(default)]
+    pub phase: ForgetPhase,
+    /// What it waits for, or why it is refused, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// A pod, or a process on a host.

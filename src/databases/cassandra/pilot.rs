@@ -8,6 +8,7 @@ mod configure;
 mod cql;
 mod data_resurrection;
 mod decommission;
+mod forgetting;
 mod held_ranges;
 mod join_progress;
 mod keyspaces;
@@ -34,6 +35,7 @@ use tracing::info;
 
 use self::{
     decommission::DecommissionProgress,
+    forgetting::RemovalWatch,
     held_ranges::HeldRanges,
     join_progress::JoinProgress,
     node_view::{NodeView, STORAGE_SERVICE},
@@ -55,7 +57,7 @@ use crate::{
         database::{DrivenDatabase, JavaLocation},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
-            JOIN_FAILED, KernelNeeds, NodeObservation, ProcessSpec, StopPlan,
+            ForgetState, JOIN_FAILED, KernelNeeds, NodeObservation, ProcessSpec, StopPlan,
         },
         volume::{
             contents::ContentFolder,
@@ -125,6 +127,7 @@ struct DriverState {
     ranges: Option<(Instant, RangeAvailability)>,
     join: JoinProgress,
     progress: DecommissionProgress,
+    removal: Option<RemovalWatch>,
 }
 
 impl CassandraDriver {
@@ -275,6 +278,14 @@ impl Driver for CassandraDriver {
 
     fn cancel_decommission<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(self.stay())
+    }
+
+    fn forget_member<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+        lost: &'a str,
+    ) -> DriverAnswer<'a, ForgetState> {
+        Box::pin(self.remove_member(lost))
     }
 
     fn wants_upkeep(&self, pilot: &Pilot) -> bool {
