@@ -13,6 +13,7 @@ pub mod hub;
 pub mod legacy;
 pub mod names;
 pub mod object_picture;
+mod open_enum;
 pub mod picture;
 pub mod pilot_part;
 pub mod predicate;

@@ -4,7 +4,20 @@
 //! Owns what is said of a rule: its name, its sentence, what it speaks against and how it is
 //! skipped. The schema, the pilots, `kubectl navigator` and docs/predicates.md go by it.
 
-use super::v1beta1::NodeChange;
+use super::open_enum::open_enum;
+
+open_enum! {
+    /// What a step asks of a database.
+    pub enum NodeChange {
+        /// This node stops, to be started again.
+        #[default]
+        Stop,
+        /// Another node joins.
+        Join,
+        /// This node gives its data away and leaves for good.
+        Leave,
+    }
+}
 
 const STOP: &[NodeChange] = &[NodeChange::Stop];
 const LEAVE: &[NodeChange] = &[NodeChange::Leave];

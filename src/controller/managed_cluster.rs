@@ -186,6 +186,7 @@ fn pool_of<K: ManagedClusterKind>(
         restarted_at: restarted_at.clone().max(spec.restarted_at.clone()),
         pilot_update: spec.update_strategy.as_ref().and_then(|s| s.pilot_update.clone()),
         pilot_settings: spec.pilot_settings.clone(),
+        forget: Vec::new(),
         config: K::merged(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         parts: K::part(cluster, pool),

@@ -25,6 +25,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
         restarted_at,
         pilot_update: _,
         pilot_settings: _,
+        forget: _,
         config,
         jvm,
         // Each database passes in `own` what counts of its part.

@@ -7,7 +7,10 @@ use std::{
 
 use crate::{
     api::{database_names::DatabaseNames, v1beta1::Pilot},
-    pilot::{driver::Driver, volume::data_volume::Volume},
+    pilot::{
+        driver::Driver,
+        volume::{contents::ContentFolder, data_volume::Volume},
+    },
 };
 
 /// A database that pilots can run.
@@ -38,6 +41,9 @@ pub struct DrivenDatabase {
     /// Gauges that its driver may report in
     /// [`NodeObservation::gauges`](crate::pilot::driver::NodeObservation).
     pub gauges: &'static [DatabaseGauge],
+    /// Folders of the database on the data volume, by which the pilot says what fills it: the most
+    /// particular ones first.
+    pub contents: &'static [ContentFolder],
     /// Files that `navigator install` puts beside the program, for the driver to use.
     pub agents: &'static [AgentFile],
     /// Tells which version is installed in a folder; `None` where the folder holds no installation
@@ -73,6 +79,7 @@ impl DrivenDatabase {
             preparation: None,
             conditions: &[],
             gauges: &[],
+            contents: &[],
             agents: &[],
             installed: |_| None,
             java: None,

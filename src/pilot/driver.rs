@@ -176,6 +176,17 @@ impl DepartureRefusal {
     }
 }
 
+/// How a database answers when it is asked to forget a node that is lost for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ForgetState {
+    /// It is under way, or waits for something; the message says for what.
+    Removing(String),
+    /// The database does not know the node, or no longer.
+    Forgotten,
+    /// The database has to keep the node; the message says why.
+    Refused(String),
+}
+
 /// How a database's process is asked to end, and which exit codes then mean success. Its process
 /// group is killed two seconds before the grace period is over, whatever the plan says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -357,6 +368,16 @@ pub trait Driver: Send + Sync + 'static {
     /// when the process ends.
     fn upkeep<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async { Ok(()) })
+    }
+    /// Begins or continues to have the database forget the node of this id, which is lost for good;
+    /// returns how far that is. A database that keeps no list of its members has nothing to
+    /// forget. Refuses for a node that is up.
+    fn forget_member<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+        _lost: &'a str,
+    ) -> DriverAnswer<'a, ForgetState> {
+        Box::pin(async { Ok(ForgetState::Forgotten) })
     }
     /// Is there anything for [`Driver::lead_duties`] to do, ever?
     fn has_lead_duties(&self) -> bool {

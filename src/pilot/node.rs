@@ -2,6 +2,7 @@
 //! reports about it.
 
 pub mod blockers;
+pub mod disk_shortage;
 pub mod machine;
 pub mod metrics;
 pub mod preflight;

@@ -5,6 +5,8 @@
 mod cleanup;
 mod client;
 mod faults;
+mod forgotten;
+mod full_disk;
 mod joins;
 mod kept;
 mod leaving;
@@ -20,6 +22,8 @@ pub(crate) mod upgrade;
 pub(crate) use self::{
     cleanup::deleted_rows_stay_dead_after_a_cleanup_and_come_back_without,
     faults::a_node_comes_back_from_every_fault,
+    forgotten::a_lost_node_is_forgotten,
+    full_disk::a_full_disk_is_told_and_waited_for,
     joins::joins_that_are_cut_off_begin_anew,
     kept::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes,
     leaving::{

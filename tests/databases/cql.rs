@@ -14,6 +14,7 @@ const WARNING: u8 = 8;
 const ERROR: u8 = 0x00;
 const STARTUP: u8 = 0x01;
 const QUERY: u8 = 0x07;
+const AUTH_RESPONSE: u8 = 0x0f;
 const ROWS: i32 = 2;
 /// A type that is followed by that of its elements.
 const SET: u16 = 0x22;
@@ -45,6 +46,16 @@ impl Cql {
             body.extend(text.as_bytes());
         }
         cql.exchange(STARTUP, &body)?;
+        Ok(cql)
+    }
+
+    /// Connects where a name and a password are asked for.
+    pub(crate) fn log_in(address: IpAddr, name: &str, password: &str) -> io::Result<Self> {
+        let mut cql = Self::try_connect(address)?;
+        let token = format!("\0{name}\0{password}");
+        let mut body = u32::try_from(token.len()).unwrap().to_be_bytes().to_vec();
+        body.extend(token.as_bytes());
+        cql.exchange(AUTH_RESPONSE, &body)?;
         Ok(cql)
     }
 

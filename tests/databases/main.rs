@@ -55,6 +55,10 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-faults", Set::Full, |told| {
         Box::pin(cassandra::a_node_comes_back_from_every_fault(told))
     }),
+    ("cassandra-full", Set::Full, |told| {
+        Box::pin(cassandra::a_full_disk_is_told_and_waited_for(told))
+    }),
+    ("cassandra-forgotten", Set::Full, |told| Box::pin(cassandra::a_lost_node_is_forgotten(told))),
     ("cassandra-upgrade", Set::Full, |told| {
         Box::pin(cassandra::upgrade::node_by_node_to_the_next_major_version(told))
     }),

@@ -23,6 +23,7 @@ fn cassandra_folder_is_the_golden_one() {
             seeds: &seeds,
             address: [10, 0, 0, 7].into(),
             data: Path::new("/var/lib/cassandra"),
+            capacity: Some(100 << 30),
             overlay: overlay.as_object().unwrap(),
             jvm_options: &options,
         })
@@ -81,6 +82,7 @@ fn what_differs_from_the_vendors_file_was_decided() {
             seeds: &[],
             address: [10, 0, 0, 7].into(),
             data: Path::new("/var/lib/cassandra"),
+            capacity: None,
             overlay: &none,
             jvm_options: &[],
         })

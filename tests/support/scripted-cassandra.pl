@@ -17,6 +17,7 @@
 #   switches/stuck-streams  streams of a join or of a decommission stand still
 #   switches/fail-join      a join fails, once: the process stays
 #   switches/helper         starts another program in a session of its own, and notes its pid
+#   switches/no-space       ends at its start, as on a volume without room
 #   switches/noise          writes numbered lines without a break, from its start on
 #   switches/load           holds how many bytes the node says that it has
 # What happens to the node is noted down in `notes` beside the data folder, a word a line.
@@ -41,6 +42,7 @@ $SIG{TERM} = sub { note("term"); exit 143 unless switched("deaf") };
 $SIG{QUIT} = sub { note("quit"); print "Full thread dump OpenJDK 64-Bit Server VM (scripted)\n" };
 
 noise() if switched("noise");
+die_saying("ERROR java.io.IOException: No space left on device") if switched("no-space");
 
 my $yaml = slurp("$ENV{CASSANDRA_CONF}/cassandra.yaml");
 my ($own) = $yaml =~ /^listen_address: *['"]?([\d.]+)/m or die "no listen_address";

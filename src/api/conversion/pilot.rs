@@ -37,6 +37,8 @@ pub struct PilotSurplus {
     pilot_update: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pilot_settings: Option<PilotSettings>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    forget: Vec<String>,
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     config: Config,
@@ -67,6 +69,7 @@ pub fn project(
         restarted_at,
         pilot_update,
         pilot_settings,
+        forget,
         config,
         jvm,
         mut parts,
@@ -98,6 +101,7 @@ pub fn project(
         restarted_at,
         pilot_update,
         pilot_settings,
+        forget,
         config,
         jvm,
         parts: surplus_parts,
@@ -126,6 +130,7 @@ pub fn lift(
         restarted_at,
         pilot_update,
         pilot_settings,
+        forget,
         config,
         jvm,
         parts: mut surplus_parts,
@@ -156,6 +161,7 @@ pub fn lift(
             restarted_at,
             pilot_update,
             pilot_settings,
+            forget,
             config,
             jvm,
             parts,

@@ -4,8 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Config, Health, Jvm, PilotSettings, shared::is_default};
-use crate::api::pilot_part::{PilotPart, PilotParts};
+use super::{Config, Health, Jvm, NodeChange, PilotSettings, shared::is_default};
+use crate::api::{
+    open_enum::open_enum,
+    pilot_part::{PilotPart, PilotParts},
+};
 
 /// One database node: what its pilot shall do, and what it reports.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -49,6 +52,11 @@ pub struct PilotSpec {
     /// What the pilot goes by; without it, its flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot_settings: Option<PilotSettings>,
+    /// Ids of nodes that are lost for good, as `status.identity.nodeID` had them. Where this node
+    /// serves, it has its database forget them, and answers in `status.forgotten`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub forget: Vec<String>,
     /// Settings of the cluster and the pool, merged.
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
@@ -191,6 +199,10 @@ pub struct PilotStatus {
     /// Progress of a decommission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decommission: Option<Decommission>,
+    /// How far the database is with each node of `spec.forget`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["nodeID"]))]
+    pub forgotten: Vec<ForgottenNode>,
     /// What only its database reports, under the database's word. The scheme adds it to the
     /// schema.
     #[serde(flatten)]
@@ -216,19 +228,6 @@ impl PilotStatus {
         let mut part = self.part::<P>().unwrap_or_default();
         change(&mut part);
         self.set_part::<P>(&part);
-    }
-}
-
-open_enum! {
-    /// What a step asks of a database.
-    pub enum NodeChange {
-        /// This node stops, to be started again.
-        #[default]
-        Stop,
-        /// Another node joins.
-        Join,
-        /// This node gives its data away and leaves for good.
-        Leave,
     }
 }
 
@@ -282,6 +281,34 @@ pub struct Identity {
     /// Id of the ring that its volume belongs to: that of its founding, in the LeaderLease.
     #[serde(rename = "ringID", default, skip_serializing_if = "Option::is_none")]
     pub ring_id: Option<String>,
+}
+
+open_enum! {
+    /// How far a database is with forgetting a node.
+    pub enum ForgetPhase {
+        /// The database is being asked, or moves copies of what the node held.
+        #[default]
+        Removing,
+        /// The database does not know the node, or no longer.
+        Forgotten,
+        /// The database has to keep the node; the message says why.
+        Refused,
+    }
+}
+
+/// A node that the database is to forget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ForgottenNode {
+    /// The id that the database gave to the node.
+    #[serde(rename = "nodeID")]
+    pub node_id: String,
+    /// How far that is.
+    #[serde(default)]
+    pub phase: ForgetPhase,
+    /// What it waits for, or why it is refused, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// A pod, or a process on a host.
@@ -369,6 +396,26 @@ pub struct PilotStorage {
     /// Bytes in use.
     #[serde(default)]
     pub used_bytes: i64,
+    /// What fills it, the largest share first, once 85 of 100 bytes are in use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub contents: Vec<VolumeShare>,
+    /// When it will be full at the rate of the last hour, once 85 of 100 bytes are in use; absent
+    /// while its use does not grow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_time: Option<Time>,
+}
+
+/// One kind of content of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeShare {
+    /// What it is, for example `snapshots`.
+    #[serde(default)]
+    pub what: String,
+    /// Bytes of it.
+    #[serde(default)]
+    pub bytes: i64,
 }
 
 /// Progress of moving a node's data away.

@@ -9,6 +9,8 @@ use k8s_openapi::apimachinery::pkg::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::open_enum::open_enum;
+
 open_enum! {
     /// Health of a database cluster. An absent value means unknown.
     pub enum Health {

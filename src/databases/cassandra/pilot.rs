@@ -8,6 +8,7 @@ mod configure;
 mod cql;
 mod data_resurrection;
 mod decommission;
+mod forgetting;
 mod held_ranges;
 mod join_progress;
 mod keyspaces;
@@ -34,6 +35,7 @@ use tracing::info;
 
 use self::{
     decommission::DecommissionProgress,
+    forgetting::RemovalWatch,
     held_ranges::HeldRanges,
     join_progress::JoinProgress,
     node_view::{NodeView, STORAGE_SERVICE},
@@ -55,9 +57,10 @@ use crate::{
         database::{DrivenDatabase, JavaLocation},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
-            JOIN_FAILED, KernelNeeds, NodeObservation, ProcessSpec, StopPlan,
+            ForgetState, JOIN_FAILED, KernelNeeds, NodeObservation, ProcessSpec, StopPlan,
         },
         volume::{
+            contents::ContentFolder,
             data_volume::Volume,
             remembered_state::{RememberedState, unsaved},
             ring,
@@ -92,6 +95,16 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     preparation: None,
     conditions: &[CLEANUP_DUE],
     gauges: observation::GAUGES,
+    contents: &[
+        ContentFolder { folder: "snapshots", above: 3, what: "snapshots" },
+        ContentFolder { folder: "backups", above: 3, what: "incremental backups" },
+        ContentFolder { folder: "hints", above: 0, what: "hints" },
+        ContentFolder { folder: "commitlog", above: 0, what: "commit log" },
+        ContentFolder { folder: "cdc_raw", above: 0, what: "change data capture" },
+        ContentFolder { folder: "saved_caches", above: 0, what: "saved caches" },
+        ContentFolder { folder: "logs", above: 0, what: "logs" },
+        ContentFolder { folder: "data", above: 0, what: "data" },
+    ],
     agents: &[AGENT],
     installed: preflight::version,
     java: Some(JavaLocation { variables: &["JAVA_HOME"], bundled: None }),
@@ -114,6 +127,7 @@ struct DriverState {
     ranges: Option<(Instant, RangeAvailability)>,
     join: JoinProgress,
     progress: DecommissionProgress,
+    removal: Option<RemovalWatch>,
 }
 
 impl CassandraDriver {
@@ -264,6 +278,14 @@ impl Driver for CassandraDriver {
 
     fn cancel_decommission<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(self.stay())
+    }
+
+    fn forget_member<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+        lost: &'a str,
+    ) -> DriverAnswer<'a, ForgetState> {
+        Box::pin(self.remove_member(lost))
     }
 
     fn wants_upkeep(&self, pilot: &Pilot) -> bool {

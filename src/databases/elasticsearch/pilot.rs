@@ -39,9 +39,11 @@ use crate::{
         database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
-            KernelNeeds, LeaderPermit, NodeObservation, PreparationProgram, ProcessSpec, StopPlan,
+            ForgetState, KernelNeeds, LeaderPermit, NodeObservation, PreparationProgram,
+            ProcessSpec, StopPlan,
         },
         volume::{
+            contents::ContentFolder,
             data_volume::Volume,
             remembered_state::{RememberedState, unsaved},
         },
@@ -64,6 +66,11 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
     started: "ElasticsearchStarted",
     ports: &[port::TRANSPORT, port::HTTP],
     gauges: observation::GAUGES,
+    contents: &[
+        ContentFolder { folder: "translog", above: 4, what: "translog" },
+        ContentFolder { folder: "logs", above: 0, what: "logs" },
+        ContentFolder { folder: "data", above: 0, what: "data" },
+    ],
     preparation: Some(Told {
         condition: "PluginsInstalled",
         current: "PluginsCurrent",
@@ -263,6 +270,27 @@ impl Driver for ElasticsearchDriver {
             // Possible until the process is stopped; the leading pilot removes the node from the
             // exclusion lists.
             self.state.change(|state| state.decommissioning_since = None).map(drop)
+        })
+    }
+
+    fn forget_member<'a>(
+        &'a self,
+        _node: &'a DatabaseNode,
+        lost: &'a str,
+    ) -> DriverAnswer<'a, ForgetState> {
+        // The master drops a node that is gone by itself, and the leading pilot takes it off the
+        // lists of exclusions once no Pilot of its id is there.
+        Box::pin(async move {
+            let members = self.api()?.nodes().await?;
+            if !members.has_master {
+                return Err(Error::NotYet("waits for an elected master".to_owned()));
+            }
+            Ok(match members.names.get(lost) {
+                Some(name) => ForgetState::Refused(format!(
+                    "{name} has that id and is in the cluster: a node that serves is decommissioned"
+                )),
+                None => ForgetState::Forgotten,
+            })
         })
     }
 

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     api::v1beta1::{PilotPhase, PilotStatus, Termination},
-    pilot::database::PreparationCondition,
+    pilot::{database::PreparationCondition, volume::contents},
     runtime::events::EventNotice,
 };
 
@@ -25,6 +25,7 @@ pub fn of(
     notices.extend(started(before, after));
     notices.extend(conditions(before, after, preparation));
     notices.extend(fenced(before, after));
+    notices.extend(filling(before, after));
     // One change, a full disk for example, may show in more than one place.
     let mut told = Vec::new();
     notices.retain(|one: &EventNotice| {
@@ -110,6 +111,23 @@ fn conditions(
         }
     }
     notices
+}
+
+/// Tells that a volume is filling, and what fills it: once, until it has room again.
+fn filling(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {
+    let fills = |status: &PilotStatus| {
+        status.storage.as_ref().is_some_and(|storage| !storage.contents.is_empty())
+    };
+    let storage = after.storage.as_ref().filter(|_| fills(after) && !fills(before))?;
+    let percent = storage.used_bytes / (storage.capacity_bytes / 100).max(1);
+    let (mut note, held) = (
+        format!("{percent} % of the data volume are in use"),
+        contents::described(&storage.contents),
+    );
+    if let Some(time) = &storage.full_time {
+        note = format!("{note}, and it will be full at {} at the rate of the last hour", time.0);
+    }
+    Some(EventNotice::warning("VolumeFilling", format!("{note}. It holds {held}")))
 }
 
 fn fenced(before: &PilotStatus, after: &PilotStatus) -> Option<EventNotice> {

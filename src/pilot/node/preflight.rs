@@ -20,6 +20,7 @@ pub use self::{
 use crate::pilot::{
     database::DrivenDatabase,
     driver::{DatabaseNode, Driver, FailedCheck},
+    node::disk_shortage::DiskShortage,
     volume::data_volume::VolumeLock,
 };
 
@@ -35,6 +36,8 @@ pub struct PreflightContext {
     pub orders_by_time: bool,
     /// The time of the API server's clock; `None` where that is unknown or may be this machine's.
     pub api_time: Option<SystemTime>,
+    /// Ends of the database for want of room.
+    pub shortage: DiskShortage,
 }
 
 /// Checks the data directory, the clock and the network. `lock` is filled with the lock of the data
@@ -138,6 +141,7 @@ mod tests {
             namespace: "default".into(),
             orders_by_time: true,
             api_time: None,
+            shortage: DiskShortage::default(),
         }
     }
 

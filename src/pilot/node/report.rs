@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
     api::v1beta1::{
-        Blocker, Decommission, Identity, Instance, PilotPhase, PilotStatus, PilotStorage, Process,
-        Termination,
+        Blocker, Decommission, ForgottenNode, Identity, Instance, PilotPhase, PilotStatus,
+        PilotStorage, Process, Termination,
     },
     pilot::{
         database::{DrivenDatabase, PreparationCondition},
@@ -67,6 +67,8 @@ pub struct NodeFacts {
     pub decommission: Option<Decommission>,
     /// Why a decommission does not go on.
     pub refused: Option<String>,
+    /// How far the database is with the nodes that it is to forget.
+    pub forgotten: Vec<ForgottenNode>,
     /// Why the volume counts as full; `headroom` is the blocker that forbids a stop for it.
     pub full: Option<String>,
     pub headroom: Vec<Blocker>,
@@ -104,6 +106,7 @@ pub fn status(
         instance,
         decommission,
         refused: _,
+        forgotten,
         full: _,
         headroom,
         program,
@@ -136,6 +139,7 @@ pub fn status(
         last_termination: termination.clone(),
         storage: storage.clone(),
         decommission: decommission.clone(),
+        forgotten: forgotten.clone(),
         parts: observation.detail.clone(),
         conditions: conditions(database, state, facts),
     };

@@ -4,7 +4,7 @@
 use std::{fs, time::Duration};
 
 use kube::api::{Patch, PatchParams};
-use navigator::databases::cassandra::v1beta1::CassandraNode;
+use navigator::{api::v1beta1::NodeChange, databases::cassandra::v1beta1::CassandraNode};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -125,6 +125,8 @@ async fn refused_for_space(ring: &Ring, volume: &Tmpfs, told: &Told) {
     let why = refused(ring, 1, "the other nodes have room for 0 bytes").await;
     told.note(&format!("Decommissioned: False: {why}"));
     let pilot = ring.pilot(1).await;
+    let refused = pilot.status.blockers.iter().find(|one| one.predicate == "SpaceElsewhere");
+    assert_eq!(refused.unwrap().against, [NodeChange::Leave]);
     assert_eq!(condition(&pilot, "Ready").map(|(status, ..)| status), Some("True"));
     let mode = pilot.status.part::<CassandraNode>().and_then(|it| it.operation_mode);
     assert_eq!(mode.as_deref(), Some("NORMAL"));

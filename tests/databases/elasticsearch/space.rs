@@ -5,9 +5,10 @@
 use std::{path::PathBuf, process::Command};
 
 use http::Method;
+use navigator::api::v1beta1::NodeChange;
 use serde_json::json;
 
-use super::ensemble::Ensemble;
+use super::ensemble::{Ensemble, START};
 use crate::report::Told;
 
 /// Volumes of a size of their own; root alone can mount them.
@@ -62,7 +63,15 @@ pub(crate) async fn a_node_stays_where_the_rest_has_no_room(told: &Told) {
     }
     ensemble.bed.change(ensemble.name(2), json!({"phase": "Decommissioned"})).await;
     ensemble.told(2, "Decommissioned", "False", "NodeDecommissioning", "have room for").await;
-    told.claim("more data than the others have room for: the node stays, and says so");
+    ensemble
+        .bed
+        .shows(ensemble.name(2), "SpaceElsewhere against Leave", START, |pilot| {
+            let mut blockers = pilot.status.blockers.iter();
+            let refused = blockers.find(|one| one.predicate == "SpaceElsewhere")?;
+            (refused.against == [NodeChange::Leave]).then_some(())
+        })
+        .await;
+    told.claim("more data than the others have room for: the node stays, and a blocker says so");
     ensemble.ask(0, Method::DELETE, "/ballast", None).await;
     ensemble.left(2).await;
     let count = ensemble.ask(0, Method::GET, "/keep/_count", None).await;

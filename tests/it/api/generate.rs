@@ -263,6 +263,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
             restarted_at: tape.maybe(Tape::time),
             pilot_update: tape.maybe(|tape| tape.word(&["InPlace", "OnRestart", "Never"])),
             pilot_settings: tape.maybe(pilot_settings),
+            forget: tape.texts(2, &["c2Vx", "b7"]),
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
             parts: match block {
@@ -553,7 +554,23 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
             path: tape.text(&["/var/lib/cassandra"]),
             capacity_bytes: tape.long(),
             used_bytes: tape.long(),
+            contents: (0..tape.below(3))
+                .map(|_| VolumeShare {
+                    what: tape.text(&["data", "snapshots"]),
+                    bytes: tape.long(),
+                })
+                .collect(),
+            full_time: tape.maybe(Tape::time),
         }),
+        forgotten: tape.list(
+            2,
+            |tape| ForgottenNode {
+                node_id: tape.text(&["c2Vx", "b7"]),
+                phase: tape.word(ForgetPhase::KNOWN).into(),
+                message: tape.maybe_text(SENTENCES),
+            },
+            |one| one.node_id.clone(),
+        ),
         decommission: tape.maybe(|tape| Decommission {
             start_time: tape.maybe(Tape::time),
             percent: tape.maybe(Tape::int),

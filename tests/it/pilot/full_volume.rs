@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use super::alone::{Alone, PATIENCE};
 use crate::support::{
     bed::Bed,
-    ring::{Ring, phase},
+    ring::{Ring, phase, set, unset},
     seat::signal,
 };
 
@@ -29,6 +29,30 @@ async fn a_database_that_died_on_a_full_volume_comes_back_when_there_is_room() {
     pilot.says("of the 64 MiB that a start needs", PATIENCE).await;
 
     fs::remove_file(inside).unwrap();
+    node.until(200, "Running").await;
+    assert_eq!(pilot.stop(PATIENCE).await, 0);
+}
+
+/// An end for want of room with more free than any start needs: the volume is not full by itself.
+#[tokio::test]
+async fn a_database_that_ends_for_want_of_room_again_waits_for_more_of_it() {
+    let node = Alone::new(41);
+    set(&node.seat, "no-space", "");
+    let data = node.seat.data();
+    let own = data.join(".navigator");
+    let filled = format!("mkdir {0} && fallocate --length 630M {0}/filler", own.display());
+    let mount = format!("mount -t tmpfs -o size=700m tmpfs {} && {filled}", data.display());
+    let pilot = node.start_after(&mount);
+    pilot.says("ended for want of room again and again", PATIENCE).await;
+    let starts = || node.notes().iter().filter(|note| note.starts_with("start")).count();
+    assert_eq!(starts(), 2, "{:?}", node.notes());
+    node.until(503, "Failed").await;
+
+    // The next start would find room: still none is made before there is more.
+    unset(&node.seat, "no-space");
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert_eq!(starts(), 2, "{:?}", node.notes());
+    fs::remove_file(format!("/proc/{}/root{}/filler", pilot.pid(), own.display())).unwrap();
     node.until(200, "Running").await;
     assert_eq!(pilot.stop(PATIENCE).await, 0);
 }

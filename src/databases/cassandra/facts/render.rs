@@ -30,6 +30,8 @@ pub struct NodeSettings<'a> {
     pub address: IpAddr,
     /// Root of the data volume.
     pub data: &'a Path,
+    /// Bytes of that volume, where they are known.
+    pub capacity: Option<u64>,
     /// The user's settings, cluster and pool already merged.
     pub overlay: &'a Map<String, Value>,
     /// The user's JVM options.
@@ -131,10 +133,36 @@ fn defaults(settings: &NodeSettings<'_>) -> Map<String, Value> {
             json!({"check_data_resurrection": {"enabled": true}}),
         );
     }
+    if settings.release >= Release::V4_1 && !DISK_GUARDS.iter().any(|key| set(settings, key)) {
+        let [warn, fail] = disk_guards(settings.capacity);
+        for (key, percent) in DISK_GUARDS.into_iter().zip([warn, fail]) {
+            yaml.insert(key.to_owned(), json!(percent));
+        }
+    }
     if let Some(factor) = settings.token_factor {
         yaml.insert("allocate_tokens_for_local_replication_factor".to_owned(), json!(factor));
     }
     yaml
+}
+
+/// Cassandra's guards against a full disk, which belong together: the first must be the lower one.
+const DISK_GUARDS: [&str; 2] =
+    ["data_disk_usage_percentage_warn_threshold", "data_disk_usage_percentage_fail_threshold"];
+
+fn set(settings: &NodeSettings<'_>, key: &str) -> bool {
+    settings.overlay.contains_key(key)
+}
+
+/// Returns the percentages from which on Cassandra warns of writes and refuses them: 95 and ten
+/// less, or lower on a small volume, so that twice the room that a start needs stays free.
+/// Cassandra counts its data and what is free, and leaves out the rest: its commit log alone may
+/// take a quarter of the volume.
+fn disk_guards(capacity: Option<u64>) -> [u64; 2] {
+    const KEPT: u64 = 128 << 20;
+    let counted = capacity.unwrap_or(u64::MAX) / 4 * 3;
+    let fail = counted.saturating_sub(KEPT) / (counted / 100).max(1);
+    let fail = fail.clamp(50, 95);
+    [fail - 10, fail]
 }
 
 /// Managed keys that must be absent.
@@ -233,6 +261,7 @@ mod tests {
             seeds: &[],
             address: [10, 0, 0, 7].into(),
             data: Path::new("/var/lib/cassandra"),
+            capacity: None,
             overlay,
             jvm_options: &[],
         }
@@ -268,6 +297,25 @@ mod tests {
         keys.sort_unstable();
         reserved.sort_unstable();
         assert_eq!(keys, reserved);
+    }
+
+    #[test]
+    fn writes_are_refused_before_a_volume_is_full_unless_a_user_decides() {
+        assert_eq!(disk_guards(None), [85, 95]);
+        assert_eq!(disk_guards(Some(100 << 30)), [85, 95]);
+        assert_eq!(disk_guards(Some(1 << 30)), [73, 83]);
+        assert_eq!(disk_guards(Some(900 << 20)), [71, 81]);
+        assert_eq!(disk_guards(Some(100 << 20)), [40, 50]);
+        let guards = |release, config: Value| {
+            let yaml = yaml(release, config);
+            DISK_GUARDS.map(|key| yaml.get(key).cloned())
+        };
+        assert_eq!(guards(Release::V5_0, json!({})), [Some(json!(85)), Some(json!(95))]);
+        assert_eq!(guards(Release::V4_0, json!({})), [None, None], "4.0 does not know them");
+        let own = json!({"data_disk_usage_percentage_fail_threshold": 70});
+        assert_eq!(guards(Release::V4_1, own), [None, Some(json!(70))]);
+        let off = json!({"data_disk_usage_percentage_fail_threshold": null});
+        assert_eq!(guards(Release::V4_1, off), [None, None]);
     }
 
     #[test]

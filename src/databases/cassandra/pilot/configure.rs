@@ -31,6 +31,7 @@ use crate::{
         clients::jolokia::{self, JolokiaClient},
         driver::{DatabaseNode, Error, ProcessSpec},
         kube::peers::{is_decommissioned, is_ready, was_member},
+        node::preflight::space,
         volume::{
             config_files::{lay_out, rewrite_key},
             state_file::StateFile,
@@ -73,6 +74,7 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
         seeds: &way.seeds,
         address: node.address,
         data: &node.data,
+        capacity: space(&node.data).ok().and_then(|it| it.storage.capacity_bytes.try_into().ok()),
         overlay: &node.pilot.spec.config,
         jvm_options: &intent.jvm_options,
     })

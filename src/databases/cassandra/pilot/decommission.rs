@@ -469,6 +469,7 @@ mod tests {
                 path: String::new(),
                 capacity_bytes: 1000,
                 used_bytes: 900 - free,
+                ..PilotStorage::default()
             });
             pilot
         };

@@ -36,6 +36,8 @@ const LEAST_INODES: u64 = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSpace {
     pub storage: PilotStorage,
+    /// Bytes that the database can still write.
+    pub free: u64,
     pub full: Option<String>,
 }
 
@@ -66,8 +68,9 @@ pub fn space(data: &Path) -> io::Result<VolumeSpace> {
         path: shown.to_string(),
         capacity_bytes: whole(bytes(stat.blocks())),
         used_bytes: whole(bytes(stat.blocks().saturating_sub(stat.blocks_free()))),
+        ..PilotStorage::default()
     };
-    Ok(VolumeSpace { storage, full })
+    Ok(VolumeSpace { storage, free, full })
 }
 
 pub(super) fn directory(
@@ -114,6 +117,18 @@ pub(super) fn directory(
         .map_err(|error| problem(format!("space left at {shown} is unknown: {error}")))?;
     if let Some(full) = space.full {
         return Err(failed("DiskFull", full));
+    }
+    let capacity = u64::try_from(space.storage.capacity_bytes).unwrap_or_default();
+    if let Some(needed) = host.shortage.lacks(space.free, capacity) {
+        return Err(failed(
+            "DiskFull",
+            format!(
+                "the database ended for want of room again and again; it is started once {} MiB are \
+                 free on the volume at {shown}, and {} MiB are: free space or grow it",
+                needed >> 20,
+                space.free >> 20
+            ),
+        ));
     }
     if lock.is_none() {
         let folder = File::open(data).map_err(|error| problem(format!("{shown}: {error}")))?;

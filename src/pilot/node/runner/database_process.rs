@@ -1,6 +1,7 @@
 //! The database's process, while there is one, and the tasks about it, which end with it.
 
 mod decommission;
+mod forgetting;
 mod observation;
 mod upkeep;
 
@@ -79,6 +80,7 @@ impl DatabaseProcess {
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };
         self.follow(ctx, "observe", observation::observe(ctx.clone(), pid, marked));
         self.follow(ctx, "upkeep", upkeep::keep_up(ctx.clone(), wanted.intent.clone()));
+        self.follow(ctx, "forget", forgetting::forget_lost(ctx.clone(), wanted.intent.clone()));
         if let (Some(cluster), Some(pilot)) = (&ctx.cluster, &wanted.pilot) {
             let work =
                 observation::watch_peers(cluster.clone(), pilot.clone(), ctx.messages.clone());

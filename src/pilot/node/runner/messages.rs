@@ -7,7 +7,10 @@ use super::{
     startup::{self, PreparationError},
 };
 use crate::{
-    api::{pilot_part::PilotParts, v1beta1::Pilot},
+    api::{
+        pilot_part::PilotParts,
+        v1beta1::{ForgottenNode, Pilot},
+    },
     pilot::{
         driver::{self, DecommissionState, FailedCheck, NodeObservation, ProcessSpec},
         kube::{founding::StartTurn, pilot_api::LastContainerState},
@@ -63,6 +66,8 @@ pub(super) enum RunnerMessage {
     Left,
     /// Why the leaving is not written down yet.
     LeftUnsaid(String),
+    /// How far the database is with the nodes that it is to forget.
+    Forgotten(Vec<ForgottenNode>),
     Flushed,
     Peers(Vec<Pilot>),
     LastState(Option<LastContainerState>),
@@ -136,6 +141,10 @@ impl NodeRunner {
             RunnerMessage::Left => Some(MachineEvent::DecommissionRecorded),
             RunnerMessage::LeftUnsaid(why) => {
                 facts.refused = Some(format!("the node left, which cannot be written down: {why}"));
+                None
+            }
+            RunnerMessage::Forgotten(all) => {
+                facts.forgotten = all;
                 None
             }
             RunnerMessage::Flushed => Some(MachineEvent::Flushed),

@@ -1,5 +1,7 @@
 //! How the database ended, and what that means.
 
+use std::time::Instant;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::{info, warn};
@@ -31,6 +33,20 @@ fn is_oom_kill(exit: ChildExit, kills: u64) -> bool {
     exit.status() == KILLED && kills > 0
 }
 
+const DISK_FULL: &str = "DiskFull";
+
+/// Returns the reason and message of an end. One that nothing else explains, on a volume that is
+/// `full`, was for want of room: not every database finds room to say so.
+fn blamed_on_the_volume(
+    full: Option<String>,
+    (reason, message): (&'static str, String),
+) -> (&'static str, String) {
+    match full {
+        Some(full) if reason == "ProcessExited" => (DISK_FULL, format!("{message}; {full}")),
+        _ => (reason, message),
+    }
+}
+
 impl NodeRunner {
     pub(super) async fn ended(&mut self, exit: ChildExit) {
         let Some(child) = self.running.child.take() else { return };
@@ -52,6 +68,7 @@ impl NodeRunner {
         let observed = &mut self.report.facts.observation;
         let gave_up = self.state.gave_up().then(|| observed.message.clone().unwrap_or_default());
         self.ctx.driver.forget_process(&mut observed.detail);
+        let full = self.report.facts.full.clone();
         let (reason, message) = match (asked, by_kernel, explained, gave_up) {
             (true, .., Some(why)) => (JOIN_FAILED, why),
             (_, true, ..) => (
@@ -62,6 +79,10 @@ impl NodeRunner {
             (true, ..) => ("Stopped", format!("{title} {exit}")),
             (false, ..) => ("ProcessExited", format!("{title} {exit}")),
         };
+        let (reason, message) = blamed_on_the_volume(full, (reason, message));
+        if reason == DISK_FULL {
+            self.starting.shortage.note(Instant::now());
+        }
         if asked {
             info!(pid = child.pid, code = exit.status(), "Database stopped");
         } else {
@@ -108,6 +129,16 @@ impl NodeRunner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_on_a_full_volume_that_nothing_else_explains_was_for_want_of_room() {
+        let why = || Some("1 MiB left".to_owned());
+        let told = |full, reason| blamed_on_the_volume(full, (reason, "exit 1".to_owned()));
+        assert_eq!(told(why(), "ProcessExited"), (DISK_FULL, "exit 1; 1 MiB left".to_owned()));
+        assert_eq!(told(None, "ProcessExited").0, "ProcessExited");
+        assert_eq!(told(why(), "OutOfMemory").0, "OutOfMemory");
+        assert_eq!(told(why(), "Stopped").0, "Stopped");
+    }
 
     #[test]
     fn a_server_that_the_kernel_killed_behind_its_launcher_ran_out_of_memory() {

@@ -28,7 +28,7 @@ use crate::{
             report::{self, NodeFacts},
         },
         process::takeover::SuccessorState,
-        volume::pilot_files::DatabaseRun,
+        volume::{contents, pilot_files::DatabaseRun},
     },
     runtime::events::{EventPublisher, EventQueue},
 };
@@ -319,7 +319,11 @@ impl ReportPublisher {
         ctx: &RunnerContext,
         seen: Option<VolumeSpace>,
     ) -> Option<MachineEvent> {
-        let VolumeSpace { storage, full } = seen?;
+        let VolumeSpace { storage, free: _, full } = seen?;
+        let full = full.map(|full| match contents::described(&storage.contents) {
+            held if held.is_empty() => full,
+            held => format!("{full}. It holds {held}"),
+        });
         ctx.metrics.storage_capacity.set(storage.capacity_bytes);
         ctx.metrics.storage_used.set(storage.used_bytes);
         self.facts.storage = Some(storage);

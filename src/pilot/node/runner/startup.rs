@@ -20,6 +20,7 @@ use crate::{
             peers,
         },
         node::{
+            disk_shortage::DiskShortage,
             machine::{AttemptId, MachineEvent},
             preflight,
             report::NodeFacts,
@@ -34,6 +35,7 @@ pub(super) struct NodeStartup {
     allowed: founding::StartPermit,
     /// The data on the volume were of another ring when the node last took its turn.
     foreign: bool,
+    pub(super) shortage: DiskShortage,
     /// The process that was configured last.
     pub(super) process: Option<ProcessSpec>,
     /// Cancels the task that prepares a start.
@@ -48,6 +50,7 @@ impl NodeStartup {
             peers: Vec::new(),
             allowed: founding::StartPermit::default(),
             foreign: false,
+            shortage: DiskShortage::default(),
             process: None,
             preparing: CancellationToken::new(),
             programs: CancellationToken::new(),
@@ -98,6 +101,7 @@ impl NodeStartup {
             namespace: ctx.settings.namespace.clone(),
             orders_by_time: database.orders_by_time,
             api_time: None,
+            shortage: self.shortage.clone(),
         };
         let context = ctx.clone();
         let (driver, volume) = (ctx.driver.clone(), ctx.volume.clone());
