@@ -59,6 +59,18 @@ impl LeaderPermit {
     }
 }
 
+/// What a node finds that only the leader of its cluster may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeaderDuty {
+    /// Nothing: no pilot need lead.
+    #[default]
+    None,
+    /// There is something to do for the cluster.
+    Cluster,
+    /// This node leaves, and needs the leader for that. Its own pilot may lead until it has left.
+    Departure,
+}
+
 /// Everything that a database needs to prepare and run its node.
 #[derive(Clone, Debug)]
 pub struct DatabaseNode {
@@ -382,6 +394,14 @@ pub trait Driver: Send + Sync + 'static {
     /// Is there anything for [`Driver::lead_duties`] to do, ever?
     fn has_lead_duties(&self) -> bool {
         false
+    }
+    /// Looks whether there is something for [`Driver::lead_duties`] to do now. Called every few
+    /// seconds on every node that may lead. While each node says [`LeaderDuty::None`], the pilots
+    /// have no leader and send no requests for a lease. `node.peers` may be some minutes old: what
+    /// they are said to want is asked for anew before a pilot asks for the lead.
+    fn leader_duty<'a>(&'a self, _node: &'a DatabaseNode) -> DriverAnswer<'a, LeaderDuty> {
+        let always = if self.has_lead_duties() { LeaderDuty::Cluster } else { LeaderDuty::None };
+        Box::pin(async move { Ok(always) })
     }
     /// Does what is to be done once for the whole database cluster. Called on the node whose pilot
     /// leads: when it has begun to lead, and every few seconds from then on. Another leader may

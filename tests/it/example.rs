@@ -28,6 +28,7 @@ use crate::support::{
     wait::until,
 };
 
+mod leader;
 mod process;
 
 // The whole example, so that its unit tests run here.

@@ -1,6 +1,7 @@
 //! The pilot as a process: the real binary as PID 1 of a PID namespace and as a subreaper.
 
 mod alone;
+mod at_rest;
 mod away;
 mod bootstrap;
 mod configuration;
@@ -16,7 +17,6 @@ mod hung;
 mod installed;
 mod joins;
 mod kept;
-mod leader;
 mod memory;
 mod namesake;
 mod orphans;

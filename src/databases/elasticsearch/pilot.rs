@@ -5,6 +5,7 @@
 
 mod configure;
 mod decommission;
+mod duty_look;
 mod lead_duties;
 mod observation;
 mod plugins;
@@ -21,6 +22,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use nix::libc;
 use tracing::warn;
 
@@ -39,7 +41,7 @@ use crate::{
         database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
-            ForgetState, KernelNeeds, LeaderPermit, NodeObservation, PreparationProgram,
+            ForgetState, KernelNeeds, LeaderDuty, LeaderPermit, NodeObservation, PreparationProgram,
             ProcessSpec, StopPlan,
         },
         volume::{
@@ -102,6 +104,9 @@ struct DriverState {
     /// Most shards that this decommission found on the node; progress is counted from it.
     most_shards: usize,
     restarts: restart_announcement::AnnouncementWatch,
+    /// The node is the elected master, as far as the last observation tells.
+    elected: bool,
+    look: duty_look::DutyLook,
 }
 
 /// Returns a client for the node at `address`, which runs this release, where it is known.
@@ -208,6 +213,24 @@ impl Driver for ElasticsearchDriver {
         true
     }
 
+    fn leader_duty<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, LeaderDuty> {
+        Box::pin(async move {
+            let release = configure::release(node)?;
+            let api = self.api()?;
+            let departure = lead_duties::departure(node, Timestamp::now());
+            if departure != LeaderDuty::None {
+                return Ok(departure);
+            }
+            let (mut look, elected) = {
+                let seen = self.seen();
+                (seen.look, seen.elected)
+            };
+            let found = look.update(&api, node, (release, elected)).await;
+            self.seen().look = look;
+            Ok(if found? { LeaderDuty::Cluster } else { LeaderDuty::None })
+        })
+    }
+
     fn lead_duties<'a>(
         &'a self,
         node: &'a DatabaseNode,
@@ -238,6 +261,7 @@ impl Driver for ElasticsearchDriver {
             });
             let unsaved = unsaved(saved.await);
             let serving = self.serves(facts.elected.is_some());
+            self.seen().elected = facts.is_master();
             let mut observation = observation::summarize(&facts, serving, &self.state.known());
             observation.unsaved = unsaved;
             Ok(observation)

@@ -38,6 +38,9 @@ pub struct NodeObservation {
     pub refuses_writes: Option<String>,
     /// Rules that hold now, each with a sentence.
     pub blockers: Vec<(&'static Predicate, String)>,
+    /// The database misses nodes of its cluster, which may have other addresses by now: the pilot
+    /// looks at the peers more often.
+    pub misses_peers: bool,
     /// Questions that the database did not answer. While there is one, all blockers of earlier
     /// observations stay.
     pub not_heard: Vec<UnansweredQuery>,
@@ -79,6 +82,11 @@ impl NodeObservation {
     pub fn hold_back(&mut self, reason: &'static str, message: impl Into<String>) {
         self.serving = false;
         (self.reason, self.message) = (Some(reason), Some(message.into()));
+    }
+
+    /// Does the pilot need to know of changes among the peers soon?
+    pub fn is_unsettled(&self) -> bool {
+        !self.serving || self.misses_peers || !self.not_heard.is_empty()
     }
 
     /// Adds a rule that holds now, and what broke it.

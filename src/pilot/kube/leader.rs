@@ -1,28 +1,39 @@
 //! Which of a cluster's pilots leads, and so has the duties for the whole database cluster.
 //!
 //! Owns the pilots' side of the election: the LeaderLease, for which the pilots compete, and which
-//! pilot may lead. The founder in the same object is another matter (`founding`) and stays as it
-//! is; where none is recorded, the leader records the ring that it serves in. Leaves the leader's
-//! work to [`Driver::lead_duties`](crate::pilot::driver::Driver::lead_duties).
+//! pilot may lead. At rest no pilot leads, and none asks for the lease: a pilot competes only while
+//! it knows of a duty. The founder in the same object is another matter (`founding`) and stays as
+//! it is; where none is recorded, a pilot whose node serves records the ring that it serves in.
+//! Leaves the leader's work to
+//! [`Driver::lead_duties`](crate::pilot::driver::Driver::lead_duties).
 //!
-//! Invariant: only a pilot whose node serves is elected, and none whose node is leaving; a leader
-//! that cannot renew stops by itself before another pilot may begin.
+//! Invariant: only a pilot whose node serves is elected, and one whose node is leaving only for its
+//! own departure; a leader that cannot renew stops by itself before another pilot may begin.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
+use kube::runtime::utils::Backoff as _;
 use tokio::{
     sync::watch,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep, timeout_at},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     api::v1beta1::{Founder, LeaderLease, Pilot},
+    error::chain,
     pilot::{
-        kube::pilot_api::{PilotApi, new_lease},
+        driver::LeaderDuty,
+        kube::{
+            backoff::RetryBackoff,
+            pilot_api::{PilotApi, is_conflict, new_lease},
+        },
         volume::{
             pilot_files::VolumeMark,
             records::VolumeRecords,
@@ -42,13 +53,50 @@ const FALTERING: Duration = Duration::from_secs(12);
 /// two or three tries; other pilots wait for 15 s.
 const RETRY: Duration = Duration::from_secs(3);
 
+/// Pause between two looks at the founding record while the node serves: a person may have deleted
+/// it. Up to a fifth more is jitter.
+const RECORD_EVERY: Duration = Duration::from_secs(600);
+/// Pause before another look at the record when a write of it, or the volume, was not done at once.
+const RECORD_AGAIN: Duration = Duration::from_secs(3);
+
 /// May this node's pilot lead?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaderEligibility {
     No,
     /// A leader may go on for a moment; a candidate may not begin.
     Faltering,
+    /// The node serves and leaves: its pilot may lead for its own departure only.
+    Departing,
     Yes,
+}
+
+impl LeaderEligibility {
+    /// Returns whether this pilot may compete for the lead, with this duty.
+    fn with(self, duty: LeaderDuty) -> Self {
+        match (self, duty) {
+            (_, LeaderDuty::None) | (Self::Departing, LeaderDuty::Cluster) => Self::No,
+            (Self::Departing, LeaderDuty::Departure) => Self::Yes,
+            (eligibility, _) => eligibility,
+        }
+    }
+}
+
+/// Keeps `candidacy` as `eligibility` and `duty` have it together, until shutdown.
+pub async fn compete_for_duties(
+    mut eligibility: watch::Receiver<LeaderEligibility>,
+    mut duty: watch::Receiver<LeaderDuty>,
+    candidacy: watch::Sender<LeaderEligibility>,
+    shutdown: Shutdown,
+) {
+    loop {
+        let now = eligibility.borrow_and_update().with(*duty.borrow_and_update());
+        candidacy.send_if_modified(|known| std::mem::replace(known, now) != now);
+        tokio::select! {
+            changed = eligibility.changed() => if changed.is_err() { return },
+            changed = duty.changed() => if changed.is_err() { return },
+            () = shutdown.triggered() => return,
+        }
+    }
 }
 
 /// Takes part in the election whenever `eligibility` allows it, until shutdown. Without a `lease`
@@ -97,13 +145,50 @@ pub async fn campaign(
     }
 }
 
+/// Holds the founding record and the volume's mark together while the node serves: at once, and
+/// some times an hour.
+pub async fn keep_record(
+    lease: PilotsLease,
+    mut eligibility: watch::Receiver<LeaderEligibility>,
+    shutdown: Shutdown,
+) {
+    let mut backoff = RetryBackoff::default();
+    loop {
+        tokio::select! {
+            able = eligibility.wait_for(|eligibility| *eligibility == LeaderEligibility::Yes) => {
+                if able.is_err() {
+                    return;
+                }
+            }
+            () = shutdown.triggered() => return,
+        }
+        let pause = match lease.compare().await {
+            Ok(settled) => {
+                backoff.reset();
+                let every = if settled { RECORD_EVERY } else { RECORD_AGAIN };
+                every.mul_f64(1.0 + rand::random::<f64>() / 5.0)
+            }
+            // Another pilot was faster.
+            Err(error) if is_conflict(&error) => RECORD_AGAIN,
+            Err(error) => {
+                debug!(error = %chain(&error), "The ring's record cannot be read or written");
+                backoff.pause()
+            }
+        };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = shutdown.triggered() => return,
+        }
+    }
+}
+
 /// Returns when the node may not lead any more, or has faltered for too long.
 async fn unable(eligibility: &mut watch::Receiver<LeaderEligibility>) {
     let mut patience = None;
     loop {
         let now = *eligibility.borrow_and_update();
         match now {
-            LeaderEligibility::No => return,
+            LeaderEligibility::No | LeaderEligibility::Departing => return,
             LeaderEligibility::Yes => patience = None,
             LeaderEligibility::Faltering => {
                 patience = patience.or(Some(Instant::now() + FALTERING));
@@ -120,7 +205,8 @@ async fn unable(eligibility: &mut watch::Receiver<LeaderEligibility>) {
     }
 }
 
-/// The LeaderLease of a cluster's pilots.
+/// The LeaderLease of a cluster's pilots. Clones share what the volume has learned.
+#[derive(Clone)]
 pub struct PilotsLease {
     cluster: PilotApi,
     name: String,
@@ -131,12 +217,12 @@ pub struct PilotsLease {
     records: Option<VolumeRecords>,
     /// The volume needs to learn no ring id any more: it was looked at once, and written if need
     /// be.
-    settled: AtomicBool,
+    settled: Arc<AtomicBool>,
 }
 
 impl PilotsLease {
     pub fn new(cluster: PilotApi, name: String, pilot: Pilot) -> Self {
-        Self { cluster, name, pilot, records: None, settled: AtomicBool::new(false) }
+        Self { cluster, name, pilot, records: None, settled: Arc::default() }
     }
 
     /// Keeps the founding record, too: the leader writes it when it is missing, and the volumes of
@@ -146,22 +232,27 @@ impl PilotsLease {
         Self { records: Some(records), ..self }
     }
 
+    /// Does this pilot keep the founding record, too?
+    pub fn is_keeping(&self) -> bool {
+        self.records.is_some()
+    }
+
     fn uid(&self) -> Option<&str> {
         ring::cluster_owner(&self.pilot).map(|owner| owner.uid.as_str())
     }
 
     /// Writes the id of the ring in which the node serves into a volume that was marked before
-    /// rings had ids.
-    async fn learn(&self, lease: &LeaderLease) {
+    /// rings had ids. False: the volume was busy, or took nothing.
+    async fn learn(&self, lease: &LeaderLease) -> bool {
         let Some((records, founder)) = self
             .records
             .as_ref()
             .zip(lease.spec.founder.as_ref().map(|founder| founder.id.clone()))
         else {
-            return;
+            return true;
         };
         if self.settled.load(Ordering::Relaxed) || ring::is_former(lease, &self.pilot) {
-            return;
+            return true;
         }
         let uid = self.uid().map(str::to_owned);
         let learned = records.glance(move |files| {
@@ -179,25 +270,54 @@ impl PilotsLease {
             true
         });
         // A busy volume is asked again at the next look at the lease.
-        if learned.await == Ok(Some(true)) {
-            self.settled.store(true, Ordering::Relaxed);
+        let learned = learned.await == Ok(Some(true));
+        self.settled.fetch_or(learned, Ordering::Relaxed);
+        learned
+    }
+
+    /// Holds the record and the volume's mark together. False: look again soon.
+    async fn compare(&self) -> kube::Result<bool> {
+        let lease = self.cluster.lease(&self.name).await?;
+        if let Some(lease) = lease.as_ref().filter(|lease| lease.spec.founder.is_some()) {
+            return Ok(self.learn(lease).await);
         }
+        let exists = lease.is_some();
+        let mut lease = lease.unwrap_or_else(|| new_lease(&self.name, &self.pilot));
+        let founder = match self.missing(&lease).await {
+            Ok(Some(founder)) => founder,
+            Ok(None) => return Ok(true),
+            Err(VolumeBusy) => return Ok(false),
+        };
+        let ring = founder.id.clone();
+        lease.spec.founder = Some(founder);
+        if exists {
+            self.cluster.replace_lease(&lease).await?;
+        } else {
+            self.cluster.create_lease(&lease).await?;
+        }
+        info!(lease = self.name, ring, "Recorded the ring again");
+        Ok(false)
     }
 
     /// Returns the founder to record, when none is recorded and this node has data of a member.
-    async fn missing(&self, lease: &LeaderLease) -> Option<Founder> {
-        let records = self.records.as_ref()?;
+    async fn missing(&self, lease: &LeaderLease) -> Result<Option<Founder>, VolumeBusy> {
+        let Some(records) = &self.records else { return Ok(None) };
         if lease.spec.founder.is_some() || ring::is_former(lease, &self.pilot) {
-            return None;
+            return Ok(None);
         }
-        let mark = records.glance(|files| files.mark().ok().flatten()).await.ok().flatten()?;
-        let mark = mark.filter(|mark| mark.node_id.is_some())?;
-        match ring::classify(&mark, self.cluster.name(), self.uid(), None) {
+        let Ok(Some(mark)) = records.glance(|files| files.mark().ok().flatten()).await else {
+            return Err(VolumeBusy);
+        };
+        let Some(mark) = mark.filter(|mark| mark.node_id.is_some()) else { return Ok(None) };
+        Ok(match ring::classify(&mark, self.cluster.name(), self.uid(), None) {
             RingMembership::Unrecorded(founder) => Some(founder),
             RingMembership::Here | RingMembership::Elsewhere => None,
-        }
+        })
     }
 }
+
+/// The volume did not say at once what lies on it.
+struct VolumeBusy;
 
 impl LeaseStore for PilotsLease {
     type Object = LeaderLease;
@@ -239,7 +359,7 @@ impl LeaseStore for PilotsLease {
         spec.acquire_time = acquired;
         spec.renew_time = renewed;
         spec.lease_transitions = transitions;
-        if let Some(founder) = self.missing(&lease).await {
+        if let Ok(Some(founder)) = self.missing(&lease).await {
             lease.spec.founder = Some(founder);
         }
         if exists {

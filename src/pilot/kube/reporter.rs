@@ -1,8 +1,9 @@
-//! Writes the node's status: only what changed, by merge patch, and the heartbeat on its own.
+//! Writes the node's status: only what changed, by merge patch, with the heartbeat in it.
 //!
 //! The reporter compares with the object as the server last showed it, so a write by another client
 //! (the controller marks a silent pilot) is put right, and a Pilot that was made again is filled
-//! again. A node whose report does not change writes only heartbeats. A report that the server
+//! again. Every write is a heartbeat. Figures, which always move, wait for the next heartbeat; so a
+//! node of which nothing else changes writes one request each `HEARTBEAT`. A report that the server
 //! refuses holds up no heartbeat. While there is no Pilot, or another pilot holds the name, nothing
 //! is written.
 
@@ -35,11 +36,9 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 /// Least time from one write to the next. A try after a failed write, and the last report at
 /// shutdown, may come sooner.
 const PACE: Duration = Duration::from_secs(1);
-/// Least time from one report to the next where only figures changed, as they always do. A blocker
-/// that appears or goes is no figure: the controller may be about to decide by it.
-const FIGURES_PACE: Duration = Duration::from_secs(30);
 
-/// Fields of a status that hold figures, beside those of the database's own part.
+/// Fields of a status that hold figures, beside those of the database's own part. A blocker that
+/// appears or goes is no figure: the controller may be about to decide by it.
 const FIGURES: [&str; 2] = ["storage", "blockers"];
 
 /// Writes reports and heartbeats until shutdown, then tries for a second to write what is left.
@@ -65,7 +64,6 @@ pub async fn run(
         refused: false,
         next_write: Instant::now(),
         next_report: Instant::now(),
-        next_figures: Instant::now(),
         next_heartbeat: Instant::now(),
     };
     loop {
@@ -113,7 +111,6 @@ struct StatusReporter {
     next_write: Instant,
     /// A refused report is not tried again before this moment.
     next_report: Instant,
-    next_figures: Instant,
     next_heartbeat: Instant,
 }
 
@@ -143,30 +140,24 @@ impl StatusReporter {
     /// `next_write`.
     fn due(&self, status: &PilotStatus) -> Instant {
         let changes = patch(&self.server, status);
-        let only_figures = only_figures(&self.server, status, &changes);
-        let report = match (changes.is_empty(), only_figures) {
-            (true, _) => self.next_heartbeat,
-            (false, true) => self.next_figures.min(self.next_heartbeat),
-            (false, false) => self.next_write,
-        };
+        let waits = changes.is_empty() || only_figures(&self.server, status, &changes);
+        let report = if waits { self.next_heartbeat } else { self.next_write };
         report.max(self.next_report).min(self.next_heartbeat).max(self.next_write)
     }
 
     async fn write(&mut self, status: &PilotStatus) {
         let now = Instant::now();
         let changes = patch(&self.server, status);
-        let only_figures = only_figures(&self.server, status, &changes);
         let beat = now >= self.next_heartbeat;
-        let wanted = !changes.is_empty() && (!only_figures || now >= self.next_figures);
-        let report = wanted && now >= self.next_report;
-        let body = if report {
-            Value::Object(changes)
-        } else if beat {
-            json!({ "lastHeartbeatTime": Time(Timestamp::now()) })
-        } else {
+        let wanted = !changes.is_empty() && (beat || !only_figures(&self.server, status, &changes));
+        // After a refusal a heartbeat that is due goes alone, ahead of the next try.
+        let report = wanted && now >= self.next_report && !(beat && self.refused);
+        if !report && !beat {
             return;
-        };
-        match self.cluster.patch_status(&body).await {
+        }
+        let mut body = if report { changes } else { Map::new() };
+        body.insert("lastHeartbeatTime".to_owned(), json!(Time(Timestamp::now())));
+        match self.cluster.patch_status(&Value::Object(body)).await {
             Ok(pilot) => {
                 self.backoff.reset();
                 self.troubled = false;
@@ -174,12 +165,10 @@ impl StatusReporter {
                 self.accept(&pilot);
                 intent::heed_answer(&self.intents, &pilot);
                 self.next_write = now + PACE;
+                self.next_heartbeat = now + HEARTBEAT;
                 if report {
-                    self.next_figures = now + FIGURES_PACE;
                     self.refused = false;
                     self.refusals.reset();
-                } else {
-                    self.next_heartbeat = now + HEARTBEAT;
                 }
             }
             Err(error) if report && is_refusal(&error) => {
@@ -303,9 +292,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::v1beta1::{Blocker, Health, Pilot, PilotIntent, PilotPhase, Process},
+        api::v1beta1::{Blocker, Health, Pilot, PilotIntent, PilotPhase, PilotStorage, Process},
         pilot::{database::EXAMPLE, kube::intent::IntentSnapshot},
     };
+
+    /// Is the write a heartbeat and nothing else?
+    fn is_bare(status: &Value) -> bool {
+        status.as_object().unwrap().keys().eq(["lastHeartbeatTime"])
+    }
 
     /// An API that refuses every report; returns the requests that were tried.
     fn refusing() -> (Client, Arc<Mutex<Vec<Value>>>) {
@@ -316,7 +310,7 @@ mod tests {
             async move {
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let status = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
-                let is_report = status.get("lastHeartbeatTime").is_none();
+                let is_report = !is_bare(&status);
                 noted.lock().unwrap().push(status);
                 let answer = if is_report {
                     json!({"kind": "Status", "status": "Failure", "reason": "Invalid", "code": 422,
@@ -356,12 +350,118 @@ mod tests {
         );
         let tried = tried.lock().unwrap();
         let (beats, reports): (Vec<&Value>, Vec<&Value>) =
-            tried.iter().partition(|status| status.get("lastHeartbeatTime").is_some());
+            tried.iter().partition(|status| is_bare(status));
         assert!((9..=11).contains(&beats.len()), "{tried:?}");
         assert!(beat.get() >= before, "the last one that was taken");
         let wanted = seen.borrow_and_update().as_ref().unwrap().pilot.spec.phase.clone();
         assert_eq!(wanted, Some(PilotIntent::Stopped), "what the answer shows is heeded");
         assert!((8..=20).contains(&reports.len()), "tried again, and ever less often: {tried:?}");
+    }
+
+    /// An API that takes every write; returns how many it took.
+    fn taking() -> (Client, Arc<Mutex<u64>>) {
+        let writes = Arc::new(Mutex::new(0));
+        let (counted, stored) = (writes.clone(), Arc::new(Mutex::new(json!({}))));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (counted, stored) = (counted.clone(), stored.clone());
+            async move {
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let change = serde_json::from_slice::<Value>(&body).unwrap()["status"].take();
+                let mut status = stored.lock().unwrap();
+                json_patch::merge(&mut status, &change);
+                let mut writes = counted.lock().unwrap();
+                *writes += 1;
+                let version = (*writes + 1).to_string();
+                let answer = json!({"status": *status,
+                    "metadata": {"name": "p", "uid": "u", "resourceVersion": version}});
+                let body = Full::new(Bytes::from(answer.to_string()));
+                Ok::<_, Infallible>(Response::new(body))
+            }
+        });
+        (Client::new(service, "default"), writes)
+    }
+
+    /// Reports for an hour what `status` says at each second; returns how many writes that took.
+    async fn writes_in_an_hour(status: impl Fn(i64) -> PilotStatus) -> u64 {
+        let (client, writes) = taking();
+        let mut pilot = Pilot::default();
+        pilot.metadata.uid = Some("u".to_owned());
+        pilot.metadata.resource_version = Some("1".to_owned());
+        let intents = intent::IntentSender::new(Some(IntentSnapshot { pilot, remembered: false }));
+        let (wanted, told) = watch::channel(status(0));
+        let cluster = PilotApi::new(&client, &EXAMPLE, "default", "p");
+        let beat = IntGauge::new("beat", "beat").unwrap();
+        let shutdown = Shutdown::new();
+        let reports = run(cluster, told, intents, name_holder::alone(), beat, shutdown.clone());
+        let time = async {
+            for second in 1..3600 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                wanted.send_replace(status(second));
+            }
+            shutdown.trigger();
+        };
+        futures::join!(reports, time);
+        let counted = writes.lock().unwrap();
+        *counted
+    }
+
+    fn running() -> PilotStatus {
+        PilotStatus { phase: Some(PilotPhase::Running), ..PilotStatus::default() }
+    }
+
+    /// The first report, 120 heartbeats, and the last report.
+    const HEARTBEATS: std::ops::RangeInclusive<u64> = 118..=122;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_at_rest_writes_its_figures_with_its_heartbeats() {
+        let writes = writes_in_an_hour(|second| {
+            let judged = second - second % 5;
+            let blocker = Blocker {
+                predicate: "DataOutlivesPod".to_owned(),
+                message: "1 shards have no copy on another node".to_owned(),
+                since: Some(Time(Timestamp::UNIX_EPOCH)),
+                observed_time: Some(Time(Timestamp::from_second(judged).unwrap())),
+            };
+            let path = "/data".to_owned();
+            let storage = PilotStorage { path, capacity_bytes: 1 << 40, used_bytes: judged };
+            PilotStatus { blockers: vec![blocker], storage: Some(storage), ..running() }
+        });
+        let writes = writes.await;
+        assert!(HEARTBEATS.contains(&writes), "{writes}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_joining_node_writes_its_sentence_with_its_heartbeats() {
+        let writes = writes_in_an_hour(|second| {
+            let message = format!("joins the ring, received {} bytes", second * 4096);
+            let joins = Condition {
+                type_: "Ready".into(),
+                status: "False".into(),
+                reason: "Joining".into(),
+                message,
+                observed_generation: None,
+                last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            };
+            PilotStatus { conditions: vec![joins], ..running() }
+        });
+        let writes = writes.await;
+        assert!(HEARTBEATS.contains(&writes), "{writes}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leaving_node_writes_each_percent_and_its_heartbeats() {
+        let writes = writes_in_an_hour(|second| {
+            let left = 3600 - second;
+            let progress = Decommission {
+                percent: Some(i32::try_from(second / 36).unwrap()),
+                bytes_left: Some(left << 20),
+                message: Some(format!("{left} MiB are left")),
+                ..Decommission::default()
+            };
+            PilotStatus { decommission: Some(progress), ..running() }
+        });
+        let writes = writes.await;
+        assert!((99..=222).contains(&writes), "{writes}");
     }
 
     #[test]

@@ -112,11 +112,13 @@ pub enum HoldReason {
 }
 
 impl NodeMachine {
-    /// Tells whether the node's pilot may lead. `shared`: other pilots could lead. Then a node that
-    /// leaves leads no more: the leader's duties go on after its end.
+    /// Tells whether the node's pilot may lead. `shared`: other pilots could lead. Then the pilot of
+    /// a node that leaves leads for its own departure only: other duties go on after its end.
     pub fn eligibility(&self, shared: bool) -> LeaderEligibility {
         match &self.life {
-            NodePhase::Up(up) if up.decommissioning.is_some() && shared => LeaderEligibility::No,
+            NodePhase::Up(up) if up.decommissioning.is_some() && shared && up.serving => {
+                LeaderEligibility::Departing
+            }
             NodePhase::Up(up) if up.serving => LeaderEligibility::Yes,
             NodePhase::Up(up) if up.answered && !up.suspected => LeaderEligibility::Faltering,
             _ => LeaderEligibility::No,

@@ -36,7 +36,7 @@ use tracing::{info, warn};
 
 pub use self::settings::{IntentSource, RunnerSettings};
 use self::{
-    context::RunnerContext,
+    context::{KnownPeers, RunnerContext},
     database_process::DatabaseProcess,
     handover::ProgramHandover,
     intent_tracker::{IntentTracker, IntentUpdate},
@@ -167,6 +167,7 @@ pub async fn run(settings: RunnerSettings, start: takeover::ProcessStart) -> io:
         records,
         metrics,
         messages,
+        known_peers: KnownPeers::default(),
     };
     let installation = takeover.installation().to_owned();
     let report = ReportPublisher::new(&ctx, reports, answers, (instance, installation));

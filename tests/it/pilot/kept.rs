@@ -214,9 +214,12 @@ async fn volumes_of_before_rings_had_ids_are_taken_into_their_ring_once() {
     assert_eq!(pair.mark(0)["ring"], pair.mark(1)["ring"]);
     assert_eq!([pair.id(0), pair.id(1)], ids);
     assert_eq!(pair.ring.foundings().len(), 1);
-    // The leader records the ring again when the record is lost under a running cluster.
+    // The next node that starts, or looks some minutes later, records the ring again when the record
+    // is lost under a running cluster.
     pair.nodes.bed.leases().delete(LEASE, &DeleteParams::default()).await.unwrap();
     let ring = pair.mark(0)["ring"].as_str().unwrap().to_owned();
+    pair.nodes.stop(0).await;
+    pair.nodes.start(0);
     until("the ring is on record", PATIENCE, async || match pair.recorded().await {
         Some(founder) if founder.id == ring => Ok(()),
         other => Err(format!("{other:?}")),

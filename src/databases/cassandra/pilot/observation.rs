@@ -44,6 +44,7 @@ pub(super) fn summarize(
             seen.endpoint("client", host, port::CQL);
         }
     }
+    seen.misses_peers = !facts.unreachable.is_empty();
     block(&mut seen, facts, ranges);
     seen.gauge("cassandra_live_nodes", facts.live.len());
     seen.gauge("cassandra_unreachable_nodes", facts.unreachable.len());

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tracing::info;
 
@@ -23,7 +24,7 @@ use crate::{
     },
     pilot::{
         clients::search_engine::{SearchClient, VotingConfiguration},
-        driver::{DatabaseNode, Error, LeaderPermit},
+        driver::{DatabaseNode, Error, LeaderDuty, LeaderPermit},
     },
 };
 
@@ -64,6 +65,44 @@ pub(super) async fn carry_out(
         }
         VoteChange::Exclude(_) | VoteChange::Clear | VoteChange::Keep => Ok(()),
     }
+}
+
+/// How long after its end the pilots keep a departure in mind: its Pilot is deleted soon, and then
+/// the lists are to be cleared.
+const AFTERMATH: SignedDuration = SignedDuration::from_mins(10);
+
+/// Returns whom a departure concerns that is under way, or was a moment ago, as the Pilots say.
+pub(super) fn departure(node: &DatabaseNode, now: Timestamp) -> LeaderDuty {
+    if asks_to_leave(&node.pilot) {
+        return LeaderDuty::Departure;
+    }
+    let concerns = |peer: &Pilot| asks_to_leave(peer) && !is_long_gone(peer, now);
+    if node.peers.iter().any(concerns) { LeaderDuty::Cluster } else { LeaderDuty::None }
+}
+
+/// Did the node leave some time ago? Its Pilot may stand for as long as a person wants.
+fn is_long_gone(pilot: &Pilot, now: Timestamp) -> bool {
+    let conditions = pilot.status.conditions.iter();
+    let mut left = conditions.filter(|one| one.type_ == "Decommissioned" && one.status == "True");
+    left.any(|one| now.duration_since(one.last_transition_time.0) >= AFTERMATH)
+}
+
+/// Are the lists other than they should be by the Pilots?
+pub(super) async fn differ(
+    api: &SearchClient,
+    node: &DatabaseNode,
+    release: Release,
+) -> Result<bool, Error> {
+    let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
+    let Some(lists) = ExclusionLists::ask(api, release).await? else { return Ok(false) };
+    if lists.exclusions(&pilots) != lists.excluded {
+        return Ok(true);
+    }
+    if release.votes() {
+        return Ok(lists.ballot(&pilots) != VoteChange::Keep);
+    }
+    let Some(wanted) = quorum(node) else { return Ok(false) };
+    Ok(api.persistent_number(MINIMUM_MASTERS).await? != Some(wanted))
 }
 
 /// The next change of the votes. Only one is made at a time: Elasticsearch moves the quorum for

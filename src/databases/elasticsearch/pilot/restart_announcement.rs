@@ -60,6 +60,16 @@ async fn announce_as(api: &SearchClient, id: &str) -> Result<(), Error> {
     api.set_where_unset(SETTING, DELAY).await
 }
 
+/// Is a restart announced, by any pilot?
+pub(super) async fn stands(api: &SearchClient) -> Result<bool, Error> {
+    let (records, delays) = (api.shutdown_records().await, api.indices_with(SETTING, DELAY).await);
+    let recorded = records.iter().flatten().flatten().any(|record| record.reason == REASON);
+    if recorded || delays.as_ref().is_ok_and(|indices| !indices.is_empty()) {
+        return Ok(true);
+    }
+    records.and(delays.map(|_| false))
+}
+
 /// What a leader remembers of its searches for announcements. A new leader begins with an empty
 /// one.
 #[derive(Clone, Copy, Debug, Default)]

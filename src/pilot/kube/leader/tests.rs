@@ -20,6 +20,7 @@ use crate::{
         driver::LeaderPermit,
         driver::StopPlan,
         node::machine::{MachineEvent, NodeIntent, NodeMachine, NodePhase, TimeLimits},
+        volume::data_volume::Volume,
     },
     runtime::TaskGroup,
 };
@@ -44,7 +45,7 @@ fn up(events: &[MachineEvent]) -> NodeMachine {
 }
 
 #[test]
-fn only_a_node_that_serves_and_stays_may_lead() {
+fn only_a_node_that_serves_may_lead_and_one_that_leaves_for_its_departure_only() {
     let serving = MachineEvent::Observed { alive: true, serving: true };
     let joining = MachineEvent::Observed { alive: true, serving: false };
     let leave =
@@ -55,11 +56,21 @@ fn only_a_node_that_serves_and_stays_may_lead() {
         (vec![joining.clone()], true, LeaderEligibility::Faltering),
         (vec![serving.clone()], true, LeaderEligibility::Yes),
         (vec![serving.clone(), joining], true, LeaderEligibility::Faltering),
-        (vec![serving.clone(), leave.clone()], true, LeaderEligibility::No),
+        (vec![serving.clone(), leave.clone()], true, LeaderEligibility::Departing),
         (vec![serving.clone(), leave], false, LeaderEligibility::Yes),
         (vec![serving, stop], true, LeaderEligibility::No),
     ] {
         assert_eq!(up(&events).eligibility(shared), eligibility, "{events:?}");
+    }
+    for (eligibility, duty, candidacy) in [
+        (LeaderEligibility::Yes, LeaderDuty::None, LeaderEligibility::No),
+        (LeaderEligibility::Yes, LeaderDuty::Cluster, LeaderEligibility::Yes),
+        (LeaderEligibility::Faltering, LeaderDuty::Cluster, LeaderEligibility::Faltering),
+        (LeaderEligibility::Departing, LeaderDuty::Cluster, LeaderEligibility::No),
+        (LeaderEligibility::Departing, LeaderDuty::Departure, LeaderEligibility::Yes),
+        (LeaderEligibility::No, LeaderDuty::Departure, LeaderEligibility::No),
+    ] {
+        assert_eq!(eligibility.with(duty), candidacy, "{eligibility:?} {duty:?}");
     }
 }
 
@@ -246,6 +257,72 @@ async fn a_leader_without_the_api_steps_down_and_its_return_brings_no_storm() {
     assert_eq!(all.iter().filter(|one| one.leads()).count(), 1);
     let requests = api.counts().1 - requests;
     assert!(requests <= 60, "{requests} requests in the first 30 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pilots_without_a_duty_ask_for_no_lease_and_one_with_a_duty_leads_at_once() {
+    let api = Api::default();
+    let mut all = ["a", "b", "c"].map(|name| Candidate::new(&api, name));
+    let duties: Vec<_> = all
+        .iter()
+        .map(|one| {
+            let (serves, told) = watch::channel(LeaderEligibility::Yes);
+            let (duty, wanted) = watch::channel(LeaderDuty::None);
+            let (candidacy, shutdown) = (one.eligibility.clone(), one.shutdown.clone());
+            one.tasks.spawn("candidacy", compete_for_duties(told, wanted, candidacy, shutdown));
+            (serves, duty)
+        })
+        .collect();
+    seconds(3600).await;
+    assert_eq!(api.counts(), (0, 0), "an hour at rest");
+
+    let found = Instant::now();
+    duties[1].1.send_replace(LeaderDuty::Cluster);
+    all[1].until_leads().await;
+    assert!(found.elapsed() < Duration::from_secs(1), "{:?}", found.elapsed());
+    assert!(!all[0].leads() && !all[2].leads());
+
+    // A node that leaves takes over for its own departure only.
+    duties[2].0.send_replace(LeaderEligibility::Departing);
+    duties[2].1.send_replace(LeaderDuty::Departure);
+    duties[1].1.send_replace(LeaderDuty::None);
+    all[2].until_leads().await;
+    duties[2].1.send_replace(LeaderDuty::None);
+    seconds(10).await;
+    assert!(all.iter().all(|one| !one.leads()));
+    assert_eq!(api.spec().get("holderIdentity"), None, "it is given back");
+    let before = api.counts();
+    seconds(3600).await;
+    assert_eq!(api.counts(), before, "at rest again");
+}
+
+#[tokio::test]
+async fn a_pilot_records_its_ring_without_leading_and_then_lets_the_record_be() {
+    let data = tempfile::tempdir().unwrap();
+    let records = VolumeRecords::new(data.path(), &Volume::default());
+    let ring = Some("ring".to_owned());
+    let mark = VolumeMark { node_id: Some("n".into()), ring, ..VolumeMark::default() };
+    records.visit(move |files| files.set_mark(&mark)).await.unwrap().unwrap();
+    let api = Api::default();
+    let cluster = PilotApi::new(&api.client(), &EXAMPLE, "db", "a");
+    let name = "example-demo-leaderelection".to_owned();
+    let lease = PilotsLease::new(cluster, name, Pilot::default()).keeping(records);
+    let (_serves, told) = watch::channel(LeaderEligibility::Yes);
+    let (shutdown, recorded) = (Shutdown::new(), async {
+        while api.spec()["founder"]["id"] != "ring" {
+            sleep(Duration::from_millis(20)).await;
+        }
+        // Longer than the pause after a write.
+        sleep(2 * RECORD_AGAIN).await;
+        let settled = api.counts();
+        sleep(2 * RECORD_AGAIN).await;
+        assert_eq!(api.counts(), settled);
+    });
+    tokio::select! {
+        () = keep_record(lease, told, shutdown) => unreachable!("it goes on"),
+        done = tokio::time::timeout(Duration::from_secs(60), recorded) => done.unwrap(),
+    }
+    assert_eq!(api.spec().get("holderIdentity"), None);
 }
 
 #[tokio::test(start_paused = true)]

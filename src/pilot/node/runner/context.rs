@@ -2,7 +2,7 @@
 //! the loop. Cheap to clone: each task has its own.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -42,6 +42,21 @@ pub(super) struct RunnerContext {
     pub(super) records: VolumeRecords,
     pub(super) metrics: Metrics,
     pub(super) messages: mpsc::Sender<RunnerMessage>,
+    pub(super) known_peers: KnownPeers,
+}
+
+/// The peers as they were last listed; `None` before that. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownPeers(Arc<Mutex<Option<Arc<[Pilot]>>>>);
+
+impl KnownPeers {
+    pub(super) fn get(&self) -> Option<Arc<[Pilot]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, peers: &[Pilot]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(peers.into());
+    }
 }
 
 impl RunnerContext {
@@ -71,10 +86,10 @@ impl RunnerContext {
 
     /// Gives the node its peers as the API has them now, where the API answers.
     pub(super) async fn refresh_peers(&self, node: &mut DatabaseNode) {
-        let Some(cluster) = self.cluster.as_ref().filter(|it| !it.breaker().is_away()) else {
+        if self.cluster.as_ref().is_some_and(|cluster| cluster.breaker().is_away()) {
             return;
-        };
-        if let Ok(Ok(peers)) = timeout(PEERS_LIMIT, cluster.peers(&node.pilot)).await {
+        }
+        if let Some(peers) = self.list_peers(&node.pilot).await {
             node.peers = peers;
         }
     }
@@ -82,9 +97,22 @@ impl RunnerContext {
     /// Lists the node's peers as the API has them now; `None` when the API does not say, and an
     /// empty list where there is no API.
     pub(super) async fn peers(&self, pilot: &Pilot) -> Option<Vec<Pilot>> {
-        let Some(cluster) = &self.cluster else { return Some(Vec::new()) };
+        if self.cluster.is_none() {
+            return Some(Vec::new());
+        }
+        self.list_peers(pilot).await
+    }
+
+    async fn list_peers(&self, pilot: &Pilot) -> Option<Vec<Pilot>> {
+        let cluster = self.cluster.as_ref()?;
         match timeout(PEERS_LIMIT, cluster.peers(pilot)).await {
-            Ok(Ok(peers)) => Some(peers),
+            Ok(Ok(peers)) => {
+                // Only the leader's duties go by peers that were listed before.
+                if self.driver.has_lead_duties() {
+                    self.known_peers.set(&peers);
+                }
+                Some(peers)
+            }
             Ok(Err(error)) => {
                 debug!(error = %chain(&error), "Peers cannot be listed");
                 None

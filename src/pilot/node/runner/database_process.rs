@@ -9,6 +9,7 @@ use std::io;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -78,12 +79,12 @@ impl DatabaseProcess {
     ) {
         self.following = CancellationToken::new();
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };
-        self.follow(ctx, "observe", observation::observe(ctx.clone(), pid, marked));
+        let (unsettled, told) = watch::channel(true);
+        self.follow(ctx, "observe", observation::observe(ctx.clone(), pid, marked, unsettled));
         self.follow(ctx, "upkeep", upkeep::keep_up(ctx.clone(), wanted.intent.clone()));
         self.follow(ctx, "forget", forgetting::forget_lost(ctx.clone(), wanted.intent.clone()));
-        if let (Some(cluster), Some(pilot)) = (&ctx.cluster, &wanted.pilot) {
-            let work =
-                observation::watch_peers(cluster.clone(), pilot.clone(), ctx.messages.clone());
+        if let (Some(_), Some(pilot)) = (&ctx.cluster, &wanted.pilot) {
+            let work = observation::watch_peers(ctx.clone(), pilot.clone(), told);
             self.follow(ctx, "peers", work);
         }
     }

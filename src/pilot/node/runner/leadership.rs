@@ -1,4 +1,5 @@
-//! The lead among the cluster's pilots: eligibility for it, and the duties of the one that leads.
+//! The lead among the cluster's pilots: eligibility for it, whether there is a duty that needs a
+//! leader, and the duties of the one that leads.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tracing::{debug, warn};
 
@@ -15,12 +16,11 @@ use crate::{
     api::v1beta1::{LeaderLease, Pilot, PilotStatus},
     error::chain,
     pilot::{
-        driver::LeaderPermit,
+        driver::{DatabaseNode, LeaderDuty, LeaderPermit},
         kube::{
             intent,
             leader::{self, LeaderEligibility, PilotsLease},
             name_holder::NameHolder,
-            pilot_api::PilotApi,
         },
         node::machine::NodeMachine,
     },
@@ -31,12 +31,17 @@ use crate::{
     },
 };
 
-/// Pause between two rounds of the leader's duties.
+/// Pause between two rounds of the leader's duties, and between two looks for duties. Up to a
+/// quarter more is jitter.
 const DUTIES_EVERY: Duration = Duration::from_secs(4);
 /// How long one round of the leader's duties may take: a database may need half a minute to change
 /// a quorum.
 const DUTIES_LIMIT: Duration = Duration::from_secs(60);
-const PEERS_LIMIT: Duration = Duration::from_secs(5);
+/// How long a look for duties may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+/// How long a pilot competes or leads on after the last look that found a duty: another one often
+/// follows.
+const HELD_ON: Duration = Duration::from_secs(30);
 
 /// This pilot's part in the election.
 pub(super) struct LeaderCandidacy {
@@ -72,16 +77,34 @@ impl LeaderCandidacy {
             (lease, name)
         });
         self.shared = lease.is_some();
-        let (claim, claimed) = watch::channel(LeaderClaim::Waiting);
         let (lease, name) = lease.unzip();
-        let (eligibility, shutdown) = (self.eligibility.subscribe(), ctx.rt.shutdown());
-        let election = leader::campaign(lease, eligibility, claim, shutdown.clone());
+        let (eligibility, shutdown) = (&self.eligibility, ctx.rt.shutdown());
+        if let Some(lease) = lease.clone().filter(PilotsLease::is_keeping) {
+            let kept = leader::keep_record(lease, eligibility.subscribe(), shutdown.clone());
+            ctx.rt.tasks().spawn("ring-record", kept);
+        }
+        if !ctx.driver.has_lead_duties() {
+            return;
+        }
+        let (claim, claimed) = watch::channel(LeaderClaim::Waiting);
+        let (duty, wanted) = watch::channel(LeaderDuty::None);
+        let (candidacy, may_lead) = watch::channel(LeaderEligibility::No);
+        let competes = leader::compete_for_duties(
+            eligibility.subscribe(),
+            wanted,
+            candidacy,
+            shutdown.clone(),
+        );
+        ctx.rt.tasks().spawn("candidacy", competes);
+        let election = leader::campaign(lease, may_lead, claim, shutdown.clone());
         ctx.rt.tasks().spawn("leader", election);
         let duties = LeadDuties {
-            cluster: ctx.cluster.clone().filter(|_| self.shared),
             ctx: ctx.clone(),
+            shared: self.shared,
             intent,
             reported: report.subscribe(),
+            eligibility: eligibility.subscribe(),
+            duty,
             events: report.events().zip(name),
         };
         ctx.rt.tasks().spawn("lead-duties", duties.run(claimed, shutdown));
@@ -90,37 +113,43 @@ impl LeaderCandidacy {
     pub(super) fn update(&self, state: &NodeMachine, holder: &NameHolder) {
         let now = match (state.eligibility(self.shared), holder) {
             (eligibility, NameHolder::Ours) => eligibility,
-            (LeaderEligibility::Yes | LeaderEligibility::Faltering, NameHolder::Open) => {
-                LeaderEligibility::Faltering
+            (LeaderEligibility::No, NameHolder::Open) | (_, NameHolder::Theirs(_)) => {
+                LeaderEligibility::No
             }
-            _ => LeaderEligibility::No,
+            (_, NameHolder::Open) => LeaderEligibility::Faltering,
         };
         self.eligibility.send_if_modified(|known| std::mem::replace(known, now) != now);
     }
 }
 
-/// What a leader does, as long as it leads.
+/// Looks for duties, and does them as long as this pilot leads.
 struct LeadDuties {
     ctx: RunnerContext,
-    /// The API, where the lead is shared with other pilots.
-    cluster: Option<PilotApi>,
+    /// Is the lead shared with other pilots?
+    shared: bool,
     intent: intent::IntentReceiver,
     reported: watch::Receiver<PilotStatus>,
+    eligibility: watch::Receiver<LeaderEligibility>,
+    /// What this pilot would lead for. The election goes by it.
+    duty: watch::Sender<LeaderDuty>,
     /// The queue of events, and the name of the lease that they are about.
     events: Option<(EventQueue, String)>,
 }
 
 impl LeadDuties {
     async fn run(self, mut claim: watch::Receiver<LeaderClaim>, shutdown: Shutdown) {
+        let mut found = Instant::now();
         loop {
             tokio::select! {
                 held = claim.wait_for(|claim| claim.is_held()) => if held.is_err() { return },
+                // A look may be dropped at any await: it changes nothing.
+                () = self.look_out(&mut found) => {}
                 () = shutdown.triggered() => return,
             }
             self.changed(true);
             // A round may be dropped at any await: the next leader looks at what is there.
             tokio::select! {
-                () = self.lead(LeaderPermit::new(claim.clone())) => {}
+                () = self.lead(LeaderPermit::new(claim.clone()), &mut found) => {}
                 _ = claim.wait_for(|claim| !claim.is_held()) => {}
                 () = shutdown.triggered() => {}
             }
@@ -128,15 +157,69 @@ impl LeadDuties {
         }
     }
 
-    async fn lead(&self, lead: LeaderPermit) {
-        if !self.ctx.driver.has_lead_duties() {
-            // Without duties the leader need not ask the API about its peers.
-            return std::future::pending().await;
+    /// Looks for duties again and again while this pilot may lead; never returns.
+    async fn look_out(&self, found: &mut Instant) {
+        let (mut eligibility, mut reported) = (self.eligibility.clone(), self.reported.clone());
+        loop {
+            let may = eligibility.wait_for(|eligibility| *eligibility != LeaderEligibility::No);
+            if may.await.is_err() {
+                return std::future::pending().await;
+            }
+            if let Some(duty) = self.look().await {
+                self.take(duty, found);
+            }
+            let leaves = reported.borrow_and_update().decommission.is_some();
+            tokio::select! {
+                () = sleep(pause()) => {}
+                // A departure that begins or is taken back is looked at once.
+                Ok(_) = reported.wait_for(|now| now.decommission.is_some() != leaves) => {}
+            }
         }
+    }
+
+    /// Returns the duty that there is now; `None` when that is not known.
+    async fn look(&self) -> Option<LeaderDuty> {
+        let known = self.ctx.known_peers.get().unwrap_or_default();
+        let duty = self.ask(&*self.node(&known)?).await?;
+        let new = *self.duty.borrow() == LeaderDuty::None && duty == LeaderDuty::Cluster;
+        if !(new && self.shared) {
+            return Some(duty);
+        }
+        // What is known of the Pilots may be minutes old: before this pilot asks for the lead, it
+        // asks for them.
+        let pilot = self.intent.borrow().as_ref()?.pilot.clone();
+        let peers = self.ctx.peers(&pilot).await?;
+        self.ask(&*self.node(&peers)?).await
+    }
+
+    async fn ask(&self, node: &DatabaseNode) -> Option<LeaderDuty> {
+        match timeout(LOOK_LIMIT, self.ctx.driver.leader_duty(node)).await {
+            Ok(Ok(duty)) => Some(duty),
+            Ok(Err(error)) => {
+                debug!(error = %chain(&error), "Database was not asked for duties of a leader");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Takes what a look has found; `found`: when the last one was that found something.
+    fn take(&self, duty: LeaderDuty, found: &mut Instant) {
+        if duty != LeaderDuty::None {
+            *found = Instant::now();
+        }
+        let over = found.elapsed() >= HELD_ON;
+        self.duty.send_if_modified(|known| {
+            let next = if duty == LeaderDuty::None && !over { *known } else { duty };
+            std::mem::replace(known, next) != next
+        });
+    }
+
+    async fn lead(&self, lead: LeaderPermit, found: &mut Instant) {
         let mut last = String::new();
         loop {
             let round = timeout(DUTIES_LIMIT, self.round(&lead)).await;
-            let failure = round.unwrap_or_else(|_| Some("it took too long".to_owned()));
+            let (duty, failure) = round.unwrap_or((None, Some("it took too long".to_owned())));
             if let Some(error) = failure
                 && last != error
             {
@@ -144,34 +227,41 @@ impl LeadDuties {
                 warn!(error, "Duties of the leader were not done");
                 last = error;
             }
-            sleep(DUTIES_EVERY.mul_f64(1.0 + rand::random::<f64>() / 4.0)).await;
+            if let Some(duty) = duty {
+                self.take(duty, found);
+            }
+            sleep(pause()).await;
         }
     }
 
-    /// Does one round of duties: lists the peers and has the driver do the rest. Returns what went
-    /// wrong.
-    async fn round(&self, lead: &LeaderPermit) -> Option<String> {
-        let mut pilot = self.intent.borrow().as_ref()?.pilot.clone();
-        let peers = match &self.cluster {
-            Some(cluster) => match timeout(PEERS_LIMIT, cluster.peers(&pilot)).await {
-                Ok(Ok(peers)) => peers,
-                // While the peers are not known, the leader changes nothing for them.
-                Ok(Err(error)) => {
-                    debug!(error = %chain(&error), "Peers cannot be listed");
-                    return None;
-                }
-                Err(_) => return None,
-            },
-            None => Vec::new(),
+    /// Does one round of duties: lists the peers and has the driver do the rest. Returns the duty
+    /// that is left, where that is known, and what went wrong.
+    async fn round(&self, lead: &LeaderPermit) -> (Option<LeaderDuty>, Option<String>) {
+        let peers = if self.shared {
+            let Some(pilot) = self.intent.borrow().as_ref().map(|seen| seen.pilot.clone()) else {
+                return (None, None);
+            };
+            // While the peers are not known, the leader changes nothing for them.
+            let Some(peers) = self.ctx.peers(&pilot).await else { return (None, None) };
+            peers
+        } else {
+            Vec::new()
         };
+        let Some(node) = self.node(&peers) else { return (None, None) };
+        let done = self.ctx.driver.lead_duties(&node, lead).await;
+        let left = if done.is_ok() { self.ask(&node).await } else { None };
+        (left, done.err().map(|error| chain(&error).to_string()))
+    }
+
+    /// Makes the node as the driver sees it, with these peers.
+    fn node(&self, peers: &[Pilot]) -> Option<Box<DatabaseNode>> {
+        let mut pilot = self.intent.borrow().as_ref()?.pilot.clone();
         // What this pilot knows of its own node is newer than what the server shows of it.
         let reported = self.reported.borrow().clone();
         if reported.phase.is_some() {
             pilot.status = reported;
         }
-        let node = self.ctx.node(&pilot, &peers, false);
-        let done = self.ctx.driver.lead_duties(&node, lead).await;
-        done.err().map(|error| chain(&error).to_string())
+        Some(self.ctx.node(&pilot, peers, false))
     }
 
     fn changed(&self, leads: bool) {
@@ -198,4 +288,9 @@ impl LeadDuties {
         // Upstream's lock was a ConfigMap of this name.
         events.tell(&regarding("ConfigMap", "v1"), notice);
     }
+}
+
+/// Returns the pause ahead of the next round or look.
+fn pause() -> Duration {
+    DUTIES_EVERY.mul_f64(1.0 + rand::random::<f64>() / 4.0)
 }

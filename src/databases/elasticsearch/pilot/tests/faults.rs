@@ -7,10 +7,12 @@
 use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 
 use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use super::{
-    super::{ElasticsearchDriver, restart_announcement, state::NodeState},
+    super::{ElasticsearchDriver, lead_duties, restart_announcement, state::NodeState},
     driver, node_in,
 };
 use crate::{
@@ -20,7 +22,10 @@ use crate::{
         v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
     },
     pilot::{
-        driver::{DatabaseNode, DecommissionState, Driver, Error, LeaderPermit, NodeObservation},
+        driver::{
+            DatabaseNode, DecommissionState, Driver, Error, LeaderDuty, LeaderPermit,
+            NodeObservation,
+        },
         testing::{Failure, Fault, Script, serve},
         volume::state_file::StateFile,
     },
@@ -478,4 +483,56 @@ async fn what_people_set_is_never_taken_back() {
     let (driver, node) = driven(&server, place.path());
     driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
     assert_eq!(server.changes(), BTreeSet::new());
+}
+
+/// While no pilot leads, none keeps the lists: so each reason to lead must be noticed.
+#[tokio::test]
+async fn a_leader_is_asked_for_while_there_is_something_to_do_and_at_no_other_time() {
+    let theirs = Cluster { delay: Some("5m"), records: Some(&["new disks"]), ..SETTLED };
+    let left_behind = Cluster { what: "was excluded and stays", excluded: "n2", ..SETTLED };
+    let of_people =
+        Cluster { what: "without a Pilot", nodes: &["n1", "n2", "n3", "n4"], ..SETTLED };
+    let of_people = Cluster { excluded: "n4", ..of_people };
+    for stage in STAGES.iter().chain([&theirs, &left_behind, &of_people]) {
+        let place = tempfile::tempdir().unwrap();
+        let server = Server::start(stage.clone()).await;
+        let (driver, node) = driven(&server, place.path());
+        driver.observe().await.unwrap();
+        server.script.set(None);
+        let duty = driver.leader_duty(&node).await.unwrap();
+        assert_eq!(server.changes(), BTreeSet::new(), "a look changes nothing");
+        driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
+        let expected = match server.changes().is_empty() {
+            _ if stage.leaves => LeaderDuty::Departure,
+            true => LeaderDuty::None,
+            false => LeaderDuty::Cluster,
+        };
+        assert_eq!(duty, expected, "{}", stage.what);
+    }
+}
+
+#[tokio::test]
+async fn a_departure_of_a_peer_needs_a_leader_until_its_pilot_is_gone_or_a_while_has_passed() {
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::start(SETTLED).await;
+    let (driver, mut node) = driven(&server, place.path());
+    assert_eq!(driver.leader_duty(&node).await.unwrap(), LeaderDuty::None);
+    node.peers[0] = pilot("n2", true);
+    assert_eq!(driver.leader_duty(&node).await.unwrap(), LeaderDuty::None, "it was refused");
+    node.peers[0].status.decommission = Some(Decommission::default());
+    assert_eq!(driver.leader_duty(&node).await.unwrap(), LeaderDuty::Cluster);
+    let mut left = |ago: i64| {
+        let since = Timestamp::now() - SignedDuration::from_secs(ago);
+        node.peers[0].status.conditions = vec![Condition {
+            type_: "Decommissioned".into(),
+            status: "True".into(),
+            reason: "NodeDecommissioned".into(),
+            message: String::new(),
+            observed_generation: None,
+            last_transition_time: Time(since),
+        }];
+        lead_duties::departure(&node, Timestamp::now())
+    };
+    assert_eq!(left(60), LeaderDuty::Cluster);
+    assert_eq!(left(3600), LeaderDuty::None, "its Pilot stands for good");
 }

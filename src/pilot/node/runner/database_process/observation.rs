@@ -5,18 +5,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::{
-    sync::mpsc,
-    time::{sleep, timeout},
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::debug;
 
 use super::{RunnerContext, RunnerMessage};
 use crate::{
     api::v1beta1::Pilot,
-    error::chain,
     pilot::{
         driver::{self, NodeObservation},
-        kube::pilot_api::PilotApi,
         process::supervisor::release_program,
         volume::{pilot_files::VolumeMark, records::VolumeRecords},
     },
@@ -33,10 +31,18 @@ const SETTLED: u32 = 6;
 const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a database that did not say how it is may take to answer in another way.
 const SECOND_OPINION: Duration = Duration::from_secs(2);
-/// Pause between two looks at the peers.
+/// Pause between two looks at the peers of a node that serves and misses none of them, and of any
+/// other node. Jitter keeps the pilots of a cluster from asking in step.
+const PEERS_AT_REST: Duration = Duration::from_secs(330);
 const PEERS_EVERY: Duration = Duration::from_secs(30);
 
-pub(super) async fn observe(ctx: RunnerContext, pid: i32, mut marked: Option<String>) {
+/// Asks again and again. `unsettled` is told whether changes among the peers matter soon.
+pub(super) async fn observe(
+    ctx: RunnerContext,
+    pid: i32,
+    mut marked: Option<String>,
+    unsettled: watch::Sender<bool>,
+) {
     let mut served = 0_u32;
     loop {
         let answer = timeout(OBSERVE_LIMIT, ctx.driver.observe()).await;
@@ -54,6 +60,8 @@ pub(super) async fn observe(ctx: RunnerContext, pid: i32, mut marked: Option<Str
             marked.clone_from(&mark.node_id);
         }
         let serving = result.as_ref().is_ok_and(|observation| observation.serving);
+        let now = result.as_ref().map_or(true, NodeObservation::is_unsettled);
+        unsettled.send_if_modified(|known| std::mem::replace(known, now) != now);
         served = if serving { served.saturating_add(1) } else { 0 };
         if served == SETTLED {
             // Once the database serves, the pilot does little for long.
@@ -69,17 +77,26 @@ pub(super) async fn observe(ctx: RunnerContext, pid: i32, mut marked: Option<Str
     }
 }
 
+/// Looks at the peers: soon and often while `unsettled` says so, seldom else.
 pub(super) async fn watch_peers(
-    cluster: PilotApi,
+    ctx: RunnerContext,
     pilot: Pilot,
-    messages: mpsc::Sender<RunnerMessage>,
+    mut unsettled: watch::Receiver<bool>,
 ) {
+    // What was listed for the start is old by the time that the node serves.
+    let (mut looked, mut first) = (Instant::now(), true);
     loop {
-        // Jitter keeps the pilots of a cluster from asking in step.
-        sleep(PEERS_EVERY.mul_f64(0.75 + rand::random::<f64>() / 2.0)).await;
-        match cluster.peers(&pilot).await {
-            Ok(peers) => drop(messages.send(RunnerMessage::Peers(peers)).await),
-            Err(error) => debug!(error = %chain(&error), "Peers cannot be listed"),
+        let soon = *unsettled.borrow_and_update() || first;
+        let every = if soon { PEERS_EVERY } else { PEERS_AT_REST };
+        let next = looked + every.mul_f64(0.75 + rand::random::<f64>() / 2.0);
+        tokio::select! {
+            () = sleep_until(next) => {
+                (looked, first) = (Instant::now(), false);
+                if let Some(peers) = ctx.peers(&pilot).await {
+                    ctx.tell(RunnerMessage::Peers(peers)).await;
+                }
+            }
+            Ok(()) = unsettled.changed() => {}
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Three pilots of one cluster elect a leader through the real API server, and lose it.
+//! Three pilots of one cluster elect a leader through the real API server, and lose it. The
+//! example's pilots always have a duty, so one of them leads all the time.
 
 use std::{
     rc::Rc,
@@ -8,10 +9,10 @@ use std::{
 use navigator::api::v1beta1::LeaderLeaseSpec;
 use nix::sys::signal::Signal;
 
-use super::follows::PATIENCE;
-use crate::support::{bed::Bed, nodes::Nodes, ring::Ring, seat::Seat, wait::until};
+use super::{PATIENCE, bed, form};
+use crate::support::{bed::Bed, nodes::Nodes, seat::Seat, wait::until};
 
-const LEASE: &str = "cassandra-demo-leaderelection";
+const LEASE: &str = "redis-demo-leaderelection";
 
 /// A lease lasts 15 s; the rest is for a machine that is busy with something else.
 const TAKEOVER: Duration = Duration::from_secs(120);
@@ -41,9 +42,8 @@ fn leads(seat: &Seat) -> bool {
 
 #[tokio::test]
 async fn another_pilot_leads_when_the_leader_is_killed_or_stopped_and_a_woken_one_does_not() {
-    let bed = Rc::new(Bed::start().await);
-    let mut nodes = Ring::new(bed.world.folder.path(), "demo").nodes(&bed, 78, 3);
-    nodes.form().await;
+    let bed = Rc::new(bed().await);
+    let (mut nodes, ..) = form(&bed, 78).await;
     let (first, before) = next(&nodes, None).await;
     assert_eq!(nodes.all.iter().filter(|node| leads(&node.seat)).count(), 1);
     let founder = before.founder.clone();
