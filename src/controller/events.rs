@@ -82,6 +82,13 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
         PlannedStep::Keep { pilot } => {
             EventNotice::normal("DrainPilot", format!("{pilot} is kept after all"))
         }
+        PlannedStep::Forget { pilot, nodes } if nodes.is_empty() => {
+            EventNotice::normal("Scale", format!("{pilot} has forgotten what it was asked to"))
+        }
+        PlannedStep::Forget { pilot, nodes } => EventNotice::normal(
+            "Scale",
+            format!("{pilot} lets its database forget {}", nodes.join(", ")),
+        ),
         PlannedStep::DeleteClaim { claim, .. } => EventNotice::normal(
             "Scale",
             format!("claim {} of a node that left is deleted", claim.name),

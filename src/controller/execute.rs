@@ -78,6 +78,12 @@ pub(crate) async fn execute(
         PlannedStep::Deliver { pilot, pod, container, image: _ } => {
             deliver(ctx, desired, pilot, pod, container).await
         }
+        PlannedStep::Forget { pilot, nodes } => {
+            let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
+            let Some(facts) = &member.pilot else { return Ok(()) };
+            let patch = json!({"spec": {"forget": nodes}});
+            patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
+        }
         PlannedStep::DeleteClaim { pilot, claim } => {
             delete_claim(ctx, desired, observed, pilot, claim).await
         }

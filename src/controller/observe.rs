@@ -29,7 +29,8 @@ use crate::api::{
     names::{self, annotation, condition::CLEANUP_DUE},
     silence::says_unheard,
     v1beta1::{
-        Blocker, Health, NodeChange, Pilot, PilotIntent, PilotPhase, PilotSpec, PilotStatus,
+        Blocker, ForgottenNode, Health, NodeChange, Pilot, PilotIntent, PilotPhase, PilotSpec,
+        PilotStatus,
     },
 };
 
@@ -178,6 +179,10 @@ pub(crate) struct PilotFacts {
     pub(crate) cleanup: Option<CleanupFacts>,
     /// What the pilot has against a change of its cluster.
     pub(crate) blockers: Vec<BlockerFacts>,
+    /// The id that the database gave to the node.
+    pub(crate) node_id: Option<String>,
+    /// How far the node's database is with forgetting other nodes.
+    pub(crate) forgotten: Vec<ForgottenNode>,
     /// Uid of the claim or pod whose data a person gave up.
     pub(crate) given_up: Option<String>,
     /// Message of the Ready condition while that is not True.
@@ -300,10 +305,10 @@ impl Member {
         }
     }
 
-    /// Did a person give up the data that the node has now?
+    /// Did a person give up the data that the node has now, or had last?
     pub(crate) fn abandoned(&self) -> bool {
         let word = self.pilot.as_ref().and_then(|pilot| pilot.given_up.as_ref());
-        word.is_some() && word == self.data().as_ref()
+        word.is_some_and(|word| self.data().is_none_or(|data| data == *word))
     }
 
     /// Does the controller get no report from the pilot, although the kubelet finds the pod ready?
@@ -416,7 +421,8 @@ impl ObservedPool {
         if self.orphan {
             return 0;
         }
-        self.one_past_last(|member| member.may_be_member() && !member.decommissioned())
+        let gone = |member: &Member| member.decommissioned() || member.abandoned();
+        self.one_past_last(|member| member.may_be_member() && !gone(member))
     }
 
     /// Returns the replicas with which a StatefulSet is made. Pods that a deleted StatefulSet left
@@ -838,6 +844,8 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
             due: condition.status != "False",
             message: condition.message.clone(),
         }),
+        node_id: status.identity.as_ref().and_then(|identity| identity.node_id.clone()),
+        forgotten: status.forgotten.clone(),
         blockers: status.blockers.iter().map(blocker_facts).collect(),
         given_up: annotations.and_then(|all| all.get(annotation::GIVE_UP)).cloned(),
         not_ready: ready

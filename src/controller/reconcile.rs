@@ -55,7 +55,7 @@ pub(crate) async fn reconcile(
         Ok(desired) => desired,
         Err(error) => return failure::unreadable(key, &error),
     };
-    match steps(ctx, &cluster, &desired).await {
+    match Box::pin(steps(ctx, &cluster, &desired)).await {
         Ok(outcome) => (outcome, "ok"),
         Err(error) => failure::handle(ctx, &cluster, &desired, &error, failures).await,
     }

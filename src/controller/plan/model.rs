@@ -123,6 +123,10 @@ struct ModelRules {
 
 type NodeId = (usize, usize);
 
+fn ids() -> impl Iterator<Item = NodeId> {
+    (0..2).flat_map(|pool| (0..3).map(move |node| (pool, node)))
+}
+
 impl ModelState {
     /// Returns a cluster of two pools that serves as wanted.
     fn healthy(sizes: [u8; 2]) -> Self {
@@ -144,10 +148,6 @@ impl ModelState {
             edits: 0,
             faults: 0,
         }
-    }
-
-    fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..2).flat_map(|pool| (0..3).map(move |node| (pool, node)))
     }
 
     fn node(&self, (pool, node): NodeId) -> &NodeState {
@@ -181,7 +181,7 @@ impl ModelState {
 
     fn observed(&self, rules: ModelRules) -> ObservedCluster {
         let mut observed = sample::observed(&[("a", 0), ("b", 0)], "old");
-        let down = self.ids().find(|id| {
+        let down = ids().find(|id| {
             let node = self.node(*id);
             node.volume == VolumeState::Data && node.pod != PodState::Ready
         });
@@ -232,7 +232,7 @@ impl ModelState {
     fn refuses(&self, rules: ModelRules, id: NodeId) -> bool {
         let asked =
             matches!(self.node(id).intent, IntentState::Leaving | IntentState::LeavingByPerson);
-        let others = self.ids().filter(|other| {
+        let others = ids().filter(|other| {
             let node = self.node(*other);
             *other != id && node.pod == PodState::Ready && node.volume == VolumeState::Data
         });
@@ -241,7 +241,7 @@ impl ModelState {
 
     /// Is the cluster as wanted?
     fn is_wanted(&self) -> bool {
-        self.ids().all(|id| {
+        ids().all(|id| {
             let node = self.node(id);
             let wanted = self.wanted[id.0].is_some_and(|size| id.1 < usize::from(size));
             if !wanted {
@@ -296,10 +296,14 @@ impl ModelState {
             PlannedStep::Empty { pool } => self.pools[pool_of(pool)].replicas = Some(0),
             PlannedStep::DeletePool { pool, .. } => self.pools[pool_of(pool)].replicas = None,
             PlannedStep::Stop { pilots } => {
-                pilots.iter().for_each(|name| self.named(name).intent = IntentState::Stopped);
+                for name in pilots {
+                    self.named(name).intent = IntentState::Stopped;
+                }
             }
             PlannedStep::Start { pilots } => {
-                pilots.iter().for_each(|name| self.named(name).intent = IntentState::Running);
+                for name in pilots {
+                    self.named(name).intent = IntentState::Running;
+                }
             }
             PlannedStep::Keep { pilot } => self.named(pilot).intent = IntentState::Running,
             PlannedStep::Decommission { pilot } => self.named(pilot).intent = IntentState::Leaving,
@@ -326,14 +330,16 @@ impl ModelState {
                 let node = self.named(pilot);
                 (node.known, node.intent, node.given_up) = (false, IntentState::Running, false);
             }
-            PlannedStep::RestartInPlace { .. } | PlannedStep::Deliver { .. } => {
-                unreachable!("no data in pods, one pilot image")
+            PlannedStep::RestartInPlace { .. }
+            | PlannedStep::Forget { .. }
+            | PlannedStep::Deliver { .. } => {
+                unreachable!("no data in pods, no ids, one pilot image")
             }
         }
     }
 
     fn named(&mut self, name: &str) -> &mut NodeState {
-        let id = self.ids().find(|id| name_of(*id) == name).unwrap();
+        let id = ids().find(|id| name_of(*id) == name).unwrap();
         self.node_mut(id)
     }
 
@@ -343,7 +349,7 @@ impl ModelState {
         let mut next = self.clone();
         let refused = self.refuses(rules, id);
         let revision = self.revision;
-        let others_down = self.ids().any(|other| {
+        let others_down = ids().any(|other| {
             let node = self.node(other);
             other != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
         });
@@ -403,7 +409,7 @@ impl ModelState {
         }
         edit("stopped".into(), &|s| s.stopped = !s.stopped);
         edit("canary".into(), &|s| s.canary = !s.canary);
-        for id in self.ids().filter(|id| self.node(*id).pod == PodState::Ready) {
+        for id in ids().filter(|id| self.node(*id).pod == PodState::Ready) {
             for intent in [IntentState::LeavingByPerson, IntentState::Fenced] {
                 edit(format!("{} {intent:?}", name_of(id)), &|s| s.node_mut(id).intent = intent);
             }
@@ -415,7 +421,7 @@ impl ModelState {
     /// Returns each fault that may befall the cluster.
     fn faults(&self) -> Vec<(String, Self)> {
         let mut all = Vec::new();
-        for id in self.ids().filter(|id| self.node(*id).pod == PodState::Ready) {
+        for id in ids().filter(|id| self.node(*id).pod == PodState::Ready) {
             for (what, pod, lost) in [
                 ("is evicted", PodState::Ending, false),
                 ("loses its machine", PodState::Stuck, true),
@@ -447,7 +453,7 @@ impl ModelState {
             Remedy::AllowMoreDown => next.more_down = true,
             Remedy::EndCanary => next.canary = false,
             Remedy::WantNode { node } => {
-                let id = next.ids().find(|id| name_of(*id) == *node)?;
+                let id = ids().find(|id| name_of(*id) == *node)?;
                 let least = u8::try_from(id.1 + 1).unwrap();
                 let size = next.wanted[id.0].unwrap_or_default();
                 next.wanted[id.0] = Some(size.max(least));
@@ -470,7 +476,7 @@ impl ModelState {
                 self.execute(step);
                 continue;
             }
-            match self.ids().find_map(|id| self.moved(rules, id)) {
+            match ids().find_map(|id| self.moved(rules, id)) {
                 Some(next) => self = next,
                 None => return Ok((self, planned)),
             }
@@ -480,7 +486,7 @@ impl ModelState {
 
     /// Returns a broken rule, where carrying out `step` breaks one.
     fn breaks(&self, step: &PlannedStep) -> Option<String> {
-        let id = step.pilot().and_then(|name| self.ids().find(|id| name_of(*id) == name));
+        let id = step.pilot().and_then(|name| ids().find(|id| name_of(*id) == name));
         let node = id.map(|id| *self.node(id));
         let holds = node.is_some_and(|node| node.volume == VolumeState::Data && !node.given_up);
         let disturbs = match step {
@@ -493,7 +499,7 @@ impl ModelState {
             PlannedStep::Restart { .. } | PlannedStep::Decommission { .. } => true,
             _ => false,
         };
-        let down = self.ids().find(|other| {
+        let down = ids().find(|other| {
             let node = self.node(*other);
             Some(*other) != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
         });
@@ -508,8 +514,7 @@ fn name_of((pool, node): NodeId) -> String {
 
 fn end_pod(node: &mut NodeState) {
     node.pod = match node.pod {
-        PodState::Absent => PodState::Absent,
-        PodState::Pending => PodState::Absent,
+        PodState::Absent | PodState::Pending => PodState::Absent,
         _ if node.lost => PodState::Stuck,
         _ => PodState::Ending,
     };
@@ -629,8 +634,7 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
             after.execute(step);
             next.push((format!("controller: {step:?}"), after));
         }
-        let moves = state
-            .ids()
+        let moves = ids()
             .filter_map(|id| Some((format!("{} moves", name_of(id)), ensured.moved(rules, id)?)));
         next.extend(moves);
         let at_rest = next.is_empty();
@@ -648,10 +652,8 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
                 *traps.entry(key).or_default() += 1;
             }
         }
-        if at_rest || state.edits == 0 {
-            if state.edits < edits {
-                next.extend(state.edits());
-            }
+        if (at_rest || state.edits == 0) && state.edits < edits {
+            next.extend(state.edits());
         }
         if state.faults < faults {
             next.extend(state.faults());

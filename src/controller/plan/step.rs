@@ -28,6 +28,8 @@ pub(crate) enum PlannedStep {
     /// Lower the replicas of a pool by one: its last node left the database cluster, or never
     /// served.
     Remove { pool: String, pilot: String, to: u32 },
+    /// Have the node of a Pilot let its database forget these nodes, by their ids.
+    Forget { pilot: String, nodes: Vec<String> },
     /// Delete the claim of a node that left.
     DeleteClaim { pilot: String, claim: ClaimRef },
     /// Delete the Pilot of a node that no longer exists.
@@ -81,6 +83,7 @@ impl PlannedStep {
             | Self::Recreate { .. }
             | Self::Keep { .. }
             | Self::Remove { .. }
+            | Self::Forget { .. }
             | Self::DeleteClaim { .. }
             | Self::DeletePilot { .. }
             | Self::DeletePool { .. }
@@ -108,7 +111,7 @@ impl PlannedStep {
             | Self::Empty { .. }
             | Self::DeletePilot { .. }
             | Self::DeletePool { .. } => "RemovePilot",
-            Self::DeleteClaim { .. } => "Cleanup",
+            Self::Forget { .. } | Self::DeleteClaim { .. } => "Cleanup",
             Self::Deliver { .. } => "UpdatePilot",
         }
     }
@@ -124,6 +127,7 @@ impl PlannedStep {
             | Self::Decommission { pilot }
             | Self::Keep { pilot }
             | Self::Remove { pilot, .. }
+            | Self::Forget { pilot, .. }
             | Self::DeleteClaim { pilot, .. }
             | Self::DeletePilot { pilot, .. }
             | Self::Deliver { pilot, .. } => Some(pilot),

@@ -1,8 +1,10 @@
 //! Tests of the step that follows from each state, and random walks through a simulated cluster.
 
+mod ways_out;
+
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::util::intstr::IntOrString, jiff::Timestamp};
 
 use super::*;
 use crate::{

@@ -45,14 +45,15 @@ pub(crate) fn pilot_body(
 /// Returns a merge patch from the Pilot's spec as it is to the wanted one: keys that are no longer
 /// wanted become `null`, and `phase` is left alone. `None` when nothing differs.
 pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value> {
-    let without_phase = |spec: &PilotSpec| {
+    let without_requests = |spec: &PilotSpec| {
         let mut value = json!(spec);
         if let Some(spec) = value.as_object_mut() {
             spec.remove("phase");
+            spec.remove("forget");
         }
         value
     };
-    let patch = difference(&without_phase(found), &without_phase(wanted));
+    let patch = difference(&without_requests(found), &without_requests(wanted));
     patch.as_object().is_some_and(|patch| !patch.is_empty()).then_some(patch)
 }
 
@@ -82,9 +83,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_names_only_what_differs_and_never_the_phase() {
+    fn a_patch_names_only_what_differs_and_no_request() {
         let found = PilotSpec {
             phase: Some(v1beta1::PilotIntent::Fenced),
+            forget: vec!["lost".into()],
             version: Some("5.0.6".into()),
             config: serde_json::from_value(json!({"a": 1, "b": {"c": 2}})).unwrap(),
             ..PilotSpec::default()

@@ -229,6 +229,7 @@ impl Simulation {
             PlannedStep::Replace { .. }
             | PlannedStep::Renew { .. }
             | PlannedStep::Keep { .. }
+            | PlannedStep::Forget { .. }
             | PlannedStep::Stop { .. }
             | PlannedStep::Start { .. } => {}
         }
@@ -317,6 +318,7 @@ impl Simulation {
                     self.intend(pilot, None);
                 }
             }
+            PlannedStep::Forget { .. } => unreachable!("nodes of the simulation have no ids"),
             PlannedStep::DeleteClaim { pilot, .. } => {
                 self.each(pilot, |member| member.claim = None);
             }

@@ -41,8 +41,8 @@ use crate::{
         database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
-            ForgetState, KernelNeeds, LeaderDuty, LeaderPermit, NodeObservation, PreparationProgram,
-            ProcessSpec, StopPlan,
+            ForgetState, KernelNeeds, LeaderDuty, LeaderPermit, NodeObservation,
+            PreparationProgram, ProcessSpec, StopPlan,
         },
         volume::{
             contents::ContentFolder,

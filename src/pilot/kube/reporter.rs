@@ -418,12 +418,18 @@ mod tests {
             let judged = second - second % 5;
             let blocker = Blocker {
                 predicate: "DataOutlivesPod".to_owned(),
+                against: Vec::new(),
                 message: "1 shards have no copy on another node".to_owned(),
                 since: Some(Time(Timestamp::UNIX_EPOCH)),
                 observed_time: Some(Time(Timestamp::from_second(judged).unwrap())),
             };
             let path = "/data".to_owned();
-            let storage = PilotStorage { path, capacity_bytes: 1 << 40, used_bytes: judged };
+            let storage = PilotStorage {
+                path,
+                capacity_bytes: 1 << 40,
+                used_bytes: judged,
+                ..PilotStorage::default()
+            };
             PilotStatus { blockers: vec![blocker], storage: Some(storage), ..running() }
         });
         let writes = writes.await;

@@ -1,0 +1,280 @@
+//! Nodes that are lost, left or refused: what hides nothing any more, and which word leads on.
+
+use super::*;
+use crate::{
+    api::v1beta1::{ForgetPhase, ForgottenNode, NodeChange},
+    controller::desired_state::DesiredPool,
+};
+
+const GONE: Duration = Duration::from_secs(600);
+
+/// Makes a node one whose volume is on a machine that is gone.
+fn lose(observed: &mut ObservedCluster, pool: usize, ordinal: u32) {
+    let member = member(observed, pool, ordinal);
+    let pod = member.pod.as_mut().unwrap();
+    (pod.ready, pod.started) = (false, false);
+    let message = format!("{}: volume node affinity conflict", member.name);
+    pod.trouble = Some(PodFailure { reason: "Unschedulable", message, lasts: true });
+    let pilot = member.pilot.as_mut().unwrap();
+    (pilot.ready, pilot.hearing.ago) = (false, GONE);
+    pilot.node_id = Some("lost-id".into());
+}
+
+/// Writes a person's word that the data on the node's claim are lost.
+fn give_up(observed: &mut ObservedCluster, pool: usize, ordinal: u32) {
+    let member = member(observed, pool, ordinal);
+    member.pilot.as_mut().unwrap().given_up = Some(member.claim.as_ref().unwrap().uid.clone());
+}
+
+fn speaks(predicate: &str, against: &[NodeChange]) -> BlockerFacts {
+    let (predicate, message) = (predicate.to_owned(), "so it is".to_owned());
+    BlockerFacts { predicate, message, against: against.to_vec() }
+}
+
+fn raise(pool: &str, to: u32) -> Option<PlannedStep> {
+    Some(PlannedStep::Raise { pool: pool.into(), to })
+}
+
+#[test]
+fn a_lost_node_hides_no_growth_and_says_what_it_holds() {
+    let grows = planned(&[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)], |_, o| lose(o, 0, 2));
+    assert_eq!(grows.step, raise("b", 2));
+    let ring = planned(&[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)], |_, o| {
+        lose(o, 0, 2);
+        pilot(o, 0, 0).blockers = vec![speaks("PeersUp", &[NodeChange::Stop, NodeChange::Join])];
+    });
+    assert_eq!((&ring.step, &*ring.blocked[0].predicate), (&None, "PeersUp"));
+    let waits = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+        lose(o, 0, 2);
+        pod(o, 0, 0).hash = "old".into();
+    });
+    assert_eq!((&waits.step, &*waits.blocked[0].predicate), (&None, "MaxUnavailable"));
+    let told = waits.waiting.unwrap().sentence();
+    for word in ["affinity conflict", "annotate Pilot ex-demo-a-2", "give-up=claim-2"] {
+        assert!(told.contains(word), "{told}");
+    }
+}
+
+#[test]
+fn a_node_that_is_away_for_a_moment_holds_growth_without_a_word_of_blame() {
+    let plan = planned(&[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)], |_, o| {
+        pod(o, 0, 2).ready = false;
+        pod(o, 0, 0).hash = "old".into();
+    });
+    assert_eq!((plan.step, plan.blocked, plan.waiting.is_some()), (None, Vec::new(), true));
+}
+
+#[test]
+fn more_nodes_may_be_down_within_one_pool_where_a_person_says_so() {
+    let down = |pool: usize| {
+        planned(&[("a", 3), ("b", 1)], &[("a", 3), ("b", 1)], |d, o| {
+            d.strategy.unavailable = IntOrString::String("50%".into());
+            lose(o, pool, 0);
+            pod(o, 0, 1).hash = "old".into();
+        })
+    };
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!(down(0).step, Some(restart));
+    assert_eq!(down(1).step, None);
+}
+
+#[test]
+fn a_wanted_node_whose_data_are_given_up_joins_again_and_no_other_is_meant() {
+    let word = |claim: &str| {
+        planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            lose(o, 0, 1);
+            pilot(o, 0, 1).given_up = Some(claim.into());
+        })
+    };
+    let claim = ClaimRef { name: "example-data-ex-demo-a-1".into(), uid: "claim-1".into() };
+    let renew = PlannedStep::Renew {
+        pilot: "ex-demo-a-1".into(),
+        claim: Some(claim),
+        pod: Some("pod-1".into()),
+    };
+    assert_eq!(word("claim-1").step, Some(renew));
+    assert_eq!(word("claim-0").step, None, "another volume");
+    let stuck = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+        lose(o, 0, 1);
+        give_up(o, 0, 1);
+        (pod(o, 0, 1).terminating, pod(o, 0, 1).overdue) = (true, true);
+        member(o, 0, 1).claim.as_mut().unwrap().terminating = true;
+    });
+    let told = stuck.waiting.unwrap().sentence();
+    assert!(told.contains("out-of-service"), "{told}");
+}
+
+#[test]
+fn an_unwanted_node_whose_data_are_given_up_goes_and_is_forgotten() {
+    let given_up = |change: &dyn Fn(&mut ObservedCluster)| {
+        planned(&[("a", 2)], &[("a", 3)], |_, o| {
+            lose(o, 0, 2);
+            give_up(o, 0, 2);
+            change(o);
+        })
+    };
+    let remove = PlannedStep::Remove { pool: "a".into(), pilot: "ex-demo-a-2".into(), to: 2 };
+    assert_eq!(given_up(&|_| ()).step, Some(remove));
+    let gone = |o: &mut ObservedCluster| {
+        o.pools[0].set.as_mut().unwrap().replicas = 2;
+        member(o, 0, 2).pod = None;
+    };
+    let left = given_up(&gone).step;
+    assert!(matches!(left, Some(PlannedStep::DeleteClaim { .. })), "{left:?}");
+    let unclaimed = |o: &mut ObservedCluster| {
+        gone(o);
+        member(o, 0, 2).claim = None;
+    };
+    let forget = PlannedStep::Forget { pilot: "ex-demo-a-0".into(), nodes: vec!["lost-id".into()] };
+    assert_eq!(given_up(&unclaimed).step, Some(forget));
+    let asked = |phase: ForgetPhase| {
+        given_up(&|o| {
+            unclaimed(o);
+            let pilot = pilot(o, 0, 1);
+            pilot.spec.forget = vec!["lost-id".into()];
+            let (node_id, message) = ("lost-id".to_owned(), Some("streams".to_owned()));
+            pilot.forgotten = vec![ForgottenNode { node_id, phase: phase.clone(), message }];
+        })
+    };
+    let waits = asked(ForgetPhase::Removing);
+    assert!(waits.step.is_none() && waits.waiting.unwrap().message.ends_with("streams"));
+    let done = asked(ForgetPhase::Forgotten).step;
+    assert!(matches!(done, Some(PlannedStep::DeletePilot { .. })), "{done:?}");
+    let request = planned(&[("a", 2)], &[("a", 2)], |_, o| {
+        let pilot = pilot(o, 0, 1);
+        pilot.spec.forget = vec!["lost-id".into(), "other".into()];
+        let (node_id, phase) = ("lost-id".to_owned(), ForgetPhase::Forgotten);
+        pilot.forgotten = vec![ForgottenNode { node_id, phase, message: None }];
+    });
+    let rest = PlannedStep::Forget { pilot: "ex-demo-a-1".into(), nodes: vec!["other".into()] };
+    assert_eq!(request.step, Some(rest), "a request that was carried out is taken back");
+}
+
+#[test]
+fn a_node_that_left_and_is_wanted_again_gets_a_new_volume() {
+    let left = |change: fn(&mut DesiredPool, &mut PilotFacts)| {
+        planned(&[("a", 2)], &[("a", 2)], |d, o| {
+            pod(o, 0, 1).ready = false;
+            let pilot = pilot(o, 0, 1);
+            (pilot.ready, pilot.decommissioned) = (false, true);
+            change(&mut d.pools[0], pilot);
+        })
+    };
+    let step = left(|_, _| ()).step;
+    assert!(matches!(step, Some(PlannedStep::Renew { claim: Some(_), .. })), "{step:?}");
+    let kept = left(|pool, _| {
+        let persistence = pool.persistence.as_mut().unwrap();
+        persistence.retention = Some(crate::api::v1beta1::Retention {
+            when_scaled: Some("Retain".into()),
+            ..Default::default()
+        });
+    });
+    assert_eq!((&kept.step, &*kept.blocked[0].predicate), (&None, "ClaimKept"));
+    let person = left(|_, pilot| pilot.spec.phase = Some(PilotIntent::Decommissioned));
+    assert_eq!((&person.step, &*person.blocked[0].predicate), (&None, "PhaseHeld"));
+    assert!(person.blocked[0].remedy.to_string().contains("joins again, empty"));
+    let another = left(|_, pilot| pilot.instance = Some("earlier".into()));
+    assert_eq!(another.step, None, "that was said of another pod");
+}
+
+#[test]
+fn a_refused_departure_is_told_and_hides_nothing() {
+    let refused = |change: &dyn Fn(&mut DesiredCluster, &mut ObservedCluster)| {
+        planned(&[("a", 2), ("b", 0)], &[("a", 3), ("b", 0)], |d, o| {
+            leaving(o, 2);
+            pilot(o, 0, 2).blockers = vec![speaks("SpaceElsewhere", &[NodeChange::Leave])];
+            change(d, o);
+        })
+    };
+    let told = refused(&|_, _| ());
+    assert_eq!((&told.step, &told.waiting, told.blocked.len()), (&None, &None, 1));
+    assert_eq!(told.blocked[0].step, "DrainPilot/ex-demo-a-2");
+    assert_eq!(refused(&|d, _| d.pools[1].replicas = 1).step, raise("b", 1));
+    let restarts = refused(&|_, o| pod(o, 0, 0).hash = "old".into()).step;
+    assert!(matches!(restarts, Some(PlannedStep::Restart { .. })), "{restarts:?}");
+}
+
+#[test]
+fn what_is_to_leave_is_drained_before_anything_restarts_and_is_not_restarted() {
+    let plan = planned(&[("a", 2)], &[("a", 3)], |_, o| {
+        (0..3).for_each(|ordinal| pod(o, 0, ordinal).hash = "old".into());
+    });
+    assert_eq!(plan.step, Some(PlannedStep::Decommission { pilot: "ex-demo-a-2".into() }));
+    let mixed = planned(&[("a", 2)], &[("a", 3)], |_, o| {
+        for ordinal in 1..3 {
+            pilot(o, 0, ordinal).spec.version = Some("4.1.0".into());
+            pod(o, 0, ordinal).hash = "old".into();
+        }
+    });
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-2".into(), pod: "pod-2".into() };
+    assert_eq!(mixed.step, Some(restart), "it could not leave a ring of two versions");
+}
+
+#[test]
+fn a_new_node_comes_before_an_old_one_is_touched() {
+    let plan = planned(&[("a", 3)], &[("a", 2)], |_, o| {
+        (0..2).for_each(|ordinal| pod(o, 0, ordinal).hash = "old".into());
+    });
+    assert_eq!(plan.step, raise("a", 3));
+    let tried = planned(&[("a", 4)], &[("a", 3)], |_, o| {
+        (0..2).for_each(|ordinal| pod(o, 0, ordinal).hash = "old".into());
+    });
+    assert!(matches!(tried.step, Some(PlannedStep::Restart { .. })), "one of the new pods serves");
+}
+
+#[test]
+fn a_broken_node_gets_another_version_in_its_turn() {
+    let broken = |serving: &str, change: fn(&mut DesiredCluster)| {
+        let serving = serving.to_owned();
+        planned(&[("a", 2)], &[("a", 2)], move |d, o| {
+            pod(o, 0, 1).ready = false;
+            let pilot_1 = pilot(o, 0, 1);
+            (pilot_1.ready, pilot_1.failed) = (false, true);
+            pilot_1.spec.version = Some("4.1.0".into());
+            pod(o, 0, 1).hash = "old".into();
+            pilot(o, 0, 0).spec.version = Some(serving);
+            change(d);
+        })
+    };
+    let waits = broken("4.1.0", |_| ());
+    assert_eq!((&waits.step, &*waits.blocked[0].predicate), (&None, "VersionTurn"));
+    for step in [
+        broken("5.0.6", |_| ()).step,
+        broken("4.1.0", |d| d.strategy.skip_predicates = ["VersionTurn".to_owned()].into()).step,
+    ] {
+        assert!(matches!(step, Some(PlannedStep::Replace { .. })), "{step:?}");
+    }
+}
+
+#[test]
+fn a_stop_waits_for_no_node_that_cannot_answer() {
+    let plan = planned(&[("a", 1), ("b", 1)], &[("a", 1), ("b", 1)], |d, o| {
+        d.stopped = true;
+        lose(o, 1, 0);
+        for pool in [0, 1] {
+            pilot(o, pool, 0).spec.phase = Some(PilotIntent::Stopped);
+            pilot(o, pool, 0).phase_ours = true;
+        }
+        pilot(o, 0, 0).stopped = true;
+    });
+    assert_eq!(plan.step, Some(PlannedStep::Empty { pool: "a".into() }));
+}
+
+#[test]
+fn what_is_left_of_a_pool_is_removed_or_told() {
+    let orphan = |claim: bool| {
+        planned(&[("a", 1)], &[("a", 1), ("z", 1)], |_, o| {
+            o.pools[1].set = None;
+            o.pools[1].orphan = true;
+            let member = member(o, 1, 0);
+            member.pod = None;
+            if !claim {
+                member.claim = None;
+            }
+        })
+    };
+    let told = orphan(true);
+    assert_eq!((&told.step, &*told.blocked[0].predicate), (&None, "DataLeft"));
+    let removed = orphan(false).step;
+    assert!(matches!(removed, Some(PlannedStep::DeletePilot { .. })), "{removed:?}");
+}
