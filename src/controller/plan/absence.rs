@@ -68,18 +68,15 @@ impl AbsentNode<'_> {
     pub(super) fn remedy(&self) -> Remedy {
         let node = self.name();
         let Some(member) = self.member.filter(|_| self.lasts()) else { return Remedy::Wait };
-        match member.held() {
-            Some(PilotIntent::Decommissioned) if member.decommissioned() => {
-                return Remedy::RenewByPhase { node };
-            }
-            Some(PilotIntent::Decommissioned) => return Remedy::Wait,
-            Some(_) => return Remedy::ReleasePhase { node },
-            None => {}
+        if member.decommissioned() && member.held().is_some() {
+            return Remedy::RenewByPhase { node };
         }
-        if member.pod.as_ref().is_some_and(|pod| pod.terminating) {
+        if member.pod.as_ref().is_some_and(|pod| pod.overdue) {
             return Remedy::EndPod { node };
         }
+        let broken = member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some());
         match member.data() {
+            _ if member.held().is_some() && !broken => Remedy::ReleasePhase { node },
             Some(data) if member.may_be_member() => Remedy::GiveUp { node, data },
             _ => Remedy::Correct,
         }
@@ -98,16 +95,18 @@ pub(super) fn settle(world: World<'_>, _: &Plan) -> Vec<Candidate> {
         }
         candidates.push(awaited(world, &node, operation));
     }
-    candidates.extend(ending(world).map(|(_, member)| {
-        let message = format!("waiting for pod {} to end", member.name);
-        let overdue = member.pod.as_ref().is_some_and(|pod| pod.overdue);
-        let node = member.name.clone();
-        let remedy = if overdue { Remedy::EndPod { node } } else { Remedy::Wait };
-        let awaited =
-            AwaitedStep { remedy, ..AwaitedStep::new("RemovePilot", &member.name, message) };
-        Candidate::wait(OperationType::ScaleDown, awaited)
-    }));
+    candidates.extend(ending(world).map(|(_, member)| ends(member)));
     candidates
+}
+
+/// Waits for the end of a pod.
+pub(super) fn ends(member: &Member) -> Candidate {
+    let message = format!("waiting for pod {} to end", member.name);
+    let overdue = member.pod.as_ref().is_some_and(|pod| pod.overdue);
+    let node = member.name.clone();
+    let remedy = if overdue { Remedy::EndPod { node } } else { Remedy::Wait };
+    let awaited = AwaitedStep { remedy, ..AwaitedStep::new("RemovePilot", &member.name, message) };
+    Candidate::wait(OperationType::ScaleDown, awaited)
 }
 
 fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationType>) -> Candidate {

@@ -303,10 +303,12 @@ pub(super) fn skip(database: &ManagedDatabase, predicate: &str) -> Remedy {
     Remedy::Skip(if named { predicate } else { "*" }.to_owned())
 }
 
-/// Returns the names of the nodes that run, with the facts from their Pilots.
+/// Returns the names of the nodes that may serve, with the facts from their Pilots. A node whose pod
+/// is not ready counts as down, and is silent for that.
 pub(super) fn spoken(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &PilotFacts)> {
     let members = observed.pools.iter().flat_map(ObservedPool::running);
-    let members = members.filter_map(|(_, member)| member);
+    let ready = |member: &&Member| member.pod.as_ref().is_some_and(|pod| pod.ready);
+    let members = members.filter_map(|(_, member)| member).filter(ready);
     members.filter_map(|member| Some((member.name.as_str(), member.pilot.as_ref()?)))
 }
 

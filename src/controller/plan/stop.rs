@@ -1,7 +1,7 @@
 //! A stopped cluster, and its way back.
 
 use super::{
-    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, World, departure, under_way,
+    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, World, absence, departure, under_way,
 };
 use crate::{
     api::v1beta1::PilotIntent,
@@ -41,6 +41,12 @@ pub(super) fn stop(world: World<'_>, _: &Plan) -> Vec<Candidate> {
         .filter(|pool| !pool.members.values().any(stops))
         .map(|pool| Candidate::step(operation, PlannedStep::Empty { pool: pool.name.clone() }))
         .collect();
+    let ends = |member: &&Member| member.pod.as_ref().is_some_and(|pod| pod.terminating);
+    candidates.extend(
+        running()
+            .filter(ends)
+            .map(|member| Candidate { operation: Some(operation), ..absence::ends(member) }),
+    );
     candidates.extend(running().filter(|member| stops(member)).map(|member| {
         let message = format!("{} is stopping its database", member.name);
         Candidate::wait(operation, AwaitedStep::new("RemovePilot", &member.name, message))

@@ -82,14 +82,10 @@ fn leftover(
 /// Deletes the Pilot of a node that is gone, after the database of the others has forgotten it.
 fn last_of(world: World<'_>, member: &Member, pilot: &PilotFacts) -> Candidate {
     let lost = pilot.node_id.as_ref().filter(|_| !pilot.decommissioned && pilot.identity);
-    match lost.and_then(|lost| forgetting(world, member, lost)) {
-        Some(candidate) => candidate,
-        None => {
-            let step =
-                PlannedStep::DeletePilot { pilot: member.name.clone(), uid: pilot.uid.clone() };
-            Candidate::step(OperationType::ScaleDown, step)
-        }
-    }
+    lost.and_then(|lost| forgetting(world, member, lost)).unwrap_or_else(|| {
+        let step = PlannedStep::DeletePilot { pilot: member.name.clone(), uid: pilot.uid.clone() };
+        Candidate::step(OperationType::ScaleDown, step)
+    })
 }
 
 /// Has a node that serves let its database forget `lost`, or waits for that; `None` once it is

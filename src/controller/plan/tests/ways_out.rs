@@ -31,14 +31,14 @@ fn speaks(predicate: &str, against: &[NodeChange]) -> BlockerFacts {
     BlockerFacts { predicate, message, against: against.to_vec() }
 }
 
-fn raise(pool: &str, to: u32) -> Option<PlannedStep> {
-    Some(PlannedStep::Raise { pool: pool.into(), to })
+fn raise(pool: &str, to: u32) -> PlannedStep {
+    PlannedStep::Raise { pool: pool.into(), to }
 }
 
 #[test]
 fn a_lost_node_hides_no_growth_and_says_what_it_holds() {
     let grows = planned(&[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)], |_, o| lose(o, 0, 2));
-    assert_eq!(grows.step, raise("b", 2));
+    assert_eq!(grows.step, Some(raise("b", 2)));
     let ring = planned(&[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)], |_, o| {
         lose(o, 0, 2);
         pilot(o, 0, 0).blockers = vec![speaks("PeersUp", &[NodeChange::Stop, NodeChange::Join])];
@@ -189,7 +189,7 @@ fn a_refused_departure_is_told_and_hides_nothing() {
     let told = refused(&|_, _| ());
     assert_eq!((&told.step, &told.waiting, told.blocked.len()), (&None, &None, 1));
     assert_eq!(told.blocked[0].step, "DrainPilot/ex-demo-a-2");
-    assert_eq!(refused(&|d, _| d.pools[1].replicas = 1).step, raise("b", 1));
+    assert_eq!(refused(&|d, _| d.pools[1].replicas = 1).step, Some(raise("b", 1)));
     let restarts = refused(&|_, o| pod(o, 0, 0).hash = "old".into()).step;
     assert!(matches!(restarts, Some(PlannedStep::Restart { .. })), "{restarts:?}");
 }
@@ -215,7 +215,7 @@ fn a_new_node_comes_before_an_old_one_is_touched() {
     let plan = planned(&[("a", 3)], &[("a", 2)], |_, o| {
         (0..2).for_each(|ordinal| pod(o, 0, ordinal).hash = "old".into());
     });
-    assert_eq!(plan.step, raise("a", 3));
+    assert_eq!(plan.step, Some(raise("a", 3)));
     let tried = planned(&[("a", 4)], &[("a", 3)], |_, o| {
         (0..2).for_each(|ordinal| pod(o, 0, ordinal).hash = "old".into());
     });
