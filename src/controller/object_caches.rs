@@ -88,8 +88,8 @@ impl ObjectCaches {
         let known: Arc<[&'static ManagedDatabase]> = databases.into();
         let watches =
             WatchFactory { databases: known, runtime: runtime.clone(), client, namespace, queue };
-        let ours = || watcher::Config::default().labels("app.kubernetes.io/managed-by=navigator");
-        let all = watcher::Config::default;
+        let all = || watcher::Config::default().page_size(PAGE);
+        let ours = || all().labels("app.kubernetes.io/managed-by=navigator");
         Self {
             clusters: databases
                 .iter()
@@ -556,6 +556,9 @@ async fn pump<K>(
         }
     }
 }
+
+/// How many objects a page of a list has: a page is unpacked for a moment, of each kind at once.
+const PAGE: u32 = 100;
 
 /// Pause between attempts of requests that are repeated until they succeed at start.
 pub(crate) const RETRY: Duration = Duration::from_secs(2);

@@ -67,6 +67,8 @@ impl ObjectKey {
 #[derive(Debug)]
 struct PackedObject {
     outline: ObjectOutline,
+    /// How many clusters its labels name.
+    clusters: usize,
     json: Box<[u8]>,
 }
 
@@ -78,14 +80,21 @@ struct PackedObjects {
 
 impl PackedObjects {
     fn insert<K: Packable>(&mut self, databases: &[&'static ManagedDatabase], object: &K) {
-        self.remove::<K>(databases, object.meta());
         let outline = ObjectOutline::of(object.meta());
         let key = outline.key();
-        for cluster in keys(databases, object.meta()) {
+        let named: Vec<ClusterKey> = keys(databases, object.meta()).collect();
+        // Labels seldom change, and to unpack the object for them costs more than the rest.
+        let is_in = |cluster| self.clusters.get(cluster).is_some_and(|them| them.contains(&key));
+        let before = self.objects.get(&key).map(|before| before.clusters);
+        if before != Some(named.len()) || !named.iter().all(is_in) {
+            self.remove::<K>(databases, object.meta());
+        }
+        let clusters = named.len();
+        for cluster in named {
             self.clusters.entry(cluster).or_default().insert(key.clone());
         }
         let json = serde_json::to_vec(object).expect("objects of Kubernetes have string keys");
-        self.objects.insert(key, PackedObject { outline, json: json.into() });
+        self.objects.insert(key, PackedObject { outline, clusters, json: json.into() });
     }
 
     fn remove<K: Packable>(&mut self, databases: &[&'static ManagedDatabase], meta: &ObjectMeta) {
