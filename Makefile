@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -174,6 +174,10 @@ compare-inits: deps ## prints what our init, tini and dumb-init do, as a table
 bench-pilot: deps ## prints what a pilot costs, beside tini, dumb-init and no init
 	@scripts/need.sh tini=tini dumb-init=dumb-init perl=perl
 	$(CARGO) bench --bench pilot
+
+bench-controller: build ## prints what the controller's caches cost with 100 and 1000 clusters of ten nodes, and their heartbeats
+	@scripts/need.sh python3=python3
+	@for clusters in 100 1000; do scripts/fleet.py bin/navigator $$clusters; done
 
 # The check of `make build` would stop it just when it is needed.
 idle: optimised ## rewrites src/pilot/idle.ld: what pilots run while three Cassandra nodes on this machine idle; needs ptrace

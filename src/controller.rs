@@ -151,8 +151,9 @@ pub async fn run(
     let listener =
         TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let window = Arc::new(OnceLock::new());
-    let seen = seen(&window, &runtime, &metrics);
-    fleet_metrics::register(runtime.metrics(), Arc::clone(&seen));
+    let figures = seen(&window, &runtime, &metrics, FleetSnapshot::for_figures);
+    fleet_metrics::register(runtime.metrics(), figures);
+    let seen = seen(&window, &runtime, &metrics, FleetSnapshot::through);
     let router =
         admin::router(stuck(&queue), runtime.readiness().clone(), runtime.metrics().clone());
     let router = router.merge(page::router(seen, config.page));
@@ -267,18 +268,19 @@ pub fn metrics_catalogue() -> Vec<MetricDescription> {
     described(&collectors)
 }
 
-/// Returns the source of the status page and the cluster metrics. It gives an empty snapshot until
-/// the caches are filled.
+/// Returns the source of the status page or the cluster metrics: `look` through the caches. It gives
+/// an empty snapshot until they are filled.
 fn seen(
     window: &Arc<OnceLock<(ObjectCaches, HeartbeatTracker)>>,
     runtime: &Runtime,
     metrics: &Metrics,
+    look: fn(&ObjectCaches, &HeartbeatTracker, bool) -> FleetSnapshot,
 ) -> SnapshotSource {
     let (window, readiness) = (Arc::clone(window), runtime.readiness().clone());
     let leader = metrics.leader.clone();
     Arc::new(move || {
         if let Some((stores, heard)) = window.get() {
-            return FleetSnapshot::through(stores, heard, leader.get() == 1);
+            return look(stores, heard, leader.get() == 1);
         }
         let waiting = readiness.waiting_for();
         FleetSnapshot::nothing(waiting.into_iter().map(str::to_owned).collect())

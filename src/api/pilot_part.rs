@@ -103,6 +103,11 @@ impl PilotParts {
         }
     }
 
+    /// Returns the part under `word` as it travels.
+    pub fn raw(&self, word: &str) -> Option<&Value> {
+        self.0.get(word)
+    }
+
     pub fn has(&self, word: &str) -> bool {
         self.0.contains_key(word)
     }

@@ -53,6 +53,34 @@ impl FleetSnapshot {
     }
 
     pub(super) fn through(stores: &ObjectCaches, heard: &HeartbeatTracker, leads: bool) -> Self {
+        Self::of_pilots(stores, heard, leads, stores.pilots.state())
+    }
+
+    /// Returns the snapshot for the figures of clusters. Of the Pilots it has those that may be
+    /// silent only: to unpack all of them at each scrape would cost more than the rest of it.
+    pub(super) fn for_figures(
+        stores: &ObjectCaches,
+        heard: &HeartbeatTracker,
+        leads: bool,
+    ) -> Self {
+        let (now, mut silent) = (Instant::now(), Vec::new());
+        if leads {
+            stores.pilots.outlines(|pilot| {
+                if heard.may_be_marked(&pilot.uid, now) {
+                    silent.push((pilot.namespace.clone(), pilot.name.clone()));
+                }
+            });
+        }
+        let read = |(namespace, name): &(Box<str>, Box<str>)| stores.pilots.named(namespace, name);
+        Self::of_pilots(stores, heard, leads, silent.iter().filter_map(read).collect())
+    }
+
+    fn of_pilots(
+        stores: &ObjectCaches,
+        heard: &HeartbeatTracker,
+        leads: bool,
+        pilots: Vec<Arc<Pilot>>,
+    ) -> Self {
         let now = Instant::now();
         let seen = |pilot: Arc<Pilot>| {
             let uid = pilot.metadata.uid.as_deref().unwrap_or_default();
@@ -65,7 +93,7 @@ impl FleetSnapshot {
         Self {
             leads,
             clusters: clusters.collect(),
-            pilots: stores.pilots.state().into_iter().map(seen).collect(),
+            pilots: pilots.into_iter().map(seen).collect(),
             ..Self::nothing(Vec::new())
         }
     }

@@ -1,15 +1,16 @@
 //! When each pilot last reported, by our own clock.
 //!
-//! A report counts from the moment at which this controller saw it change. So a wrong clock of a
-//! pilot makes the pilot neither silent nor fresh. Decides nothing.
+//! A report counts from the moment at which this controller saw its heartbeat, or whether the node
+//! is ready, change. So a wrong clock of a pilot makes the pilot neither silent nor fresh. Decides
+//! nothing.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::DefaultHasher},
-    hash::{Hash, Hasher},
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 
 use crate::api::{
@@ -31,7 +32,9 @@ struct HeartbeatState {
 
 #[derive(Debug)]
 struct LastReport {
-    report: u64,
+    /// The time in it. Every report of a pilot carries another one; of pilots before 0.3 every
+    /// heartbeat does.
+    heartbeat: Option<Time>,
     ready: bool,
     /// When this controller saw the report change last, or saw it first.
     at: Instant,
@@ -78,20 +81,19 @@ impl HeartbeatTracker {
             return;
         }
         let ready = ready.is_some_and(|ready| ready.status == "True");
-        let mut hasher = DefaultHasher::new();
-        serde_json::to_string(&pilot.status).unwrap_or_default().hash(&mut hasher);
-        let report = hasher.finish();
+        let heartbeat = &pilot.status.last_heartbeat_time;
         let mut state = self.state();
         let uid = pilot.metadata.uid.clone().unwrap_or_default();
-        let last = state.pilots.entry(uid).or_insert(LastReport {
-            report,
+        let last = state.pilots.entry(uid).or_insert_with(|| LastReport {
+            heartbeat: heartbeat.clone(),
             ready,
             at: now,
             moved: false,
             returned: Some(now),
         });
-        if last.report != report {
-            (last.report, last.at, last.moved) = (report, now, true);
+        if last.heartbeat != *heartbeat || last.ready != ready {
+            (last.at, last.moved) = (now, true);
+            last.heartbeat.clone_from(heartbeat);
         }
         if ready && !last.ready {
             last.returned = Some(now);
@@ -127,17 +129,23 @@ impl HeartbeatTracker {
         }
     }
 
-    /// Returns for how long the pilot has not reported, counted from the API's last failure at the
+    /// Returns for how long the pilot of the Pilot of this uid has not reported, counted from the API's last failure at the
     /// earliest.
-    pub(crate) fn silence(&self, pilot: &Pilot, now: Instant) -> Duration {
-        let ago = self.of(pilot.metadata.uid.as_deref().unwrap_or_default(), now).ago;
+    pub(crate) fn silence(&self, pilot: &str, now: Instant) -> Duration {
+        let ago = self.of(pilot, now).ago;
         let api_away = self.state().api_away;
         api_away.map_or(ago, |at| ago.min(now.duration_since(at)))
     }
 
-    pub(crate) fn forget_all_but(&self, pilots: &[Arc<Pilot>]) {
-        let alive: HashSet<_> =
-            pilots.iter().filter_map(|pilot| pilot.metadata.uid.as_deref()).collect();
+    /// May the Pilot of this uid be marked as silent? Its pilot is not heard, or was marked before
+    /// this controller saw it.
+    pub(crate) fn may_be_marked(&self, pilot: &str, now: Instant) -> bool {
+        let state = self.state();
+        state.pilots.get(pilot).is_none_or(|last| now - last.at >= silence::SILENT_AFTER)
+    }
+
+    /// Forgets the pilots of all Pilots but those of these uids.
+    pub(crate) fn forget_all_but(&self, alive: &HashSet<Box<str>>) {
         self.state().pilots.retain(|uid, _| alive.contains(uid.as_str()));
     }
 
@@ -148,10 +156,7 @@ impl HeartbeatTracker {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::{
-        apimachinery::pkg::apis::meta::v1::{Condition, Time},
-        jiff::Timestamp,
-    };
+    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 
     use super::*;
 
@@ -182,7 +187,7 @@ mod tests {
         let heard = HeartbeatTracker::default();
         let silence = |pilot: &Pilot| {
             heard.note(pilot, Instant::now());
-            heard.silence(pilot, Instant::now())
+            heard.silence("u", Instant::now())
         };
         assert_eq!(silence(&beating(7200)), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
@@ -200,9 +205,9 @@ mod tests {
         heard.note(&beating(0), Instant::now());
         tokio::time::advance(10 * MINUTE).await;
         heard.api_is_away(Instant::now());
-        assert_eq!(heard.silence(&beating(0), Instant::now()), Duration::ZERO);
+        assert_eq!(heard.silence("u", Instant::now()), Duration::ZERO);
         tokio::time::advance(MINUTE).await;
-        assert_eq!(heard.silence(&beating(0), Instant::now()), MINUTE);
+        assert_eq!(heard.silence("u", Instant::now()), MINUTE);
     }
 
     #[tokio::test(start_paused = true)]

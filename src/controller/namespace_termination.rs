@@ -14,10 +14,7 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::{
-    api::core::v1::{Namespace, Pod},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Namespace, jiff::Timestamp};
 use kube::{
     Api,
     api::{ApiResource, Patch, PatchParams},
@@ -28,6 +25,7 @@ use tracing::{info, warn};
 
 use super::{
     context::{ControllerContext, Error, MANAGER},
+    object_caches::ObjectOutline,
     status::seconds,
 };
 use crate::{error::chain, runtime::Shutdown};
@@ -41,19 +39,30 @@ const DATABASES_STOPPED: &str = "NavigatorDatabasesStopped";
 #[derive(Default)]
 struct TerminatingNamespaces(BTreeSet<String>);
 
+/// The namespaces in which we have pods, and those in which one of them is terminating.
+#[derive(Default)]
+struct PodNamespaces {
+    inhabited: HashSet<Box<str>>,
+    terminating: BTreeSet<String>,
+}
+
+impl PodNamespaces {
+    fn add(&mut self, pod: &ObjectOutline) {
+        if pod.terminating {
+            self.terminating.insert(pod.namespace.to_string());
+        }
+        if !self.inhabited.contains(&pod.namespace) {
+            self.inhabited.insert(pod.namespace.clone());
+        }
+    }
+}
+
 impl TerminatingNamespaces {
     /// Returns the namespaces in which our pods were seen terminating and are gone now, and forgets
     /// them.
-    fn emptied(&mut self, pods: &[Arc<Pod>]) -> Vec<String> {
-        let mut inhabited = HashSet::new();
-        for pod in pods {
-            let Some(namespace) = pod.metadata.namespace.as_deref() else { continue };
-            inhabited.insert(namespace);
-            if pod.metadata.deletion_timestamp.is_some() {
-                self.0.insert(namespace.to_owned());
-            }
-        }
-        let emptied = |name: &String| !inhabited.contains(name.as_str());
+    fn emptied(&mut self, pods: &PodNamespaces) -> Vec<String> {
+        self.0.extend(pods.terminating.iter().cloned());
+        let emptied = |name: &String| !pods.inhabited.contains(name.as_str());
         let names: Vec<_> = self.0.iter().filter(|name| emptied(name)).cloned().collect();
         self.0.retain(|name| !emptied(name));
         names
@@ -74,7 +83,9 @@ pub(crate) async fn watch_over(ctx: Arc<ControllerContext>, shutdown: Shutdown) 
             () = sleep(CHECK_EVERY) => {}
             () = shutdown.triggered() => return,
         }
-        for namespace in ending.emptied(&ctx.stores.pods.state()) {
+        let mut pods = PodNamespaces::default();
+        ctx.stores.pods.outlines(|pod| pods.add(pod));
+        for namespace in ending.emptied(&pods) {
             match report_emptied(&ctx, &namespace).await {
                 Ok(()) => {}
                 Err(Error::NotLeading) => return,
@@ -114,34 +125,37 @@ pub(super) async fn report_emptied(ctx: &ControllerContext, name: &str) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
     use super::*;
 
-    fn pod(namespace: &str, ends: bool) -> Arc<Pod> {
-        let mut pod = Pod::default();
-        pod.metadata.namespace = Some(namespace.into());
-        pod.metadata.deletion_timestamp = ends.then_some(Time(Timestamp::UNIX_EPOCH));
-        Arc::new(pod)
+    fn pod(namespace: &str, terminating: bool) -> ObjectOutline {
+        ObjectOutline { namespace: namespace.into(), terminating, ..ObjectOutline::default() }
+    }
+
+    fn emptied(ending: &mut TerminatingNamespaces, pods: &[ObjectOutline]) -> Vec<String> {
+        let mut namespaces = PodNamespaces::default();
+        for pod in pods {
+            namespaces.add(pod);
+        }
+        ending.emptied(&namespaces)
     }
 
     #[test]
     fn a_namespace_is_told_once_when_its_last_ending_pod_is_gone() {
         let mut ending = TerminatingNamespaces::default();
         let none: Vec<String> = Vec::new();
-        assert_eq!(ending.emptied(&[pod("a", true), pod("a", false), pod("b", false)]), none);
-        assert_eq!(ending.emptied(&[pod("a", true), pod("b", false)]), none);
-        assert_eq!(ending.emptied(&[pod("b", false)]), ["a"]);
-        assert_eq!(ending.emptied(&[]), none, "told once; nobody saw a pod of b end");
+        assert_eq!(emptied(&mut ending, &[pod("a", true), pod("a", false), pod("b", false)]), none);
+        assert_eq!(emptied(&mut ending, &[pod("a", true), pod("b", false)]), none);
+        assert_eq!(emptied(&mut ending, &[pod("b", false)]), ["a"]);
+        assert_eq!(emptied(&mut ending, &[]), none, "told once; nobody saw a pod of b end");
     }
 
     #[test]
     fn what_could_not_be_told_is_told_again() {
         let mut ending = TerminatingNamespaces::default();
-        ending.emptied(&[pod("a", true)]);
-        for name in ending.emptied(&[]) {
+        emptied(&mut ending, &[pod("a", true)]);
+        for name in emptied(&mut ending, &[]) {
             ending.again(name);
         }
-        assert_eq!(ending.emptied(&[]), ["a"]);
+        assert_eq!(emptied(&mut ending, &[]), ["a"]);
     }
 }

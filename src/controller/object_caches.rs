@@ -1,16 +1,17 @@
 //! Caches of the objects that the controller watches, and the rules by which a change in them makes
 //! a cluster due.
 //!
-//! Invariant: a heartbeat or a renewed lease makes no cluster due. A Pilot makes its cluster due
-//! when its [`fingerprint`] changes.
+//! Objects are stripped as they arrive ([`stripping`]) and held packed, by name and by cluster
+//! ([`packed_store`]).
+//!
+//! Invariant: a heartbeat or a renewed lease makes no cluster due. What does is told by
+//! [`changes`]: no object is serialised for it.
 
-use std::{
-    collections::{HashMap, hash_map::DefaultHasher},
-    fmt::Debug,
-    hash::{Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+mod changes;
+mod packed_store;
+mod stripping;
+
+use std::{fmt::Debug, hash::Hash, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use k8s_openapi::{
@@ -25,17 +26,13 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject},
-    runtime::{
-        WatchStreamExt,
-        reflector::{self, ObjectRef, Store, store::Writer},
-        watcher,
-    },
+    runtime::{WatchStreamExt, watcher},
 };
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::Instant;
 use tracing::warn;
 
+pub(crate) use self::packed_store::{ObjectOutline, PackedStore};
+use self::packed_store::{Packable, StoreWriter};
 use super::{
     desired_state::{DesiredCluster, ManagedDatabase},
     heartbeats::HeartbeatTracker,
@@ -51,14 +48,14 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct ObjectCaches {
     /// Clusters of each database.
-    clusters: Vec<(&'static ManagedDatabase, Store<DynamicObject>)>,
-    pub(crate) pilots: Store<Pilot>,
-    leases: Store<LeaderLease>,
-    pub(crate) sets: Store<StatefulSet>,
-    pub(crate) pods: Store<Pod>,
-    pub(crate) claims: Store<PersistentVolumeClaim>,
+    clusters: Vec<(&'static ManagedDatabase, PackedStore<DynamicObject>)>,
+    pub(crate) pilots: PackedStore<Pilot>,
+    leases: PackedStore<LeaderLease>,
+    pub(crate) sets: PackedStore<StatefulSet>,
+    pub(crate) pods: PackedStore<Pod>,
+    pub(crate) claims: PackedStore<PersistentVolumeClaim>,
     /// Objects of other kinds, which the controller only compares with what they should be.
-    others: Vec<(ApiResource, Store<DynamicObject>)>,
+    others: Vec<(ApiResource, PackedStore<DynamicObject>)>,
 }
 
 /// An object of Kubernetes that was made for a cluster.
@@ -91,8 +88,8 @@ impl ObjectCaches {
         let known: Arc<[&'static ManagedDatabase]> = databases.into();
         let watches =
             WatchFactory { databases: known, runtime: runtime.clone(), client, namespace, queue };
-        let ours = || watcher::Config::default().labels("app.kubernetes.io/managed-by=navigator");
-        let all = watcher::Config::default;
+        let all = || watcher::Config::default().page_size(PAGE);
+        let ours = || all().labels("app.kubernetes.io/managed-by=navigator");
         Self {
             clusters: databases
                 .iter()
@@ -100,10 +97,10 @@ impl ObjectCaches {
                 .collect(),
             // Unmanaged Pilots too: silent ones are marked and abandoned ones collected.
             pilots: watches.pilots(all(), heard),
-            leases: watches.typed("watch-leaderleases", all(), of_lease, lease_print),
-            sets: watches.typed("watch-statefulsets", ours(), of_member, version),
-            pods: watches.typed("watch-pods", ours(), of_member, version),
-            claims: watches.typed("watch-claims", ours(), of_member, version),
+            leases: watches.leases(all()),
+            sets: watches.typed("watch-statefulsets", ours(), |_| {}),
+            pods: watches.typed("watch-pods", ours(), stripping::strip_pod),
+            claims: watches.typed("watch-claims", ours(), |_| {}),
             others: vec![
                 watches.other::<Service>("watch-services", ours()),
                 watches.other::<ServiceAccount>("watch-serviceaccounts", ours()),
@@ -114,21 +111,19 @@ impl ObjectCaches {
         }
     }
 
-    /// Waits until the caches hold what the server held. Call it once: when two tasks wait for one
-    /// store, kube's initialisation wakes only the last.
+    /// Waits until the caches hold what the server held.
     pub(crate) async fn filled(&self) {
         let Self { clusters, pilots, leases, sets, pods, claims, others } = self;
-        // An error means that the watch ended, which ends the process.
         for (_, store) in clusters {
-            drop(store.wait_until_ready().await);
+            store.until_filled().await;
         }
-        drop(pilots.wait_until_ready().await);
-        drop(leases.wait_until_ready().await);
-        drop(sets.wait_until_ready().await);
-        drop(pods.wait_until_ready().await);
-        drop(claims.wait_until_ready().await);
+        pilots.until_filled().await;
+        leases.until_filled().await;
+        sets.until_filled().await;
+        pods.until_filled().await;
+        claims.until_filled().await;
         for (_, store) in others {
-            drop(store.wait_until_ready().await);
+            store.until_filled().await;
         }
     }
 
@@ -141,7 +136,7 @@ impl ObjectCaches {
     pub(crate) fn all_clusters(
         &self,
     ) -> impl Iterator<Item = (&'static ManagedDatabase, Arc<DynamicObject>)> {
-        let of = |(database, store): &(&'static ManagedDatabase, Store<DynamicObject>)| {
+        let of = |(database, store): &(&'static ManagedDatabase, PackedStore<DynamicObject>)| {
             let database = *database;
             store.state().into_iter().map(move |cluster| (database, cluster))
         };
@@ -155,19 +150,19 @@ impl ObjectCaches {
         namespace: &str,
         name: &str,
     ) -> Option<Arc<DynamicObject>> {
-        let (known, store) =
+        let (_, store) =
             self.clusters.iter().find(|(known, _)| known.names.kind == database.names.kind)?;
-        store.get(&ObjectRef::new_with(name, known.resource()).within(namespace))
+        store.named(namespace, name)
     }
 
     /// Returns the objects of a cluster from the caches.
     pub(crate) fn objects(&self, desired: &DesiredCluster) -> ClusterObjects {
-        let ours = |meta: &ObjectMeta| belongs(meta, desired);
+        let key = key_of_cluster(desired);
         ClusterObjects {
-            sets: self.sets.state_filter(|set| ours(&set.metadata)),
-            pods: self.pods.state_filter(|pod| ours(&pod.metadata)),
-            pilots: self.pilots.state_filter(|pilot| ours(&pilot.metadata)),
-            claims: self.claims.state_filter(|claim| ours(&claim.metadata)),
+            sets: self.sets.of_cluster(&key),
+            pods: self.pods.of_cluster(&key),
+            pilots: self.pilots.of_cluster(&key),
+            claims: self.claims.of_cluster(&key),
             account: self.account(desired.database, &desired.namespace, &desired.name),
         }
     }
@@ -187,7 +182,7 @@ impl ObjectCaches {
     /// Returns the pilot that holds the cluster's LeaderLease.
     pub(crate) fn leader(&self, desired: &DesiredCluster) -> Option<String> {
         let name = (desired.database.names.leader_lease)(&desired.name);
-        let lease = self.leases.get(&ObjectRef::new(&name).within(&desired.namespace))?;
+        let lease = self.leases.named(&desired.namespace, &name)?;
         let owners = lease.metadata.owner_references.as_deref().unwrap_or_default();
         let ours = owners.iter().any(|owner| owner.uid == desired.uid);
         lease.spec.holder_identity.clone().filter(|holder| ours && !holder.is_empty())
@@ -223,9 +218,7 @@ impl ObjectCaches {
         desired: &DesiredCluster,
     ) -> Vec<Arc<DynamicObject>> {
         let found = self.others.iter().find(|(known, _)| known == resource);
-        found.map_or_else(Vec::new, |(_, store)| {
-            store.state_filter(|object| belongs(&object.metadata, desired))
-        })
+        found.map_or_else(Vec::new, |(_, store)| store.of_cluster(&key_of_cluster(desired)))
     }
 
     /// Returns an object of one of the other kinds, by kind and name.
@@ -235,80 +228,94 @@ impl ObjectCaches {
         namespace: &str,
         name: &str,
     ) -> Option<Arc<DynamicObject>> {
-        let (resource, store) = self.others.iter().find(|(known, _)| known == resource)?;
-        store.get(&ObjectRef::new_with(name, resource.clone()).within(namespace))
+        let (_, store) = self.others.iter().find(|(known, _)| known == resource)?;
+        store.named(namespace, name)
     }
 }
 
 #[cfg(test)]
 impl ObjectCaches {
-    /// Makes caches that hold those of `objects` that the watches would deliver.
-    pub(crate) fn holding(databases: &[&'static ManagedDatabase], objects: &[Value]) -> Self {
-        fn filled<K>(objects: &[Value], mut writer: Writer<K>, kind: &str, all: bool) -> Store<K>
-        where
-            K: kube::Resource + Clone + Debug + DeserializeOwned + 'static,
-            K::DynamicType: Eq + Hash + Clone,
-        {
-            let managed_by = crate::api::names::label::K8S_MANAGED_BY;
-            for object in objects.iter().filter(|object| object["kind"] == kind) {
-                if all || object["metadata"]["labels"][managed_by] == "navigator" {
-                    let object = serde_json::from_value(object.clone()).expect("it is of its kind");
-                    writer.apply_watcher_event(&watcher::Event::Apply(object));
-                }
-            }
-            writer.as_reader()
-        }
-        fn other<K: kube::Resource<DynamicType = ()>>(
-            objects: &[Value],
-        ) -> (ApiResource, Store<DynamicObject>) {
-            let resource = ApiResource::erase::<K>(&());
-            let writer = Writer::new(resource.clone());
-            (resource.clone(), filled(objects, writer, &resource.kind, false))
-        }
+    /// Makes caches that hold those of `objects` that the watches would deliver, stripped as the
+    /// watches would.
+    pub(crate) fn holding(
+        databases: &[&'static ManagedDatabase],
+        objects: &[serde_json::Value],
+    ) -> Self {
+        let holding = HeldObjects { databases: databases.into(), objects };
         Self {
             clusters: databases
                 .iter()
-                .map(|database| {
-                    let writer = Writer::new(database.resource());
-                    (*database, filled(objects, writer, database.names.kind, true))
-                })
+                .map(|database| (*database, holding.filled(database.names.kind, true, |_| {})))
                 .collect(),
-            pilots: filled(objects, Writer::default(), "Pilot", true),
-            leases: filled(objects, Writer::default(), "LeaderLease", true),
-            sets: filled(objects, Writer::default(), "StatefulSet", false),
-            pods: filled(objects, Writer::default(), "Pod", false),
-            claims: filled(objects, Writer::default(), "PersistentVolumeClaim", false),
+            pilots: holding.filled("Pilot", true, |_| {}),
+            leases: holding.filled("LeaderLease", true, |_| {}),
+            sets: holding.filled("StatefulSet", false, |_| {}),
+            pods: holding.filled("Pod", false, stripping::strip_pod),
+            claims: holding.filled("PersistentVolumeClaim", false, |_| {}),
             others: vec![
-                other::<Service>(objects),
-                other::<ServiceAccount>(objects),
-                other::<Role>(objects),
-                other::<RoleBinding>(objects),
-                other::<PodDisruptionBudget>(objects),
+                holding.other::<Service>(),
+                holding.other::<ServiceAccount>(),
+                holding.other::<Role>(),
+                holding.other::<RoleBinding>(),
+                holding.other::<PodDisruptionBudget>(),
             ],
         }
     }
 }
 
-/// Does an object's label say that it belongs to the cluster?
-fn belongs(meta: &ObjectMeta, desired: &DesiredCluster) -> bool {
+#[cfg(test)]
+struct HeldObjects<'a> {
+    databases: Arc<[&'static ManagedDatabase]>,
+    objects: &'a [serde_json::Value],
+}
+
+#[cfg(test)]
+impl HeldObjects<'_> {
+    fn filled<K: Packable>(&self, kind: &str, all: bool, strip: fn(&mut K)) -> PackedStore<K> {
+        let managed_by = crate::api::names::label::K8S_MANAGED_BY;
+        let mut writer = StoreWriter::new(&self.databases);
+        for object in self.objects.iter().filter(|object| object["kind"] == kind) {
+            if all || object["metadata"]["labels"][managed_by] == "navigator" {
+                let mut object: K =
+                    serde_json::from_value(object.clone()).expect("it is of its kind");
+                stripping::strip_notes(object.meta_mut());
+                strip(&mut object);
+                writer.apply(&watcher::Event::Apply(object));
+            }
+        }
+        writer.reader()
+    }
+
+    fn other<K: kube::Resource<DynamicType = ()>>(
+        &self,
+    ) -> (ApiResource, PackedStore<DynamicObject>) {
+        let resource = ApiResource::erase::<K>(&());
+        (resource.clone(), self.filled(&resource.kind, false, |_| {}))
+    }
+}
+
+fn key_of_cluster(desired: &DesiredCluster) -> ClusterKey {
+    ClusterKey {
+        kind: desired.database.names.kind,
+        namespace: desired.namespace.clone(),
+        name: desired.name.clone(),
+    }
+}
+
+/// Returns the clusters of an object, by its labels: of each database at most one.
+fn keys(
+    databases: &[&'static ManagedDatabase],
+    meta: &ObjectMeta,
+) -> impl Iterator<Item = ClusterKey> {
     let labels = meta.labels.as_ref();
-    meta.namespace.as_deref() == Some(desired.namespace.as_str())
-        && labels.and_then(|l| l.get(desired.database.names.cluster_label)) == Some(&desired.name)
+    databases.iter().filter_map(move |database| {
+        key(database, meta, labels?.get(database.names.cluster_label)?.clone())
+    })
 }
 
 /// Returns the cluster of an object, by its label.
 fn of_meta(databases: &[&'static ManagedDatabase], meta: &ObjectMeta) -> Option<ClusterKey> {
-    let labels = meta.labels.as_ref()?;
-    databases
-        .iter()
-        .find_map(|database| key(database, meta, labels.get(database.names.cluster_label)?.clone()))
-}
-
-fn of_member<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(
-    databases: &[&'static ManagedDatabase],
-    object: &K,
-) -> Option<ClusterKey> {
-    of_meta(databases, object.metadata())
+    keys(databases, meta).next()
 }
 
 /// Returns the cluster of a Pilot, by its label or its spec. If the label is taken off, the cluster
@@ -330,62 +337,26 @@ fn of_lease(databases: &[&'static ManagedDatabase], lease: &LeaderLease) -> Opti
     })
 }
 
-/// Returns the fingerprint of a LeaderLease: a renewal makes no cluster due.
-fn lease_print(lease: &LeaderLease) -> u64 {
-    digest((&lease.metadata.uid, &lease.spec.holder_identity))
-}
-
 fn key(database: &ManagedDatabase, meta: &ObjectMeta, name: String) -> Option<ClusterKey> {
     Some(ClusterKey { kind: database.names.kind, namespace: meta.namespace.clone()?, name })
 }
 
-fn digest(parts: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    parts.hash(&mut hasher);
-    hasher.finish()
-}
+type KeyOf<K> = Box<dyn Fn(&K) -> Option<ClusterKey> + Send>;
+type IsDue<K> = Box<dyn Fn(&K, &K) -> bool + Send>;
 
-fn version<K: k8s_openapi::Metadata<Ty = ObjectMeta>>(object: &K) -> u64 {
-    digest(&object.metadata().resource_version)
-}
-
-/// Returns the fingerprint of a cluster, without the status, so that our own writes of it make no
-/// cluster due.
-fn cluster_print(cluster: &DynamicObject) -> u64 {
-    let meta = &cluster.metadata;
-    digest((
-        &meta.uid,
-        meta.generation,
-        meta.deletion_timestamp.is_some(),
-        &meta.annotations,
-        &meta.finalizers,
-    ))
-}
-
-/// Returns a hash of what can change a plan in a Pilot: all but heartbeats, storage and gauges.
-pub(crate) fn fingerprint(databases: &[&'static ManagedDatabase], pilot: &Pilot) -> u64 {
-    let meta = &pilot.metadata;
-    let mut status = serde_json::to_value(&pilot.status).unwrap_or_default();
-    if let Some(status) = status.as_object_mut() {
-        for volatile in ["lastHeartbeatTime", "storage", "observedGeneration"] {
-            status.remove(volatile);
-        }
-        for database in databases {
-            if let Some(own) = status.get_mut(database.names.word).and_then(Value::as_object_mut) {
-                own.retain(|name, _| !database.gauges.contains(&name.as_str()));
-            }
-        }
-        for blocker in
-            status.get_mut("blockers").and_then(Value::as_array_mut).into_iter().flatten()
-        {
-            if let Some(blocker) = blocker.as_object_mut() {
-                blocker.remove("observedTime");
-            }
-        }
-    }
-    let spec = serde_json::to_string(&pilot.spec).unwrap_or_default();
-    let deleted = meta.deletion_timestamp.is_some();
-    digest((&meta.uid, deleted, &meta.labels, &meta.annotations, spec, status.to_string()))
+/// How the objects of one watch are treated.
+struct WatchRules<K> {
+    task: &'static str,
+    /// Takes out what the controller does not read.
+    strip: fn(&mut K),
+    /// Returns the cluster of an object.
+    key: KeyOf<K>,
+    /// Does the change from one object to the other make its cluster due?
+    is_due: IsDue<K>,
+    /// Hears of each object that arrives.
+    hear: Box<dyn Fn(&K) + Send>,
+    /// Hears that the watch failed.
+    failed: Box<dyn Fn() + Send>,
 }
 
 impl WatchFactory {
@@ -393,28 +364,33 @@ impl WatchFactory {
         &self,
         task: &'static str,
         config: watcher::Config,
-        key: fn(&[&'static ManagedDatabase], &K) -> Option<ClusterKey>,
-        print: fn(&K) -> u64,
-    ) -> Store<K>
+        strip: fn(&mut K),
+    ) -> PackedStore<K>
     where
-        K: k8s_openapi::Metadata<Ty = ObjectMeta>
-            + k8s_openapi::Resource<Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Packable
             + Debug
-            + DeserializeOwned
             + Send
-            + Sync
-            + 'static,
+            + Sync,
     {
-        let api: Api<K> = match &self.namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
-        };
-        let (store, writer) = reflector::store();
         let databases = Arc::clone(&self.databases);
-        let key = move |object: &K| key(&databases, object);
-        self.spawn(task, api, config, writer, key, print, || ());
-        store
+        let rules = WatchRules {
+            strip,
+            key: Box::new(move |object: &K| of_meta(&databases, object.meta())),
+            is_due: Box::new(changes::is_other_version),
+            ..WatchRules::new(task)
+        };
+        self.spawn(self.api(), config, rules)
+    }
+
+    fn leases(&self, config: watcher::Config) -> PackedStore<LeaderLease> {
+        let databases = Arc::clone(&self.databases);
+        let rules = WatchRules {
+            key: Box::new(move |lease: &LeaderLease| of_lease(&databases, lease)),
+            is_due: Box::new(changes::changes_holder),
+            ..WatchRules::new("watch-leaderleases")
+        };
+        self.spawn(self.api(), config, rules)
     }
 
     /// Starts the watch of one database's clusters.
@@ -422,106 +398,112 @@ impl WatchFactory {
         &self,
         database: &'static ManagedDatabase,
         config: watcher::Config,
-    ) -> Store<DynamicObject> {
+    ) -> PackedStore<DynamicObject> {
         let resource = database.resource();
-        let api: Api<DynamicObject> = match &self.namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
+        let rules = WatchRules {
+            key: Box::new(|cluster: &DynamicObject| {
+                key(database, &cluster.metadata, cluster.metadata.name.clone()?)
+            }),
+            is_due: Box::new(changes::changes_wish),
+            ..WatchRules::new("watch-clusters")
         };
-        let writer = Writer::new(resource);
-        let store = writer.as_reader();
-        let of_cluster = |cluster: &DynamicObject| {
-            key(database, &cluster.metadata, cluster.metadata.name.clone()?)
-        };
-        self.spawn("watch-clusters", api, config, writer, of_cluster, cluster_print, || ());
-        store
+        self.spawn(self.dynamic_api(&resource), config, rules)
     }
 
     /// Starts the watch of Pilots. Each change is recorded in `heard`, also where it makes no
     /// cluster due.
-    fn pilots(&self, config: watcher::Config, heard: &HeartbeatTracker) -> Store<Pilot> {
-        let api = match &self.namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
-        };
-        let (store, writer) = reflector::store();
+    fn pilots(&self, config: watcher::Config, heard: &HeartbeatTracker) -> PackedStore<Pilot> {
         let (hears, away) = (heard.clone(), heard.clone());
-        let databases = Arc::clone(&self.databases);
-        let keys = Arc::clone(&databases);
-        let key = move |pilot: &Pilot| of_pilot(&keys, pilot);
-        let print = move |pilot: &Pilot| {
-            hears.note(pilot, Instant::now());
-            fingerprint(&databases, pilot)
+        let (keys, parts) = (Arc::clone(&self.databases), Arc::clone(&self.databases));
+        let rules = WatchRules {
+            key: Box::new(move |pilot: &Pilot| of_pilot(&keys, pilot)),
+            is_due: Box::new(move |before, now| changes::changes_plan(&parts, before, now)),
+            hear: Box::new(move |pilot| hears.note(pilot, Instant::now())),
+            failed: Box::new(move || away.api_is_away(Instant::now())),
+            ..WatchRules::new("watch-pilots")
         };
-        let failed = move || away.api_is_away(Instant::now());
-        self.spawn("watch-pilots", api, config, writer, key, print, failed);
-        store
+        self.spawn(self.api(), config, rules)
     }
 
     fn other<K: kube::Resource<DynamicType = ()>>(
         &self,
         task: &'static str,
         config: watcher::Config,
-    ) -> (ApiResource, Store<DynamicObject>) {
+    ) -> (ApiResource, PackedStore<DynamicObject>) {
         let resource = ApiResource::erase::<K>(&());
-        let api: Api<DynamicObject> = match &self.namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
-        };
-        let writer = Writer::new(resource.clone());
-        let store = writer.as_reader();
         let databases = Arc::clone(&self.databases);
-        let key = move |object: &DynamicObject| of_meta(&databases, &object.metadata);
-        let print = |object: &DynamicObject| digest(&object.metadata.resource_version);
-        self.spawn(task, api, config, writer, key, print, || ());
+        let rules = WatchRules {
+            key: Box::new(move |object: &DynamicObject| of_meta(&databases, &object.metadata)),
+            is_due: Box::new(changes::is_other_version),
+            ..WatchRules::new(task)
+        };
+        let store = self.spawn(self.dynamic_api(&resource), config, rules);
         (resource, store)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what one watch needs")]
-    fn spawn<K>(
-        &self,
-        task: &'static str,
-        api: Api<K>,
-        config: watcher::Config,
-        writer: Writer<K>,
-        key: impl Fn(&K) -> Option<ClusterKey> + Send + 'static,
-        print: impl Fn(&K) -> u64 + Send + 'static,
-        failed: impl Fn() + Send + 'static,
-    ) where
-        K: kube::Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+
+    fn dynamic_api(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        }
+    }
+
+    fn spawn<K>(&self, api: Api<K>, config: watcher::Config, rules: WatchRules<K>) -> PackedStore<K>
+    where
+        K: Packable + Debug + Send + Sync,
         K::DynamicType: Eq + Hash + Clone + Send + Sync + Unpin,
     {
+        let task = rules.task;
+        let writer = StoreWriter::new(&self.databases);
+        let store = writer.reader();
         let ready = self.runtime.readiness().add(task);
         let (queue, shutdown) = (self.queue.clone(), self.runtime.shutdown());
-        self.runtime.tasks().spawn_vital(
-            task,
-            pump(task, api, config, writer, queue, key, print, failed, ready, shutdown),
-        );
+        let pump = pump(api, config, writer, queue, rules, ready, shutdown);
+        self.runtime.tasks().spawn_vital(task, pump);
+        store
     }
 }
 
-/// Runs the watch that fills one cache, and makes clusters due when an object's fingerprint
-/// changes.
-#[expect(clippy::too_many_arguments, reason = "the loop of one watch, called once")]
+impl<K> WatchRules<K> {
+    /// Returns the rules of a watch that makes nothing due.
+    fn new(task: &'static str) -> Self {
+        Self {
+            task,
+            strip: |_| {},
+            key: Box::new(|_| None),
+            is_due: Box::new(|_, _| false),
+            hear: Box::new(|_| {}),
+            failed: Box::new(|| {}),
+        }
+    }
+}
+
+/// Runs the watch that fills one cache, and makes clusters due when an object has changed in what
+/// counts.
 async fn pump<K>(
-    task: &'static str,
     api: Api<K>,
     config: watcher::Config,
-    mut writer: Writer<K>,
+    mut writer: StoreWriter<K>,
     queue: WorkQueue,
-    key: impl Fn(&K) -> Option<ClusterKey> + Send,
-    print: impl Fn(&K) -> u64 + Send,
-    failed: impl Fn() + Send,
+    rules: WatchRules<K>,
     ready: readiness::ReadinessHandle,
     shutdown: Shutdown,
 ) where
-    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-    K::DynamicType: Eq + Hash + Clone,
+    K: Packable + Debug + Send + Sync,
+    K::DynamicType: Eq + Hash + Clone + Send + Sync,
 {
     // Dropped once the cache is filled.
     let mut ready = Some(ready);
-    // Fingerprints by uid; the entry of a deleted object is removed.
-    let mut prints: HashMap<String, u64> = HashMap::new();
     let mut last_error = String::new();
     let mut events = Box::pin(watcher(api, config).default_backoff());
     loop {
@@ -533,47 +515,50 @@ async fn pump<K>(
         let event = match event {
             None => return,
             Some(Err(error)) => {
-                failed();
+                (rules.failed)();
                 let text = chain(&error).to_string();
                 if text != last_error {
-                    warn!(watch = task, error = text, "Watch failed, trying again");
+                    warn!(watch = rules.task, error = text, "Watch failed, trying again");
                     last_error = text;
                 }
                 continue;
             }
-            // `managedFields` are a large part of an object, and the controller does not read them.
-            Some(Ok(event)) => event.modify(|object| object.meta_mut().managed_fields = None),
+            Some(Ok(event)) => event.modify(|object| {
+                stripping::strip_notes(object.meta_mut());
+                (rules.strip)(object);
+            }),
         };
-        writer.apply_watcher_event(&event);
-        match &event {
+        let due = match &event {
             watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-                let uid = object.meta().uid.clone().unwrap_or_default();
-                let now = print(object);
-                if prints.insert(uid, now) != Some(now)
-                    && let Some(key) = key(object)
-                {
-                    queue.add(key);
-                }
+                (rules.hear)(object);
+                let before = writer.known(object);
+                let is_due = before.as_ref().is_none_or(|before| {
+                    before.meta().uid != object.meta().uid || (rules.is_due)(before, object)
+                });
+                if is_due { (rules.key)(object) } else { None }
             }
-            watcher::Event::Delete(object) => {
-                prints.remove(object.meta().uid.as_deref().unwrap_or_default());
-                if let Some(key) = key(object) {
-                    queue.add(key);
-                }
-            }
-            watcher::Event::Init => {}
-            watcher::Event::InitDone => {
-                last_error.clear();
-                ready.take();
-                // An object that was deleted while the watch was down is seen by the reconcile of
-                // its cluster, as a missing object.
-                for key in writer.as_reader().state().iter().filter_map(|object| key(object)) {
-                    queue.add(key);
-                }
+            watcher::Event::Delete(object) => (rules.key)(object),
+            watcher::Event::Init | watcher::Event::InitDone => None,
+        };
+        writer.apply(&event);
+        // After the cache, so that a worker that is waiting sees the change.
+        if let Some(key) = due {
+            queue.add(key);
+        }
+        if matches!(event, watcher::Event::InitDone) {
+            last_error.clear();
+            ready.take();
+            // An object that was deleted while the watch was down is seen by the reconcile of its
+            // cluster, as a missing object.
+            for key in writer.reader().state().iter().filter_map(|object| (rules.key)(object)) {
+                queue.add(key);
             }
         }
     }
 }
+
+/// How many objects a page of a list has: a page is unpacked for a moment, of each kind at once.
+const PAGE: u32 = 100;
 
 /// Pause between attempts of requests that are repeated until they succeed at start.
 pub(crate) const RETRY: Duration = Duration::from_secs(2);

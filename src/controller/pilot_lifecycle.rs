@@ -2,7 +2,7 @@
 //!
 //! Beside the pilot, this is the only writer of a Pilot's status: it marks a pilot as silent.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::{ObjectReference, Pod},
@@ -12,7 +12,6 @@ use k8s_openapi::{
 use kube::{
     Api,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
-    runtime::reflector::ObjectRef,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -22,6 +21,7 @@ use super::{
     context::{ControllerContext, Error, MANAGER},
     desired_state::ManagedDatabase,
     events::EventNotice,
+    object_caches::ObjectOutline,
     observe::condition,
     resources::pilot_resource,
     status::seconds,
@@ -55,10 +55,7 @@ pub(crate) async fn watch_over(
 
 /// Checks all Pilots once.
 pub(super) async fn check_all(ctx: &ControllerContext, gc_after: Duration) {
-    let pilots = ctx.stores.pilots.state();
-    ctx.heard.forget_all_but(&pilots);
-    for pilot in pilots {
-        let silence = ctx.heard.silence(&pilot, Instant::now());
+    for (pilot, silence) in silent(ctx, gc_after.min(SILENT_AFTER)) {
         let done = if silence >= gc_after && abandoned(ctx, &pilot) {
             collect(ctx, &pilot).await
         } else if silence >= SILENT_AFTER && !rests(ctx, &pilot) {
@@ -80,6 +77,25 @@ pub(super) async fn check_all(ctx: &ControllerContext, gc_after: Duration) {
     }
 }
 
+/// Returns the Pilots whose pilots did not report for `least` or longer, and for how long. Pilots
+/// that are gone are forgotten.
+fn silent(ctx: &ControllerContext, least: Duration) -> Vec<(Arc<Pilot>, Duration)> {
+    let now = Instant::now();
+    let (mut alive, mut found) = (HashSet::new(), Vec::new());
+    ctx.stores.pilots.outlines(|pilot| {
+        let silence = ctx.heard.silence(&pilot.uid, now);
+        if silence >= least {
+            found.push((pilot.clone(), silence));
+        }
+        alive.insert(pilot.uid.clone());
+    });
+    ctx.heard.forget_all_but(&alive);
+    let read = |(pilot, silence): (ObjectOutline, Duration)| {
+        Some((ctx.stores.pilots.named(&pilot.namespace, &pilot.name)?, silence))
+    };
+    found.into_iter().filter_map(read).collect()
+}
+
 /// Does the node rest by request: asked to stop or to leave, its pod gone, so that no pilot
 /// reports?
 fn rests(ctx: &ControllerContext, pilot: &Pilot) -> bool {
@@ -94,7 +110,7 @@ fn has_pod(ctx: &ControllerContext, pilot: &Pilot) -> bool {
 
 fn pod(ctx: &ControllerContext, pilot: &Pilot) -> Option<Arc<Pod>> {
     let (namespace, name) = place(pilot);
-    ctx.stores.pods.get(&ObjectRef::new(name).within(namespace))
+    ctx.stores.pods.named(namespace, name)
 }
 
 fn place(pilot: &Pilot) -> (&str, &str) {

@@ -55,7 +55,7 @@ const RETRY: Duration = Duration::from_secs(3);
 
 /// Pause between two looks at the founding record while the node serves: a person may have deleted
 /// it. Up to a fifth more is jitter.
-const RECORD_EVERY: Duration = Duration::from_secs(600);
+const RECORD_EVERY: Duration = Duration::from_secs(900);
 /// Pause before another look at the record when a write of it, or the volume, was not done at once.
 const RECORD_AGAIN: Duration = Duration::from_secs(3);
 

@@ -33,7 +33,7 @@ const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
 const SECOND_OPINION: Duration = Duration::from_secs(2);
 /// Pause between two looks at the peers of a node that serves and misses none of them, and of any
 /// other node. Jitter keeps the pilots of a cluster from asking in step.
-const PEERS_AT_REST: Duration = Duration::from_secs(330);
+const PEERS_AT_REST: Duration = Duration::from_secs(360);
 const PEERS_EVERY: Duration = Duration::from_secs(30);
 
 /// Asks again and again. `unsettled` is told whether changes among the peers matter soon.
