@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use navigator::api::v1beta1::VolumeShare;
+use navigator::{api::v1beta1::VolumeShare, pilot::volume::contents::described};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -64,7 +64,8 @@ pub(crate) async fn a_full_disk_is_told_and_waited_for(told: &Told) {
         share.map_or(0, |share| share.bytes >> 20)
     };
     assert!(of("data") > 200 && of("commit log") > 30 && of("other files") > 1, "{storage:?}");
-    told.claim(format!("the pilot says what fills it: {:?}", storage.contents));
+    told.note(&described(&storage.contents));
+    told.claim("the pilot says what fills it: data, the commit log, other files");
 
     ended_and_waited(&ring, &volume, told).await;
     let mut owner = until("the role is known again", SOON, async || {

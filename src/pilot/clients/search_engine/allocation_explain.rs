@@ -108,6 +108,13 @@ mod tests {
             "index logs shard 0 may not go to any other node. \
              a-0, a-1: the node is above the low watermark"
         );
+        let other = |decider: &str| {
+            let mut answer = answer.clone();
+            answer["node_allocation_decisions"][1]["deciders"][0]["decider"] = json!(decider);
+            stuck("logs shard 0", &answer).unwrap().by_disks
+        };
+        assert!(other("same_shard"), "where a copy is, room would not help either");
+        assert!(!other("filter"), "a filter is a person's");
         answer["can_move_to_other_node"] = json!("throttled");
         assert_eq!(stuck("logs shard 0", &answer), None);
     }

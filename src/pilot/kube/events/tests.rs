@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::api::v1beta1::Process;
+use crate::api::v1beta1::{PilotStorage, Process, VolumeShare};
 
 fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Condition {
     Condition {
@@ -147,4 +147,26 @@ fn what_did_not_change_is_not_told_again() {
     }
     assert_eq!(told(&known, &by_kernel), ["ProcessKilled!"]);
     assert_eq!(told(&known, &ended(2, "ProcessExited", Some(1), None)), ["ProcessExited!"]);
+}
+
+#[test]
+fn a_volume_that_fills_is_told_once_with_what_fills_it() {
+    let storage = |used_bytes, contents: Vec<VolumeShare>| PilotStatus {
+        storage: Some(PilotStorage {
+            capacity_bytes: 1000,
+            used_bytes,
+            contents,
+            ..PilotStorage::default()
+        }),
+        ..phase(PilotPhase::Running)
+    };
+    let held =
+        |mebibytes: i64| vec![VolumeShare { what: "data".to_owned(), bytes: mebibytes << 20 }];
+    let [room, fills] = [storage(500, Vec::new()), storage(870, held(7))];
+    let told = of(&room, &fills, None);
+    let [told] = told.as_slice() else { panic!("one event: {told:?}") };
+    assert_eq!(told.reason, "VolumeFilling");
+    assert!(told.note.contains("87 % of the data volume") && told.note.contains("data 7 MiB"));
+    assert_eq!(of(&fills, &storage(900, held(8)), None).len(), 0, "figures are no news");
+    assert_eq!(of(&fills, &room, None).len(), 0);
 }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn storage(used_bytes: i64, capacity_bytes: i64) -> PilotStorage {
-        PilotStorage { used_bytes, capacity_bytes, ..PilotStorage::default() }
+        PilotStorage { capacity_bytes, used_bytes, ..PilotStorage::default() }
     }
 
     #[test]
