@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -145,6 +145,10 @@ planted: deps $(TESTBED)/bin/etcd ## builds six bugs in, and shows that historie
 	tests/history/planted.sh
 
 # FUZZ=600 for ten minutes.
+# STATES=1000000 for that many of each search.
+model: deps ## searches the states of small clusters for traps, at length; prints how many it met
+	NAVIGATOR_MODEL_STATES=$(or $(STATES),300000) $(TESTED) --lib controller::plan::model -- --nocapture
+
 fuzz: deps ## decodes damaged manifests for 20 s
 	$(TESTED) --test fuzz -- $(or $(FUZZ),20)
 

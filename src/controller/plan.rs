@@ -16,6 +16,7 @@
 use std::borrow::Cow;
 
 use super::{desired_state::DesiredCluster, observe::ObservedCluster};
+use crate::api::predicate;
 
 mod absence;
 mod candidate;
@@ -106,6 +107,17 @@ pub(crate) struct StepBlocker {
     pub(crate) remedy: Remedy,
 }
 
+impl From<AwaitedStep> for StepBlocker {
+    fn from(awaited: AwaitedStep) -> Self {
+        Self {
+            predicate: predicate::MAX_UNAVAILABLE.name.into(),
+            step: format!("{}/{}", awaited.step, awaited.pilot),
+            message: awaited.message,
+            remedy: awaited.remedy,
+        }
+    }
+}
+
 /// What was decided for a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -113,7 +125,8 @@ pub(crate) struct Plan {
     /// done.
     pub(crate) operation: Option<OperationType>,
     pub(crate) step: Option<PlannedStep>,
-    /// The first step and pilot that the plan waits for.
+    /// The first step and pilot that the plan waits for, of those that need a person if there are
+    /// any.
     pub(crate) waiting: Option<AwaitedStep>,
     /// What holds up steps that are preferred to `step`, or all steps.
     pub(crate) blocked: Vec<StepBlocker>,
@@ -153,6 +166,20 @@ impl Plan {
         self.step.is_none() && self.waiting.is_none() && !self.blocked.is_empty()
     }
 
+    /// Notes a wait. One that needs a person is told before one that ends by itself; a further one
+    /// that needs a person becomes a block, so that its way out is told as well.
+    fn wait_for(&mut self, awaited: AwaitedStep) -> Option<StepBlocker> {
+        let needs = |awaited: &AwaitedStep| awaited.remedy != Remedy::Wait;
+        match &self.waiting {
+            Some(known) if needs(known) => needs(&awaited).then(|| awaited.into()),
+            Some(_) if !needs(&awaited) => None,
+            _ => {
+                self.waiting = Some(awaited);
+                None
+            }
+        }
+    }
+
     /// Notes the first wait, all blocks, and the operation of the candidate that is preferred most.
     fn note(&mut self, operation: Option<OperationType>, verdict: Verdict) {
         match verdict {
@@ -161,10 +188,8 @@ impl Plan {
                 self.operation = operation.or(self.operation);
                 return;
             }
-            Verdict::Held { waiting, blocked } => {
-                if self.waiting.is_none() {
-                    self.waiting = waiting;
-                }
+            Verdict::Held { waiting, mut blocked } => {
+                blocked.extend(waiting.and_then(|awaited| self.wait_for(awaited)));
                 let new = |block: &StepBlocker| !self.blocked.contains(block);
                 let blocked: Vec<_> = blocked.into_iter().filter(new).collect();
                 self.blocked.extend(blocked);
@@ -185,7 +210,7 @@ pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan
     for candidates in sources(world) {
         for candidate in candidates(world, &plan) {
             let operation = candidate.operation;
-            let verdict = candidate.judge(world);
+            let verdict = gates::judge(world, candidate);
             plan.note(operation, verdict);
             if plan.step.is_some() {
                 return plan;

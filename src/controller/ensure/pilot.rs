@@ -21,7 +21,7 @@ use crate::{
 ///
 /// A change that needs a restart is held back from a node that has a pod. Otherwise a database that
 /// crashes would come up with a configuration before its turn, or with a version that its image
-/// does not have. The same holds for another version of a member without a pod. The steps `Configure`, `Replace`, `Restart` and `RestartInPlace` give such a
+/// does not have. The steps `Configure`, `Replace`, `Restart` and `RestartInPlace` give such a
 /// change to one node.
 pub(crate) async fn ensure_pilot(
     ctx: &ControllerContext,
@@ -42,11 +42,8 @@ pub(crate) async fn ensure_pilot(
             patch["metadata"][part] = body["metadata"][part].clone();
         }
     }
-    // A member without a pod is between two pods, or has lost its machine: another version would
-    // reach it out of its turn.
-    let keeps_version =
-        pilot.spec.version == pool.pilot.version || member.is_none_or(|m| !m.may_be_member());
-    let absent = member.is_some_and(|member| member.pod.is_none()) && keeps_version;
+    // Its next pod is made of the newest template, so the configuration must be the newest as well.
+    let absent = member.is_some_and(|member| member.pod.is_none());
     let restarts = pilot.spec.config_hash.as_deref() != Some(pool.config_hash());
     if (!restarts || absent)
         && let Some(spec) = spec_patch(&pilot.spec, &pool.pilot)

@@ -69,6 +69,7 @@ fn changes_report(
         process,
         last_termination,
         decommission,
+        forgotten,
         parts,
         conditions,
     } = before;
@@ -85,6 +86,7 @@ fn changes_report(
         || *process != now.process
         || *last_termination != now.last_termination
         || *decommission != now.decommission
+        || *forgotten != now.forgotten
         || *conditions != now.conditions
         || changes_parts(databases, parts, &now.parts)
 }
@@ -92,8 +94,9 @@ fn changes_report(
 /// Are the blockers the same but for the time when they were last judged?
 fn are_alike(before: &[Blocker], now: &[Blocker]) -> bool {
     let alike = |(before, now): (&Blocker, &Blocker)| {
-        let Blocker { predicate, message, since, observed_time: _ } = before;
-        (predicate, message, since) == (&now.predicate, &now.message, &now.since)
+        let Blocker { predicate, against, message, since, observed_time: _ } = before;
+        (predicate, against, message, since)
+            == (&now.predicate, &now.against, &now.message, &now.since)
     };
     before.len() == now.len() && before.iter().zip(now).all(alike)
 }

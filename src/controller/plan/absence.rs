@@ -26,6 +26,15 @@ pub(super) fn absent(world: World<'_>) -> impl Iterator<Item = AbsentNode<'_>> {
     nodes.map(|(pool, ordinal, member)| AbsentNode { pool, ordinal, member })
 }
 
+/// Returns the absent nodes that the database cluster misses, or will have again: not those that have
+/// left it and are not wanted.
+pub(super) fn down(world: World<'_>) -> impl Iterator<Item = AbsentNode<'_>> {
+    absent(world).filter(move |node| {
+        let left = node.member.is_some_and(Member::decommissioned);
+        !left || node.ordinal < world.wanted_of(node.pool)
+    })
+}
+
 /// Returns the nodes whose StatefulSet does not want them any more, and whose pods have not ended.
 /// A pod whose data were given up is not waited for: its machine may be gone.
 pub(super) fn ending(world: World<'_>) -> impl Iterator<Item = (&ObservedPool, &Member)> {
@@ -87,26 +96,22 @@ impl AbsentNode<'_> {
 /// pod, is held.
 pub(super) fn settle(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let operation = under_way(world.desired);
-    let mut candidates = Vec::new();
-    for node in absent(world) {
-        // The plan of `renewal` waits for these.
-        if node.member.is_some_and(|member| member.turned_away().is_some()) {
-            continue;
-        }
-        candidates.push(awaited(world, &node, operation));
-    }
-    candidates.extend(ending(world).map(|(_, member)| ends(member)));
+    // The plan of `renewal` waits for those that the API turns away.
+    let away = absent(world)
+        .filter(|node| node.member.is_none_or(|member| member.turned_away().is_none()));
+    let mut candidates: Vec<_> = away.map(|node| awaited(world, &node, operation)).collect();
+    candidates.extend(ending(world).map(|(_, member)| ends(OperationType::ScaleDown, member)));
     candidates
 }
 
 /// Waits for the end of a pod.
-pub(super) fn ends(member: &Member) -> Candidate {
+pub(super) fn ends(operation: OperationType, member: &Member) -> Candidate {
     let message = format!("waiting for pod {} to end", member.name);
     let overdue = member.pod.as_ref().is_some_and(|pod| pod.overdue);
     let node = member.name.clone();
     let remedy = if overdue { Remedy::EndPod { node } } else { Remedy::Wait };
     let awaited = AwaitedStep { remedy, ..AwaitedStep::new("RemovePilot", &member.name, message) };
-    Candidate::wait(OperationType::ScaleDown, awaited)
+    Candidate::wait(operation, awaited)
 }
 
 fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationType>) -> Candidate {

@@ -1,6 +1,6 @@
 //! What could be done for a cluster, and whether it may be done now.
 
-use super::{AwaitedStep, OperationType, PlannedStep, StepBlocker, gates};
+use super::{AwaitedStep, OperationType, PlannedStep, StepBlocker};
 use crate::controller::{
     desired_state::{DesiredCluster, DesiredPool},
     observe::{Member, ObservedCluster, ObservedPool},
@@ -44,10 +44,10 @@ impl<'a> World<'a> {
 /// One thing that could be done, or that is under way.
 pub(super) struct Candidate {
     pub(super) operation: Option<OperationType>,
-    act: CandidateAct,
+    pub(super) act: CandidateAct,
 }
 
-enum CandidateAct {
+pub(super) enum CandidateAct {
     Step(PlannedStep),
     Await(AwaitedStep),
     Hold(Vec<StepBlocker>),
@@ -76,19 +76,5 @@ impl Candidate {
     ) -> Self {
         let blocked = blocked.into_iter().collect();
         Self { operation: operation.into(), act: CandidateAct::Hold(blocked) }
-    }
-
-    /// Asks the gates of the step.
-    pub(super) fn judge(self, world: World<'_>) -> Verdict {
-        match self.act {
-            CandidateAct::Step(step) => match gates::hindrances(world, &step) {
-                None => Verdict::Go(step),
-                Some(held) => held,
-            },
-            CandidateAct::Await(awaited) => {
-                Verdict::Held { waiting: Some(awaited), blocked: Vec::new() }
-            }
-            CandidateAct::Hold(blocked) => Verdict::Held { waiting: None, blocked },
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World,
-    candidate::Verdict, roll,
+    absence::AbsentNode, candidate::Verdict, roll,
 };
 use crate::{
     api::v1beta1::{NodeChange, PilotIntent},
@@ -62,8 +62,10 @@ fn one(world: World<'_>, pool: &ObservedPool, ordinal: u32, member: &Member) -> 
         let step = PlannedStep::Keep { pilot: member.name.clone() };
         return Some(Candidate::step(OperationType::ScaleUp, step));
     }
-    // The API turns such a pilot away, so its progress is unknown. `renewal` reports it.
-    member.turned_away().is_none().then(|| drain(member))
+    // `absence` tells of a node that is gone with its machine. The API turns some pilots away, so
+    // their progress is unknown; `renewal` reports that.
+    let gone = AbsentNode { pool, ordinal, member: Some(member) }.lasts() && !member.serving();
+    (member.turned_away().is_none() && !gone).then(|| drain(member))
 }
 
 /// Waits for a node that leaves, or says why it cannot.

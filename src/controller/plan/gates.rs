@@ -6,7 +6,7 @@
 use super::{
     AwaitedStep, PlannedStep, Remedy, StepBlocker, World,
     absence::{self, AbsentNode},
-    candidate::Verdict,
+    candidate::{Candidate, CandidateAct, Verdict},
     departure,
     roll::{self, PEERS_READY, VERSION_SETTLED},
     step::StepNeed,
@@ -19,8 +19,19 @@ use crate::{
     controller::observe::{BlockerFacts, Member, ObservedPool},
 };
 
+/// Says whether a candidate may be carried out now.
+pub(super) fn judge(world: World<'_>, candidate: Candidate) -> Verdict {
+    match candidate.act {
+        CandidateAct::Step(step) => hindrances(world, &step).unwrap_or(Verdict::Go(step)),
+        CandidateAct::Await(awaited) => {
+            Verdict::Held { waiting: Some(awaited), blocked: Vec::new() }
+        }
+        CandidateAct::Hold(blocked) => Verdict::Held { waiting: None, blocked },
+    }
+}
+
 /// Returns what holds the step, or `None` where nothing does.
-pub(super) fn hindrances(world: World<'_>, step: &PlannedStep) -> Option<Verdict> {
+fn hindrances(world: World<'_>, step: &PlannedStep) -> Option<Verdict> {
     let subject = step.pilot().and_then(|name| world.member(name));
     let gate = StepGate { world, step, subject };
     match step.need(subject.is_some_and(Member::serving)) {
@@ -52,7 +63,7 @@ impl<'a> StepGate<'a> {
         }
         // Nodes join one at a time; and one that is away for a moment is waited for.
         let waits = |node: &AbsentNode<'_>| node.joins() || !node.lasts();
-        if absence::absent(world).any(|node| waits(&node)) {
+        if absence::down(world).any(|node| waits(&node)) {
             return Some(HELD);
         }
         if self.stopping() {
@@ -66,7 +77,7 @@ impl<'a> StepGate<'a> {
             return blocked(vec![block]);
         }
         if let Some(node) =
-            absence::absent(world).find(|node| node.member.is_some_and(Member::unheard))
+            absence::down(world).find(|node| node.member.is_some_and(Member::unheard))
         {
             let message = format!("the pilot of {} has not reported for a minute", node.name());
             return self.unless_skipped(PEERS_READY, message);
@@ -128,7 +139,7 @@ impl<'a> StepGate<'a> {
             return Some(HELD);
         }
         let away: Vec<_> =
-            absence::absent(self.world).filter(|node| is_other(&node.name())).collect();
+            absence::down(self.world).filter(|node| is_other(&node.name())).collect();
         let own = self.subject.and_then(|member| self.pool_of(member));
         // More than one node may be down only within one pool: copies of the same rows are in
         // others.

@@ -75,22 +75,28 @@ fn turn(world: World<'_>, member: &Member, wanted: &DesiredPool) -> Option<StepB
     })
 }
 
-/// Gives a new, empty volume to a node that is wanted and cannot serve with the volume that it has:
-/// a person gave the data up, or the node left the database cluster and is wanted again.
+/// Gives a new, empty volume to a node that cannot serve with the volume that it has: a person gave
+/// the data up, or the node left the database cluster and is wanted again.
 pub(super) fn renew(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let mut candidates = Vec::new();
-    for (pool, wanted) in world.wanted() {
-        for (ordinal, member) in pool.running() {
-            let Some(member) = member.filter(|_| ordinal < wanted.replicas) else { continue };
-            if member.abandoned() {
+    for (pool, ordinal, member) in world.running() {
+        let Some(member) = member else { continue };
+        let wanted = world.desired.pool(&pool.name);
+        let surplus = pool.replicas() > world.wanted_of(pool);
+        if member.abandoned() {
+            // The last node of a pool that has too many is removed by `departure`. One before it
+            // cannot be: it joins again, to leave in its turn.
+            if !(surplus && ordinal + 1 == pool.replicas()) {
                 candidates.extend(renewed(member));
-            } else if has_left(member) {
-                let kept = !wanted.delete_claim_when_scaled();
-                candidates.extend(match kept.then(|| claim_kept(member, wanted)).flatten() {
-                    Some(block) => Some(Candidate::hold(OperationType::Replace, [block])),
-                    None => renewed(member),
-                });
             }
+        } else if let Some(wanted) = wanted.filter(|wanted| ordinal < wanted.replicas)
+            && has_left(member)
+        {
+            let kept = !wanted.delete_claim_when_scaled();
+            candidates.extend(match kept.then(|| claim_kept(member, wanted)).flatten() {
+                Some(block) => Some(Candidate::hold(OperationType::Replace, [block])),
+                None => renewed(member),
+            });
         }
     }
     candidates

@@ -11,7 +11,7 @@ use super::{AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, St
 use crate::{
     api::{
         names::annotation,
-        predicate,
+        predicate::{self, SkipPolicy},
         v1beta1::{NodeChange, PilotSpec},
     },
     controller::{
@@ -299,8 +299,12 @@ pub(super) fn blocks(
 /// Returns the remedy of skipping a predicate. A pilot newer than our API server may name a rule that
 /// cannot be skipped by its name.
 pub(super) fn skip(database: &ManagedDatabase, predicate: &str) -> Remedy {
-    let named = database.names.is_skippable(predicate);
-    Remedy::Skip(if named { predicate } else { "*" }.to_owned())
+    let named = |name: &str| Remedy::Skip(name.to_owned());
+    match database.names.predicate(predicate).map(|found| found.skip) {
+        Some(SkipPolicy::Yes | SkipPolicy::ByName) => named(predicate),
+        Some(SkipPolicy::Never) => Remedy::Wait,
+        Some(SkipPolicy::ByStar) | None => named("*"),
+    }
 }
 
 /// Returns the names of the nodes that may serve, with the facts from their Pilots. A node whose pod

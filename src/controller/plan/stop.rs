@@ -42,11 +42,7 @@ pub(super) fn stop(world: World<'_>, _: &Plan) -> Vec<Candidate> {
         .map(|pool| Candidate::step(operation, PlannedStep::Empty { pool: pool.name.clone() }))
         .collect();
     let ends = |member: &&Member| member.pod.as_ref().is_some_and(|pod| pod.terminating);
-    candidates.extend(
-        running()
-            .filter(ends)
-            .map(|member| Candidate { operation: Some(operation), ..absence::ends(member) }),
-    );
+    candidates.extend(running().filter(ends).map(|member| absence::ends(operation, member)));
     candidates.extend(running().filter(|member| stops(member)).map(|member| {
         let message = format!("{} is stopping its database", member.name);
         Candidate::wait(operation, AwaitedStep::new("RemovePilot", &member.name, message))

@@ -130,7 +130,7 @@ impl Simulation {
             })
         };
         let others_serve =
-            |name: &str| members().all(|member| member.name == name || member.serving());
+            |name: &str| members().all(|m| m.name == name || m.serving() || m.decommissioned());
         let holds_data =
             |name: &str| members().any(|member| member.name == name && member.dies_with_pod());
         if let PlannedStep::Restart { pilot, .. }
