@@ -58,6 +58,9 @@ pub mod annotation {
     /// Annotation on a Pilot: uid of the claim that existed when the Pilot was made, or empty. Data
     /// on that claim may be older than the Pilot.
     pub const EARLIER_CLAIM: &str = "navigator.jetstack.io/earlier-claim";
+    /// Annotation on a Pilot whose node has not had its turn in a change: config hash of the
+    /// template of which the node's next pod is made.
+    pub const PINNED_POD: &str = "navigator.jetstack.io/pinned-pod";
     /// Annotation on a cluster's PodDisruptionBudget: the rule and the node that hold every
     /// eviction off.
     pub const DRAINABLE_WHY: &str = "navigator.jetstack.io/drainable-why";

@@ -6,6 +6,7 @@
 
 mod adopt;
 mod pilot;
+mod template;
 
 use k8s_openapi::{
     api::core::v1::{Namespace, Pod, Service},
@@ -18,12 +19,13 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-pub(crate) use self::pilot::ensure_pilot;
+pub(crate) use self::{pilot::ensure_pilot, template::pinned_set};
 use super::{
     context::{ControllerContext, Error, MANAGER, refused},
     desired_state::{DesiredCluster, StallCause},
     events::EventNotice,
     observe::{ObservedCluster, foreign, former, other_store, owned},
+    plan::pinned,
     resources::{DesiredObject, PreparedObject, resources},
     write::{change, create, delete, disown, exactly},
 };
@@ -43,7 +45,7 @@ pub(crate) async fn ensure(
     for pool in observed.pools.iter().filter(|pool| pool.set.is_none()) {
         let Some(wanted) = desired.pool(&pool.name) else { continue };
         for ordinal in 0..pool.initial() {
-            ensure_pilot(ctx, desired, wanted, ordinal, pool.members.get(&ordinal)).await?;
+            ensure_pilot(ctx, desired, observed, wanted, ordinal).await?;
         }
     }
     let mut first = None;
@@ -65,8 +67,8 @@ pub(crate) async fn ensure(
     for pool in &observed.pools {
         note(adopt::members(ctx, desired, pool).await)?;
         let Some(wanted) = desired.pool(&pool.name) else { continue };
-        for (ordinal, member) in pool.running() {
-            note(ensure_pilot(ctx, desired, wanted, ordinal, member).await)?;
+        for (ordinal, _) in pool.running() {
+            note(ensure_pilot(ctx, desired, observed, wanted, ordinal).await)?;
         }
     }
     note(label_nodes(ctx, desired).await)?;
@@ -104,6 +106,10 @@ async fn ensure_set(
         if current(set, &json!(known)) {
             return Ok(());
         }
+        let set = &with_template(ctx, desired, observed, set).await?;
+        if current(set, &json!(known)) {
+            return Ok(());
+        }
         let annotations = known.metadata.annotations.as_ref();
         let finished = annotations.is_some_and(|all| all.contains_key(annotation::CONFIG_HASH));
         let mut version = known.metadata.resource_version.clone();
@@ -127,6 +133,24 @@ async fn ensure_set(
     let notice = EventNotice::normal("CreateNodePool", format!("made StatefulSet {name}"));
     ctx.events.publish(desired, &notice).await;
     Ok(())
+}
+
+/// Returns the StatefulSet with the template that its pods are pinned to, where they are.
+async fn with_template(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    set: &PreparedObject,
+) -> Result<PreparedObject, Error> {
+    let found = observed.pools.iter().find(|pool| pool.set_name == set.name);
+    let Some((found, wanted)) = found.and_then(|found| Some((found, desired.pool(&found.name)?)))
+    else {
+        return Ok(set.clone());
+    };
+    match pinned(desired, observed, found) {
+        Some(pin) => pinned_set(ctx, desired, wanted, found, found.replicas(), Some(pin)).await,
+        None => Ok(set.clone()),
+    }
 }
 
 /// Returns the StatefulSet as it is created: without replicas, and without the hash that marks a

@@ -5,19 +5,19 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolumeClaim, Pod, Service},
 };
 use kube::api::{ApiResource, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     context::{ControllerContext, Error, MANAGER},
     desired_state::DesiredCluster,
-    ensure::ensure_pilot,
+    ensure::{ensure_pilot, pinned_set},
     observe::{Member, ObservedCluster, ObservedPool, PHASE_OWNER, PilotFacts, owned},
-    plan::{ClaimRef, PlannedStep, without_restart},
+    plan::{ClaimRef, PlannedStep, pinned, without_restart},
     resources::{ephemeral_installer, pilot_resource, spec_patch, stateful_set},
     write::{change, decided, delete, exactly, patch_pilot},
 };
 use crate::api::{
-    names,
+    names::{self, annotation},
     v1beta1::{PilotIntent, PilotSpec},
 };
 
@@ -39,10 +39,12 @@ pub(crate) async fn execute(
             })
             .await
         }
-        PlannedStep::Replace { pilot, pod }
-        | PlannedStep::Recreate { pilot, pod }
-        | PlannedStep::Restart { pilot, pod } => {
+        PlannedStep::Replace { pilot, pod } | PlannedStep::Restart { pilot, pod } => {
             give_spec(ctx, desired, observed, pilot, |_, wanted| wanted.clone()).await?;
+            give_template(ctx, desired, observed, pilot).await?;
+            delete_pod(ctx, desired, observed, pilot, pod).await
+        }
+        PlannedStep::Recreate { pilot, pod } => {
             delete_pod(ctx, desired, observed, pilot, pod).await
         }
         PlannedStep::Renew { pilot, claim, pod } => {
@@ -142,7 +144,7 @@ async fn delete_claim(
     delete(ctx, desired, &resource, &claim.name, decided(&claim.uid, version)).await
 }
 
-/// Writes to a Pilot what `part` takes of the newest spec.
+/// Writes to a Pilot what `part` takes of the newest spec, and that its node has had its turn.
 async fn give_spec(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -151,13 +153,37 @@ async fn give_spec(
     part: impl Fn(&PilotFacts, &PilotSpec) -> PilotSpec,
 ) -> Result<(), Error> {
     let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
-    if let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot)
-        && let Some(spec) = spec_patch(&facts.spec, &part(facts, &wanted.pilot))
-    {
-        let patch = json!({"spec": spec});
-        patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await?;
+    let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot) else {
+        return Ok(());
+    };
+    let mut patch = json!({});
+    if let Some(spec) = spec_patch(&facts.spec, &part(facts, &wanted.pilot)) {
+        patch["spec"] = spec;
     }
-    Ok(())
+    if facts.pinned.is_some() {
+        patch["metadata"]["annotations"][annotation::PINNED_POD] = Value::Null;
+    }
+    if patch.as_object().is_none_or(serde_json::Map::is_empty) {
+        return Ok(());
+    }
+    patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
+}
+
+/// Gives the StatefulSet of a node the newest template, for the node's next pod.
+async fn give_template(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    pilot: &str,
+) -> Result<(), Error> {
+    let Some((pool, _)) = member(observed, pilot) else { return Ok(()) };
+    let (Some(wanted), Some(set)) = (desired.pool(&pool.name), &pool.set) else { return Ok(()) };
+    if wanted.makes(&set.template) {
+        return Ok(());
+    }
+    let version = Some(set.resource_version.clone());
+    let set = stateful_set(desired, &ctx.settings, wanted, Some(pool), set.replicas, None);
+    change(ctx, desired, &set, version).await
 }
 
 /// Writes the newest spec and the order to stop to a Pilot in one request, so that the database
@@ -215,13 +241,16 @@ async fn resize(
     let Some(set) = &found.set else { return Ok(()) };
     if let Some(wanted) = desired.pool(pool) {
         // New nodes get specs that fit the cluster as it is after the resize.
-        let resized = desired.clone().fitting(&observed.resized(pool, to).existing());
+        let after = observed.resized(pool, to);
+        let resized = desired.clone().fitting(&after.existing());
         let fitting = resized.pool(pool).unwrap_or(wanted);
         for ordinal in set.replicas..to {
-            ensure_pilot(ctx, desired, fitting, ordinal, found.members.get(&ordinal)).await?;
+            ensure_pilot(ctx, desired, observed, fitting, ordinal).await?;
         }
         let version = Some(set.resource_version.clone());
-        let set = stateful_set(desired, &ctx.settings, wanted, Some(found), to);
+        let pool = after.pools.iter().find(|found| found.name == pool);
+        let pin = pool.and_then(|pool| pinned(desired, &after, pool));
+        let set = pinned_set(ctx, desired, wanted, found, to, pin).await?;
         return change(ctx, desired, &set, version).await;
     }
     // A pool that is no longer wanted keeps its last template; only its size changes.

@@ -77,6 +77,8 @@ pub(crate) struct ObservedStatefulSet {
     pub(crate) replicas: u32,
     pub(crate) resource_version: String,
     pub(crate) object: Option<Arc<StatefulSet>>,
+    /// Config hash of the template.
+    pub(crate) template: String,
 }
 
 /// One database node: its pod, its Pilot, its claim.
@@ -185,6 +187,9 @@ pub(crate) struct PilotFacts {
     pub(crate) forgotten: Vec<ForgottenNode>,
     /// Uid of the claim or pod whose data a person gave up.
     pub(crate) given_up: Option<String>,
+    /// Config hash of the template of which the node's next pod is made, where the node has not had
+    /// its turn in a change.
+    pub(crate) pinned: Option<String>,
     /// Message of the Ready condition while that is not True.
     pub(crate) not_ready: Option<String>,
     /// The controller wrote the Ready condition, because the pilot had not reported for long.
@@ -488,6 +493,7 @@ pub(crate) fn observe(
             replicas: u32::try_from(replicas).unwrap_or_default(),
             resource_version: set.metadata.resource_version.clone().unwrap_or_default(),
             object: Some(Arc::clone(set)),
+            template: template_hash(set).unwrap_or_default().to_owned(),
         });
     }
     add_orphans(&mut pools, desired, objects);
@@ -706,10 +712,12 @@ fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
     let made_of = pod.metadata.labels.as_ref()?.get("controller-revision-hash")?;
     let newest = status.observed_generation == set.metadata.generation
         && status.update_revision.as_ref() == Some(made_of);
-    let template = set.spec.as_ref()?.template.metadata.as_ref();
-    let annotations = template.and_then(|meta| meta.annotations.as_ref());
-    let hash = annotations.and_then(|all| all.get(annotation::CONFIG_HASH)).cloned();
-    newest.then(|| hash.unwrap_or_default())
+    newest.then(|| template_hash(set).unwrap_or_default().to_owned())
+}
+
+fn template_hash(set: &StatefulSet) -> Option<&str> {
+    let template = set.spec.as_ref()?.template.metadata.as_ref()?;
+    template.annotations.as_ref()?.get(annotation::CONFIG_HASH).map(String::as_str)
 }
 
 /// Is the data volume a part of the pod? The volumes of the pod decide, not the cluster's spec:
@@ -848,6 +856,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         forgotten: status.forgotten.clone(),
         blockers: status.blockers.iter().map(blocker_facts).collect(),
         given_up: annotations.and_then(|all| all.get(annotation::GIVE_UP)).cloned(),
+        pinned: annotations.and_then(|all| all.get(annotation::PINNED_POD)).cloned(),
         not_ready: ready
             .filter(|condition| condition.status != "True")
             .map(|condition| format!("{}: {}", condition.reason, condition.message)),

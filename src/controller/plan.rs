@@ -27,6 +27,7 @@ mod gates;
 mod growth;
 #[cfg(test)]
 mod model;
+mod pin;
 mod remedy;
 mod renewal;
 mod repair;
@@ -40,6 +41,7 @@ mod tidy;
 use candidate::{Candidate, Verdict, World};
 pub(crate) use deliver::{PilotRollout, RolloutState, pilots};
 pub(crate) use drain::{DrainHold, drain_hold, nodes};
+pub(crate) use pin::{BirthSpec, newborn, pinned, pinned_to};
 pub(crate) use remedy::Remedy;
 pub(crate) use renewal::{turned_away, waits_for_renewal};
 pub(crate) use roll::{outdated, without_restart};

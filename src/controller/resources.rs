@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::{
     desired_state::{DesiredCluster, DesiredPool, ObjectSettings, hash},
     observe::{ObservedCluster, ObservedPool},
+    plan::pinned,
 };
 use crate::api::names::{annotation, label};
 
@@ -103,7 +104,8 @@ pub(crate) fn resources(
     // StatefulSets come last: the objects that they name exist by then.
     for pool in &desired.pools {
         let found = observed.pools.iter().find(|found| found.name == pool.name);
-        let set = stateful_set(desired, settings, pool, found, found.map_or(0, replicas));
+        let pin = found.and_then(|found| pinned(desired, observed, found));
+        let set = stateful_set(desired, settings, pool, found, found.map_or(0, replicas), pin);
         resources.push(DesiredObject::StatefulSet(set));
     }
     resources

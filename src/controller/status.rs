@@ -199,9 +199,15 @@ fn storage(desired: &DesiredCluster, pool: &ObservedPool) -> Option<StorageStatu
     (status != StorageStatus::default()).then_some(status)
 }
 
+/// Counts the versions by which data may have been written. A node whose data were given up has
+/// none, until it serves again: its Pilot still names the version that ran before.
 fn versions(observed: &ObservedCluster) -> Vec<VersionCount> {
     let mut counts: BTreeMap<String, i32> = BTreeMap::new();
-    for member in observed.pools.iter().flat_map(existing) {
+    let given_up = |member: &Member| {
+        let word = member.pilot.as_ref().is_some_and(|pilot| pilot.given_up.is_some());
+        member.abandoned() || (word && !member.serving())
+    };
+    for member in observed.pools.iter().flat_map(existing).filter(|member| !given_up(member)) {
         if let Some(version) = member.pilot.as_ref().and_then(|pilot| pilot.version.clone()) {
             *counts.entry(version).or_default() += 1;
         }

@@ -5,6 +5,7 @@ mod api;
 mod deletion;
 mod drains;
 mod harness;
+mod pins;
 mod refusals;
 mod term;
 
@@ -91,8 +92,8 @@ fn check_objects(harness: &Harness) {
     let server = harness.api.server();
     let mut found: Vec<_> = server.objects.keys().cloned().collect();
     found.retain(|(plural, _)| {
-        !["exampleclusters", "namespaces", "persistentvolumeclaims", "pods"]
-            .contains(&plural.as_str())
+        let others = ["controllerrevisions", "exampleclusters", "namespaces", "pods"];
+        plural != "persistentvolumeclaims" && !others.contains(&plural.as_str())
     });
     let pilots = [("pilots", "ex-shop-a-0"), ("pilots", "ex-shop-a-1")];
     let mut wanted: Vec<_> = OBJECTS.into_iter().chain(pilots).collect();

@@ -196,8 +196,8 @@ fn a_changed_spec_changes_what_pods_are_compared_by() {
 fn replicas_do_not_count_in_the_hash_of_a_stateful_set() {
     let desired = shop();
     let found = ObservedPool::default();
-    let one = stateful_set(&desired, &settings(), &desired.pools[0], Some(&found), 1);
-    let two = stateful_set(&desired, &settings(), &desired.pools[0], Some(&found), 2);
+    let one = stateful_set(&desired, &settings(), &desired.pools[0], Some(&found), 1, None);
+    let two = stateful_set(&desired, &settings(), &desired.pools[0], Some(&found), 2, None);
     assert_eq!(one.hash(), two.hash());
     assert_ne!(one.body, two.body);
 }

@@ -73,6 +73,8 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         rule("", &["namespaces/status"], &["patch"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         rule("apps", &["statefulsets"], OWN),
+        // A pod that is evicted before its turn is made of the template that it had.
+        rule("apps", &["controllerrevisions"], &["list"]),
         rule("policy", &["poddisruptionbudgets"], OWN),
         rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], OWN),
     ]

@@ -139,8 +139,8 @@ fn persistence(
     }
 }
 
-/// V22: refuses a downgrade below the highest running version. A version that no pilot ran yet may
-/// be taken back.
+/// V22: refuses a downgrade below the highest running version. A version that no pilot ran yet, or
+/// only nodes whose data were given up, may be taken back.
 fn downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView<'_>) {
     let (Some(wanted), Some(highest)) =
         (DatabaseVersion::parse(new.version), running(old).max_by(|a, b| a.0.cmp(&b.0)))
@@ -148,7 +148,11 @@ fn downgrade(validator: &mut Validator, new: &ClusterView<'_>, old: &ClusterView
         return;
     };
     if wanted < highest.0 {
-        let text = format!("downgrade from {} to {} is not supported", highest.1, new.version);
+        let text = format!(
+            "downgrade from {} to {} is not supported: an older version does not read what a newer \
+             one wrote. If only a node that failed ran it, give that node up first",
+            highest.1, new.version
+        );
         validator.forbidden(&FieldPath::new("spec").child("version"), &text);
     }
 }

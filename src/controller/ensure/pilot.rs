@@ -11,7 +11,8 @@ use crate::{
     controller::{
         context::{ControllerContext, Error, MANAGER},
         desired_state::{DesiredCluster, DesiredPool},
-        observe::Member,
+        observe::ObservedCluster,
+        plan::{BirthSpec, newborn, pinned_to},
         resources::{pilot_body, pilot_resource, spec_patch},
         write::patch_pilot,
     },
@@ -26,13 +27,15 @@ use crate::{
 pub(crate) async fn ensure_pilot(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
+    observed: &ObservedCluster,
     pool: &DesiredPool,
     ordinal: u32,
-    member: Option<&Member>,
 ) -> Result<(), Error> {
     let name = names::pilot(&pool.set, ordinal);
+    let found = observed.pools.iter().find(|found| found.name == pool.name);
+    let member = found.and_then(|found| found.members.get(&ordinal));
     let Some(pilot) = member.and_then(|member| member.pilot.as_ref()) else {
-        return create_pilot(ctx, desired, pool, ordinal, &name).await;
+        return create_pilot(ctx, desired, observed, pool, ordinal).await;
     };
     let mut patch = json!({});
     if !pilot.owned {
@@ -42,8 +45,12 @@ pub(crate) async fn ensure_pilot(
             patch["metadata"][part] = body["metadata"][part].clone();
         }
     }
-    // Its next pod is made of the newest template, so the configuration must be the newest as well.
-    let absent = member.is_some_and(|member| member.pod.is_none());
+    let pin = found.and_then(|found| pinned_to(desired, found, member?, pool));
+    if pilot.pinned.as_deref() != pin {
+        patch["metadata"]["annotations"][annotation::PINNED_POD] = json!(pin);
+    }
+    // Where its next pod is made of the newest template, the configuration must be the newest too.
+    let absent = member.is_some_and(|member| member.pod.is_none()) && pin.is_none();
     let restarts = pilot.spec.config_hash.as_deref() != Some(pool.config_hash());
     if (!restarts || absent)
         && let Some(spec) = spec_patch(&pilot.spec, &pool.pilot)
@@ -59,13 +66,25 @@ pub(crate) async fn ensure_pilot(
 async fn create_pilot(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
+    observed: &ObservedCluster,
     pool: &DesiredPool,
     ordinal: u32,
-    name: &str,
 ) -> Result<(), Error> {
     not_terminating(ctx, desired).await?;
     let resource = pilot_resource();
-    let mut body = pilot_body(desired, pool, name, ordinal, &ctx.settings);
+    let name = &names::pilot(&pool.set, ordinal);
+    let found = observed.pools.iter().find(|found| found.name == pool.name);
+    let birth = found.and_then(|found| newborn(desired, observed, found));
+    let mut body = match birth {
+        Some(BirthSpec { pilot, .. }) => {
+            let sibling = DesiredPool { pilot: pilot.clone(), ..pool.clone() };
+            pilot_body(desired, &sibling, name, ordinal, &ctx.settings)
+        }
+        None => pilot_body(desired, pool, name, ordinal, &ctx.settings),
+    };
+    if let Some(BirthSpec { template, .. }) = birth {
+        body["metadata"]["annotations"][annotation::PINNED_POD] = json!(template);
+    }
     // The server is asked, not a cache: if an older volume counted as new, its data could be given
     // up.
     let claim = format!("{}-{name}", desired.database.names.data_volume);

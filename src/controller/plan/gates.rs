@@ -186,13 +186,20 @@ impl<'a> StepGate<'a> {
             let pilot = member.pilot.as_ref();
             pilot.and_then(|pilot| pilot.spec.version.as_deref()).is_some_and(|v| v != version)
         };
-        let member = self.world.running().filter_map(|(_, _, member)| member).find(other)?;
+        let mut members =
+            self.world.running().filter_map(|(pool, _, member)| Some((pool, member?)));
+        let (pool, member) = members.find(|(_, member)| other(member))?;
+        let departs = self.world.desired.pool(&pool.name).is_none();
         let has = member.pilot.as_ref()?.spec.version.clone().unwrap_or_default();
         Some(StepBlocker {
             predicate: VERSION_SETTLED.into(),
             step: self.named(),
             message: format!("{} is of {has}, and {version} is wanted", member.name),
-            remedy: Remedy::SettleVersions,
+            remedy: match self.world.desired.strategy.on_delete {
+                _ if departs => Remedy::WantNode { node: member.name.clone() },
+                true => Remedy::SettleVersions,
+                false => Remedy::Wait,
+            },
         })
     }
 

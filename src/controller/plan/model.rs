@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Plan, PlannedStep, Remedy, plan};
+use super::{Plan, PlannedStep, Remedy, newborn, pinned, pinned_to, plan};
 use crate::{
     api::v1beta1::{NodeChange, PilotIntent},
     controller::{
@@ -20,9 +20,14 @@ use crate::{
     },
 };
 
-/// Revisions of the spec; no database starts with the last one.
+/// Revisions of the spec. The newer ones are of a newer version; no database starts with the last
+/// one.
 const REVISIONS: [&str; 3] = ["old", "new", "bad"];
 const BAD: u8 = 2;
+
+fn version_of(revision: u8) -> &'static str {
+    if revision == 0 { "5.0.6" } else { "5.1.0" }
+}
 
 /// The names of the pools that a spec may have.
 const POOLS: [&str; 2] = ["a", "b"];
@@ -74,6 +79,10 @@ struct NodeState {
     made: u8,
     told: u8,
     runs: u8,
+    /// Revision that the next pod is made of, where the node has not had its turn.
+    pinned: Option<u8>,
+    /// The newer version opened the data of the volume.
+    newer: bool,
     intent: IntentState,
     /// A person gave up the data of the volume.
     given_up: bool,
@@ -87,6 +96,8 @@ const NOTHING: NodeState = NodeState {
     made: 0,
     told: 0,
     runs: 0,
+    pinned: None,
+    newer: false,
     intent: IntentState::Running,
     given_up: false,
 };
@@ -95,6 +106,8 @@ const NOTHING: NodeState = NodeState {
 struct PoolState {
     /// Replicas of its StatefulSet; `None` where it has none.
     replicas: Option<u8>,
+    /// Revision of its template.
+    template: u8,
     nodes: [NodeState; 3],
 }
 
@@ -127,6 +140,19 @@ fn ids() -> impl Iterator<Item = NodeId> {
     (0..2).flat_map(|pool| (0..3).map(move |node| (pool, node)))
 }
 
+impl NodeState {
+    fn lose_volume(&mut self) {
+        (self.volume, self.lost) = (VolumeState::None, false);
+        (self.given_up, self.newer) = (false, false);
+    }
+
+    /// Does the pilot refuse to start the database, or does it not start?
+    fn fails(&self) -> bool {
+        let mixed = version_of(self.made) != version_of(self.told);
+        self.told == BAD || mixed || (self.newer && self.told == 0)
+    }
+}
+
 impl ModelState {
     /// Returns a cluster of two pools that serves as wanted.
     fn healthy(sizes: [u8; 2]) -> Self {
@@ -135,7 +161,7 @@ impl ModelState {
         let pools = sizes.map(|size| {
             let mut nodes = [NOTHING; 3];
             nodes[..usize::from(size)].fill(node);
-            PoolState { replicas: (size > 0).then_some(size), nodes }
+            PoolState { replicas: (size > 0).then_some(size), template: 0, nodes }
         });
         Self {
             pools,
@@ -170,6 +196,10 @@ impl ModelState {
             .collect();
         let mut desired = sample::desired(&sizes, REVISIONS[usize::from(self.revision)]);
         desired.stopped = self.stopped;
+        version_of(self.revision).clone_into(&mut desired.version);
+        for pool in &mut desired.pools {
+            pool.pilot.version = Some(desired.version.clone());
+        }
         desired.strategy.canary = self.canary.then(|| (BTreeSet::new(), 1));
         desired.strategy.skip_predicates.clone_from(&self.skipped);
         if self.more_down {
@@ -188,7 +218,11 @@ impl ModelState {
         for (index, pool) in observed.pools.iter_mut().enumerate() {
             let state = &self.pools[index];
             match state.replicas {
-                Some(replicas) => pool.set.as_mut().unwrap().replicas = u32::from(replicas),
+                Some(replicas) => {
+                    let set = pool.set.as_mut().unwrap();
+                    set.replicas = u32::from(replicas);
+                    set.template = REVISIONS[usize::from(state.template)].to_owned();
+                }
                 None => pool.set = None,
             }
             pool.orphan = state.replicas.is_none() && self.wanted[index].is_none();
@@ -256,27 +290,55 @@ impl ModelState {
         })
     }
 
-    /// Makes what `ensure` makes: StatefulSets and Pilots.
-    fn ensure(&mut self) {
+    /// Makes what `ensure` makes: StatefulSets with their templates, and Pilots with their marks.
+    fn ensure(&mut self, rules: ModelRules) {
         let revision = self.revision;
         for (pool, wanted) in self.pools.iter_mut().zip(self.wanted) {
-            if wanted.is_none() {
-                continue;
-            }
             let held =
                 |node: &NodeState| node.volume == VolumeState::Data || node.pod != PodState::Absent;
             let kept = pool.nodes.iter().rposition(held).map_or(0, |last| last + 1);
-            let replicas = *pool.replicas.get_or_insert(u8::try_from(kept).unwrap());
-            for node in &mut pool.nodes[..usize::from(replicas)] {
+            if wanted.is_some() && pool.replicas.is_none() {
+                pool.replicas = Some(u8::try_from(kept).unwrap());
+                pool.template = revision;
+            }
+        }
+        // Most states have nothing to pin, and are spared the pins.
+        let differs = |node: &NodeState| {
+            let made = node.pod != PodState::Absent && node.made != revision;
+            node.known && (made || node.told != revision || node.pinned.is_some())
+        };
+        for pool in self.pools.iter_mut().filter(|pool| !pool.nodes.iter().any(differs)) {
+            pool.template = revision;
+            for node in &mut pool.nodes[..usize::from(pool.replicas.unwrap_or_default())] {
                 if !node.known {
-                    *node = NodeState {
-                        known: true,
-                        told: revision,
-                        intent: IntentState::Running,
-                        ..*node
-                    };
+                    node.told = revision;
+                    (node.known, node.intent) = (true, IntentState::Running);
                 }
-                if node.pod == PodState::Absent {
+            }
+        }
+        if !self.pools.iter().flat_map(|pool| &pool.nodes).any(differs) {
+            return;
+        }
+        let (desired, observed) = (self.desired(), self.observed(rules));
+        let number = |hash: &str| REVISIONS.iter().position(|name| *name == hash).unwrap();
+        let number = |hash: &str| u8::try_from(number(hash)).unwrap();
+        for found in &observed.pools {
+            let Some(wanted) = desired.pool(&found.name) else { continue };
+            let pool = &mut self.pools[usize::from(found.name == "b")];
+            pool.template = pinned(&desired, &observed, found).map_or(revision, number);
+            let birth = newborn(&desired, &observed, found);
+            for ordinal in 0..pool.replicas.unwrap_or_default() {
+                let node = &mut pool.nodes[usize::from(ordinal)];
+                let member = found.members.get(&u32::from(ordinal));
+                if !node.known {
+                    let hash = birth.and_then(|birth| birth.pilot.config_hash.as_deref());
+                    node.told = hash.map_or(revision, number);
+                    node.pinned = birth.map(|birth| number(birth.template));
+                    (node.known, node.intent) = (true, IntentState::Running);
+                } else if let Some(member) = member {
+                    node.pinned = pinned_to(&desired, found, member, wanted).map(number);
+                }
+                if node.pod == PodState::Absent && node.pinned.is_none() {
                     node.told = revision;
                 }
             }
@@ -284,7 +346,7 @@ impl ModelState {
     }
 
     /// Carries out a step of the plan.
-    fn execute(&mut self, step: &PlannedStep) {
+    fn execute(&mut self, rules: ModelRules, step: &PlannedStep) {
         let revision = self.revision;
         let pool_of = |name: &str| usize::from(name == "b");
         match step {
@@ -292,7 +354,7 @@ impl ModelState {
             | PlannedStep::Return { pool, to }
             | PlannedStep::Remove { pool, to, .. } => {
                 self.pools[pool_of(pool)].replicas = Some(u8::try_from(*to).unwrap());
-                self.ensure();
+                self.ensure(rules);
             }
             PlannedStep::Empty { pool } => self.pools[pool_of(pool)].replicas = Some(0),
             PlannedStep::DeletePool { pool, .. } => self.pools[pool_of(pool)].replicas = None,
@@ -308,24 +370,28 @@ impl ModelState {
             }
             PlannedStep::Keep { pilot } => self.named(pilot).intent = IntentState::Running,
             PlannedStep::Decommission { pilot } => self.named(pilot).intent = IntentState::Leaving,
-            PlannedStep::Configure { pilot } => self.named(pilot).told = revision,
-            PlannedStep::Replace { pilot, .. }
-            | PlannedStep::Restart { pilot, .. }
-            | PlannedStep::Recreate { pilot, .. } => {
+            PlannedStep::Configure { pilot } => {
                 let node = self.named(pilot);
-                node.told = revision;
+                (node.told, node.pinned) = (revision, None);
+            }
+            PlannedStep::Replace { pilot, .. } | PlannedStep::Restart { pilot, .. } => {
+                let id = id_of(pilot);
+                self.pools[id.0].template = revision;
+                let node = self.node_mut(id);
+                (node.told, node.pinned) = (revision, None);
                 end_pod(node);
             }
+            PlannedStep::Recreate { pilot, .. } => end_pod(self.named(pilot)),
             PlannedStep::Renew { pilot, claim, .. } => {
                 let node = self.named(pilot);
                 end_pod(node);
                 if claim.is_some() {
-                    (node.volume, node.lost, node.given_up) = (VolumeState::None, false, false);
+                    node.lose_volume();
                 }
             }
             PlannedStep::DeleteClaim { pilot, .. } => {
                 let node = self.named(pilot);
-                (node.volume, node.lost, node.given_up) = (VolumeState::None, false, false);
+                node.lose_volume();
             }
             PlannedStep::DeletePilot { pilot, .. } => {
                 let node = self.named(pilot);
@@ -340,8 +406,7 @@ impl ModelState {
     }
 
     fn named(&mut self, name: &str) -> &mut NodeState {
-        let id = ids().find(|id| name_of(*id) == name).unwrap();
-        self.node_mut(id)
+        self.node_mut(id_of(name))
     }
 
     /// Lets Kubernetes or the pilot of one node do its next move; `None` where there is none.
@@ -349,7 +414,7 @@ impl ModelState {
         let runs = self.runs(id);
         let mut next = self.clone();
         let refused = self.refuses(rules, id);
-        let revision = self.revision;
+        let template = self.pools[id.0].template;
         let others_down = ids().any(|other| {
             let node = self.node(other);
             other != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
@@ -358,7 +423,7 @@ impl ModelState {
         match node.pod {
             PodState::Absent if runs && node.known => {
                 node.pod = if node.lost { PodState::Pending } else { PodState::Starting };
-                node.made = revision;
+                node.made = template;
                 if node.volume == VolumeState::None {
                     node.volume = VolumeState::Empty;
                 }
@@ -371,11 +436,12 @@ impl ModelState {
                         && node.intent != IntentState::Fenced
                         && node.volume == VolumeState::Data);
                 let joins = node.volume == VolumeState::Empty && rules.ring && others_down;
-                if !starts || node.volume == VolumeState::Left || node.told == BAD || joins {
+                if !starts || node.volume == VolumeState::Left || node.fails() || joins {
                     return None;
                 }
                 (node.pod, node.volume, node.runs) =
                     (PodState::Ready, VolumeState::Data, node.told);
+                node.newer |= node.told > 0;
             }
             PodState::Ready => match node.intent {
                 IntentState::Stopped | IntentState::Fenced => node.pod = PodState::Starting,
@@ -404,7 +470,9 @@ impl ModelState {
         for size in [None, Some(1), Some(2)] {
             edit(format!("b: {size:?}"), &|s| s.wanted[1] = size);
         }
-        for revision in 0..3 {
+        // Validation refuses an older version than a node ran.
+        let least = u8::from(ids().any(|id| self.node(id).newer));
+        for revision in least..3 {
             let what = format!("revision {}", REVISIONS[usize::from(revision)]);
             edit(what, &|s| s.revision = revision);
         }
@@ -443,7 +511,15 @@ impl ModelState {
         let mut next = self.clone();
         match remedy {
             Remedy::Skip(predicate) => drop(next.skipped.insert(predicate.clone())),
-            Remedy::Correct if next.revision == BAD => next.revision = 0,
+            // There is no later release that would start, only the one from before, which
+            // validation refuses where the newer version opened data.
+            Remedy::Correct if next.revision == BAD => {
+                let ran = ids().any(|id| self.node(id).runs == 1);
+                if ids().any(|id| self.node(id).newer) && !ran {
+                    return None;
+                }
+                next.revision = u8::from(ran);
+            }
             Remedy::GiveUp { node, .. } | Remedy::WantPool { node, .. } => {
                 next.named(node).given_up = true;
             }
@@ -471,10 +547,10 @@ impl ModelState {
     /// Runs the controller, Kubernetes and the pilots until nothing moves.
     fn rest(mut self, rules: ModelRules) -> Result<(Self, Plan), String> {
         for _ in 0..400 {
-            self.ensure();
+            self.ensure(rules);
             let planned = plan(&self.desired(), &self.observed(rules));
             if let Some(step) = &planned.step {
-                self.execute(step);
+                self.execute(rules, step);
                 continue;
             }
             match ids().find_map(|id| self.moved(rules, id)) {
@@ -507,6 +583,10 @@ impl ModelState {
         let down = down.filter(|_| disturbs && !self.more_down)?;
         Some(format!("{step:?} while {} is down", name_of(down)))
     }
+}
+
+fn id_of(name: &str) -> NodeId {
+    ids().find(|id| name_of(*id) == name).unwrap()
 }
 
 fn name_of((pool, node): NodeId) -> String {
@@ -560,7 +640,10 @@ fn fill(member: &mut Member, node: &NodeState) {
     let joined = matches!(node.volume, VolumeState::Data | VolumeState::Left);
     (pilot.identity, pilot.answered, pilot.idle) = (joined, joined, !ready);
     pilot.decommissioned = node.volume == VolumeState::Left;
-    pilot.failed = node.pod == PodState::Starting && node.told == BAD;
+    pilot.pinned = node.pinned.map(revision);
+    pilot.spec.version = Some(version_of(node.told).to_owned());
+    pilot.version = Some(version_of(node.runs).to_owned());
+    pilot.failed = node.pod == PodState::Starting && node.fails();
     pilot.validated = ready.then(|| if node.told == BAD { Err("bad".to_owned()) } else { Ok(()) });
     pilot.stopped = node.intent == IntentState::Stopped && !ready;
     pilot.spec.phase = match node.intent {
@@ -626,14 +709,14 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
     while let Some(state) = queue.pop_front() {
         let mut next = Vec::new();
         let mut ensured = state.clone();
-        ensured.ensure();
+        ensured.ensure(rules);
         let planned = plan(&ensured.desired(), &ensured.observed(rules));
         if let Some(step) = &planned.step {
             if let Some(broken) = ensured.breaks(step) {
                 panic!("{broken}\nafter:\n{}\nof {state:?}", story(&parents, &state));
             }
             let mut after = ensured.clone();
-            after.execute(step);
+            after.execute(rules, step);
             next.push((format!("controller: {step:?}"), after));
         }
         let moves = ids()
@@ -647,7 +730,7 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
                 story(&parents, &state)
             );
             let same = ModelState { edits: 0, faults: 0, ..state.clone() };
-            let found = followed.entry(same).or_insert_with(|| trap(&state, rules, 8));
+            let found = followed.entry(same).or_insert_with(|| trap(&state, rules, 12));
             if let Some(why) = found {
                 let key = why.lines().take(40).collect::<Vec<_>>().join("\n");
                 if traps.len() < 5 {

@@ -1,14 +1,14 @@
 //! Nodes that cannot serve as they are: they get the newest spec, or a new volume.
 
 use super::{
-    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, roll,
-    tidy,
+    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, pin,
+    roll, tidy,
 };
 use crate::{
     api::predicate,
     controller::{
         desired_state::DesiredPool,
-        observe::{Member, PodFacts},
+        observe::{Member, ObservedPool, PodFacts},
     },
 };
 
@@ -21,18 +21,51 @@ pub(super) fn replace(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for (pool, wanted) in world.wanted() {
         let members = pool.running().filter_map(|(_, member)| member);
-        candidates.extend(members.filter_map(|member| mend(world, member, wanted)));
+        candidates.extend(members.filter_map(|member| {
+            taken_back(pool, member, wanted)
+                .or_else(|| released(world, member, wanted))
+                .or_else(|| mend(world, pool, member, wanted))
+        }));
     }
     candidates
 }
 
-fn mend(world: World<'_>, member: &Member, wanted: &DesiredPool) -> Option<Candidate> {
+/// Makes a pod anew that got another version without its node's turn, and does not serve with it.
+fn taken_back(pool: &ObservedPool, member: &Member, wanted: &DesiredPool) -> Option<Candidate> {
+    let pod = member.pod.as_ref().filter(|_| pin::leaked(member, wanted) && !member.serving())?;
+    let mark = member.pilot.as_ref()?.pinned.as_ref()?;
+    let step = PlannedStep::Recreate { pilot: member.name.clone(), pod: pod.uid.clone() };
+    let kept = pool.set.as_ref().is_some_and(|set| set.template == *mark);
+    kept.then(|| Candidate::step(OperationType::Replace, step))
+}
+
+/// Gives the newest spec to a node that has no pod for long, although it has not had its turn: no
+/// pod can be made of what it had. The next pod is made of the newest inputs.
+fn released(world: World<'_>, member: &Member, wanted: &DesiredPool) -> Option<Candidate> {
+    let pilot = member.pilot.as_ref().filter(|pilot| pilot.pinned.is_some())?;
+    if member.pod.is_some() || !pilot.hearing.is_over() || member.held().is_some() {
+        return None;
+    }
+    let held = turn(world, member, wanted);
+    let step = PlannedStep::Configure { pilot: member.name.clone() };
+    Some(match held {
+        Some(block) => Candidate::hold(OperationType::Upgrade, [block]),
+        None => Candidate::step(OperationType::Replace, step),
+    })
+}
+
+fn mend(
+    world: World<'_>,
+    pool: &ObservedPool,
+    member: &Member,
+    wanted: &DesiredPool,
+) -> Option<Candidate> {
     let pod = member.pod.as_ref().filter(|pod| !pod.terminating)?;
     let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
     if !(pod.trouble.is_some() || failed) || !roll::differs(member, wanted) {
         return None;
     }
-    if roll::in_vain(member, wanted) || member.held().is_some() || member.at_work() {
+    if roll::in_vain(pool, member, wanted) || member.held().is_some() || member.at_work() {
         return None;
     }
     if let Some(block) = turn(world, member, wanted) {

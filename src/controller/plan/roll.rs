@@ -63,7 +63,7 @@ pub(crate) fn outdated(member: &Member, wanted: &DesiredPool) -> bool {
 /// Would a new pod differ from the wanted inputs just as this one does? This pod was made of the
 /// newest template, and its Pilot has the newest spec, so a policy or webhook changes pods when
 /// they are created.
-pub(super) fn in_vain(member: &Member, wanted: &DesiredPool) -> bool {
+pub(super) fn in_vain(pool: &ObservedPool, member: &Member, wanted: &DesiredPool) -> bool {
     let told = member.pilot.as_ref().is_some_and(|pilot| {
         let current = |hash: Option<&str>| hash == Some(wanted.config_hash());
         let runs = pilot.running_hash.as_deref();
@@ -72,7 +72,10 @@ pub(super) fn in_vain(member: &Member, wanted: &DesiredPool) -> bool {
     let made = member.pod.as_ref().is_some_and(|pod| {
         // A policy may change templates as well.
         let newest = |hash: &String| hash.is_empty() || wanted.makes(hash);
-        !wanted.makes(&pod.hash) && pod.template.as_ref().is_some_and(newest)
+        // The template is an older one again where other nodes have not had their turn.
+        let older = pool.set.as_ref().is_some_and(|set| !newest(&set.template));
+        let made = pod.template.as_ref().map_or(pod.hash.is_empty() && older, newest);
+        !wanted.makes(&pod.hash) && made
     });
     told && made
 }
@@ -121,7 +124,7 @@ fn state(world: World<'_>) -> RollState<'_> {
         let members = members.filter_map(|(_, member)| member).collect::<Vec<_>>();
         // The last ordinal first: ordinal 0 is every pool's seed.
         for member in members.into_iter().rev() {
-            if in_vain(member, wanted) {
+            if in_vain(pool, member, wanted) {
                 state.vain.get_or_insert(member);
             } else if !outdated(member, wanted) {
                 state.current += u32::from(takes_part(world.desired, &pool.name));
@@ -137,11 +140,22 @@ fn state(world: World<'_>) -> RollState<'_> {
     state
 }
 
+/// Has the canary as many nodes as it may have, or none of this pool?
+pub(super) fn canary_is_full(world: World<'_>, pool: &str) -> bool {
+    let Some((_, replicas)) = &world.desired.strategy.canary else { return false };
+    !takes_part(world.desired, pool) || state(world).current >= *replicas
+}
+
 /// Restarts the next node, or says what holds the roll up.
 pub(super) fn roll(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let desired = world.desired;
     let state = state(world);
-    if desired.strategy.on_delete {
+    // What left the spec goes first: a node of another version could neither leave nor be upgraded.
+    let departs = |pool: &ObservedPool| pool.replicas() > 0 && desired.pool(&pool.name).is_none();
+    let waits = changes_version(world)
+        && !mixes_versions(world)
+        && world.observed.pools.iter().any(departs);
+    if desired.strategy.on_delete || waits {
         return Vec::new();
     }
     if state.outdated.is_empty() {

@@ -16,7 +16,7 @@ pub(crate) enum PlannedStep {
     Configure { pilot: String },
     /// Give a serving node the newest spec and a new pod.
     Restart { pilot: String, pod: String },
-    /// Give a node whose pilot the API turns away the newest spec and a new pod.
+    /// Give a node a new pod, of the same spec.
     Recreate { pilot: String, pod: String },
     /// Give a serving node the newest spec and let its pilot stop and restart the database. For a
     /// node whose data would be deleted with its pod.

@@ -11,20 +11,23 @@ use super::{
     selector,
 };
 use crate::{
-    api::names::{self, label},
+    api::names::{self, annotation, label},
     controller::{
         desired_state::{DesiredCluster, DesiredPool, hash},
         observe::ObservedPool,
     },
 };
 
-/// Builds the StatefulSet with this number of replicas. `found` is the existing pool, if any.
+/// Builds the StatefulSet with this number of replicas. `found` is the existing pool, if any. `pin`
+/// is the config hash of an older template that the set keeps: the caller adds that template before
+/// the set is written.
 pub(crate) fn stateful_set(
     desired: &DesiredCluster,
     settings: &ObjectSettings,
     pool: &DesiredPool,
     found: Option<&ObservedPool>,
     replicas: u32,
+    pin: Option<&str>,
 ) -> PreparedObject {
     let set = found.and_then(|found| found.set.as_ref()).and_then(|set| set.object.as_deref());
     // Claim templates of a living StatefulSet cannot be changed; they are sent back as found.
@@ -51,7 +54,10 @@ pub(crate) fn stateful_set(
             },
             "revisionHistoryLimit": 3,
             "selector": {"matchLabels": selector(desired, Some(pool))},
-            "template": pod::template(desired, pool, !claims.is_empty()),
+            "template": match pin {
+                Some(hash) => json!({"metadata": {"annotations": {annotation::CONFIG_HASH: hash}}}),
+                None => pod::template(desired, pool, !claims.is_empty()),
+            },
         },
     });
     if !claims.is_empty() {

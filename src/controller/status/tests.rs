@@ -219,6 +219,24 @@ fn versions_are_ordered_by_number() {
 }
 
 #[test]
+fn a_version_that_only_given_up_data_were_written_by_counts_no_more() {
+    let told = |word: Option<&str>, claim: &str, serves: bool| {
+        let mut found = observed(&[("a", 2)], "new");
+        let failed = found.pools[0].members.get_mut(&1).unwrap();
+        failed.claim.as_mut().unwrap().uid = claim.into();
+        let pilot = failed.pilot.as_mut().unwrap();
+        (pilot.version, pilot.ready) = (Some("5.1.0".into()), serves);
+        pilot.given_up = word.map(str::to_owned);
+        let counts = versions(&found);
+        counts.into_iter().map(|count| count.version).collect::<Vec<_>>()
+    };
+    assert_eq!(told(None, "claim-1", false), ["5.0.6", "5.1.0"]);
+    assert_eq!(told(Some("claim-1"), "claim-1", false), ["5.0.6"]);
+    assert_eq!(told(Some("claim-1"), "later", false), ["5.0.6"], "it has a new volume");
+    assert_eq!(told(Some("claim-1"), "later", true), ["5.0.6", "5.1.0"], "it serves again");
+}
+
+#[test]
 fn a_stopped_cluster_is_said_to_be_stopped() {
     let mut cluster = desired(&[("a", 1)], "new");
     reconcile_status(&mut cluster, &observed(&[("a", 1)], "new"), 0);

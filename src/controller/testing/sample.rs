@@ -132,8 +132,11 @@ pub(crate) fn observed(pools: &[(&str, u32)], revision: &str) -> ObservedCluster
     let pools = pools.iter().map(|(name, replicas)| {
         let set_name = DATABASE.names.stateful_set("demo", name);
         let members = (0..*replicas).map(|o| (o, serving(&set_name, o, revision))).collect();
-        let set =
-            Some(ObservedStatefulSet { replicas: *replicas, ..ObservedStatefulSet::default() });
+        let set = Some(ObservedStatefulSet {
+            replicas: *replicas,
+            template: revision.into(),
+            ..ObservedStatefulSet::default()
+        });
         ObservedPool { name: (*name).into(), set_name, set, members, orphan: false }
     });
     ObservedCluster { pools: pools.collect(), ..ObservedCluster::default() }

@@ -5,7 +5,7 @@
 
 mod drains;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -25,7 +25,7 @@ use crate::{
             ClaimFacts, InstallState, InstallerContainer, Member, ObservedCluster, ObservedPool,
             ObservedStatefulSet, PilotFacts, PodFacts,
         },
-        plan::{Plan, PlannedStep, outdated, pilots, plan},
+        plan::{Plan, PlannedStep, newborn, outdated, pilots, pinned, pinned_to, plan},
         status::status,
     },
 };
@@ -113,11 +113,28 @@ impl Simulation {
             if pool.set.is_none() {
                 pool.set = Some(ObservedStatefulSet {
                     replicas: pool.initial(),
+                    template: wanted.pod_hash.clone(),
                     ..ObservedStatefulSet::default()
                 });
             }
+        }
+        self.pin();
+        let observed = self.observed.clone();
+        for pool in &mut self.observed.pools {
             for ordinal in 0..pool.replicas() {
-                ensure_pilot(pool, wanted, ordinal);
+                ensure_pilot(&self.desired, &observed, pool, ordinal);
+            }
+        }
+    }
+
+    /// Gives every StatefulSet the template that it is to have.
+    fn pin(&mut self) {
+        let observed = self.observed.clone();
+        for (pool, before) in self.observed.pools.iter_mut().zip(&observed.pools) {
+            let wanted = self.desired.pool(&pool.name);
+            if let (Some(set), Some(wanted)) = (&mut pool.set, wanted) {
+                let pin = pinned(&self.desired, &observed, before);
+                set.template = pin.unwrap_or(&wanted.pod_hash).to_owned();
             }
         }
     }
@@ -245,14 +262,14 @@ impl Simulation {
             | PlannedStep::Return { pool, to }
             | PlannedStep::Remove { pool, to, .. } => {
                 let index = find(&self.observed.pools, pool);
+                let observed = self.observed.clone();
                 let pool = &mut self.observed.pools[index];
                 let from = pool.replicas();
                 pool.set.as_mut().unwrap().replicas = *to;
-                if let Some(wanted) = wanted.iter().find(|wanted| wanted.name == pool.name) {
-                    for ordinal in from..*to {
-                        ensure_pilot(pool, wanted, ordinal);
-                    }
+                for ordinal in from..*to {
+                    ensure_pilot(&self.desired, &observed, pool, ordinal);
                 }
+                self.pin();
             }
             PlannedStep::Empty { pool } => {
                 let index = find(&self.observed.pools, pool);
@@ -270,8 +287,11 @@ impl Simulation {
                     }
                 });
             }
+            PlannedStep::Recreate { pilot, .. } => self.each(pilot, |member| {
+                let pod = member.pod.as_mut().unwrap();
+                (pod.terminating, pod.ready) = (true, false);
+            }),
             PlannedStep::Replace { pilot, .. }
-            | PlannedStep::Recreate { pilot, .. }
             | PlannedStep::Restart { pilot, .. }
             | PlannedStep::Configure { pilot } => {
                 let recreate = !matches!(step, PlannedStep::Configure { .. });
@@ -282,11 +302,13 @@ impl Simulation {
                             let phase = facts.spec.phase.clone();
                             facts.spec = PilotSpec { phase, ..wanted.pilot.clone() };
                             facts.eligible = wanted.eligible;
-                            facts.validated = None;
+                            (facts.validated, facts.pinned) = (None, None);
                         }
                         if let Some(pod) = member.pod.as_mut().filter(|_| recreate) {
                             pod.terminating = true;
                             pod.ready = false;
+                            let set = pool.set.as_mut().unwrap();
+                            set.template.clone_from(&wanted.unwrap().pod_hash);
                         }
                     }
                 }
@@ -359,13 +381,12 @@ impl Simulation {
 
     /// Lets Kubernetes and the pilots do a random part of their work.
     pub(crate) fn tick(&mut self) {
-        let hashes: BTreeMap<String, String> =
-            self.desired.pools.iter().map(|p| (p.name.clone(), p.pod_hash.clone())).collect();
         let image = self.desired.pilot_image.reference.clone();
         let quorum = self.has_quorum();
         let Self { observed, rng, uids, joined, .. } = self;
         for pool in &mut observed.pools {
             let replicas = pool.replicas();
+            let hash = pool.set.as_ref().map(|set| set.template.clone()).unwrap_or_default();
             for ordinal in 0..replicas {
                 let name = names::pilot(&pool.set_name, ordinal);
                 let member = pool
@@ -374,7 +395,7 @@ impl Simulation {
                     .or_insert_with(|| Member { name, ..Member::default() });
                 if member.pod.is_none() && rng.random_bool(0.5) {
                     *uids += 1;
-                    let hash = hashes.get(&pool.name).cloned().unwrap_or_default();
+                    let hash = hash.clone();
                     let installers = vec![installer(0, &image, *uids)];
                     let uid = uids.to_string();
                     let holds_data = pool.name.starts_with('e');
@@ -601,25 +622,39 @@ fn is_master(member: &str) -> bool {
     member.starts_with("ex-demo-m")
 }
 
-fn ensure_pilot(pool: &mut ObservedPool, wanted: &DesiredPool, ordinal: u32) {
+/// Does what `ensure_pilot` of the controller does.
+fn ensure_pilot(
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    pool: &mut ObservedPool,
+    ordinal: u32,
+) {
+    let Some(wanted) = desired.pool(&pool.name) else { return };
+    let before = observed.pools.iter().find(|found| found.name == pool.name);
+    let birth = before.and_then(|before| newborn(desired, observed, before));
     let name = names::pilot(&pool.set_name, ordinal);
     let member =
         pool.members.entry(ordinal).or_insert_with(|| Member { name, ..Member::default() });
-    let absent = member.pod.is_none();
     let earlier = member.claim.as_ref().map(|claim| claim.uid.clone()).unwrap_or_default();
-    let pilot = member.pilot.get_or_insert_with(|| PilotFacts {
-        owned: true,
-        earlier_claim: Some(earlier),
-        spec: wanted.pilot.clone(),
-        eligible: wanted.eligible,
-        keeps_data: true,
-        ..PilotFacts::default()
-    });
-    if absent {
+    let Some(mut pilot) = member.pilot.clone() else {
+        member.pilot = Some(PilotFacts {
+            owned: true,
+            earlier_claim: Some(earlier),
+            spec: birth.map_or(&wanted.pilot, |birth| birth.pilot).clone(),
+            pinned: birth.map(|birth| birth.template.to_owned()),
+            eligible: wanted.eligible,
+            keeps_data: true,
+            ..PilotFacts::default()
+        });
+        return;
+    };
+    pilot.pinned = before.and_then(|b| pinned_to(desired, b, member, wanted)).map(str::to_owned);
+    if member.pod.is_none() && pilot.pinned.is_none() {
         let phase = pilot.spec.phase.clone();
         pilot.spec = PilotSpec { phase, ..wanted.pilot.clone() };
         pilot.eligible = wanted.eligible;
     }
+    member.pilot = Some(pilot);
 }
 
 /// Returns a finished installer; `time` is its id and says when it ended.

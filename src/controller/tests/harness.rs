@@ -294,6 +294,14 @@ impl Harness {
         for pod in pods.iter().filter(|pod| wanted.iter().all(|(name, _)| name != *pod)) {
             server.delete(&id("pods", pod));
         }
+        let owner = |revision: &Value| revision["metadata"]["ownerReferences"][0]["uid"].clone();
+        server.objects.retain(|(plural, _), object| {
+            let lives = sets.iter().any(|set| set["metadata"]["uid"] == owner(object));
+            plural != "controllerrevisions" || lives
+        });
+        for set in &sets {
+            keep_revision(&mut server, set);
+        }
         for (name, set) in wanted {
             let pod = id("pods", &name);
             if server.objects.contains_key(&pod) {
@@ -439,10 +447,39 @@ impl Harness {
     /// Returns all objects, without fields in which two runs to an equal end may differ: versions,
     /// times, and the history of an operation.
     pub(super) fn state(&self) -> Value {
-        let mut state = json!(self.caches());
+        let mut objects = self.caches();
+        objects.retain(|object| object["kind"] != "ControllerRevision");
+        let mut state = json!(objects);
         strip(&mut state);
         state
     }
+}
+
+/// Keeps the template of a StatefulSet as the StatefulSet controller does.
+fn keep_revision(server: &mut super::api::Server, set: &Value) {
+    let (template, name) = (&set["spec"]["template"], set["metadata"]["name"].as_str().unwrap());
+    let revision = id("controllerrevisions", &format!("{name}-{}", desired_state::hash(template)));
+    if server.objects.contains_key(&revision) {
+        return;
+    }
+    let mut data = json!({"spec": {"template": template}});
+    data["spec"]["template"]["$patch"] = json!("replace");
+    let body = json!({
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": revision.1,
+            "namespace": "default",
+            "labels": template["metadata"]["labels"],
+            "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true,
+                "name": name, "uid": set["metadata"]["uid"],
+            }],
+        },
+        "data": data,
+        "revision": 1,
+    });
+    server.add(&revision, body);
 }
 
 /// Is the pod older than its ServiceAccount, so that the API rejects its token?

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use self::{clock::ClockReference, kernel_limits::KernelLimits};
 pub use self::{
     data_directory::{VolumeSpace, space},
-    installed_version::installed,
+    installed_version::{installed, out_of_turn},
     network::unresolved,
 };
 use crate::pilot::{
@@ -114,7 +114,7 @@ mod tests {
         pilot::volume::pilot_files::{PilotFiles, VolumeMark},
     };
 
-    fn node(data: &Path, uid: &str) -> DatabaseNode {
+    pub(super) fn node(data: &Path, uid: &str) -> DatabaseNode {
         let mut pilot = Pilot::default();
         pilot.metadata.name = Some("cass-demo-a-0".into());
         pilot.spec.cluster_ref =

@@ -12,7 +12,7 @@ use crate::{
     error::chain,
     pilot::{
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
-        node::preflight::{failed, installed, unresolved},
+        node::preflight::{failed, installed, out_of_turn, unresolved},
         volume::state_file::StateFile,
     },
 };
@@ -34,6 +34,10 @@ pub(super) fn check(node: &DatabaseNode) -> Vec<FailedCheck> {
             found.extend(mismatches.into_iter().map(|what| failed("IdentityMismatch", what)));
         }
         Ok(_) => {}
+    }
+    if found.is_empty() && has_data(&node.data) {
+        let program = version(&node.home);
+        found.extend(out_of_turn(node, program.as_deref(), state.version.as_deref()));
     }
     found
 }

@@ -14,7 +14,7 @@ use crate::{
     engine::settings::dotted_names::find,
     pilot::{
         driver::{DatabaseNode, FailedCheck, KernelNeeds},
-        node::preflight::installed,
+        node::preflight::{installed, out_of_turn},
         volume::state_file::StateFile,
     },
 };
@@ -29,7 +29,8 @@ pub(super) fn check(node: &DatabaseNode) -> Option<FailedCheck> {
     let failed = |reason, message| Some(FailedCheck { reason, message });
     // The program in `home` is the one that will run: an image may hold another version than the
     // spec names.
-    let program: Option<Release> = version(&node.home).and_then(|version| version.parse().ok());
+    let installed = version(&node.home);
+    let program: Option<Release> = installed.as_ref().and_then(|version| version.parse().ok());
     let release = match release(node) {
         Ok(release) => program.unwrap_or(release),
         Err(error) => return failed("ConfigRejected", error.to_string()),
@@ -38,9 +39,12 @@ pub(super) fn check(node: &DatabaseNode) -> Option<FailedCheck> {
         Ok(state) => state.version?,
         Err(error) => return failed("PreflightFailed", crate::error::chain(&error).to_string()),
     };
-    let unreadable = written.parse().is_ok_and(|by| !release.reads(by));
-    if !unreadable || !has_data(&node.data) {
+    if !has_data(&node.data) {
         return None;
+    }
+    let unreadable = written.parse().is_ok_and(|by| !release.reads(by));
+    if !unreadable {
+        return out_of_turn(node, installed.as_deref(), Some(&written));
     }
     let Release { major, minor } = release;
     failed(

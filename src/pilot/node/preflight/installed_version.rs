@@ -2,6 +2,12 @@
 
 use std::{fs, path::Path};
 
+use super::failed;
+use crate::{
+    api::names::annotation,
+    pilot::driver::{DatabaseNode, FailedCheck},
+};
+
 /// Returns the version in the name of the program's own jar, `lib/NAME-VERSION.jar` below `home`,
 /// for the first of `names` that is there. `None`: the installation is laid out in another way.
 pub fn installed(home: &Path, names: &[&str]) -> Option<String> {
@@ -16,9 +22,61 @@ pub fn installed(home: &Path, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| files.iter().find_map(|file| version(name, file)))
 }
 
+/// Returns the failed check of a program that would open the data with another version than the
+/// node's Pilot names: the pod got a newer image before the node's turn in an upgrade. `written` is
+/// the version that opened the data last.
+///
+/// Another patch release counts only while the Pilot waits for its turn, since an image of one's
+/// own may hold another one than the spec names.
+pub fn out_of_turn(
+    node: &DatabaseNode,
+    program: Option<&str>,
+    written: Option<&str>,
+) -> Option<FailedCheck> {
+    let named = node.pilot.spec.version.as_deref()?;
+    let (program, written) = (program?, written?);
+    let annotations = node.pilot.metadata.annotations.as_ref();
+    let waits = annotations.is_some_and(|all| all.contains_key(annotation::PINNED_POD));
+    let other = program != named && (waits || series(program) != series(named));
+    let would_upgrade = program != written && series(written) == series(named);
+    (other && would_upgrade).then(|| {
+        let message = format!(
+            "the program in {} is of {program}, and this node is of {named}: it is upgraded when \
+             its Pilot names that version; set spec.version where spec.image is of {program}",
+            node.home.display()
+        );
+        failed("PreflightFailed", message)
+    })
+}
+
+/// Returns the major and the minor number of a version.
+fn series(version: &str) -> Vec<&str> {
+    version.splitn(3, '.').take(2).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pilot::node::preflight::tests::node;
+
+    #[test]
+    fn data_are_opened_with_another_version_only_in_the_nodes_turn() {
+        let data = tempfile::tempdir().unwrap();
+        let mut node = node(data.path(), "u1");
+        let mut refused = |named: &str, waits: bool, program: &str, written: &str| {
+            node.pilot.spec.version = Some(named.to_owned());
+            let mark = waits.then(|| [(annotation::PINNED_POD.to_owned(), "old".to_owned())]);
+            node.pilot.metadata.annotations = mark.map(Into::into);
+            out_of_turn(&node, Some(program), Some(written)).is_some()
+        };
+        assert!(refused("4.1.3", false, "5.0.6", "4.1.3"), "the image is of a later series");
+        assert!(refused("4.1.3", true, "4.1.4", "4.1.3"), "the node waits for its turn");
+        assert!(!refused("4.1.3", false, "4.1.4", "4.1.3"), "an image of one's own");
+        assert!(!refused("4.1.3", true, "4.1.4", "4.1.4"), "the data are of the program's version");
+        assert!(!refused("5.0.6", false, "5.0.6", "4.1.3"), "the node has its turn");
+        assert!(!refused("4.1.3", false, "5.0.6", "5.0.6"), "opened already");
+        assert_eq!(out_of_turn(&node, None, Some("4.1.3")).map(|check| check.message), None);
+    }
 
     #[test]
     fn the_program_tells_its_version_by_its_own_jar() {

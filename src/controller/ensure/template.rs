@@ -1,0 +1,82 @@
+//! The pod template of a StatefulSet, where that is to be an older one than the newest.
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{ApiResource, ListParams};
+use serde_json::Value;
+use tracing::warn;
+
+use crate::{
+    api::names::annotation,
+    controller::{
+        context::{ControllerContext, Error},
+        desired_state::{DesiredCluster, DesiredPool},
+        observe::{ObservedPool, controller},
+        resources::{PreparedObject, stateful_set},
+    },
+};
+
+/// Builds the StatefulSet of an existing pool. With `pin` it keeps the template of that config
+/// hash, as the server has it; the newest one where the server has that template no more.
+pub(crate) async fn pinned_set(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    wanted: &DesiredPool,
+    found: &ObservedPool,
+    replicas: u32,
+    pin: Option<&str>,
+) -> Result<PreparedObject, Error> {
+    let build = |pin| stateful_set(desired, &ctx.settings, wanted, Some(found), replicas, pin);
+    let Some(hash) = pin else { return Ok(build(None)) };
+    let mut set = build(pin);
+    let Some(template) = template(ctx, desired, &set, found, hash).await? else {
+        let (namespace, name) = (&desired.namespace, &set.name);
+        warn!(%namespace, name, hash, "No revision has the pods' template; new pods get the newest");
+        return Ok(build(None));
+    };
+    set.body["spec"]["template"] = template;
+    Ok(set)
+}
+
+/// Returns the template with this config hash: the set's own, or the one of an earlier revision.
+async fn template(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    set: &PreparedObject,
+    found: &ObservedPool,
+    hash: &str,
+) -> Result<Option<Value>, Error> {
+    let has = |template: &Value| {
+        template["metadata"]["annotations"][annotation::CONFIG_HASH].as_str() == Some(hash)
+    };
+    // The cache holds a typed object, which lacks fields that our types do not know.
+    let read = ctx.read(&set.resource, &desired.namespace).get_opt(&set.name).await;
+    let read = read.map_err(|error| Error::request("get", &set.resource.kind, &set.name, error))?;
+    let own = read.map(|read| read.data["spec"]["template"].clone());
+    if let Some(own) = own.filter(has) {
+        return Ok(Some(own));
+    }
+    let uid = found.set.as_ref().and_then(|set| set.object.as_ref()?.metadata.uid.clone());
+    let resource = ApiResource::erase::<ControllerRevision>(&());
+    let selector = format!("{}={}", desired.database.names.cluster_label, desired.name);
+    let params = ListParams::default().labels(&selector);
+    let revisions = match ctx.read(&resource, &desired.namespace).list(&params).await {
+        // An older ClusterRole does not let us list them.
+        Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
+        listed => {
+            listed.map_err(|error| Error::request("list", &resource.kind, &set.name, error))?
+        }
+    };
+    let of_set = revisions.items.into_iter().filter(|revision| {
+        let owner = controller(&revision.metadata).map(|owner| &owner.uid);
+        uid.is_some() && owner == uid.as_ref()
+    });
+    let mut templates = of_set.map(|revision| {
+        let mut template = revision.data["data"]["spec"]["template"].clone();
+        if let Some(template) = template.as_object_mut() {
+            // The StatefulSet controller stores a template as a patch.
+            template.remove("$patch");
+        }
+        template
+    });
+    Ok(templates.find(has))
+}

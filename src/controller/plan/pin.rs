@@ -1,0 +1,124 @@
+//! Pins: of which template the pods of a pool are made.
+//!
+//! A StatefulSet has one template for all its pods, so a pod that is evicted while an upgrade is
+//! held would come back upgraded. Therefore the template stays the one of the pods that are still
+//! to be changed. It is the newest one only between a step that made a node's turn come and the
+//! birth of that node's next pod.
+
+use super::{World, roll};
+use crate::{
+    api::v1beta1::PilotSpec,
+    controller::{
+        desired_state::{DesiredCluster, DesiredPool},
+        observe::{Member, ObservedCluster, ObservedPool, PodFacts},
+    },
+};
+
+/// What a node is made of instead of the newest inputs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BirthSpec<'a> {
+    /// Config hash of the template.
+    pub(crate) template: &'a str,
+    pub(crate) pilot: &'a PilotSpec,
+}
+
+/// Returns the config hash of the template that the pool's StatefulSet is to have, unless that is
+/// the newest template.
+pub(crate) fn pinned<'a>(
+    desired: &DesiredCluster,
+    observed: &'a ObservedCluster,
+    pool: &'a ObservedPool,
+) -> Option<&'a str> {
+    let wanted = desired.pool(&pool.name)?;
+    let unborn = |member: Option<&Member>| member.is_none_or(|member| alive(member).is_none());
+    let pin = |member: Option<&'a Member>| match member {
+        Some(member) if alive(member).is_some() || member.pilot.is_some() => {
+            pinned_to(desired, pool, member, wanted)
+        }
+        Some(_) | None => newborn(desired, observed, pool).map(|birth| birth.template),
+    };
+    // A node whose pod neither ends nor comes would hold up another that has its turn, for ever.
+    let comes = |member: Option<&Member>| member.is_none_or(|member| !is_stuck(member));
+    let members = || pool.running().map(|(_, member)| member);
+    let next = || members().filter(|member| unborn(*member));
+    let found = if next().any(comes) {
+        next().filter(|member| comes(*member)).find_map(pin)
+    } else if next().next().is_some() {
+        let free = next().any(|member| pin(member).is_none());
+        next().find_map(pin).filter(|_| !free)
+    } else {
+        members().find_map(pin)
+    };
+    found.filter(|hash| !wanted.makes(hash))
+}
+
+/// Has the node had no new pod for longer than one takes?
+fn is_stuck(member: &Member) -> bool {
+    match &member.pod {
+        Some(pod) => pod.terminating && pod.overdue,
+        None => member.pilot.as_ref().is_some_and(|pilot| pilot.hearing.is_over()),
+    }
+}
+
+/// Returns the config hash of the template that the node's next pod is made of, unless that is
+/// whichever is the newest then.
+pub(crate) fn pinned_to<'a>(
+    desired: &DesiredCluster,
+    pool: &'a ObservedPool,
+    member: &'a Member,
+    wanted: &DesiredPool,
+) -> Option<&'a str> {
+    // Where people delete pods to change them, a new pod is the newest.
+    if desired.strategy.on_delete {
+        return None;
+    }
+    let mark = member.pilot.as_ref().and_then(|pilot| pilot.pinned.as_deref());
+    let Some(pod) = alive(member) else {
+        return mark.or_else(|| missed(pool, member, wanted));
+    };
+    if roll::differs(member, wanted) && !leaked(member, wanted) {
+        return Some(pod.hash.as_str()).filter(|hash| !hash.is_empty());
+    }
+    mark.filter(|_| leaked(member, wanted))
+}
+
+/// Returns the template that the set still has, for a node that has no pod since before another
+/// version was wanted: the node ran what its Pilot names.
+fn missed<'a>(pool: &'a ObservedPool, member: &Member, wanted: &DesiredPool) -> Option<&'a str> {
+    let pilot = member.pilot.as_ref()?;
+    let other = pilot.spec.version != wanted.pilot.version;
+    let ran = pilot.version.is_some() && pilot.version == pilot.spec.version;
+    let template = pool.set.as_ref().map(|set| set.template.as_str())?;
+    (other && ran && !template.is_empty()).then_some(template)
+}
+
+/// Is the pod of the newest version, while its Pilot is of another one and has not had its turn?
+/// So it is after an eviction at the moment in which another node was to be made anew.
+pub(super) fn leaked(member: &Member, wanted: &DesiredPool) -> bool {
+    let newest = alive(member).is_some_and(|pod| wanted.makes(&pod.hash));
+    let other = |pilot: &PilotSpec| pilot.version != wanted.pilot.version;
+    let pilot = member.pilot.as_ref();
+    newest && pilot.is_some_and(|pilot| pilot.pinned.is_some() && other(&pilot.spec))
+}
+
+/// Returns what a node that is made now gets instead of the newest inputs: where the canary is
+/// held, what a node beside it has.
+pub(crate) fn newborn<'a>(
+    desired: &DesiredCluster,
+    observed: &'a ObservedCluster,
+    pool: &'a ObservedPool,
+) -> Option<BirthSpec<'a>> {
+    let wanted = desired.pool(&pool.name)?;
+    let world = World { desired, observed };
+    if !roll::canary_is_full(world, &pool.name) {
+        return None;
+    }
+    pool.running().find_map(|(_, member)| {
+        let template = pinned_to(desired, pool, member?, wanted)?;
+        Some(BirthSpec { template, pilot: &member?.pilot.as_ref()?.spec })
+    })
+}
+
+fn alive(member: &Member) -> Option<&PodFacts> {
+    member.pod.as_ref().filter(|pod| !pod.terminating)
+}

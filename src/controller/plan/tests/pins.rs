@@ -1,0 +1,120 @@
+//! Of which template the pods of a pool are made.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+const OLDER: &str = "4.1.0";
+
+/// Returns pools whose nodes have not had their turn: of the older version, made of template `old`.
+fn untouched(size: u32) -> (DesiredCluster, ObservedCluster) {
+    let (desired, mut observed) = (desired(&[("a", size)], "new"), observed(&[("a", size)], "old"));
+    for ordinal in 0..size {
+        let pilot = pilot(&mut observed, 0, ordinal);
+        pilot.spec.version = Some(OLDER.into());
+        pilot.version = Some(OLDER.into());
+    }
+    (desired, observed)
+}
+
+fn evict(observed: &mut ObservedCluster, ordinal: u32) -> &mut PilotFacts {
+    member(observed, 0, ordinal).pod = None;
+    pilot(observed, 0, ordinal)
+}
+
+fn template<'a>(desired: &DesiredCluster, observed: &'a ObservedCluster) -> Option<&'a str> {
+    pinned(desired, observed, &observed.pools[0])
+}
+
+#[test]
+fn the_template_is_the_one_of_the_pods_that_wait_for_their_turn() {
+    let (mut desired, mut observed) = untouched(3);
+    assert_eq!(template(&desired, &observed), Some("old"));
+    pod(&mut observed, 0, 2).terminating = true;
+    pilot(&mut observed, 0, 2).spec = desired.pools[0].pilot.clone();
+    assert_eq!(template(&desired, &observed), None, "the next pod is of a node that has its turn");
+    evict(&mut observed, 1).pinned = Some("old".into());
+    assert_eq!(template(&desired, &observed), Some("old"), "no pod is made before its turn");
+    desired.strategy.on_delete = true;
+    assert_eq!(template(&desired, &observed), None, "people delete pods to change them");
+}
+
+#[test]
+fn a_node_that_had_no_pod_when_another_version_was_wanted_waits_for_its_turn_too() {
+    let (desired, mut observed) = untouched(1);
+    evict(&mut observed, 0);
+    assert_eq!(template(&desired, &observed), Some("old"));
+    pilot(&mut observed, 0, 0).version = Some("4.0.0".into());
+    assert_eq!(template(&desired, &observed), None, "it never ran what it was told");
+    let pilot = pilot(&mut observed, 0, 0);
+    pilot.spec.version.clone_from(&desired.pools[0].pilot.version);
+    assert_eq!(template(&desired, &observed), None, "a new configuration reaches it at once");
+}
+
+#[test]
+fn a_node_that_is_made_while_the_canary_is_held_is_as_the_others() {
+    let (mut desired, mut observed) = untouched(3);
+    let birth = |desired: &DesiredCluster, observed: &ObservedCluster| {
+        newborn(desired, observed, &observed.pools[0]).map(|birth| birth.template.to_owned())
+    };
+    assert_eq!(birth(&desired, &observed), None, "a new node tries the newest");
+    desired.strategy.canary = Some((BTreeSet::new(), 1));
+    assert_eq!(birth(&desired, &observed), None);
+    pod(&mut observed, 0, 2).hash = "new".into();
+    let canary = pilot(&mut observed, 0, 2);
+    canary.spec = desired.pools[0].pilot.clone();
+    canary.running_hash = Some("new".into());
+    assert_eq!(birth(&desired, &observed).as_deref(), Some("old"));
+    assert_eq!(template(&desired, &observed.resized("a", 4)), Some("old"));
+}
+
+#[test]
+fn a_pod_that_got_another_version_before_its_turn_is_made_anew() {
+    let (desired, mut observed) = untouched(2);
+    pilot(&mut observed, 0, 1).pinned = Some("old".into());
+    let leaked = pod(&mut observed, 0, 1);
+    (leaked.hash, leaked.ready) = ("new".into(), false);
+    let step = PlannedStep::Recreate { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
+    assert_eq!(plan(&desired, &observed).step, Some(step));
+    observed.pools[0].set.as_mut().unwrap().template = "new".into();
+    let waits = plan(&desired, &observed);
+    assert_ne!(waits.step.as_ref().map(PlannedStep::name), Some("RecreatePod"), "{waits:?}");
+}
+
+#[test]
+fn a_node_that_gets_no_pod_of_the_old_template_is_mended_by_the_newest() {
+    let mended = |version: &str| {
+        let (desired, mut observed) = untouched(2);
+        pilot(&mut observed, 0, 0).spec.version = Some(version.to_owned());
+        let pilot = evict(&mut observed, 1);
+        pilot.spec.version = Some(version.to_owned());
+        (pilot.ready, pilot.pinned) = (false, Some("old".into()));
+        pilot.hearing.ago = 10 * MINUTE;
+        plan(&desired, &observed)
+    };
+    let step = Some(PlannedStep::Configure { pilot: "ex-demo-a-1".into() });
+    assert_eq!(mended("5.0.6").step, step, "a configuration");
+    let waits = mended(OLDER);
+    assert_eq!((&waits.step, &*waits.blocked[0].predicate), (&None, "VersionTurn"));
+}
+
+/// The first node ran the newer version and failed; its data were given up, and the former version
+/// is wanted again.
+#[test]
+fn an_upgrade_that_failed_on_its_first_node_is_taken_back() {
+    let (desired, mut observed) = (desired(&[("a", 3)], "new"), observed(&[("a", 3)], "new"));
+    let failed = pilot(&mut observed, 0, 2);
+    failed.spec.version = Some("5.1.0".into());
+    failed.version = Some("5.1.0".into());
+    (failed.ready, failed.failed) = (false, true);
+    failed.given_up = Some("claim-2".into());
+    let broken = pod(&mut observed, 0, 2);
+    (broken.hash, broken.ready) = ("newer".into(), false);
+    let first = plan(&desired, &observed).step;
+    let replace = PlannedStep::Replace { pilot: "ex-demo-a-2".into(), pod: "pod-2".into() };
+    assert_eq!(first, Some(replace));
+    pilot(&mut observed, 0, 2).spec = desired.pools[0].pilot.clone();
+    pod(&mut observed, 0, 2).hash = "new".into();
+    let then = plan(&desired, &observed).step;
+    assert!(matches!(then, Some(PlannedStep::Renew { claim: Some(_), .. })), "{then:?}");
+}
