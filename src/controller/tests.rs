@@ -7,6 +7,7 @@ mod drains;
 mod harness;
 mod refusals;
 mod term;
+mod vacate;
 
 use std::collections::BTreeSet;
 
