@@ -84,7 +84,7 @@ struct NodeState {
     /// A person gave up the data of the volume.
     given_up: bool,
     /// The pod is asked to leave its machine; or it has left at such a request, and no other pod of
-    /// the node has run since.
+    /// the node has started since.
     asked: bool,
     left: bool,
 }
@@ -381,10 +381,13 @@ impl ModelState {
         let barred = self.cordoned && SHARED.contains(&id) && bound;
         let node = next.node_mut(id);
         match node.pod {
-            PodState::Pending if runs && !node.lost && !barred => node.pod = PodState::Starting,
+            PodState::Pending if runs && !node.lost && !barred => {
+                (node.pod, node.left) = (PodState::Starting, false);
+            }
             PodState::Absent if runs && node.known => {
                 node.pod = if node.lost || barred { PodState::Pending } else { PodState::Starting };
-                (node.left, node.asked) = (node.left || node.asked, false);
+                let waits = node.pod == PodState::Pending;
+                (node.left, node.asked) = (waits && (node.left || node.asked), false);
                 node.made = revision;
                 if node.volume == VolumeState::None {
                     node.volume = VolumeState::Empty;
