@@ -142,7 +142,9 @@ async fn a_person_who_may_only_read_gets_the_refusal() {
     let kube = &person.bed.world.kube;
     kube.put(NODE, "m-3", json!({"spec": {"unschedulable": true}}));
     kube.add_token("reader", json!({"username": "jane", "groups": []}));
-    ["get", "list"].into_iter().for_each(|verb| kube.allow("jane", verb, "pilots"));
+    for verb in ["get", "list"] {
+        kube.allow("jane", verb, "pilots");
+    }
     let config = std::fs::read_to_string(&person.kubeconfig).unwrap();
     let reader = person.folder().join("reader.kubeconfig");
     std::fs::write(&reader, config.replace("token: \"admin\"", "token: \"reader\"")).unwrap();
