@@ -10,6 +10,7 @@ pub mod conversion;
 pub mod database_names;
 mod defaults;
 pub mod hub;
+pub mod leave_request;
 pub mod legacy;
 pub mod names;
 pub mod object_picture;

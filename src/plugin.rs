@@ -7,6 +7,7 @@
 
 pub mod bundle;
 pub mod change;
+pub mod drain;
 pub mod error;
 pub mod install_check;
 pub mod logs;

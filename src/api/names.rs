@@ -44,6 +44,14 @@ pub mod annotation {
     /// value is the uid of the node's claim, or of its pod where the pod holds the data, so the
     /// word means nothing once that is gone.
     pub const GIVE_UP: &str = "navigator.jetstack.io/give-up";
+    /// Annotation on a Pilot: a request that its node leave its machine, as the uid of its pod and
+    /// who asks. The request means nothing once that pod is gone.
+    pub const LEAVE: &str = "navigator.jetstack.io/leave";
+    /// Annotation on a Pilot whose node is asked to leave its machine: what that waits for. The
+    /// controller writes it.
+    pub const LEAVE_WAITS: &str = "navigator.jetstack.io/leave-waits";
+    /// Annotation on a Node of Kubernetes: the program that cordoned it.
+    pub const CORDONED_BY: &str = "navigator.jetstack.io/cordoned-by";
     /// Annotation on the ConfigMap that records the store's identity: id of the store that a person
     /// accepts as it is.
     pub const ACCEPT_STORE: &str = "navigator.jetstack.io/accept-store";

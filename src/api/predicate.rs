@@ -33,18 +33,22 @@ pub struct Predicate {
     /// What the rule speaks against while it holds.
     pub against: &'static [NodeChange],
     pub skip: SkipPolicy,
+    /// The rule asks for calm: it holds whenever another node is away or comes back, whether or not
+    /// data stay available. It does not hold a node that leaves a machine which the other one has
+    /// left before.
+    pub calm: bool,
 }
 
 impl Predicate {
     /// Declares a rule against stopping a node, which is skipped by its name or by `*`.
     pub const fn against_stop(name: &'static str, sentence: &'static str) -> Self {
-        Self { name, sentence, against: STOP, skip: SkipPolicy::Yes }
+        Self { name, sentence, against: STOP, skip: SkipPolicy::Yes, calm: false }
     }
 
     /// Declares why a database does not let a node leave. The node's pilot alone decides that, so
     /// there is no way to skip it.
     pub const fn against_departure(name: &'static str, sentence: &'static str) -> Self {
-        Self { name, sentence, against: LEAVE, skip: SkipPolicy::Never }
+        Self { name, sentence, against: LEAVE, skip: SkipPolicy::Never, calm: false }
     }
 
     /// May `skipPredicates` name this rule?
@@ -161,6 +165,7 @@ pub const CLAIM_KEPT: Predicate = Predicate {
                cannot start: delete the claim, or change the rule",
     against: &[NodeChange::Join],
     skip: SkipPolicy::Never,
+    calm: false,
 };
 pub const DATA_LEFT: Predicate = Predicate {
     name: "DataLeft",
@@ -168,6 +173,14 @@ pub const DATA_LEFT: Predicate = Predicate {
                the node pool again, or give the data up",
     against: &[NodeChange::Leave],
     skip: SkipPolicy::Never,
+    calm: false,
+};
+pub const MACHINE_CORDONED: Predicate = Predicate {
+    skip: SkipPolicy::Never,
+    ..Predicate::against_stop(
+        "MachineCordoned",
+        "a node left its machine at a request, and no other takes it: uncordon the machine",
+    )
 };
 pub const VERSION_SETTLED: Predicate = Predicate {
     name: "VersionSettled",
@@ -175,6 +188,7 @@ pub const VERSION_SETTLED: Predicate = Predicate {
                OnDelete, delete the pods of the other version",
     against: &[NodeChange::Join, NodeChange::Leave],
     skip: SkipPolicy::Never,
+    calm: false,
 };
 
 /// The predicates of all databases.
@@ -194,6 +208,7 @@ pub const SHARED: &[Predicate] = &[
     VERSION_TURN,
     CLAIM_KEPT,
     DATA_LEFT,
+    MACHINE_CORDONED,
 ];
 
 /// Names that `skipPredicates` accepts in clusters of every database, and that no step waits for.

@@ -7,6 +7,7 @@
 mod args;
 mod changes;
 mod complete;
+mod drain;
 mod output;
 mod queries;
 mod session;
@@ -145,6 +146,10 @@ async fn ask(
         PluginCommand::Stop(args) => within(limit, changes::stop(session, &args, true)).await?,
         PluginCommand::Start(args) => within(limit, changes::stop(session, &args, false)).await?,
         PluginCommand::GiveUp(args) => within(limit, changes::give_up(session, &args)).await?,
+        PluginCommand::Drain(args) => {
+            let waits = within(limit, drain::begin(common, session, &args)).await?;
+            if waits && args.wait { drain::follow(common, session, &args).await? } else { exit::OK }
+        }
         PluginCommand::Fence(args) => within(limit, changes::fence(session, &args)).await?,
         PluginCommand::Cleanup(args) => within(limit, changes::cleanup(session, &args)).await?,
         PluginCommand::Scale(args) => within(limit, changes::scale(session, &args)).await?,

@@ -9,7 +9,7 @@ use crate::{
     api::v1beta1::{API_VERSION, ClusterStatus},
     controller::{
         observe::condition,
-        plan::{Plan, PlannedStep},
+        plan::{Plan, PlannedStep, VACATE_POD},
         status,
     },
     runtime::events,
@@ -72,6 +72,13 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
         PlannedStep::Restart { pilot, .. } | PlannedStep::Recreate { pilot, .. } => {
             EventNotice::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
         }
+        PlannedStep::Vacate { pilot, by, .. } if by.is_empty() => {
+            EventNotice::normal("VacatePod", format!("{pilot} leaves its machine, as was asked"))
+        }
+        PlannedStep::Vacate { pilot, by, .. } => EventNotice::normal(
+            "VacatePod",
+            format!("{pilot} leaves its machine, as was asked: {by}"),
+        ),
         PlannedStep::RestartInPlace { pilot } => EventNotice::normal(
             "RestartPilot",
             format!("the database of {pilot} restarts in its pod"),
@@ -197,6 +204,15 @@ pub(crate) fn of_status(
         if is == reason && was != reason {
             notices.push(EventNotice::normal(reason, note));
         }
+    }
+    let overdue =
+        |status: &ClusterStatus| status.operation.as_ref().is_some_and(status::is_held_long);
+    if overdue(after) && !overdue(before) {
+        let block = plan.blocked.iter().find(|block| block.step.starts_with(VACATE_POD));
+        let why = block.map(|block| format!(": {}: {}", block.predicate, block.message));
+        let note =
+            format!("a node was asked to leave its machine an hour ago{}", why.unwrap_or_default());
+        notices.push(EventNotice::warning("VacateHeld", note));
     }
     let held = |predicate: &str| {
         let operation = before.operation.as_ref();

@@ -47,6 +47,9 @@ pub(crate) async fn execute(
         PlannedStep::Recreate { pilot, pod } => {
             delete_pod(ctx, desired, observed, pilot, pod).await
         }
+        PlannedStep::Vacate { pilot, pod, by: _ } => {
+            delete_pod(ctx, desired, observed, pilot, pod).await
+        }
         PlannedStep::Renew { pilot, claim, pod } => {
             if let Some(claim) = claim {
                 delete_claim(ctx, desired, observed, pilot, claim).await?;

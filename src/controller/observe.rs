@@ -26,6 +26,7 @@ use super::{
     token_renewal::renewed_by,
 };
 use crate::api::{
+    leave_request::LeaveRequest,
     names::{self, annotation, condition::CLEANUP_DUE},
     silence::says_unheard,
     v1beta1::{
@@ -94,6 +95,8 @@ pub(crate) struct Member {
 pub(crate) struct PodFacts {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
+    /// Name of the machine that the pod is bound to.
+    pub(crate) machine: Option<String>,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
     /// The pod should have ended some time ago: its machine may be gone.
@@ -144,8 +147,9 @@ pub(crate) struct PilotFacts {
     pub(crate) hearing: HeartbeatAge,
     /// The node is, or was, a member of the database cluster.
     pub(crate) identity: bool,
-    /// Uid of the pod whose pilot reported last.
+    /// Uid of the pod whose pilot reported last, and name of its machine.
     pub(crate) instance: Option<String>,
+    pub(crate) machine: Option<String>,
     /// The database answered its pilot at least once, so it may have joined the other nodes.
     pub(crate) answered: bool,
     /// The pilot says that no process of the database runs.
@@ -190,6 +194,9 @@ pub(crate) struct PilotFacts {
     /// Config hash of the template of which the node's next pod is made, where the node has not had
     /// its turn in a change.
     pub(crate) pinned: Option<String>,
+    /// A request that a pod of the node leave its machine, and what the answer was said to wait for.
+    pub(crate) leave: Option<LeaveRequest>,
+    pub(crate) leave_waits: Option<String>,
     /// Message of the Ready condition while that is not True.
     pub(crate) not_ready: Option<String>,
     /// The controller wrote the Ready condition, because the pilot had not reported for long.
@@ -686,6 +693,7 @@ fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
     PodFacts {
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
+        machine: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         ready: is_ready,
         terminating: pod.metadata.deletion_timestamp.is_some(),
         overdue: pod
@@ -818,6 +826,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         hearing: HeartbeatAge::default(),
         identity: status.identity.is_some(),
         instance: status.instance.as_ref().and_then(|instance| instance.uid.clone()),
+        machine: status.instance.as_ref().and_then(|instance| instance.node.clone()),
         answered: answered(status, reports),
         idle: status.phase.is_some() && status.process.is_none(),
         checked: is("PreflightPassed"),
@@ -857,6 +866,8 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         blockers: status.blockers.iter().map(blocker_facts).collect(),
         given_up: annotations.and_then(|all| all.get(annotation::GIVE_UP)).cloned(),
         pinned: annotations.and_then(|all| all.get(annotation::PINNED_POD)).cloned(),
+        leave: LeaveRequest::read(&pilot.metadata),
+        leave_waits: annotations.and_then(|all| all.get(annotation::LEAVE_WAITS)).cloned(),
         not_ready: ready
             .filter(|condition| condition.status != "True")
             .map(|condition| format!("{}: {}", condition.reason, condition.message)),

@@ -37,6 +37,7 @@ mod stop;
 #[cfg(test)]
 pub(super) mod tests;
 mod tidy;
+mod vacate;
 
 use candidate::{Candidate, Verdict, World};
 pub(crate) use deliver::{PilotRollout, RolloutState, pilots};
@@ -46,6 +47,7 @@ pub(crate) use remedy::Remedy;
 pub(crate) use renewal::{turned_away, waits_for_renewal};
 pub(crate) use roll::{outdated, without_restart};
 pub(crate) use step::{ClaimRef, PlannedStep};
+pub(crate) use vacate::{LeaveAnswer, VACATE_POD, answers, stays};
 
 /// The kind of change that is under way in a cluster; `status.operation.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +60,12 @@ pub(crate) enum OperationType {
     Replace,
     Stop,
     Start,
+    /// Nodes leave their machines, because a person or a program asked for that.
+    Vacate,
 }
 
 impl OperationType {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Bootstrap,
         Self::ScaleUp,
         Self::ScaleDown,
@@ -70,6 +74,7 @@ impl OperationType {
         Self::Replace,
         Self::Stop,
         Self::Start,
+        Self::Vacate,
     ];
 
     pub(crate) fn as_str(self) -> &'static str {
@@ -82,6 +87,7 @@ impl OperationType {
             Self::Replace => "Replace",
             Self::Stop => "Stop",
             Self::Start => "Start",
+            Self::Vacate => "Vacate",
         }
     }
 
@@ -95,6 +101,7 @@ impl OperationType {
             Self::Configure => "ConfigureInProgress",
             Self::Replace => "ReplaceInProgress",
             Self::Stop => "ClusterStopped",
+            Self::Vacate => "VacateInProgress",
         }
     }
 }
@@ -155,10 +162,10 @@ impl AwaitedStep {
         }
     }
 
-    /// Does the wait come before its step begins? That is so for `RecreatePod`; any other step has
-    /// begun, and the wait is for its end.
+    /// Does the wait come before its step begins? That is so for a pod that is to be deleted; any
+    /// other step has begun, and the wait is for its end.
     pub(crate) fn is_ahead_of_its_step(&self) -> bool {
-        self.step == "RecreatePod"
+        ["RecreatePod", VACATE_POD].contains(&self.step)
     }
 }
 
@@ -232,13 +239,14 @@ fn sources(world: World<'_>) -> &'static [CandidateSource] {
 
 static STOPPED: [CandidateSource; 1] = [stop::stop];
 
-static RUNNING: [CandidateSource; 12] = [
+static RUNNING: [CandidateSource; 13] = [
     stop::resume,
     repair::replace,
     repair::renew,
     departure::finish,
     tidy::clean_up,
     absence::settle,
+    vacate::vacate,
     renewal::renew,
     growth::try_pods,
     departure::shrink,

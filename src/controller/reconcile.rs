@@ -3,6 +3,7 @@
 //! Invariant: a step is decided twice, from the caches and then from what the server says at
 //! that moment; it is carried out only when both agree. See [`confirm`].
 
+mod answers;
 mod budget;
 mod confirm;
 mod failure;
@@ -97,6 +98,7 @@ async fn steps(
     note(&mut observed, execute(ctx, confirmed).await)?;
     let status = status(&desired, &observed, &plan, now);
     write_status(ctx, &cluster, &desired, status, &plan).await?;
+    answers::answer(ctx, &desired, &observed, &plan).await?;
     Ok(next(&plan, &observed, &desired))
 }
 

@@ -17,8 +17,8 @@ use super::{
     desired_state::{DesiredCluster, StallCause},
     observe::{Member, ObservedCluster, ObservedPool},
     plan::{
-        DrainHold, OperationType, PilotRollout, Plan, drain_hold, outdated, pilots, turned_away,
-        waits_for_renewal,
+        DrainHold, OperationType, PilotRollout, Plan, drain_hold, outdated, pilots, stays,
+        turned_away, waits_for_renewal,
     },
 };
 use crate::{
@@ -27,7 +27,7 @@ use crate::{
 };
 
 pub(crate) use conditions::PILOT_FAILURES;
-pub(crate) use operation::seconds;
+pub(crate) use operation::{is_held_long, seconds};
 
 /// Numbers of nodes, by state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -285,7 +285,10 @@ fn initialized(desired: &DesiredCluster) -> bool {
 /// rejects. A database that crashes does not count: it may recover, and its step has a deadline.
 fn trouble(observed: &ObservedCluster) -> Option<StallCause> {
     let members = || observed.pools.iter().flat_map(existing);
-    let mut troubles = members().filter_map(|member| member.pod.as_ref()?.trouble.clone());
+    // A node that waits for the machine which it left at a request is not in trouble.
+    let astray = |member: &&Member| stays(member).is_none();
+    let mut troubles =
+        members().filter(astray).filter_map(|member| member.pod.as_ref()?.trouble.clone());
     if let Some(trouble) =
         troubles.find(|trouble| trouble.lasts && trouble.reason != "NodesNotReady")
     {
@@ -321,7 +324,8 @@ fn phase(facts: &ConditionInputs<'_>) -> &'static str {
             OperationType::Upgrade
             | OperationType::Configure
             | OperationType::Replace
-            | OperationType::Stop,
+            | OperationType::Stop
+            | OperationType::Vacate,
         ) => "Updating",
         None if counts.serving < counts.wanted => "Degraded",
         None => "Running",

@@ -8,6 +8,7 @@ mod harness;
 mod pins;
 mod refusals;
 mod term;
+mod vacate;
 
 use std::collections::BTreeSet;
 

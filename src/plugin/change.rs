@@ -19,7 +19,7 @@ use crate::api::{
 };
 
 /// Field manager of the plugin's writes.
-const MANAGER: &str = "kubectl-navigator";
+pub(super) const MANAGER: &str = "kubectl-navigator";
 
 /// The result of a change.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct ChangeResult {
 }
 
 /// A change in the patch format in which it is sent.
-enum PatchBody {
+pub(super) enum PatchBody {
     Merge(Value),
     Json(Value),
 }
@@ -103,9 +103,19 @@ impl PluginSession {
         data: &str,
         dry_run: bool,
     ) -> Result<ChangeResult, Error> {
+        self.annotate(pilot, annotation::GIVE_UP, Some(data), dry_run).await
+    }
+
+    /// Writes an annotation of a Pilot, or takes it away.
+    pub(super) async fn annotate(
+        &self,
+        pilot: &Pilot,
+        key: &str,
+        value: Option<&str>,
+        dry_run: bool,
+    ) -> Result<ChangeResult, Error> {
         let path = <Pilot as Resource>::url_path(&(), pilot.metadata.namespace.as_deref());
-        let patch =
-            PatchBody::Merge(json!({"metadata": {"annotations": {annotation::GIVE_UP: data}}}));
+        let patch = PatchBody::Merge(json!({"metadata": {"annotations": {key: value}}}));
         let (object, warnings) = self.patch(path, name_of(pilot), &patch, dry_run).await?;
         let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
         let changed = differs(&json!(pilot), &object);
@@ -150,7 +160,7 @@ impl PluginSession {
     }
 
     /// Sends a patch. Returns the object and the server's warnings, which kube's own calls drop.
-    async fn patch(
+    pub(super) async fn patch(
         &self,
         path: String,
         name: &str,

@@ -21,6 +21,8 @@ pub enum Error {
     AmbiguousNode { node: String, nodes: Vec<String> },
     #[error("cluster {cluster:?} has no node pool {pool:?}; it has {}", listed(.pools))]
     NoPool { cluster: String, pool: String, pools: Vec<String> },
+    #[error("there is no machine {0:?}; kubectl get nodes lists them")]
+    NoMachine(String),
     #[error(
         "Kubernetes does not serve navigator.jetstack.io; `kubectl navigator install check` says why"
     )]

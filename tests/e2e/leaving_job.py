@@ -1,4 +1,4 @@
-"""What leaves: a node takes no row with it, and a namespace no database before it has stopped."""
+"""What leaves: a machine is emptied in order, a node takes no row with it, and a namespace no database before it has stopped."""
 import json
 import re
 import subprocess
@@ -9,6 +9,7 @@ from cassandra import DriverException
 from bed import KUBECTL, claim, get, kubectl, main, say, step
 from cluster import Cassandra
 from navigator import install
+from plugin import Plugin
 
 NS = "leaving"
 LEFT = Cassandra(NS)
@@ -18,6 +19,32 @@ ROWS = 3_000
 def process_runs():
     status = LEFT.pilot()["status"]
     return bool(status.get("process")) or json.dumps(status)
+
+
+def machine_is_emptied():
+    """Both nodes are on the one machine, and each row has one copy: no quorum keeps the second node when the first is away."""
+    plugin, machine = Plugin(NS), LEFT.pod()["spec"]["nodeName"]
+    before = {LEFT.pod_uid(node) for node in (0, 1)}
+    begun = time.monotonic()
+    drained = plugin.run("drain", machine, "--wait", "--deadline", "300", timeout=330)
+    said = drained.stdout + drained.stderr
+    claim("kubectl navigator drain --wait ends well", drained.returncode == 0, said)
+    claim("it said when each node left", said.count("has left") == 2, said)
+    say(f"    empty after {time.monotonic() - begun:.0f} s")
+
+    def waiting():
+        pods = LEFT.pods()
+        away = [pod for pod in pods if not pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in before]
+        return len(away) == 2 or json.dumps([(pod["metadata"]["name"], pod["status"]) for pod in pods])
+    LEFT.wait("both have another pod, which waits for the machine", waiting, 120)
+    told = LEFT.tells("Ready", "False", "PredicateBlocked", 60)
+    claim("the cluster says why", f"machine {machine}" in told and "is cordoned" in told, told)
+    # What cannot be scheduled for two minutes is Stalled otherwise.
+    time.sleep(130)
+    LEFT.tells("Ready", "False", "PredicateBlocked", 60)
+    claim("it is not Stalled by that", not LEFT.told("Stalled"), LEFT.told("Stalled"))
+    said = plugin.says(0, "drain", machine, "--cancel")
+    claim("the machine is uncordoned", f"node/{machine} uncordoned" in said, said)
 
 
 def namespace_goes():
@@ -57,6 +84,10 @@ def job():
                 return rows if len(rows) > ROWS / 10 else f"{len(rows)} on {LEFT.address(1)} of {session.ring()}"
             held = LEFT.wait("the node that is to leave holds some of them, and nobody else does", alone, 120)
             say(f"    {len(held)} of {ROWS}")
+    with step("kubectl navigator drain empties the machine; --cancel, and both nodes are back with their rows"):
+        machine_is_emptied()
+        LEFT.ready(nodes=2, deadline=400)
+        LEFT.has_rows(ROWS)
     with step("kubectl patch to one node; the other decommissions itself and takes no row with it"):
         LEFT.scale(1)
         LEFT.ready(nodes=1, deadline=400)

@@ -2,5 +2,6 @@
 
 mod answers;
 mod completion;
+mod drain;
 mod help;
 mod screens;

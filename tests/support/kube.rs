@@ -22,8 +22,9 @@ use tokio::sync::{broadcast, watch};
 use super::client::{Client, SERVICE};
 
 /// Resources that it keeps, by the last part of their collections' paths.
-const COLLECTIONS: [(&str, &str, &str); 14] = [
+const COLLECTIONS: [(&str, &str, &str); 15] = [
     ("configmaps", "v1", "ConfigMap"),
+    ("nodes", "v1", "Node"),
     ("events", "v1", "Event"),
     ("pods", "v1", "Pod"),
     ("secrets", "v1", "Secret"),
@@ -413,7 +414,9 @@ async fn answer(State(kube): State<Kube>, request: Request) -> Response {
                 }
                 Method::PATCH => {
                     json_patch::merge(&mut found, &serde_json::from_slice(&body).unwrap());
-                    found = kube.store(&path, found);
+                    if !query.contains("dryRun=All") {
+                        found = kube.store(&path, found);
+                    }
                 }
                 _ => return status(405, "MethodNotAllowed"),
             }

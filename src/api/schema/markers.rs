@@ -27,6 +27,7 @@ pub const OPERATION_TYPES: &[&str] = &[
     "Replace",
     "Stop",
     "Start",
+    "Vacate",
 ];
 pub const OPERATION_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed"];
 pub const STEP_PHASES: &[&str] = &["Pending", "Running", "Blocked", "Done", "Failed", "Skipped"];

@@ -134,7 +134,8 @@ pub struct Operation {
     /// Generation and type; stable while the operation lasts.
     #[serde(default)]
     pub id: String,
-    /// `Bootstrap`, `ScaleUp`, `ScaleDown`, `Upgrade`, `Configure`, `Replace`, `Stop` or `Start`.
+    /// `Bootstrap`, `ScaleUp`, `ScaleDown`, `Upgrade`, `Configure`, `Replace`, `Stop`, `Start` or
+    /// `Vacate`.
     #[serde(rename = "type", default)]
     pub type_: String,
     /// `Pending`, `Running`, `Blocked`, `Done` or `Failed`.

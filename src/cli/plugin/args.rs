@@ -125,6 +125,7 @@ pub(super) enum PluginCommand {
     Start(ClusterArgs),
     Fence(FenceArgs),
     GiveUp(GiveUpArgs),
+    Drain(DrainArgs),
     Cleanup(CleanupArgs),
     Scale(ScaleArgs),
     Upgrade(UpgradeArgs),
@@ -353,6 +354,38 @@ pub(super) struct GiveUpArgs {
     pub(super) data: String,
     #[command(flatten)]
     pub(super) change: ChangeArgs,
+}
+
+/// Empties a machine of databases: each node on it leaves when its cluster can do without it.
+///
+/// The machine is cordoned, as by `kubectl drain`, and each node of Navigator's clusters there is asked
+/// to leave. Its pod is deleted when no rule speaks against that: one node of a cluster at a time, and
+/// clusters beside each other. A node whose volume cannot move waits until the machine takes pods
+/// again. What else runs there stays: `kubectl drain` comes after. Nodes of all namespaces are meant,
+/// or of the one that `--namespace` names.
+///
+/// Exit codes: 0 asked for (with --wait: all have left), 1 failed, 3 some are there after --deadline, 64
+/// unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator drain machine-3 --wait
+  kubectl navigator drain machine-3
+  kubectl navigator drain machine-3 --cancel")]
+pub(super) struct DrainArgs {
+    /// The machine: the name of its Node.
+    pub(super) machine: String,
+    /// Follows the nodes until all have left, and says what each waits for.
+    #[arg(long, conflicts_with_all = ["cancel", "dry_run"])]
+    pub(super) wait: bool,
+    /// Seconds that all of them may take.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600", requires = "wait")]
+    pub(super) deadline: u64,
+    /// Takes the requests back, and uncordons the machine if this command cordoned it.
+    #[arg(long)]
+    pub(super) cancel: bool,
+    /// Whether anything is changed.
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = DryRun::None)]
+    pub(super) dry_run: DryRun,
 }
 
 /// Removes rows that are other nodes' now, on one node of a cluster after the other.

@@ -2,6 +2,7 @@
 
 use super::{
     AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, roll, under_way,
+    vacate,
 };
 use crate::{
     api::{names, predicate, v1beta1::PilotIntent},
@@ -70,12 +71,17 @@ impl AbsentNode<'_> {
 
     /// Says why the node does not serve, in one sentence.
     pub(super) fn sentence(&self) -> String {
-        self.member.map_or_else(|| format!("waiting for pod {}", self.name()), unready)
+        let Some(member) = self.member else { return format!("waiting for pod {}", self.name()) };
+        vacate::stays(member)
+            .map_or_else(|| unready(member), |machine| vacate::stays_until(member, machine))
     }
 
     /// Returns what a person can do so that the node serves, or is waited for no more.
     pub(super) fn remedy(&self) -> Remedy {
         let node = self.name();
+        if let Some(machine) = self.member.and_then(vacate::stays) {
+            return Remedy::Uncordon { machine: machine.to_owned() };
+        }
         let Some(member) = self.member.filter(|_| self.lasts()) else { return Remedy::Wait };
         if member.decommissioned() && member.held().is_some() {
             return Remedy::RenewByPhase { node };
@@ -120,6 +126,10 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
     if let Some(member) = node.member {
         if let Some(phase) = member.held() {
             return Candidate::hold(operation, [held(&name, &phase, member, remedy)]);
+        }
+        if let Some(machine) = vacate::stays(member) {
+            let operation = operation.or(Some(OperationType::Vacate));
+            return Candidate::hold(operation, [vacate::away(member, machine)]);
         }
         if let Some(block) = wanted.and_then(|wanted| kept(world.desired, member, wanted)) {
             return Candidate::hold(operation.or(Some(OperationType::Replace)), [block]);

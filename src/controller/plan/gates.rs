@@ -4,12 +4,13 @@
 //! its own. What does not pass by itself is told as a block of the step that it holds.
 
 use super::{
-    AwaitedStep, PlannedStep, Remedy, StepBlocker, World,
+    AwaitedStep, PlannedStep, Remedy, StepBlocker, VACATE_POD, World,
     absence::{self, AbsentNode},
     candidate::{Candidate, CandidateAct, Verdict},
     departure,
     roll::{self, PEERS_READY, VERSION_SETTLED},
     step::StepNeed,
+    vacate,
 };
 use crate::{
     api::{
@@ -97,12 +98,19 @@ impl<'a> StepGate<'a> {
             PlannedStep::Configure { .. } | PlannedStep::RestartInPlace { .. }
         );
         blocks.extend(roll::lost_with_pod(desired, member).filter(|_| in_pod));
+        if self.vacates() {
+            blocks.retain(|block| !self.is_excused(block));
+            for block in &mut blocks {
+                block.step = self.named();
+            }
+        }
         if !blocks.is_empty() {
             return blocked(blocks);
         }
         let skipped = desired.strategy.skips(PEERS_READY);
         let message = roll::unheard(observed, member).filter(|_| !skipped)?;
-        let waiting = Some(AwaitedStep::new("RecreatePod", &member.name, message));
+        let step = if self.vacates() { VACATE_POD } else { "RecreatePod" };
+        let waiting = Some(AwaitedStep::new(step, &member.name, message));
         Some(Verdict::Held { waiting, blocked: Vec::new() })
     }
 
@@ -138,12 +146,13 @@ impl<'a> StepGate<'a> {
         if absence::ending(self.world).next().is_some() || self.stopping() {
             return Some(HELD);
         }
-        let away: Vec<_> =
-            absence::down(self.world).filter(|node| is_other(&node.name())).collect();
+        let counts = |node: &AbsentNode<'_>| is_other(&node.name()) && !self.left_before(node);
+        let away: Vec<_> = absence::down(self.world).filter(counts).collect();
         let own = self.subject.and_then(|member| self.pool_of(member));
         // More than one node may be down only within one pool: copies of the same rows are in
         // others.
-        let most = if away.iter().all(|node| own == Some(node.pool.name.as_str())) {
+        let within = away.iter().all(|node| own == Some(node.pool.name.as_str()));
+        let most = if within && !self.vacates() {
             self.world.desired.strategy.max_unavailable(self.world.running().count())
         } else {
             1
@@ -162,6 +171,27 @@ impl<'a> StepGate<'a> {
             },
         });
         Some(Verdict::Held { waiting: None, blocked: block.into_iter().collect() })
+    }
+
+    /// Is the step the answer to a request?
+    fn vacates(&self) -> bool {
+        matches!(self.step, PlannedStep::Vacate { .. })
+    }
+
+    /// Has the node left the machine that the node of the step is to leave, so that both may be away
+    /// together?
+    fn left_before(&self, node: &AbsentNode<'_>) -> bool {
+        let machine = self.subject.and_then(|member| member.pod.as_ref()?.machine.as_deref());
+        let left = node.member.and_then(vacate::stays);
+        self.vacates() && machine.is_some() && left == machine
+    }
+
+    /// Does the rule ask for calm, while another node of the same machine is away as it was asked?
+    /// Rules about the availability of data hold all the same.
+    fn is_excused(&self, block: &StepBlocker) -> bool {
+        let calm = self.world.desired.database.names.predicate(&block.predicate);
+        calm.is_some_and(|rule| rule.calm)
+            && absence::down(self.world).any(|node| self.left_before(&node))
     }
 
     /// Is a database being stopped, to be started again in its pod?

@@ -11,7 +11,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Plan, PlannedStep, Remedy, newborn, pinned, pinned_to, plan};
 use crate::{
-    api::v1beta1::{NodeChange, PilotIntent},
+    api::{
+        leave_request::LeaveRequest,
+        v1beta1::{NodeChange, PilotIntent},
+    },
     controller::{
         desired_state::DesiredCluster,
         heartbeats::HeartbeatAge,
@@ -31,6 +34,9 @@ fn version_of(revision: u8) -> &'static str {
 
 /// The names of the pools that a spec may have.
 const POOLS: [&str; 2] = ["a", "b"];
+
+/// Nodes on one machine; each of the others has its own.
+const SHARED: [NodeId; 2] = [(0, 1), (1, 0)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum PodState {
@@ -86,6 +92,10 @@ struct NodeState {
     intent: IntentState,
     /// A person gave up the data of the volume.
     given_up: bool,
+    /// The pod is asked to leave its machine; or it has left at such a request, and no other pod of
+    /// the node has started since.
+    asked: bool,
+    left: bool,
 }
 
 const NOTHING: NodeState = NodeState {
@@ -100,6 +110,8 @@ const NOTHING: NodeState = NodeState {
     newer: false,
     intent: IntentState::Running,
     given_up: false,
+    asked: false,
+    left: false,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +133,8 @@ struct ModelState {
     canary: bool,
     skipped: BTreeSet<String>,
     more_down: bool,
+    /// No pod is scheduled on the machine of [`SHARED`].
+    cordoned: bool,
     edits: u8,
     faults: u8,
 }
@@ -171,6 +185,7 @@ impl ModelState {
             canary: false,
             skipped: BTreeSet::new(),
             more_down: false,
+            cordoned: false,
             edits: 0,
             faults: 0,
         }
@@ -232,6 +247,7 @@ impl ModelState {
                 }
                 let mut member = sample::serving(&pool.set_name, ordinal, "old");
                 fill(&mut member, node);
+                place(&mut member, node, (index, ordinal as usize));
                 if rules.ring && down.is_some_and(|id| id != (index, ordinal as usize)) {
                     let against = vec![NodeChange::Stop, NodeChange::Join, NodeChange::Leave];
                     let (predicate, message) = ("PeersUp".to_owned(), "one is down".to_owned());
@@ -396,6 +412,13 @@ impl ModelState {
             PlannedStep::DeletePilot { pilot, .. } => {
                 let node = self.named(pilot);
                 (node.known, node.intent, node.given_up) = (false, IntentState::Running, false);
+                (node.asked, node.left) = (false, false);
+            }
+            PlannedStep::Vacate { pilot, .. } => {
+                let node = self.named(pilot);
+                node.asked = false;
+                node.left = true;
+                end_pod(node);
             }
             PlannedStep::RestartInPlace { .. }
             | PlannedStep::Forget { .. }
@@ -419,10 +442,17 @@ impl ModelState {
             let node = self.node(other);
             other != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
         });
+        let bound = matches!(self.node(id).volume, VolumeState::Data | VolumeState::Left);
+        let barred = self.cordoned && SHARED.contains(&id) && bound;
         let node = next.node_mut(id);
         match node.pod {
+            PodState::Pending if runs && !node.lost && !barred => {
+                (node.pod, node.left) = (PodState::Starting, false);
+            }
             PodState::Absent if runs && node.known => {
-                node.pod = if node.lost { PodState::Pending } else { PodState::Starting };
+                node.pod = if node.lost || barred { PodState::Pending } else { PodState::Starting };
+                let waits = node.pod == PodState::Pending;
+                (node.left, node.asked) = (waits && (node.left || node.asked), false);
                 node.made = template;
                 if node.volume == VolumeState::None {
                     node.volume = VolumeState::Empty;
@@ -442,6 +472,7 @@ impl ModelState {
                 (node.pod, node.volume, node.runs) =
                     (PodState::Ready, VolumeState::Data, node.told);
                 node.newer |= node.told > 0;
+                node.left = false;
             }
             PodState::Ready => match node.intent {
                 IntentState::Stopped | IntentState::Fenced => node.pod = PodState::Starting,
@@ -483,6 +514,18 @@ impl ModelState {
                 edit(format!("{} {intent:?}", name_of(id)), &|s| s.node_mut(id).intent = intent);
             }
         }
+        if self.cordoned {
+            edit("uncordon".into(), &|s| s.cordoned = false);
+        } else {
+            // As `kubectl navigator drain` does.
+            edit("drain".into(), &|s| {
+                s.cordoned = true;
+                for id in SHARED {
+                    let node = s.node_mut(id);
+                    node.asked = node.pod == PodState::Ready;
+                }
+            });
+        }
         all.retain(|(_, next)| next.wanted.iter().flatten().sum::<u8>() > 0);
         all
     }
@@ -500,6 +543,9 @@ impl ModelState {
                 next.faults += 1;
                 let node = next.node_mut(id);
                 (node.pod, node.lost) = (pod, lost);
+                if pod == PodState::Pending {
+                    (node.left, node.asked) = (node.left || node.asked, false);
+                }
                 all.push((format!("{} {what}", name_of(id)), next));
             }
         }
@@ -529,6 +575,7 @@ impl ModelState {
             }
             Remedy::AllowMoreDown => next.more_down = true,
             Remedy::EndCanary => next.canary = false,
+            Remedy::Uncordon { .. } => next.cordoned = false,
             Remedy::WantNode { node } => {
                 let id = ids().find(|id| name_of(*id) == *node)?;
                 let least = u8::try_from(id.1 + 1).unwrap();
@@ -574,11 +621,21 @@ impl ModelState {
                 return holds.then(|| format!("{step:?} takes data away"));
             }
             PlannedStep::Restart { .. } | PlannedStep::Decommission { .. } => true,
+            PlannedStep::Vacate { .. } => node.is_some_and(|node| node.pod == PodState::Ready),
             _ => false,
+        };
+        let together = |other: &NodeId| {
+            let node = self.node(*other);
+            let left = node.pod == PodState::Pending && node.left && !node.lost;
+            let both = SHARED.contains(other) && id.is_some_and(|id| SHARED.contains(&id));
+            matches!(step, PlannedStep::Vacate { .. }) && both && left
         };
         let down = ids().find(|other| {
             let node = self.node(*other);
-            Some(*other) != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
+            Some(*other) != id
+                && !together(other)
+                && node.volume == VolumeState::Data
+                && node.pod != PodState::Ready
         });
         let down = down.filter(|_| disturbs && !self.more_down)?;
         Some(format!("{step:?} while {} is down", name_of(down)))
@@ -655,6 +712,29 @@ fn fill(member: &mut Member, node: &NodeState) {
     pilot.phase_ours = matches!(node.intent, IntentState::Leaving | IntentState::Stopped);
     if dead {
         pilot.hearing = HeartbeatAge { ago: std::time::Duration::from_secs(600), ..pilot.hearing };
+    }
+}
+
+/// Gives a member a machine, and a request to leave it.
+fn place(member: &mut Member, node: &NodeState, id: NodeId) {
+    let shared = SHARED.contains(&id);
+    let machine = if shared { "m-shared".to_owned() } else { format!("m-{}", member.name) };
+    let Member { pod, pilot: Some(pilot), .. } = member else { return };
+    let mut now = "pod".to_owned();
+    if let Some(pod) = pod {
+        let waits = node.pod == PodState::Pending;
+        pod.machine = (!waits).then(|| machine.clone());
+        pod.trouble.iter_mut().filter(|_| !node.lost).for_each(|trouble| {
+            trouble.message = "0/1 nodes are available: 1 node(s) were unschedulable.".to_owned();
+        });
+        now.clone_from(&pod.uid);
+    }
+    pilot.machine = Some(machine);
+    if node.asked {
+        pilot.leave = Some(LeaveRequest { pod: now, by: String::new() });
+    } else if node.left {
+        pilot.instance = Some("earlier".to_owned());
+        pilot.leave = Some(LeaveRequest { pod: "earlier".to_owned(), by: String::new() });
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) enum Remedy {
     MoveData { predicate: &'static str },
     /// Let pods be recreated one after the other, or wait until tokens are renewed.
     RenewTokens { predicate: &'static str },
+    /// Let pods be scheduled on this machine again.
+    Uncordon { machine: String },
     /// Want the pool of a Pilot again, or give up the data of its node.
     WantPool { node: String, data: String },
 }
@@ -108,6 +110,11 @@ impl fmt::Display for Remedy {
             Self::RenewTokens { predicate } => write!(
                 f,
                 "wait, or have one pod after the other made anew: add {predicate} to {SKIPS}"
+            ),
+            Self::Uncordon { machine } => write!(
+                f,
+                "when the machine is ready: kubectl uncordon {machine}, or kubectl navigator drain \
+                 {machine} --cancel"
             ),
             Self::WantPool { node, data } => write!(
                 f,

@@ -16,6 +16,8 @@ pub(crate) enum PlannedStep {
     Configure { pilot: String },
     /// Give a serving node the newest spec and a new pod.
     Restart { pilot: String, pod: String },
+    /// Delete the pod of a node that was asked to leave its machine by `by`, and change nothing else.
+    Vacate { pilot: String, pod: String, by: String },
     /// Give a node a new pod, of the same spec.
     Recreate { pilot: String, pod: String },
     /// Give a serving node the newest spec and let its pilot stop and restart the database. For a
@@ -74,9 +76,10 @@ impl PlannedStep {
             Self::Raise { .. } => StepNeed::Join,
             Self::Restart { .. } | Self::RestartInPlace { .. } => StepNeed::Stop,
             // A new spec is judged by the running node in its turn, since a crash would start it.
-            Self::Configure { .. } if serves => StepNeed::Stop,
+            Self::Configure { .. } | Self::Vacate { .. } if serves => StepNeed::Stop,
             Self::Decommission { .. } => StepNeed::Leave,
             Self::Configure { .. }
+            | Self::Vacate { .. }
             | Self::Return { .. }
             | Self::Renew { .. }
             | Self::Replace { .. }
@@ -105,6 +108,7 @@ impl PlannedStep {
             | Self::Replace { .. }
             | Self::Recreate { .. }
             | Self::Restart { .. } => "RecreatePod",
+            Self::Vacate { .. } => super::VACATE_POD,
             Self::Decommission { .. } => "DrainPilot",
             Self::Remove { .. }
             | Self::Stop { .. }
@@ -124,6 +128,7 @@ impl PlannedStep {
             | Self::Configure { pilot }
             | Self::RestartInPlace { pilot }
             | Self::Restart { pilot, .. }
+            | Self::Vacate { pilot, .. }
             | Self::Decommission { pilot }
             | Self::Keep { pilot }
             | Self::Remove { pilot, .. }

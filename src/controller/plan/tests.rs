@@ -1,6 +1,7 @@
 //! Tests of the step that follows from each state, and random walks through a simulated cluster.
 
 mod pins;
+mod vacate;
 mod ways_out;
 
 use std::time::Duration;

@@ -11,7 +11,7 @@ use crate::{
     controller::{
         desired_state::{DesiredCluster, StallCause},
         observe::ObservedCluster,
-        plan::{AwaitedStep, Plan, PlannedStep},
+        plan::{AwaitedStep, Plan, PlannedStep, VACATE_POD},
     },
 };
 
@@ -53,6 +53,7 @@ pub(super) fn operation(
         }
     };
     let blocked_by = blocked_by(&base, plan, now);
+    let long = blocked_by.iter().any(|block| waits_long(block, now));
     let awaited = plan.waiting.as_ref().is_some_and(AwaitedStep::is_ahead_of_its_step);
     let step_phase = if plan.is_blocked() {
         "Blocked"
@@ -63,8 +64,11 @@ pub(super) fn operation(
     };
     let phase = if step_phase == PENDING { "Running" } else { step_phase };
     let message = format!(
-        "{} of {} nodes serve, {} run the wanted spec",
-        counts.serving, counts.wanted, counts.current
+        "{} of {} nodes serve, {} run the wanted spec{}",
+        counts.serving,
+        counts.wanted,
+        counts.current,
+        if long { HELD_LONG } else { "" }
     );
     let operation = Operation {
         phase: phase.to_owned(),
@@ -75,6 +79,22 @@ pub(super) fn operation(
         ..base
     };
     (Some(operation), last)
+}
+
+/// End of the message of an operation in which a request that a node leave its machine has been held
+/// for an hour.
+const HELD_LONG: &str = "; a node was asked to leave its machine an hour ago";
+
+/// Has a request that a node leave its machine been held by one rule for an hour?
+fn waits_long(block: &BlockedBy, now: Timestamp) -> bool {
+    let of_request = block.step.as_deref().is_some_and(|step| step.starts_with(VACATE_POD));
+    let since = block.since.as_ref().map(|since| now.duration_since(since.0).as_secs());
+    of_request && since.is_some_and(|seconds| seconds >= 3_600)
+}
+
+/// Does the operation say that a request has been held for an hour?
+pub(crate) fn is_held_long(operation: &Operation) -> bool {
+    operation.message.as_deref().is_some_and(|message| message.ends_with(HELD_LONG))
 }
 
 fn ended(operation: Operation, now: Timestamp) -> Operation {

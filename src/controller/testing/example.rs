@@ -46,7 +46,10 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/example",
     cluster_label: "navigator.jetstack.io/example-cluster-name",
     pool_label: "navigator.jetstack.io/example-node-pool-name",
-    predicates: &[Predicate::against_stop("PeersUp", "another node is down")],
+    predicates: &[Predicate {
+        calm: true,
+        ..Predicate::against_stop("PeersUp", "another node is down")
+    }],
     without_effect: &[],
     ports: &[("client", 7777)],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),

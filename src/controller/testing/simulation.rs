@@ -15,6 +15,7 @@ use self::drains::Drains;
 use super::sample::pool;
 use crate::{
     api::{
+        leave_request::LeaveRequest,
         names,
         v1beta1::{ClusterStatus, Health, PilotIntent, PilotSpec},
     },
@@ -152,6 +153,7 @@ impl Simulation {
             |name: &str| members().any(|member| member.name == name && member.dies_with_pod());
         if let PlannedStep::Restart { pilot, .. }
         | PlannedStep::Recreate { pilot, .. }
+        | PlannedStep::Vacate { pilot, .. }
         | PlannedStep::Replace { pilot, .. } = step
         {
             self.rule(!holds_data(pilot), "no pod is deleted that holds data");
@@ -243,6 +245,12 @@ impl Simulation {
             PlannedStep::RestartInPlace { pilot } => {
                 self.rule(others_serve(pilot), "only while every other node serves");
             }
+            PlannedStep::Vacate { pilot, pod, .. } => {
+                let own = |member: &Member| member.pod.as_ref().is_some_and(|p| p.uid == *pod);
+                self.rule(members().any(|m| m.name == *pilot && own(&m)), "the pod that was asked");
+                let serves = members().any(|member| member.name == *pilot && member.serving());
+                self.rule(!serves || others_serve(pilot), "only while every other node serves");
+            }
             PlannedStep::Replace { .. }
             | PlannedStep::Renew { .. }
             | PlannedStep::Keep { .. }
@@ -287,10 +295,12 @@ impl Simulation {
                     }
                 });
             }
-            PlannedStep::Recreate { pilot, .. } => self.each(pilot, |member| {
-                let pod = member.pod.as_mut().unwrap();
-                (pod.terminating, pod.ready) = (true, false);
-            }),
+            PlannedStep::Recreate { pilot, .. } | PlannedStep::Vacate { pilot, .. } => {
+                self.each(pilot, |member| {
+                    let pod = member.pod.as_mut().unwrap();
+                    (pod.terminating, pod.ready) = (true, false);
+                })
+            }
             PlannedStep::Replace { pilot, .. }
             | PlannedStep::Restart { pilot, .. }
             | PlannedStep::Configure { pilot } => {
@@ -487,6 +497,29 @@ impl Simulation {
             pilot.ready = false;
         }
         self.note(format!("{name} fails"));
+    }
+
+    /// Asks a random node to leave its machine, as a person would.
+    pub(crate) fn ask(&mut self) {
+        let members = self.observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut());
+        let mut members: Vec<_> = members.filter(|member| member.pod.is_some()).collect();
+        if members.is_empty() {
+            return;
+        }
+        let index = self.rng.random_range(0..members.len());
+        let member = &mut *members[index];
+        let name = member.name.clone();
+        if let (Some(pod), Some(pilot)) = (&member.pod, &mut member.pilot) {
+            pilot.leave = Some(LeaveRequest { pod: pod.uid.clone(), by: "a person".into() });
+        }
+        self.note(format!("{name} is asked to leave"));
+    }
+
+    /// Takes all requests back.
+    pub(crate) fn ask_no_more(&mut self) {
+        for member in self.observed.pools.iter_mut().flat_map(|pool| pool.members.values_mut()) {
+            member.pilot.iter_mut().for_each(|pilot| pilot.leave = None);
+        }
     }
 
     /// Makes one random edit of the spec, as a person would.

@@ -53,7 +53,12 @@ pub(super) struct Harness {
     pub(super) strips: bool,
     /// Clusters own their objects, as in releases before 0.3.
     pub(super) owner_references: bool,
+    /// No pod is scheduled on the one machine.
+    pub(super) cordoned: bool,
 }
+
+/// The only machine.
+pub(super) const MACHINE: &str = "m-1";
 
 impl Harness {
     /// Makes an empty namespace with one cluster, of one pool, that the controller has not seen
@@ -88,6 +93,7 @@ impl Harness {
             unpulled: "navigator:none",
             strips: false,
             owner_references: false,
+            cordoned: false,
         }
     }
 
@@ -102,11 +108,22 @@ impl Harness {
             unpulled,
             strips,
             owner_references,
+            cordoned,
         } = self;
         let (drains_end, pods_start) = (*drains_end, *pods_start);
-        let (strips, owner_references) = (*strips, *owner_references);
+        let (strips, owner_references, cordoned) = (*strips, *owner_references, *cordoned);
         let api = api.copy();
-        Self { api, drains_end, pods_start, rejects, image, unpulled, strips, owner_references }
+        Self {
+            api,
+            drains_end,
+            pods_start,
+            rejects,
+            image,
+            unpulled,
+            strips,
+            owner_references,
+            cordoned,
+        }
     }
 
     pub(super) fn object(&self, plural: &str, name: &str) -> Value {
@@ -356,6 +373,9 @@ impl Harness {
         let running: Vec<Id> =
             server.objects.keys().filter(|(p, _)| p == "pods").cloned().collect();
         for pod in running {
+            if !self.schedule(server, &pod) {
+                continue;
+            }
             let uid = server.objects[&pod]["metadata"]["uid"].clone();
             let pilot = id("pilots", &pod.1);
             let told = server.objects.get(&pilot).cloned().unwrap_or_default();
@@ -407,7 +427,7 @@ impl Harness {
                 "conditions": conditions,
                 "lastHeartbeatTime": heard.unwrap_or_else(|| Timestamp::now().to_string()),
                 "identity": before["identity"],
-                "instance": {"runtime": "Kubernetes", "uid": uid},
+                "instance": {"runtime": "Kubernetes", "uid": uid, "node": MACHINE},
                 "configHash": hash,
                 "version": before["version"],
                 "pilotProgram": newest,
@@ -420,6 +440,23 @@ impl Harness {
             }
             server.edit(&pilot, |pilot| pilot["status"] = status);
         }
+    }
+
+    /// Binds a pod to the machine, unless that is cordoned; returns whether the pod is bound.
+    fn schedule(&self, server: &mut super::api::Server, pod: &Id) -> bool {
+        let bound = server.objects[pod]["spec"]["nodeName"].is_string();
+        if !bound && self.cordoned {
+            server.edit(pod, |pod| {
+                pod["status"] = json!({"conditions": [{
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "message": "0/1 nodes are available: 1 node(s) were unschedulable.",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }]});
+            });
+        } else if !bound {
+            server.edit(pod, |pod| pod["spec"]["nodeName"] = json!(MACHINE));
+        }
+        bound || !self.cordoned
     }
 
     /// Returns the statuses that the kubelet writes for ephemeral installers, and the program that

@@ -17,14 +17,16 @@ pub const RANGES_KEEP_QUORUM: Predicate = Predicate {
 };
 pub const PEERS_UP: Predicate = Predicate {
     against: ANY_CHANGE,
+    calm: true,
     ..Predicate::against_stop("PeersUp", "another node is down, as seen from this one")
 };
 pub const RING_SETTLED: Predicate = Predicate {
     against: ANY_CHANGE,
+    calm: true,
     ..Predicate::against_stop("RingSettled", "a node joins, leaves or moves")
 };
 pub const STREAMS_IDLE: Predicate =
-    Predicate::against_stop("StreamsIdle", "data are being streamed");
+    Predicate { calm: true, ..Predicate::against_stop("StreamsIdle", "data are being streamed") };
 pub const SCHEMA_AGREEMENT: Predicate = Predicate {
     against: ANY_CHANGE,
     ..Predicate::against_stop("SchemaAgreement", "live nodes have several schema versions")

@@ -7,8 +7,10 @@ pub const HEALTH_NOT_RED: Predicate = Predicate {
     against: &[NodeChange::Stop, NodeChange::Leave],
     ..Predicate::against_stop("HealthNotRed", "some shard has no copy that serves")
 };
-pub const NO_SHARD_MOVEMENT: Predicate =
-    Predicate::against_stop("NoShardMovement", "shards move or recover, anywhere in the cluster");
+pub const NO_SHARD_MOVEMENT: Predicate = Predicate {
+    calm: true,
+    ..Predicate::against_stop("NoShardMovement", "shards move or recover, anywhere in the cluster")
+};
 pub const SHARD_COPY_ELSEWHERE: Predicate = Predicate::against_stop(
     "ShardCopyElsewhere",
     "a shard has its only started copy on this node, and its index wants more",

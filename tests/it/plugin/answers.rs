@@ -41,7 +41,7 @@ impl From<Output> for Ended {
 
 impl Ended {
     #[track_caller]
-    fn with(self, code: i32, out: &str, talk: &str) -> Self {
+    pub(super) fn with(self, code: i32, out: &str, talk: &str) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert!(self.out.contains(out), "{out:?} is not the answer: {self:?}");
         assert!(self.talk.contains(talk), "{talk:?} is not said: {self:?}");

@@ -28,6 +28,7 @@ const COMMANDS: &[&[&str]] = &[
     &["start"],
     &["fence"],
     &["give-up"],
+    &["drain"],
     &["cleanup"],
     &["scale"],
     &["upgrade"],

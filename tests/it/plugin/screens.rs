@@ -169,6 +169,7 @@ fn the_list_of_predicates_is_closed() {
         "VersionSettled",
         "MaxUnavailable",
         "ClaimKept",
+        "MachineCordoned",
     ];
     assert_eq!(never, expected);
     for database in &shown {
