@@ -36,6 +36,7 @@ mod stop;
 #[cfg(test)]
 pub(super) mod tests;
 mod tidy;
+mod volumes;
 
 use candidate::{Candidate, Verdict, World};
 pub(crate) use deliver::{PilotRollout, RolloutState, pilots};
@@ -53,18 +54,20 @@ pub(crate) enum OperationType {
     ScaleDown,
     Upgrade,
     Configure,
+    Resize,
     Replace,
     Stop,
     Start,
 }
 
 impl OperationType {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Bootstrap,
         Self::ScaleUp,
         Self::ScaleDown,
         Self::Upgrade,
         Self::Configure,
+        Self::Resize,
         Self::Replace,
         Self::Stop,
         Self::Start,
@@ -77,6 +80,7 @@ impl OperationType {
             Self::ScaleDown => "ScaleDown",
             Self::Upgrade => "Upgrade",
             Self::Configure => "Configure",
+            Self::Resize => "Resize",
             Self::Replace => "Replace",
             Self::Stop => "Stop",
             Self::Start => "Start",
@@ -91,6 +95,7 @@ impl OperationType {
             Self::ScaleDown => "ScaleDownInProgress",
             Self::Upgrade => "UpgradeInProgress",
             Self::Configure => "ConfigureInProgress",
+            Self::Resize => "ResizeInProgress",
             Self::Replace => "ReplaceInProgress",
             Self::Stop => "ClusterStopped",
         }
@@ -230,13 +235,14 @@ fn sources(world: World<'_>) -> &'static [CandidateSource] {
 
 static STOPPED: [CandidateSource; 1] = [stop::stop];
 
-static RUNNING: [CandidateSource; 12] = [
+static RUNNING: [CandidateSource; 13] = [
     stop::resume,
     repair::replace,
     repair::renew,
     departure::finish,
     tidy::clean_up,
     absence::settle,
+    volumes::grow,
     renewal::renew,
     growth::try_pods,
     departure::shrink,

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString};
 
 use super::{Plan, PlannedStep, Remedy, plan};
 use crate::{
@@ -23,6 +23,9 @@ use crate::{
 /// Revisions of the spec; no database starts with the last one.
 const REVISIONS: [&str; 3] = ["old", "new", "bad"];
 const BAD: u8 = 2;
+
+/// Sizes of volumes.
+const SIZES: [&str; 2] = ["1Gi", "2Gi"];
 
 /// The names of the pools that a spec may have.
 const POOLS: [&str; 2] = ["a", "b"];
@@ -77,6 +80,8 @@ struct NodeState {
     intent: IntentState,
     /// A person gave up the data of the volume.
     given_up: bool,
+    /// The claim asks for the larger size.
+    large: bool,
 }
 
 const NOTHING: NodeState = NodeState {
@@ -89,6 +94,7 @@ const NOTHING: NodeState = NodeState {
     runs: 0,
     intent: IntentState::Running,
     given_up: false,
+    large: false,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,6 +114,10 @@ struct ModelState {
     canary: bool,
     skipped: BTreeSet<String>,
     more_down: bool,
+    /// The spec asks for larger volumes.
+    large: bool,
+    /// A quota refuses new pods.
+    refuses: bool,
     edits: u8,
     faults: u8,
 }
@@ -119,6 +129,8 @@ struct ModelRules {
     ring: bool,
     /// Nodes that must remain when one leaves: copies have nowhere else to go.
     least: usize,
+    /// Volumes can grow.
+    expands: bool,
 }
 
 type NodeId = (usize, usize);
@@ -145,6 +157,8 @@ impl ModelState {
             canary: false,
             skipped: BTreeSet::new(),
             more_down: false,
+            large: false,
+            refuses: false,
             edits: 0,
             faults: 0,
         }
@@ -175,6 +189,9 @@ impl ModelState {
         if self.more_down {
             desired.strategy.unavailable = IntOrString::Int(3);
         }
+        for pool in desired.pools.iter_mut().filter(|_| self.large) {
+            pool.persistence.as_mut().unwrap().size = Some(Quantity(SIZES[1].into()));
+        }
         desired.status.conditions = vec![sample::initialized()];
         desired
     }
@@ -198,6 +215,22 @@ impl ModelState {
                 }
                 let mut member = sample::serving(&pool.set_name, ordinal, "old");
                 fill(&mut member, node);
+                if let Some(claim) = &mut member.claim {
+                    let size = Some(SIZES[usize::from(node.large)].to_owned());
+                    (claim.requested, claim.capacity) = (size.clone(), size);
+                    let refusal = Err("its class does not".to_owned());
+                    claim.expansion = Some(if rules.expands { Ok(()) } else { refusal });
+                }
+                if self.refuses
+                    && node.pod == PodState::Absent
+                    && self.runs((index, ordinal as usize))
+                {
+                    member.refused = Some(PodFailure {
+                        reason: "QuotaExceeded",
+                        message: format!("pod {} is not created: a quota", member.name),
+                        lasts: true,
+                    });
+                }
                 if rules.ring && down.is_some_and(|id| id != (index, ordinal as usize)) {
                     let against = vec![NodeChange::Stop, NodeChange::Join, NodeChange::Leave];
                     let (predicate, message) = ("PeersUp".to_owned(), "one is down".to_owned());
@@ -251,7 +284,9 @@ impl ModelState {
             if !wanted {
                 return node.pod == PodState::Absent && !node.known;
             }
-            let current = node.made == self.revision && node.runs == self.revision;
+            let current = node.made == self.revision
+                && node.runs == self.revision
+                && node.large >= self.large;
             node.pod == PodState::Ready && current
         })
     }
@@ -321,17 +356,21 @@ impl ModelState {
                 end_pod(node);
                 if claim.is_some() {
                     (node.volume, node.lost, node.given_up) = (VolumeState::None, false, false);
+                    node.large = false;
                 }
             }
             PlannedStep::DeleteClaim { pilot, .. } => {
                 let node = self.named(pilot);
                 (node.volume, node.lost, node.given_up) = (VolumeState::None, false, false);
+                node.large = false;
             }
             PlannedStep::DeletePilot { pilot, .. } => {
                 let node = self.named(pilot);
                 (node.known, node.intent, node.given_up) = (false, IntentState::Running, false);
             }
+            PlannedStep::ResizeClaim { pilot, .. } => self.named(pilot).large = true,
             PlannedStep::RestartInPlace { .. }
+            | PlannedStep::RenewSet { .. }
             | PlannedStep::Forget { .. }
             | PlannedStep::Deliver { .. } => {
                 unreachable!("no data in pods, no ids, one pilot image")
@@ -349,14 +388,14 @@ impl ModelState {
         let runs = self.runs(id);
         let mut next = self.clone();
         let refused = self.refuses(rules, id);
-        let revision = self.revision;
+        let (revision, refuses) = (self.revision, self.refuses);
         let others_down = ids().any(|other| {
             let node = self.node(other);
             other != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
         });
         let node = next.node_mut(id);
         match node.pod {
-            PodState::Absent if runs && node.known => {
+            PodState::Absent if runs && node.known && !refuses => {
                 node.pod = if node.lost { PodState::Pending } else { PodState::Starting };
                 node.made = revision;
                 if node.volume == VolumeState::None {
@@ -410,6 +449,7 @@ impl ModelState {
         }
         edit("stopped".into(), &|s| s.stopped = !s.stopped);
         edit("canary".into(), &|s| s.canary = !s.canary);
+        edit("larger volumes".into(), &|s| s.large = true);
         for id in ids().filter(|id| self.node(*id).pod == PodState::Ready) {
             for intent in [IntentState::LeavingByPerson, IntentState::Fenced] {
                 edit(format!("{} {intent:?}", name_of(id)), &|s| s.node_mut(id).intent = intent);
@@ -422,6 +462,10 @@ impl ModelState {
     /// Returns each fault that may befall the cluster.
     fn faults(&self) -> Vec<(String, Self)> {
         let mut all = Vec::new();
+        if !self.refuses {
+            let next = Self { refuses: true, faults: self.faults + 1, ..self.clone() };
+            all.push(("a quota refuses new pods".to_owned(), next));
+        }
         for id in ids().filter(|id| self.node(*id).pod == PodState::Ready) {
             for (what, pod, lost) in [
                 ("is evicted", PodState::Ending, false),
@@ -453,6 +497,8 @@ impl ModelState {
             }
             Remedy::AllowMoreDown => next.more_down = true,
             Remedy::EndCanary => next.canary = false,
+            Remedy::RaiseQuota => next.refuses = false,
+            Remedy::PutSizeBack { .. } => next.large = false,
             Remedy::WantNode { node } => {
                 let id = ids().find(|id| name_of(*id) == *node)?;
                 let least = u8::try_from(id.1 + 1).unwrap();
@@ -673,8 +719,8 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
     parents.len()
 }
 
-const RING: ModelRules = ModelRules { ring: true, least: 1 };
-const SHARDS: ModelRules = ModelRules { ring: false, least: 2 };
+const RING: ModelRules = ModelRules { ring: true, least: 1, expands: true };
+const SHARDS: ModelRules = ModelRules { ring: false, least: 2, expands: false };
 
 /// Number of states of each search; `make model` looks at more of them.
 #[expect(clippy::disallowed_methods, reason = "a test asks how long it may take")]

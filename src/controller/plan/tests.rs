@@ -1,5 +1,6 @@
 //! Tests of the step that follows from each state, and random walks through a simulated cluster.
 
+mod volumes;
 mod ways_out;
 
 use std::time::Duration;

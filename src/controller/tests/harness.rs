@@ -15,7 +15,9 @@ use super::{
     super::{
         context::{self, ControllerContext},
         desired_state::{self, ObjectSettings},
+        event_causes::EventCauses,
         events::ClusterEventPublisher,
+        expansion::ExpansionAnswers,
         heartbeats::HeartbeatTracker,
         metrics::Metrics,
         object_caches::ObjectCaches,
@@ -53,6 +55,10 @@ pub(super) struct Harness {
     pub(super) strips: bool,
     /// Clusters own their objects, as in releases before 0.3.
     pub(super) owner_references: bool,
+    /// A quota: no pod is created beyond this number.
+    pub(super) most_pods: usize,
+    causes: EventCauses,
+    expansion: ExpansionAnswers,
 }
 
 impl Harness {
@@ -88,6 +94,9 @@ impl Harness {
             unpulled: "navigator:none",
             strips: false,
             owner_references: false,
+            most_pods: usize::MAX,
+            causes: EventCauses::default(),
+            expansion: ExpansionAnswers::default(),
         }
     }
 
@@ -102,11 +111,25 @@ impl Harness {
             unpulled,
             strips,
             owner_references,
+            most_pods,
+            causes: _,
+            expansion: _,
         } = self;
         let (drains_end, pods_start) = (*drains_end, *pods_start);
         let (strips, owner_references) = (*strips, *owner_references);
-        let api = api.copy();
-        Self { api, drains_end, pods_start, rejects, image, unpulled, strips, owner_references }
+        Self {
+            api: api.copy(),
+            drains_end,
+            pods_start,
+            rejects,
+            image,
+            unpulled,
+            strips,
+            owner_references,
+            most_pods: *most_pods,
+            causes: EventCauses::default(),
+            expansion: ExpansionAnswers::default(),
+        }
     }
 
     pub(super) fn object(&self, plural: &str, name: &str) -> Value {
@@ -134,6 +157,12 @@ impl Harness {
             cluster["metadata"] = json!({"name": "shop", "namespace": "default"});
         }
         server.add(&cluster_id(), cluster);
+    }
+
+    pub(super) fn enlarge(&self, size: &str) {
+        self.api.server().edit(&cluster_id(), |cluster| {
+            cluster["spec"]["nodePools"][0]["persistence"]["size"] = json!(size);
+        });
     }
 
     pub(super) fn set_heap(&self, heap: &str) {
@@ -201,6 +230,8 @@ impl Harness {
         ControllerContext {
             stores,
             heard,
+            causes: self.causes.clone(),
+            expansion: self.expansion.clone(),
             settings: ObjectSettings {
                 pilot_image: self.image.into(),
                 store_id: STORE.into(),
@@ -291,12 +322,28 @@ impl Harness {
         }
         let pods: Vec<String> =
             server.objects.keys().filter(|(p, _)| p == "pods").map(|(_, n)| n.clone()).collect();
+        let owned = |pod: &Value| pod["metadata"]["ownerReferences"][0].is_object();
         for pod in pods.iter().filter(|pod| wanted.iter().all(|(name, _)| name != *pod)) {
-            server.delete(&id("pods", pod));
+            // A pod that was left as an orphan runs on.
+            if owned(&server.objects[&id("pods", pod)]) {
+                server.delete(&id("pods", pod));
+            }
         }
+        server.grow_volumes();
         for (name, set) in wanted {
             let pod = id("pods", &name);
-            if server.objects.contains_key(&pod) {
+            let owner = json!([{
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true,
+                "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
+            }]);
+            if let Some(found) = server.objects.get(&pod) {
+                if !owned(found) {
+                    server.edit(&pod, |pod| pod["metadata"]["ownerReferences"] = owner);
+                }
+                continue;
+            }
+            if server.of("pods").count() >= self.most_pods {
+                server.tell_refusal(&name, set);
                 continue;
             }
             let claim = id("persistentvolumeclaims", &format!("example-data-{name}"));
@@ -309,9 +356,12 @@ impl Harness {
                         "name": claim.1,
                         "namespace": "default",
                         "labels": template["metadata"]["labels"],
+                        "annotations": template["metadata"]["annotations"],
                     },
                     "spec": template["spec"],
-                    "status": {"phase": "Bound"},
+                    "status": {
+                        "phase": "Bound", "capacity": template["spec"]["resources"]["requests"],
+                    },
                 });
                 server.add(&claim, body);
             }
@@ -320,10 +370,7 @@ impl Harness {
             body["kind"] = json!("Pod");
             body["metadata"]["name"] = json!(name);
             body["metadata"]["namespace"] = json!("default");
-            body["metadata"]["ownerReferences"] = json!([{
-                "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true,
-                "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
-            }]);
+            body["metadata"]["ownerReferences"] = owner;
             if self.strips {
                 let revision = desired_state::hash(&set["spec"]["template"]);
                 let meta = body["metadata"].as_object_mut().unwrap();

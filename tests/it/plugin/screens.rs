@@ -169,6 +169,8 @@ fn the_list_of_predicates_is_closed() {
         "VersionSettled",
         "MaxUnavailable",
         "ClaimKept",
+        "PodAdmitted",
+        "VolumeExpands",
     ];
     assert_eq!(never, expected);
     for database in &shown {
