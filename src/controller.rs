@@ -7,8 +7,10 @@
 mod context;
 pub mod desired_state;
 mod ensure;
+mod event_causes;
 mod events;
 mod execute;
+mod expansion;
 mod fleet_metrics;
 mod fleet_snapshot;
 mod heartbeats;
@@ -49,7 +51,9 @@ use tracing::{error, info, warn};
 
 use self::{
     context::ControllerContext,
+    event_causes::EventCauses,
     events::ClusterEventPublisher,
+    expansion::ExpansionAnswers,
     heartbeats::HeartbeatTracker,
     metrics::Metrics,
     object_caches::ObjectCaches,
@@ -223,6 +227,8 @@ pub async fn run(
         metrics: metrics.clone(),
         stores,
         heard,
+        causes: EventCauses::default(),
+        expansion: ExpansionAnswers::default(),
     });
     // Workers end by a shutdown of their own, so that they also end when the lead is lost: with
     // `work` after their reconcile, with `halt` in the middle of it.

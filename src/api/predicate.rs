@@ -167,6 +167,22 @@ pub const CLAIM_KEPT: Predicate = Predicate {
     skip: SkipPolicy::Never,
     calm: false,
 };
+pub const POD_ADMITTED: Predicate = Predicate {
+    name: "PodAdmitted",
+    sentence: "the API server does not let Kubernetes create the node's pod or claim, for a quota, \
+               a LimitRange, Pod Security, a policy or a webhook: change that, or the spec",
+    against: &[NodeChange::Join],
+    skip: SkipPolicy::Never,
+    calm: false,
+};
+pub const VOLUME_EXPANDS: Predicate = Predicate {
+    name: "VolumeExpands",
+    sentence: "persistence.size was raised, and the API server does not let a claim grow, for its \
+               storage class or a quota: put the size back, or add a pool of another class",
+    against: &[],
+    skip: SkipPolicy::Never,
+    calm: false,
+};
 pub const DATA_LEFT: Predicate = Predicate {
     name: "DataLeft",
     sentence: "a node that is not wanted has data on a volume, and its StatefulSet is gone: add \
@@ -207,6 +223,8 @@ pub const SHARED: &[Predicate] = &[
     MAX_UNAVAILABLE,
     VERSION_TURN,
     CLAIM_KEPT,
+    POD_ADMITTED,
+    VOLUME_EXPANDS,
     DATA_LEFT,
     MACHINE_CORDONED,
 ];

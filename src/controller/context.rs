@@ -8,7 +8,9 @@ use tokio::sync::watch;
 
 use super::{
     desired_state::{ObjectSettings, StallCause},
+    event_causes::EventCauses,
     events::ClusterEventPublisher,
+    expansion::ExpansionAnswers,
     heartbeats::HeartbeatTracker,
     metrics::Metrics,
     object_caches::ObjectCaches,
@@ -30,6 +32,8 @@ pub(crate) struct ControllerContext {
     pub(crate) writer: Client,
     pub(crate) stores: ObjectCaches,
     pub(crate) heard: HeartbeatTracker,
+    pub(crate) causes: EventCauses,
+    pub(crate) expansion: ExpansionAnswers,
     pub(crate) settings: ObjectSettings,
     pub(crate) events: ClusterEventPublisher,
     pub(crate) metrics: Metrics,

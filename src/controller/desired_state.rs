@@ -18,6 +18,7 @@ use kube::api::{ApiResource, DynamicObject};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::queue::ClusterKey;
 use crate::{
     api::{
         GROUP,
@@ -246,6 +247,12 @@ impl DesiredPool {
         self.persistence.as_ref().is_some_and(|p| p.enabled != Some(false) && p.size.is_some())
     }
 
+    /// Returns the wanted size of the pool's volumes; `None` where its data are in its pods.
+    pub fn volume_size(&self) -> Option<&str> {
+        let size = self.persistence.as_ref().filter(|_| self.persistent())?.size.as_ref()?;
+        Some(&size.0)
+    }
+
     pub fn delete_claim_when_scaled(&self) -> bool {
         let retention = self.persistence.as_ref().and_then(|p| p.retention.as_ref());
         retention.and_then(|r| r.when_scaled.as_deref()) != Some("Retain")
@@ -341,6 +348,15 @@ impl DesiredCluster {
     pub fn fitting(mut self, existing: &[ExistingPool]) -> Self {
         (self.database.fit)(&mut self, existing);
         self
+    }
+
+    /// Returns the key of this cluster in the queue.
+    pub(crate) fn key(&self) -> ClusterKey {
+        ClusterKey {
+            kind: self.database.names.kind,
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
     }
 
     pub fn pool(&self, name: &str) -> Option<&DesiredPool> {

@@ -5,6 +5,7 @@
 //! touched.
 
 mod adopt;
+mod claims;
 mod pilot;
 mod template;
 
@@ -24,7 +25,7 @@ use super::{
     context::{ControllerContext, Error, MANAGER, refused},
     desired_state::{DesiredCluster, StallCause},
     events::EventNotice,
-    observe::{ObservedCluster, foreign, former, other_store, owned},
+    observe::{ObservedCluster, ObservedPool, foreign, former, other_store, owned},
     plan::pinned,
     resources::{DesiredObject, PreparedObject, resources},
     write::{change, create, delete, disown, exactly},
@@ -66,6 +67,7 @@ pub(crate) async fn ensure(
     note(remove_services(ctx, desired, observed).await)?;
     for pool in &observed.pools {
         note(adopt::members(ctx, desired, pool).await)?;
+        note(claims::mark(ctx, desired, pool).await)?;
         let Some(wanted) = desired.pool(&pool.name) else { continue };
         for (ordinal, _) in pool.running() {
             note(ensure_pilot(ctx, desired, observed, wanted, ordinal).await)?;
@@ -127,7 +129,8 @@ async fn ensure_set(
         return Err(Error::Conflict { kind: set.resource.kind.clone(), name: name.clone() });
     }
     not_terminating(ctx, desired).await?;
-    let made = create(ctx, desired, set, &unborn(&set.body)).await?;
+    let pods = pool.map_or(0, ObservedPool::living);
+    let made = create(ctx, desired, set, &unborn(&set.body, pods)).await?;
     change(ctx, desired, set, made.resource_version).await?;
     info!(namespace = desired.namespace, name, "Created node pool");
     let notice = EventNotice::normal("CreateNodePool", format!("made StatefulSet {name}"));
@@ -153,12 +156,12 @@ async fn with_template(
     }
 }
 
-/// Returns the StatefulSet as it is created: without replicas, and without the hash that marks a
-/// finished one. A create is used because an apply of a former leader that arrives late would reset
-/// the size of the StatefulSet.
-fn unborn(body: &Value) -> Value {
+/// Returns the StatefulSet as it is created: with replicas for the pods that live without one, which
+/// it would end else, and without the hash that marks a finished one. A create is used because an
+/// apply of a former leader that arrives late would reset the size of the StatefulSet.
+fn unborn(body: &Value, pods: u32) -> Value {
     let mut body = body.clone();
-    body["spec"]["replicas"] = json!(0);
+    body["spec"]["replicas"] = json!(pods);
     if let Some(annotations) = body["metadata"]["annotations"].as_object_mut() {
         annotations.remove(annotation::CONFIG_HASH);
     }

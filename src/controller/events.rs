@@ -100,6 +100,13 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
             "Scale",
             format!("claim {} of a node that left is deleted", claim.name),
         ),
+        PlannedStep::ResizeClaim { claim, size, .. } => {
+            EventNotice::normal("ResizeStorage", format!("claim {} grows to {size}", claim.name))
+        }
+        PlannedStep::RenewSet { set, .. } => EventNotice::normal(
+            "ResizeStorage",
+            format!("StatefulSet {set} is made anew around its pods, for new claims"),
+        ),
         PlannedStep::DeletePilot { pilot, .. } => {
             EventNotice::normal("Scale", format!("Pilot {pilot} of a node that left is deleted"))
         }
@@ -131,7 +138,8 @@ const TURNS: [(&str, &str, &str); 2] =
     [("Available", "AvailabilityLost", "Available"), ("Ready", "ReadyLost", "Ready")];
 
 /// Reasons for which a cluster is not ready because a person wants it so.
-const AS_ASKED: [&str; 4] = ["ClusterPaused", "ClusterStopped", "ConfigureInProgress", "Deleting"];
+const AS_ASKED: [&str; 5] =
+    ["ClusterPaused", "ClusterStopped", "ConfigureInProgress", "Deleting", "ResizeInProgress"];
 
 /// Events for conditions that stopped being True although no person asked for that, and for those
 /// that are True again. An operation and a stall have events of their own.

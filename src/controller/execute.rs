@@ -14,7 +14,7 @@ use super::{
     observe::{Member, ObservedCluster, ObservedPool, PHASE_OWNER, PilotFacts, owned},
     plan::{ClaimRef, PlannedStep, pinned, without_restart},
     resources::{ephemeral_installer, pilot_resource, spec_patch, stateful_set},
-    write::{change, decided, delete, exactly, patch_pilot},
+    write::{change, decided, delete, delete_without_pods, exactly, patch_pilot},
 };
 use crate::api::{
     names::{self, annotation},
@@ -92,6 +92,15 @@ pub(crate) async fn execute(
         PlannedStep::DeleteClaim { pilot, claim } => {
             delete_claim(ctx, desired, observed, pilot, claim).await
         }
+        PlannedStep::ResizeClaim { pilot, claim, size } => {
+            resize_claim(ctx, desired, observed, pilot, claim, size).await
+        }
+        PlannedStep::RenewSet { set, uid } => {
+            let found = observed.pools.iter().find(|pool| pool.set_name == *set);
+            let version = found.and_then(|pool| pool.set.as_ref()).map(|set| &set.resource_version);
+            let resource = ApiResource::erase::<StatefulSet>(&());
+            delete_without_pods(ctx, desired, &resource, set, decided(uid, version)).await
+        }
         PlannedStep::DeletePilot { pilot, uid } => {
             let found = member(observed, pilot).and_then(|(_, member)| member.pilot.as_ref());
             let version = found.map(|pilot| &pilot.resource_version);
@@ -145,6 +154,30 @@ async fn delete_claim(
     let version = found.map(|claim| &claim.resource_version);
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
     delete(ctx, desired, &resource, &claim.name, decided(&claim.uid, version)).await
+}
+
+/// Enlarges a claim, over the version at which the step was decided.
+async fn resize_claim(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    pilot: &str,
+    claim: &ClaimRef,
+    size: &str,
+) -> Result<(), Error> {
+    let found = member(observed, pilot).and_then(|(_, member)| member.claim.as_ref());
+    let version = found.map(|claim| &claim.resource_version);
+    let patch = json!({
+        "metadata": {"uid": claim.uid, "resourceVersion": version},
+        "spec": {"resources": {"requests": {"storage": size}}},
+    });
+    let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    ctx.write(&resource, &desired.namespace)?
+        .patch(&claim.name, &params, &Patch::Merge(&patch))
+        .await
+        .map_err(|error| Error::request("enlarge", &resource.kind, &claim.name, error))?;
+    Ok(())
 }
 
 /// Writes to a Pilot what `part` takes of the newest spec, and that its node has had its turn.

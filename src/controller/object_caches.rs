@@ -157,7 +157,7 @@ impl ObjectCaches {
 
     /// Returns the objects of a cluster from the caches.
     pub(crate) fn objects(&self, desired: &DesiredCluster) -> ClusterObjects {
-        let key = key_of_cluster(desired);
+        let key = desired.key();
         ClusterObjects {
             sets: self.sets.of_cluster(&key),
             pods: self.pods.of_cluster(&key),
@@ -218,7 +218,7 @@ impl ObjectCaches {
         desired: &DesiredCluster,
     ) -> Vec<Arc<DynamicObject>> {
         let found = self.others.iter().find(|(known, _)| known == resource);
-        found.map_or_else(Vec::new, |(_, store)| store.of_cluster(&key_of_cluster(desired)))
+        found.map_or_else(Vec::new, |(_, store)| store.of_cluster(&desired.key()))
     }
 
     /// Returns an object of one of the other kinds, by kind and name.
@@ -291,14 +291,6 @@ impl HeldObjects<'_> {
     ) -> (ApiResource, PackedStore<DynamicObject>) {
         let resource = ApiResource::erase::<K>(&());
         (resource.clone(), self.filled(&resource.kind, false, |_| {}))
-    }
-}
-
-fn key_of_cluster(desired: &DesiredCluster) -> ClusterKey {
-    ClusterKey {
-        kind: desired.database.names.kind,
-        namespace: desired.namespace.clone(),
-        name: desired.name.clone(),
     }
 }
 

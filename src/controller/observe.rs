@@ -7,6 +7,7 @@
 mod installer;
 #[cfg(test)]
 mod tests;
+mod volume;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,7 +20,11 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-pub(crate) use self::installer::{InstallState, InstallerContainer, installer_name};
+use self::volume::claim_facts;
+pub(crate) use self::{
+    installer::{InstallState, InstallerContainer, installer_name},
+    volume::{ClaimFacts, ClaimTemplate},
+};
 use super::{
     desired_state::{DesiredCluster, ExistingPool, ManagedDatabase, NodeReport, StallCause},
     heartbeats::HeartbeatAge,
@@ -75,11 +80,15 @@ pub(crate) struct ObservedPool {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObservedStatefulSet {
+    pub(crate) uid: String,
     pub(crate) replicas: u32,
     pub(crate) resource_version: String,
     pub(crate) object: Option<Arc<StatefulSet>>,
     /// Config hash of the template.
     pub(crate) template: String,
+    pub(crate) terminating: bool,
+    /// What new claims are made of, where nodes have claims.
+    pub(crate) claim: Option<ClaimTemplate>,
 }
 
 /// One database node: its pod, its Pilot, its claim.
@@ -89,6 +98,8 @@ pub(crate) struct Member {
     pub(crate) pod: Option<PodFacts>,
     pub(crate) pilot: Option<PilotFacts>,
     pub(crate) claim: Option<ClaimFacts>,
+    /// Why Kubernetes does not create the pod, as its Events tell.
+    pub(crate) refused: Option<PodFailure>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -99,6 +110,8 @@ pub(crate) struct PodFacts {
     pub(crate) machine: Option<String>,
     pub(crate) ready: bool,
     pub(crate) terminating: bool,
+    /// No StatefulSet owns the pod.
+    pub(crate) orphan: bool,
     /// The pod should have ended some time ago: its machine may be gone.
     pub(crate) overdue: bool,
     /// The data volume is part of the pod, and is deleted with it.
@@ -230,17 +243,6 @@ pub(crate) struct CleanupFacts {
     /// The node has such rows, or the pilot does not know.
     pub(crate) due: bool,
     pub(crate) message: String,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ClaimFacts {
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) resource_version: String,
-    pub(crate) terminating: bool,
-    pub(crate) capacity: Option<String>,
-    /// The claim has a volume that stays, and a node may have written data to it.
-    pub(crate) holds_data: bool,
 }
 
 impl ObservedCluster {
@@ -442,12 +444,16 @@ impl ObservedPool {
     /// database cluster: all of them start, because a quorum may need them. Those that the spec
     /// does not want move their data away and leave like any other node.
     pub(crate) fn initial(&self) -> u32 {
-        let orphan = |member: &Member| member.pod.as_ref().is_some_and(|pod| !pod.terminating);
         let kept = |member: &Member| {
             let claim = member.claim.as_ref();
             claim.is_some_and(|claim| claim.holds_data) && !member.decommissioned()
         };
-        self.returning().max(self.one_past_last(orphan)).max(self.one_past_last(kept))
+        self.returning().max(self.living()).max(self.one_past_last(kept))
+    }
+
+    /// Returns the replicas that the StatefulSet needs to end no pod that lives.
+    pub(crate) fn living(&self) -> u32 {
+        self.one_past_last(|member| member.pod.as_ref().is_some_and(|pod| !pod.terminating))
     }
 
     fn one_past_last(&self, is: impl Fn(&Member) -> bool) -> u32 {
@@ -497,10 +503,13 @@ pub(crate) fn observe(
         });
         let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
         pools[index].set = Some(ObservedStatefulSet {
+            uid: set.metadata.uid.clone().unwrap_or_default(),
             replicas: u32::try_from(replicas).unwrap_or_default(),
             resource_version: set.metadata.resource_version.clone().unwrap_or_default(),
             object: Some(Arc::clone(set)),
             template: template_hash(set).unwrap_or_default().to_owned(),
+            terminating: set.metadata.deletion_timestamp.is_some(),
+            claim: ClaimTemplate::of_set(set),
         });
     }
     add_orphans(&mut pools, desired, objects);
@@ -525,7 +534,8 @@ pub(crate) fn observe(
     for claim in &objects.claims {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let Some(member) = member(&mut pools, name.strip_prefix(&prefix)) else { continue };
-        member.claim = Some(claim_facts(claim));
+        member.claim = Some(claim_facts(claim, now));
+        tell_lost_volume(member);
     }
     ObservedCluster { pools, stalled, ..ObservedCluster::default() }
 }
@@ -541,6 +551,15 @@ fn add_orphans(pools: &mut Vec<ObservedPool>, desired: &DesiredCluster, objects:
         }
         let set_name = set_name.to_owned();
         pools.push(ObservedPool { name, set_name, orphan: true, ..ObservedPool::default() });
+    }
+}
+
+/// Tells of a pod whose volume is lost. Without this, the pod only seems to find no machine.
+fn tell_lost_volume(member: &mut Member) {
+    let Some(claim) = member.claim.as_ref().filter(|claim| claim.lost) else { return };
+    if let Some(pod) = member.pod.as_mut().filter(|pod| !pod.ready) {
+        let message = format!("{}: the volume of claim {} is lost", member.name, claim.name);
+        pod.trouble = Some(PodFailure { reason: "VolumeLost", message, lasts: true });
     }
 }
 
@@ -696,6 +715,7 @@ fn pod_facts(pod: &Pod, desired: &DesiredCluster, now: Timestamp) -> PodFacts {
         machine: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         ready: is_ready,
         terminating: pod.metadata.deletion_timestamp.is_some(),
+        orphan: controller(&pod.metadata).is_none(),
         overdue: pod
             .metadata
             .deletion_timestamp
@@ -790,7 +810,7 @@ const LINGERS: Duration = Duration::from_secs(30);
 
 /// How long a pod may wait for registries and autoscalers before its cluster is Stalled. A younger
 /// wait is only reported.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Has the failure lasted long? One without a start time counts as lasting, because its age would
 /// never be known.
@@ -898,18 +918,4 @@ fn validated(pilot: &Pilot) -> Option<Result<(), String>> {
     let newest = pilot.status.observed_generation == pilot.metadata.generation;
     let applied = condition(&pilot.status.conditions, "ConfigApplied").filter(|_| newest)?;
     Some(if applied.reason == "ConfigRejected" { Err(applied.message.clone()) } else { Ok(()) })
-}
-
-fn claim_facts(claim: &PersistentVolumeClaim) -> ClaimFacts {
-    let capacity = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
-    let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
-    let terminating = claim.metadata.deletion_timestamp.is_some();
-    ClaimFacts {
-        name: claim.metadata.name.clone().unwrap_or_default(),
-        uid: claim.metadata.uid.clone().unwrap_or_default(),
-        resource_version: claim.metadata.resource_version.clone().unwrap_or_default(),
-        terminating,
-        capacity: capacity.and_then(|c| c.get("storage")).map(|quantity| quantity.0.clone()),
-        holds_data: bound && !terminating,
-    }
 }

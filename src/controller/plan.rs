@@ -38,6 +38,7 @@ mod stop;
 pub(super) mod tests;
 mod tidy;
 mod vacate;
+mod volumes;
 
 use candidate::{Candidate, Verdict, World};
 pub(crate) use deliver::{PilotRollout, RolloutState, pilots};
@@ -57,6 +58,7 @@ pub(crate) enum OperationType {
     ScaleDown,
     Upgrade,
     Configure,
+    Resize,
     Replace,
     Stop,
     Start,
@@ -65,12 +67,13 @@ pub(crate) enum OperationType {
 }
 
 impl OperationType {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Bootstrap,
         Self::ScaleUp,
         Self::ScaleDown,
         Self::Upgrade,
         Self::Configure,
+        Self::Resize,
         Self::Replace,
         Self::Stop,
         Self::Start,
@@ -84,6 +87,7 @@ impl OperationType {
             Self::ScaleDown => "ScaleDown",
             Self::Upgrade => "Upgrade",
             Self::Configure => "Configure",
+            Self::Resize => "Resize",
             Self::Replace => "Replace",
             Self::Stop => "Stop",
             Self::Start => "Start",
@@ -99,6 +103,7 @@ impl OperationType {
             Self::ScaleDown => "ScaleDownInProgress",
             Self::Upgrade => "UpgradeInProgress",
             Self::Configure => "ConfigureInProgress",
+            Self::Resize => "ResizeInProgress",
             Self::Replace => "ReplaceInProgress",
             Self::Stop => "ClusterStopped",
             Self::Vacate => "VacateInProgress",
@@ -239,7 +244,7 @@ fn sources(world: World<'_>) -> &'static [CandidateSource] {
 
 static STOPPED: [CandidateSource; 1] = [stop::stop];
 
-static RUNNING: [CandidateSource; 13] = [
+static RUNNING: [CandidateSource; 14] = [
     stop::resume,
     repair::replace,
     repair::renew,
@@ -247,6 +252,7 @@ static RUNNING: [CandidateSource; 13] = [
     tidy::clean_up,
     absence::settle,
     vacate::vacate,
+    volumes::grow,
     renewal::renew,
     growth::try_pods,
     departure::shrink,

@@ -6,6 +6,7 @@
 mod answers;
 mod budget;
 mod confirm;
+mod expansion;
 mod failure;
 mod observation;
 mod status_writer;
@@ -51,7 +52,11 @@ pub(crate) async fn reconcile(
     cluster: Option<Arc<DynamicObject>>,
     failures: u32,
 ) -> (ReconcileOutcome, &'static str) {
-    let Some(cluster) = cluster else { return (ReconcileOutcome::Gone, "gone") };
+    let Some(cluster) = cluster else {
+        ctx.causes.forget(key);
+        ctx.expansion.forget(key);
+        return (ReconcileOutcome::Gone, "gone");
+    };
     let desired = match read(ctx, database, &cluster) {
         Ok(desired) => desired,
         Err(error) => return failure::unreadable(key, &error),
@@ -78,6 +83,7 @@ async fn steps(
     }
     teardown::keep_finalizer(ctx, cluster, desired).await?;
     let desired = &desired.clone().fitting(&observed.existing());
+    observation::ask(ctx, desired, &mut observed).await;
     let foreign = observed.stalled.is_some();
     ensure(ctx, desired, &mut observed).await?;
     let mut plan = plan(desired, &observed);

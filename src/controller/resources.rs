@@ -28,6 +28,7 @@ use super::{
 use crate::api::names::{annotation, label};
 
 pub(crate) use budget::{disruption_budget, former_budget};
+pub(crate) use claim::claim_templates;
 pub(crate) use pilot::{pilot_body, pilot_resource, spec_patch};
 pub(crate) use pod::ephemeral_installer;
 pub(crate) use stateful_set::stateful_set;

@@ -191,10 +191,10 @@ fn storage(desired: &DesiredCluster, pool: &ObservedPool) -> Option<StorageStatu
     let smallest = claims
         .filter_map(|claim| claim.capacity.clone())
         .min_by_key(|capacity| quantity::nanos(capacity));
-    let requested = desired
-        .pool(&pool.name)
-        .filter(|pool| pool.persistent())
-        .and_then(|pool| pool.persistence.as_ref()?.size.clone());
+    let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
+    let asked = claims.filter_map(|claim| claim.requested.clone());
+    let wanted = || desired.pool(&pool.name)?.volume_size().map(str::to_owned);
+    let requested = asked.min_by_key(|size| quantity::nanos(size)).or_else(wanted).map(Quantity);
     let status = StorageStatus { requested, smallest: smallest.map(Quantity) };
     (status != StorageStatus::default()).then_some(status)
 }
@@ -281,8 +281,8 @@ fn initialized(desired: &DesiredCluster) -> bool {
         .is_some_and(|condition| condition.status == "True")
 }
 
-/// Returns the first pod that does not become ready without help, or configuration that a pilot
-/// rejects. A database that crashes does not count: it may recover, and its step has a deadline.
+/// Returns the first pod that is not created or does not become ready without help, or
+/// configuration that a pilot rejects. A database that crashes does not count: it may recover, and its step has a deadline.
 fn trouble(observed: &ObservedCluster) -> Option<StallCause> {
     let members = || observed.pools.iter().flat_map(existing);
     // A node that waits for the machine which it left at a request is not in trouble.
@@ -293,6 +293,11 @@ fn trouble(observed: &ObservedCluster) -> Option<StallCause> {
         troubles.find(|trouble| trouble.lasts && trouble.reason != "NodesNotReady")
     {
         return Some(StallCause { reason: trouble.reason, message: trouble.message });
+    }
+    let all = observed.pools.iter().flat_map(|pool| pool.members.values());
+    let mut refused = all.filter(|member| member.pod.is_none()).filter_map(|m| m.refused.as_ref());
+    if let Some(refused) = refused.find(|refused| refused.lasts) {
+        return Some(StallCause { reason: refused.reason, message: refused.message.clone() });
     }
     members().find_map(|member| {
         let why = member.pilot.as_ref()?.validated.as_ref()?.as_ref().err()?;
@@ -323,6 +328,7 @@ fn phase(facts: &ConditionInputs<'_>) -> &'static str {
         Some(
             OperationType::Upgrade
             | OperationType::Configure
+            | OperationType::Resize
             | OperationType::Replace
             | OperationType::Stop
             | OperationType::Vacate,

@@ -9,6 +9,7 @@ mod pins;
 mod refusals;
 mod term;
 mod vacate;
+mod volumes;
 
 use std::collections::BTreeSet;
 
@@ -150,10 +151,11 @@ async fn the_status_names_the_pilot_that_leads_and_only_by_the_clusters_own_leas
     assert_eq!(leader(), Value::Null, "it was given up");
 }
 
-/// The life of a cluster: it has two nodes, three, one, and is deleted.
-const LIFE: [fn(&Harness); 4] = [
+/// The life of a cluster: it has two nodes, three, larger volumes, one node, and is deleted.
+const LIFE: [fn(&Harness); 5] = [
     |_| {},
     |harness| harness.scale(3),
+    |harness| harness.enlarge("2Gi"),
     |harness| harness.scale(1),
     |harness| harness.api.server().delete(&cluster_id()),
 ];
@@ -184,9 +186,10 @@ async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
         }
         all.extend(writes.iter().filter_map(|write| Some(write.split_once('/')?.0.to_owned())));
     }
-    for kind in ["persistentvolumeclaims", "pilots"] {
+    for kind in ["persistentvolumeclaims", "pilots", "statefulsets"] {
         assert!(all.contains(&format!("DELETE {kind}")), "{all:?}");
     }
+    assert!(all.contains("PATCH persistentvolumeclaims"), "{all:?}");
     let deletes = clean.api.server().deletes.clone();
     let exact = |said: &Value| said["uid"].is_string() && said["resourceVersion"].is_string();
     assert!(!deletes.is_empty() && deletes.iter().all(exact), "{deletes:#?}");

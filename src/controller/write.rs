@@ -98,7 +98,29 @@ pub(crate) async fn delete(
     name: &str,
     preconditions: Preconditions,
 ) -> Result<(), Error> {
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    delete_with(ctx, desired, resource, name, preconditions, DeleteParams::background()).await
+}
+
+/// Deletes the StatefulSet that was read, and leaves its pods.
+pub(crate) async fn delete_without_pods(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    resource: &ApiResource,
+    name: &str,
+    preconditions: Preconditions,
+) -> Result<(), Error> {
+    delete_with(ctx, desired, resource, name, preconditions, DeleteParams::orphan()).await
+}
+
+async fn delete_with(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    resource: &ApiResource,
+    name: &str,
+    preconditions: Preconditions,
+    params: DeleteParams,
+) -> Result<(), Error> {
+    let params = DeleteParams { preconditions: Some(preconditions), ..params };
     match ctx.write(resource, &desired.namespace)?.delete(name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

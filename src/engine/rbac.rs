@@ -66,12 +66,13 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         // An ephemeral container brings a newer pilot into a running pod.
         rule("", &["pods/ephemeralcontainers"], &["patch"]),
-        // `patch` is for labels that another client took off.
+        // `patch` is for labels, annotations and larger sizes.
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "patch", "delete"]),
         rule("", &["namespaces"], &["get"]),
         // The controller tells a namespace that is being deleted that our pods in it are gone.
         rule("", &["namespaces/status"], &["patch"]),
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        // `list` tells why a pod is not created, or its volume not mounted.
+        rule("events.k8s.io", &["events"], &["create", "patch", "list"]),
         rule("apps", &["statefulsets"], OWN),
         // A pod that is evicted before its turn is made of the template that it had.
         rule("apps", &["controllerrevisions"], &["list"]),

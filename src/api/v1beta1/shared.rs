@@ -153,8 +153,9 @@ pub struct Persistence {
     /// `false` keeps data in an emptyDir on purpose: it is lost with the pod. Defaults to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Size of each volume that is made. It may be raised, not lowered; volumes that are there
-    /// keep theirs. Required unless `enabled` is false.
+    /// Size of each volume. It may be raised, and volumes that are there grow where their
+    /// StorageClass allows it; it may be lowered to the smallest volume that is there. Required
+    /// unless `enabled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Quantity>,
     /// StorageClass of the volumes; the cluster's default class when absent. It cannot be

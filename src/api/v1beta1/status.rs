@@ -119,7 +119,7 @@ pub struct NodePoolStatus {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageStatus {
-    /// Size that the claims ask for.
+    /// Size that the claims ask for; the smallest, where they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<Quantity>,
     /// Size of the smallest volume.
@@ -134,8 +134,8 @@ pub struct Operation {
     /// Generation and type; stable while the operation lasts.
     #[serde(default)]
     pub id: String,
-    /// `Bootstrap`, `ScaleUp`, `ScaleDown`, `Upgrade`, `Configure`, `Replace`, `Stop`, `Start` or
-    /// `Vacate`.
+    /// `Bootstrap`, `ScaleUp`, `ScaleDown`, `Upgrade`, `Configure`, `Resize`, `Replace`, `Stop`,
+    /// `Start` or `Vacate`.
     #[serde(rename = "type", default)]
     pub type_: String,
     /// `Pending`, `Running`, `Blocked`, `Done` or `Failed`.

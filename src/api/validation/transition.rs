@@ -13,7 +13,7 @@ use super::{
     validator::Validator,
 };
 use crate::{
-    api::names::annotation,
+    api::{names::annotation, v1beta1::StorageStatus},
     machinery::{field_error::FieldPath, quantity},
 };
 
@@ -62,7 +62,8 @@ pub(super) fn pairs<'c, 'a>(
     })
 }
 
-/// Validates an update of the fields that all cluster kinds share (V15, V16, V22, V40).
+/// Validates an update of the fields that all cluster kinds share (V15, V16, V22, V40). Sizes and
+/// versions are judged by what is, as the stored status tells.
 pub(super) fn validate(
     validator: &mut Validator,
     new: &ClusterView<'_>,
@@ -71,7 +72,9 @@ pub(super) fn validate(
 ) {
     for (index, pool, before) in pairs(new, old) {
         let path = pool_path(index);
-        persistence(validator, pool, before, &path.child("persistence"), allowed);
+        let is = old.status.node_pools.get(pool.name).and_then(|is| is.storage.as_ref());
+        let is = is.and_then(smallest);
+        persistence(validator, pool, before, is, &path.child("persistence"), allowed);
         allowed.unless("topology", validator, |validator| {
             immutable(validator, &path.child("zone"), &pool.zone, &before.zone);
         });
@@ -94,11 +97,19 @@ pub fn immutable<T: PartialEq + Serialize>(
     }
 }
 
-/// Validates an update of a pool's volumes (V15, V16).
+/// Returns the smallest size that a claim of a pool asks for, or has where that is less.
+fn smallest(storage: &StorageStatus) -> Option<&str> {
+    let sizes = [&storage.requested, &storage.smallest].into_iter().flatten();
+    sizes.map(|size| size.0.as_str()).min_by_key(|size| quantity::nanos(size))
+}
+
+/// Validates an update of a pool's volumes (V15, V16). `is` is the smallest size of a claim that
+/// exists, where it is known.
 fn persistence(
     validator: &mut Validator,
     new: &PoolView<'_>,
     old: &PoolView<'_>,
+    is: Option<&str>,
     path: &FieldPath,
     allowed: &UnsafeOverrides,
 ) {
@@ -127,8 +138,13 @@ fn persistence(
     if let (Some(now), Some(before)) = (&now.size, &before.size)
         && let (Some(now), Some(before)) = (quantity::nanos(&now.0), quantity::nanos(&before.0))
     {
-        if now < before {
+        let least = is.filter(|is| quantity::nanos(is).is_some_and(|is| is < before));
+        if now < before && least.is_none() {
             validator.forbidden(&path.child("size"), "field can not be less than previous value");
+        } else if let Some(least) = least.filter(|is| quantity::nanos(is) > Some(now)) {
+            let text =
+                format!("field can not be less than the smallest volume of the pool: {least}");
+            validator.forbidden(&path.child("size"), &text);
         } else if now > before {
             // W18: only Kubernetes knows whether the class expands.
             let place = path.child("size");

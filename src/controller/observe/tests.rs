@@ -108,12 +108,41 @@ fn whatever_comes_from_the_database_itself_shows_that_it_answered() {
 }
 
 #[test]
+fn a_claim_whose_volume_is_lost_is_why_its_pod_does_not_start() {
+    let trouble = |phase: &str, ready: &str| {
+        let claim = json!({
+            "metadata": {"name": "example-data-ex-demo-a-0", "uid": "c"},
+            "status": {"phase": phase},
+        });
+        let pod = json!({
+            "metadata": {"name": "ex-demo-a-0", "uid": "p"},
+            "status": {"conditions": [{"type": "Ready", "status": ready}, {
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": "persistentvolumeclaim bound to a lost volume",
+                "lastTransitionTime": now().to_string(),
+            }]},
+        });
+        let objects = ClusterObjects {
+            pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
+            claims: vec![Arc::new(serde_json::from_value(claim).unwrap())],
+            ..ClusterObjects::default()
+        };
+        let mut observed = observe(&sample::desired(&[("a", 1)], "x"), &objects, now());
+        let member = observed.pools[0].members.remove(&0).unwrap();
+        member.pod.unwrap().trouble.map(|trouble| (trouble.reason, trouble.lasts))
+    };
+    assert_eq!(trouble("Lost", "False"), Some(("VolumeLost", true)));
+    assert_eq!(trouble("Bound", "False"), Some(("Unschedulable", false)));
+    assert_eq!(trouble("Lost", "True"), None, "the node serves on");
+}
+
+#[test]
 fn only_a_claim_with_a_volume_behind_it_holds_data() {
     let holds = |phase: &str, deleted: Option<&str>| {
         let claim = json!({
             "metadata": {"name": "c", "deletionTimestamp": deleted}, "status": {"phase": phase},
         });
-        claim_facts(&serde_json::from_value(claim).unwrap()).holds_data
+        claim_facts(&serde_json::from_value(claim).unwrap(), now()).holds_data
     };
     assert!(holds("Bound", None));
     assert!(!holds("Pending", None), "a volume is made when its first pod is placed");

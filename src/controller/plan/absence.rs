@@ -58,7 +58,10 @@ impl AbsentNode<'_> {
         let pilot = member.pilot.as_ref();
         match &member.pod {
             _ if member.held().is_some() => true,
-            None => pilot.is_some_and(|pilot| pilot.hearing.is_over()),
+            None => {
+                let refused = member.refused.as_ref().is_some_and(|refused| refused.lasts);
+                refused || pilot.is_some_and(|pilot| pilot.hearing.is_over())
+            }
             Some(pod) if pod.terminating => pod.overdue,
             Some(pod) => member.fails() || pod.trouble.as_ref().is_some_and(|found| found.lasts),
         }
@@ -88,6 +91,14 @@ impl AbsentNode<'_> {
         }
         if member.pod.as_ref().is_some_and(|pod| pod.overdue) {
             return Remedy::EndPod { node };
+        }
+        let reason = member.pod.as_ref().and_then(|pod| Some(pod.trouble.as_ref()?.reason));
+        match reason {
+            Some("VolumeNotMounted") => return Remedy::MendVolume { node, data: member.data() },
+            Some("VolumeLost") => {
+                return member.data().map_or(Remedy::Correct, |data| Remedy::GiveUp { node, data });
+            }
+            _ => {}
         }
         let broken = member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some());
         match member.data() {
@@ -131,6 +142,9 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
             let operation = operation.or(Some(OperationType::Vacate));
             return Candidate::hold(operation, [vacate::away(member, machine)]);
         }
+        if let Some(block) = refused(member) {
+            return Candidate::hold(operation.or(Some(OperationType::Replace)), [block]);
+        }
         if let Some(block) = wanted.and_then(|wanted| kept(world.desired, member, wanted)) {
             return Candidate::hold(operation.or(Some(OperationType::Replace)), [block]);
         }
@@ -161,6 +175,21 @@ fn held(name: &str, phase: &PilotIntent, member: &Member, remedy: Remedy) -> Ste
     }
 }
 
+/// Returns the block of a node whose pod Kubernetes does not create.
+fn refused(member: &Member) -> Option<StepBlocker> {
+    let refused = member.refused.as_ref().filter(|_| member.pod.is_none())?;
+    Some(StepBlocker {
+        predicate: predicate::POD_ADMITTED.name.into(),
+        step: format!("StartPilot/{}", member.name),
+        message: refused.message.clone(),
+        remedy: if refused.reason == "QuotaExceeded" {
+            Remedy::RaiseQuota
+        } else {
+            Remedy::AdmitPod
+        },
+    })
+}
+
 /// Returns the rule that keeps a broken node from getting the newest spec.
 fn kept(desired: &DesiredCluster, member: &Member, wanted: &DesiredPool) -> Option<StepBlocker> {
     let failed = member.pilot.as_ref().is_some_and(|pilot| pilot.failed);
@@ -173,7 +202,10 @@ fn kept(desired: &DesiredCluster, member: &Member, wanted: &DesiredPool) -> Opti
 /// Says why a node does not serve, in one sentence.
 pub(super) fn unready(member: &Member) -> String {
     let name = &member.name;
-    let Some(pod) = &member.pod else { return format!("waiting for pod {name}") };
+    let Some(pod) = &member.pod else {
+        let refused = member.refused.as_ref().map(|refused| refused.message.clone());
+        return refused.unwrap_or_else(|| format!("waiting for pod {name}"));
+    };
     if pod.terminating {
         return format!("waiting for pod {name} to end");
     }

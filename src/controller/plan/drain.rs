@@ -10,6 +10,7 @@ use super::{
     OperationType, Plan, StepBlocker,
     absence::unready,
     roll::{self, FOR_PEOPLE, PEERS_READY},
+    volumes::RESIZE,
 };
 use crate::controller::{
     desired_state::DesiredCluster,
@@ -99,6 +100,10 @@ fn planned(plan: &Plan) -> Option<DrainHold> {
         return Some(block.into());
     }
     if let Some(waiting) = waiting {
+        if waiting.step == RESIZE {
+            // A volume grows with its node or without, and may need the restart.
+            return None;
+        }
         let reason = operation.map_or("NodesNotReady", OperationType::reason);
         return Some(DrainHold::about(reason, &waiting.pilot, &waiting.message));
     }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString};
 
 use super::{Plan, PlannedStep, Remedy, newborn, pinned, pinned_to, plan};
 use crate::{
@@ -31,6 +31,9 @@ const BAD: u8 = 2;
 fn version_of(revision: u8) -> &'static str {
     if revision == 0 { "5.0.6" } else { "5.1.0" }
 }
+
+/// Sizes of volumes.
+const SIZES: [&str; 2] = ["1Gi", "2Gi"];
 
 /// The names of the pools that a spec may have.
 const POOLS: [&str; 2] = ["a", "b"];
@@ -96,6 +99,8 @@ struct NodeState {
     /// the node has started since.
     asked: bool,
     left: bool,
+    /// The claim asks for the larger size.
+    large: bool,
 }
 
 const NOTHING: NodeState = NodeState {
@@ -112,6 +117,7 @@ const NOTHING: NodeState = NodeState {
     given_up: false,
     asked: false,
     left: false,
+    large: false,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +141,10 @@ struct ModelState {
     more_down: bool,
     /// No pod is scheduled on the machine of [`SHARED`].
     cordoned: bool,
+    /// The spec asks for larger volumes.
+    large: bool,
+    /// A quota refuses new pods.
+    refuses: bool,
     edits: u8,
     faults: u8,
 }
@@ -146,6 +156,8 @@ struct ModelRules {
     ring: bool,
     /// Nodes that must remain when one leaves: copies have nowhere else to go.
     least: usize,
+    /// Volumes can grow.
+    expands: bool,
 }
 
 type NodeId = (usize, usize);
@@ -157,7 +169,7 @@ fn ids() -> impl Iterator<Item = NodeId> {
 impl NodeState {
     fn lose_volume(&mut self) {
         (self.volume, self.lost) = (VolumeState::None, false);
-        (self.given_up, self.newer) = (false, false);
+        (self.given_up, self.newer, self.large) = (false, false, false);
     }
 
     /// Does the pilot refuse to start the database, or does it not start?
@@ -186,6 +198,8 @@ impl ModelState {
             skipped: BTreeSet::new(),
             more_down: false,
             cordoned: false,
+            large: false,
+            refuses: false,
             edits: 0,
             faults: 0,
         }
@@ -220,6 +234,9 @@ impl ModelState {
         if self.more_down {
             desired.strategy.unavailable = IntOrString::Int(3);
         }
+        for pool in desired.pools.iter_mut().filter(|_| self.large) {
+            pool.persistence.as_mut().unwrap().size = Some(Quantity(SIZES[1].into()));
+        }
         desired.status.conditions = vec![sample::initialized()];
         desired
     }
@@ -248,6 +265,22 @@ impl ModelState {
                 let mut member = sample::serving(&pool.set_name, ordinal, "old");
                 fill(&mut member, node);
                 place(&mut member, node, (index, ordinal as usize));
+                if let Some(claim) = &mut member.claim {
+                    let size = Some(SIZES[usize::from(node.large)].to_owned());
+                    (claim.requested, claim.capacity) = (size.clone(), size);
+                    let refusal = Err("its class does not".to_owned());
+                    claim.expansion = Some(if rules.expands { Ok(()) } else { refusal });
+                }
+                if self.refuses
+                    && node.pod == PodState::Absent
+                    && self.runs((index, ordinal as usize))
+                {
+                    member.refused = Some(PodFailure {
+                        reason: "QuotaExceeded",
+                        message: format!("pod {} is not created: a quota", member.name),
+                        lasts: true,
+                    });
+                }
                 if rules.ring && down.is_some_and(|id| id != (index, ordinal as usize)) {
                     let against = vec![NodeChange::Stop, NodeChange::Join, NodeChange::Leave];
                     let (predicate, message) = ("PeersUp".to_owned(), "one is down".to_owned());
@@ -301,7 +334,9 @@ impl ModelState {
             if !wanted {
                 return node.pod == PodState::Absent && !node.known;
             }
-            let current = node.made == self.revision && node.runs == self.revision;
+            let current = node.made == self.revision
+                && node.runs == self.revision
+                && node.large >= self.large;
             node.pod == PodState::Ready && current
         })
     }
@@ -420,7 +455,9 @@ impl ModelState {
                 node.left = true;
                 end_pod(node);
             }
+            PlannedStep::ResizeClaim { pilot, .. } => self.named(pilot).large = true,
             PlannedStep::RestartInPlace { .. }
+            | PlannedStep::RenewSet { .. }
             | PlannedStep::Forget { .. }
             | PlannedStep::Deliver { .. } => {
                 unreachable!("no data in pods, no ids, one pilot image")
@@ -438,6 +475,7 @@ impl ModelState {
         let mut next = self.clone();
         let refused = self.refuses(rules, id);
         let template = self.pools[id.0].template;
+        let refuses = self.refuses;
         let others_down = ids().any(|other| {
             let node = self.node(other);
             other != id && node.volume == VolumeState::Data && node.pod != PodState::Ready
@@ -449,7 +487,7 @@ impl ModelState {
             PodState::Pending if runs && !node.lost && !barred => {
                 (node.pod, node.left) = (PodState::Starting, false);
             }
-            PodState::Absent if runs && node.known => {
+            PodState::Absent if runs && node.known && !refuses => {
                 node.pod = if node.lost || barred { PodState::Pending } else { PodState::Starting };
                 let waits = node.pod == PodState::Pending;
                 (node.left, node.asked) = (waits && (node.left || node.asked), false);
@@ -509,6 +547,7 @@ impl ModelState {
         }
         edit("stopped".into(), &|s| s.stopped = !s.stopped);
         edit("canary".into(), &|s| s.canary = !s.canary);
+        edit("larger volumes".into(), &|s| s.large = true);
         for id in ids().filter(|id| self.node(*id).pod == PodState::Ready) {
             for intent in [IntentState::LeavingByPerson, IntentState::Fenced] {
                 edit(format!("{} {intent:?}", name_of(id)), &|s| s.node_mut(id).intent = intent);
@@ -533,6 +572,10 @@ impl ModelState {
     /// Returns each fault that may befall the cluster.
     fn faults(&self) -> Vec<(String, Self)> {
         let mut all = Vec::new();
+        if !self.refuses {
+            let next = Self { refuses: true, faults: self.faults + 1, ..self.clone() };
+            all.push(("a quota refuses new pods".to_owned(), next));
+        }
         for id in ids().filter(|id| self.node(*id).pod == PodState::Ready) {
             for (what, pod, lost) in [
                 ("is evicted", PodState::Ending, false),
@@ -576,6 +619,8 @@ impl ModelState {
             Remedy::AllowMoreDown => next.more_down = true,
             Remedy::EndCanary => next.canary = false,
             Remedy::Uncordon { .. } => next.cordoned = false,
+            Remedy::RaiseQuota => next.refuses = false,
+            Remedy::PutSizeBack { .. } => next.large = false,
             Remedy::WantNode { node } => {
                 let id = ids().find(|id| name_of(*id) == *node)?;
                 let least = u8::try_from(id.1 + 1).unwrap();
@@ -836,8 +881,8 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
     parents.len()
 }
 
-const RING: ModelRules = ModelRules { ring: true, least: 1 };
-const SHARDS: ModelRules = ModelRules { ring: false, least: 2 };
+const RING: ModelRules = ModelRules { ring: true, least: 1, expands: true };
+const SHARDS: ModelRules = ModelRules { ring: false, least: 2, expands: false };
 
 /// Number of states of each search; `make model` looks at more of them.
 #[expect(clippy::disallowed_methods, reason = "a test asks how long it may take")]

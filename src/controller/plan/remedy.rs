@@ -46,6 +46,16 @@ pub(crate) enum Remedy {
     RenewTokens { predicate: &'static str },
     /// Let pods be scheduled on this machine again.
     Uncordon { machine: String },
+    /// Mend the volume of a node, or give up what is on it.
+    MendVolume { node: String, data: Option<String> },
+    /// Set the size of a node pool's volumes back.
+    PutSizeBack { pool: String, size: String },
+    /// Restart a node, so that its volume is mounted anew.
+    RestartNode { node: String },
+    /// Change the rule of the API server that refuses a pod, or the pod.
+    AdmitPod,
+    /// Make room in the quota that refuses a pod.
+    RaiseQuota,
     /// Want the pool of a Pilot again, or give up the data of its node.
     WantPool { node: String, data: String },
 }
@@ -115,6 +125,33 @@ impl fmt::Display for Remedy {
                 f,
                 "when the machine is ready: kubectl uncordon {machine}, or kubectl navigator drain \
                  {machine} --cancel"
+            ),
+            Self::MendVolume { node, data } => {
+                f.write_str("mend what it names, or the spec of the node")?;
+                let Some(data) = data else { return Ok(()) };
+                write!(
+                    f,
+                    "; if the volume is lost for good, give its data up: annotate Pilot {node} \
+                     with {GIVE_UP}={data}"
+                )
+            }
+            Self::PutSizeBack { pool, size } => write!(
+                f,
+                "set persistence.size of node pool {pool} back to {size}; for larger volumes, add \
+                 a node pool with another storage class, and remove this one when it serves"
+            ),
+            Self::RestartNode { node } => write!(
+                f,
+                "wait; if it stays so, restart the node, since some drivers grow a file system only \
+                 when it is mounted: delete pod {node}, or set restartedAt of its node pool"
+            ),
+            Self::AdmitPod => f.write_str(
+                "change what refuses it (Pod Security, a LimitRange, a policy or a webhook), or \
+                 the spec of the node pool; Kubernetes tries again within 17 minutes",
+            ),
+            Self::RaiseQuota => f.write_str(
+                "raise the quota that it names, or lower resources or replicas of the node pool; \
+                 Kubernetes tries again within 17 minutes",
             ),
             Self::WantPool { node, data } => write!(
                 f,

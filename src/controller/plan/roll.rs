@@ -218,6 +218,7 @@ fn restart(
 /// The step that waits for a pilot's judgement of a configuration.
 pub(super) const JUDGED: &str = "RestartPilot";
 
+const VOLUME_EXPANDS: &str = predicate::VOLUME_EXPANDS.name;
 const CANARY_HELD: &str = predicate::CANARY_HELD.name;
 const RESTART_HELPS: &str = predicate::RESTART_HELPS.name;
 /// Predicate: nodes join and leave only a ring of one version.
@@ -228,8 +229,8 @@ pub(super) const VERSION_SETTLED: &str = predicate::VERSION_SETTLED.name;
 pub(super) const CLEANUP_PENDING: &str = "CleanupPending";
 
 /// Predicates that wait for a person. They hold no drain of a machine.
-pub(super) const FOR_PEOPLE: [&str; 4] =
-    [CANARY_HELD, CLEANUP_PENDING, RESTART_HELPS, VERSION_SETTLED];
+pub(super) const FOR_PEOPLE: [&str; 5] =
+    [CANARY_HELD, CLEANUP_PENDING, RESTART_HELPS, VERSION_SETTLED, VOLUME_EXPANDS];
 
 fn restart_helps(member: &Member) -> StepBlocker {
     let name = &member.name;

@@ -34,6 +34,11 @@ pub(crate) enum PlannedStep {
     Forget { pilot: String, nodes: Vec<String> },
     /// Delete the claim of a node that left.
     DeleteClaim { pilot: String, claim: ClaimRef },
+    /// Enlarge the claim of a node.
+    ResizeClaim { pilot: String, claim: ClaimRef, size: String },
+    /// Delete a StatefulSet without its pods, so that it is made again around them, with another
+    /// template of claims.
+    RenewSet { set: String, uid: String },
     /// Delete the Pilot of a node that no longer exists.
     DeletePilot { pilot: String, uid: String },
     /// Delete the objects of a pool that is no longer wanted and has no node left.
@@ -88,6 +93,8 @@ impl PlannedStep {
             | Self::Remove { .. }
             | Self::Forget { .. }
             | Self::DeleteClaim { .. }
+            | Self::ResizeClaim { .. }
+            | Self::RenewSet { .. }
             | Self::DeletePilot { .. }
             | Self::DeletePool { .. }
             | Self::Stop { .. }
@@ -116,6 +123,7 @@ impl PlannedStep {
             | Self::DeletePilot { .. }
             | Self::DeletePool { .. } => "RemovePilot",
             Self::Forget { .. } | Self::DeleteClaim { .. } => "Cleanup",
+            Self::ResizeClaim { .. } | Self::RenewSet { .. } => super::volumes::RESIZE,
             Self::Deliver { .. } => "UpdatePilot",
         }
     }
@@ -134,11 +142,13 @@ impl PlannedStep {
             | Self::Remove { pilot, .. }
             | Self::Forget { pilot, .. }
             | Self::DeleteClaim { pilot, .. }
+            | Self::ResizeClaim { pilot, .. }
             | Self::DeletePilot { pilot, .. }
             | Self::Deliver { pilot, .. } => Some(pilot),
             Self::Raise { .. }
             | Self::Return { .. }
             | Self::DeletePool { .. }
+            | Self::RenewSet { .. }
             | Self::Stop { .. }
             | Self::Start { .. }
             | Self::Empty { .. } => None,

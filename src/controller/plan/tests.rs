@@ -2,6 +2,7 @@
 
 mod pins;
 mod vacate;
+mod volumes;
 mod ways_out;
 
 use std::time::Duration;

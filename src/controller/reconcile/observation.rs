@@ -15,6 +15,7 @@ use kube::{Api, api::ListParams};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use super::expansion;
 use crate::{
     api::v1beta1::Pilot,
     controller::{
@@ -31,6 +32,18 @@ pub(super) fn from_caches(
     now: Timestamp,
 ) -> ObservedCluster {
     observed(ctx, desired, &ctx.stores.objects(desired), now)
+}
+
+/// Asks for what no cache holds, where it matters now, and adds it to the facts.
+pub(super) async fn ask(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &mut ObservedCluster,
+) {
+    ctx.causes.read(&ctx.client, desired, observed).await;
+    ctx.causes.tell(desired, observed);
+    expansion::ask(ctx, desired, observed).await;
+    ctx.expansion.tell(desired, observed);
 }
 
 /// Returns the facts according to the server now.
@@ -53,8 +66,8 @@ pub(super) async fn from_server(
     Ok(observed(ctx, desired, &objects, now))
 }
 
-/// Turns objects into facts, and adds what no object says: when pilots reported, and which one
-/// leads.
+/// Turns objects into facts, and adds what no object says: when pilots reported, which one leads,
+/// and what was asked for.
 fn observed(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
@@ -64,6 +77,8 @@ fn observed(
     let mut observed = observe(desired, objects, now);
     observed.hear(|pilot| ctx.heard.of(pilot, Instant::now()));
     observed.leader = ctx.stores.leader(desired);
+    ctx.causes.tell(desired, &mut observed);
+    ctx.expansion.tell(desired, &mut observed);
     if observed.stalled.is_none() {
         observed.stalled = of_other_store(ctx, objects);
     }

@@ -13,7 +13,10 @@
 mod dependents;
 
 use k8s_openapi::{
-    api::{apps::v1::StatefulSet, core::v1::PersistentVolumeClaim},
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{PersistentVolumeClaim, Pod},
+    },
     jiff::Timestamp,
 };
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
@@ -89,6 +92,9 @@ pub(super) async fn tear_down(
     let (sets, others): (Vec<_>, Vec<_>) = ours.iter().partition(|one| one.is::<StatefulSet>());
     remove(ctx, desired, &sets).await?;
     if !desired.force_delete {
+        if sets.is_empty() {
+            remove_orphans(ctx, desired, &observed).await?;
+        }
         if !sets.is_empty() || !pods.is_empty() {
             let message = format!("waiting for databases to stop: {}", named(&sets, &pods));
             return wait(ctx, cluster, desired, &message).await;
@@ -141,6 +147,26 @@ async fn remove(
         delete(ctx, desired, &one.resource, one.name(), exactly(&one.meta)).await?;
         let (namespace, kind, name) = (&desired.namespace, &one.resource.kind, one.name());
         info!(namespace, cluster = desired.name, kind, name, "Deleted an object of a cluster");
+    }
+    Ok(())
+}
+
+/// Deletes the pods that no StatefulSet owns, such as those whose set was to be made anew when the
+/// cluster was deleted: those whose pilots report to a Pilot of this cluster.
+async fn remove_orphans(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+) -> Result<(), Error> {
+    let resource = ApiResource::erase::<Pod>(&());
+    for member in observed.pools.iter().flat_map(|pool| pool.members.values()) {
+        let (Some(pod), Some(pilot)) = (&member.pod, &member.pilot) else { continue };
+        let ours = pilot.owned && pilot.instance.as_ref() == Some(&pod.uid);
+        if ours && pod.orphan && !pod.terminating {
+            let preconditions = decided(&pod.uid, Some(&pod.resource_version));
+            delete(ctx, desired, &resource, &member.name, preconditions).await?;
+            info!(namespace = desired.namespace, pod = member.name, "Deleted a pod without owner");
+        }
     }
     Ok(())
 }

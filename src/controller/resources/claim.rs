@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Claim templates of a pool; none where the data of the pool are in its pods.
-pub(super) fn claim_templates(
+pub(crate) fn claim_templates(
     desired: &DesiredCluster,
     pool: &DesiredPool,
 ) -> Vec<PersistentVolumeClaim> {

@@ -115,6 +115,7 @@ pub(crate) fn serving(set: &str, ordinal: u32, revision: &str) -> Member {
             holds_data: true,
             ..ClaimFacts::default()
         }),
+        refused: None,
     }
 }
 

@@ -255,6 +255,8 @@ impl Simulation {
             | PlannedStep::Renew { .. }
             | PlannedStep::Keep { .. }
             | PlannedStep::Forget { .. }
+            | PlannedStep::ResizeClaim { .. }
+            | PlannedStep::RenewSet { .. }
             | PlannedStep::Stop { .. }
             | PlannedStep::Start { .. } => {}
         }
@@ -351,6 +353,9 @@ impl Simulation {
                 }
             }
             PlannedStep::Forget { .. } => unreachable!("nodes of the simulation have no ids"),
+            PlannedStep::ResizeClaim { .. } | PlannedStep::RenewSet { .. } => {
+                unreachable!("claims of the simulation have no size")
+            }
             PlannedStep::DeleteClaim { pilot, .. } => {
                 self.each(pilot, |member| member.claim = None);
             }

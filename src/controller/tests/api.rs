@@ -78,6 +78,8 @@ pub(super) struct Server {
     pub(super) deletes: Vec<Value>,
     /// Objects whose writes are refused, with the status code.
     pub(super) refuses: BTreeMap<Id, u16>,
+    /// Volumes that were enlarged stay small.
+    pub(super) volumes_stay: bool,
     /// The write before which the process died; it may still arrive.
     late: Option<(Method, Id, bool, Value)>,
     /// Time from which creation times count: one second is added for each change before them.
@@ -242,6 +244,12 @@ impl Server {
             let refused = self.events_refused;
             return (if refused { Err(refuse(403, "Forbidden")) } else { Ok(body) }, false);
         }
+        if query.contains("dryRun=All") {
+            let refused = self.refuses.get(&target.id);
+            let answer =
+                refused.map_or(Ok(body), |code| Err(refuse(*code, "a class of this server")));
+            return (answer, false);
+        }
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
         let name = if target.collection { name } else { &target.id.1 };
         self.writes.push(format!("{method} {}/{name}{}", target.id.0, target.part()));
@@ -274,6 +282,13 @@ impl Server {
     fn read(&self, target: &Target, query: &str) -> Answer {
         if !target.collection {
             return self.objects.get(&target.id).cloned().ok_or_else(|| refuse(404, "NotFound"));
+        }
+        if let Some(uid) = query.split('&').find_map(|p| p.strip_prefix("fieldSelector=")) {
+            let uid = uid.replace("%3D", "=").replace("%2F", "/").replace("%23", "#");
+            let uid = uid.strip_prefix("regarding.uid=").expect("events are read by uid");
+            let about = |object: &&Value| object["regarding"]["uid"] == uid;
+            let items: Vec<_> = self.of(&target.id.0).filter(about).collect();
+            return Ok(json!({"metadata": {}, "items": items}));
         }
         let selector = query
             .split('&')
@@ -323,6 +338,9 @@ impl Server {
             ("PATCH" | "PUT" | "DELETE", None) => Err(refuse(404, "NotFound")),
             ("DELETE", Some(found)) => {
                 agree(&body["preconditions"], &found)?;
+                if body["propagationPolicy"] == "Orphan" {
+                    self.orphan(&found["metadata"]["uid"]);
+                }
                 self.delete(&id);
                 Ok(found)
             }
@@ -356,6 +374,51 @@ impl Server {
                 Ok(self.put(&id, next))
             }
             (method, _) => panic!("unexpected {method}"),
+        }
+    }
+
+    /// Takes an owner off its pods, as the garbage collector does.
+    fn orphan(&mut self, owner: &Value) {
+        let owned = |pod: &Value| pod["metadata"]["ownerReferences"][0]["uid"] == *owner;
+        let pods = self.objects.iter().filter(|((plural, _), pod)| plural == "pods" && owned(pod));
+        for id in pods.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            self.edit(&id, |pod| {
+                pod["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+            });
+        }
+    }
+
+    /// Gives each volume the size that its claim asks for.
+    pub(super) fn grow_volumes(&mut self) {
+        if self.volumes_stay {
+            return;
+        }
+        let claims = self.objects.keys().filter(|(p, _)| p == "persistentvolumeclaims");
+        for id in claims.cloned().collect::<Vec<_>>() {
+            self.edit(&id, |claim| {
+                claim["status"]["capacity"] = claim["spec"]["resources"]["requests"].clone();
+            });
+        }
+    }
+
+    /// Makes the event by which the StatefulSet controller tells that a quota refused a pod.
+    pub(super) fn tell_refusal(&mut self, pod: &str, set: &Value) {
+        let (set, uid) = (&set["metadata"]["name"], &set["metadata"]["uid"]);
+        let name = format!("{pod}.refused");
+        let note = format!(
+            "create Pod {pod} in StatefulSet {} failed error: pods \"{pod}\" is forbidden: \
+             exceeded quota: small",
+            set.as_str().unwrap()
+        );
+        let body = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "type": "Warning",
+            "metadata": {"name": name, "namespace": "default"},
+            "regarding": {"kind": "StatefulSet", "name": set, "uid": uid},
+            "reason": "FailedCreate", "note": note, "eventTime": null,
+            "deprecatedLastTimestamp": "2026-01-01T00:00:00Z",
+        });
+        if !self.objects.contains_key(&id("events", &name)) {
+            self.add(&id("events", &name), body);
         }
     }
 

@@ -15,7 +15,9 @@ use super::{
     super::{
         context::{self, ControllerContext},
         desired_state::{self, ObjectSettings},
+        event_causes::EventCauses,
         events::ClusterEventPublisher,
+        expansion::ExpansionAnswers,
         heartbeats::HeartbeatTracker,
         metrics::Metrics,
         object_caches::ObjectCaches,
@@ -55,6 +57,10 @@ pub(super) struct Harness {
     pub(super) owner_references: bool,
     /// No pod is scheduled on the one machine.
     pub(super) cordoned: bool,
+    /// A quota: no pod is created beyond this number.
+    pub(super) most_pods: usize,
+    causes: EventCauses,
+    expansion: ExpansionAnswers,
 }
 
 /// The only machine.
@@ -94,6 +100,9 @@ impl Harness {
             strips: false,
             owner_references: false,
             cordoned: false,
+            most_pods: usize::MAX,
+            causes: EventCauses::default(),
+            expansion: ExpansionAnswers::default(),
         }
     }
 
@@ -109,12 +118,14 @@ impl Harness {
             strips,
             owner_references,
             cordoned,
+            most_pods,
+            causes: _,
+            expansion: _,
         } = self;
         let (drains_end, pods_start) = (*drains_end, *pods_start);
         let (strips, owner_references, cordoned) = (*strips, *owner_references, *cordoned);
-        let api = api.copy();
         Self {
-            api,
+            api: api.copy(),
             drains_end,
             pods_start,
             rejects,
@@ -123,6 +134,9 @@ impl Harness {
             strips,
             owner_references,
             cordoned,
+            most_pods: *most_pods,
+            causes: EventCauses::default(),
+            expansion: ExpansionAnswers::default(),
         }
     }
 
@@ -151,6 +165,12 @@ impl Harness {
             cluster["metadata"] = json!({"name": "shop", "namespace": "default"});
         }
         server.add(&cluster_id(), cluster);
+    }
+
+    pub(super) fn enlarge(&self, size: &str) {
+        self.api.server().edit(&cluster_id(), |cluster| {
+            cluster["spec"]["nodePools"][0]["persistence"]["size"] = json!(size);
+        });
     }
 
     pub(super) fn set_heap(&self, heap: &str) {
@@ -218,6 +238,8 @@ impl Harness {
         ControllerContext {
             stores,
             heard,
+            causes: self.causes.clone(),
+            expansion: self.expansion.clone(),
             settings: ObjectSettings {
                 pilot_image: self.image.into(),
                 store_id: STORE.into(),
@@ -308,8 +330,12 @@ impl Harness {
         }
         let pods: Vec<String> =
             server.objects.keys().filter(|(p, _)| p == "pods").map(|(_, n)| n.clone()).collect();
+        let owned = |pod: &Value| pod["metadata"]["ownerReferences"][0].is_object();
         for pod in pods.iter().filter(|pod| wanted.iter().all(|(name, _)| name != *pod)) {
-            server.delete(&id("pods", pod));
+            // A pod that was left as an orphan runs on.
+            if owned(&server.objects[&id("pods", pod)]) {
+                server.delete(&id("pods", pod));
+            }
         }
         let owner = |revision: &Value| revision["metadata"]["ownerReferences"][0]["uid"].clone();
         server.objects.retain(|(plural, _), object| {
@@ -319,9 +345,21 @@ impl Harness {
         for set in &sets {
             keep_revision(&mut server, set);
         }
+        server.grow_volumes();
         for (name, set) in wanted {
             let pod = id("pods", &name);
-            if server.objects.contains_key(&pod) {
+            let owner = json!([{
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true,
+                "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
+            }]);
+            if let Some(found) = server.objects.get(&pod) {
+                if !owned(found) {
+                    server.edit(&pod, |pod| pod["metadata"]["ownerReferences"] = owner);
+                }
+                continue;
+            }
+            if server.of("pods").count() >= self.most_pods {
+                server.tell_refusal(&name, set);
                 continue;
             }
             let claim = id("persistentvolumeclaims", &format!("example-data-{name}"));
@@ -334,9 +372,12 @@ impl Harness {
                         "name": claim.1,
                         "namespace": "default",
                         "labels": template["metadata"]["labels"],
+                        "annotations": template["metadata"]["annotations"],
                     },
                     "spec": template["spec"],
-                    "status": {"phase": "Bound"},
+                    "status": {
+                        "phase": "Bound", "capacity": template["spec"]["resources"]["requests"],
+                    },
                 });
                 server.add(&claim, body);
             }
@@ -345,10 +386,7 @@ impl Harness {
             body["kind"] = json!("Pod");
             body["metadata"]["name"] = json!(name);
             body["metadata"]["namespace"] = json!("default");
-            body["metadata"]["ownerReferences"] = json!([{
-                "apiVersion": "apps/v1", "kind": "StatefulSet", "controller": true,
-                "name": set["metadata"]["name"], "uid": set["metadata"]["uid"],
-            }]);
+            body["metadata"]["ownerReferences"] = owner;
             if self.strips {
                 let revision = desired_state::hash(&set["spec"]["template"]);
                 let meta = body["metadata"].as_object_mut().unwrap();

@@ -75,6 +75,37 @@ async fn a_refused_step_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_a_quota_refuses_is_told_in_the_servers_words_within_a_minute() {
+    let mut harness = Harness::new(2);
+    harness.most_pods = 1;
+    harness.settle().await;
+    let told = |harness: &Harness| {
+        let cluster = harness.object("exampleclusters", "shop");
+        cluster["status"]["operation"]["blockedBy"][0].clone()
+    };
+    assert_eq!(told(&harness), Value::Null, "a pod may take a moment");
+    harness.work(Duration::from_secs(60)).await;
+    let block = told(&harness);
+    assert_eq!(
+        (&block["predicate"], &block["step"]),
+        (&json!("PodAdmitted"), &json!("StartPilot/ex-shop-a-1"))
+    );
+    let words = "pods \"ex-shop-a-1\" is forbidden: exceeded quota: small";
+    assert!(block["message"].as_str().unwrap().ends_with(words), "{block}");
+    assert!(block["hint"].as_str().unwrap().starts_with("raise the quota"), "{block}");
+    assert!(harness.condition("Ready")["message"].as_str().unwrap().ends_with(words));
+    assert_eq!(harness.condition("Stalled"), Value::Null);
+    let writes = harness.writes();
+    harness.work(TEN_MINUTES).await;
+    assert_eq!(harness.condition("Stalled")["reason"], "QuotaExceeded");
+    assert!(harness.writes() <= writes + 2, "what is told once is not written again");
+
+    harness.most_pods = usize::MAX;
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["status"], "True", "the event is older than the pod");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_conflict_that_does_not_end_is_asked_for_less_and_less_and_told() {
     for (plural, name) in [("statefulsets", "ex-shop-a"), ("pilots", "ex-shop-a-2")] {
         let harness = Harness::new(2);

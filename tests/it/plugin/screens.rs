@@ -170,6 +170,8 @@ fn the_list_of_predicates_is_closed() {
         "MaxUnavailable",
         "ClaimKept",
         "MachineCordoned",
+        "PodAdmitted",
+        "VolumeExpands",
     ];
     assert_eq!(never, expected);
     for database in &shown {

@@ -56,6 +56,48 @@ fn a_lost_node_hides_no_growth_and_says_what_it_holds() {
 }
 
 #[test]
+fn a_pod_that_is_refused_is_told_in_the_servers_words_and_hides_no_growth() {
+    let refused = |reason: &'static str, lasts: bool| {
+        planned(&[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)], |_, o| {
+            let member = member(o, 0, 2);
+            member.pod = None;
+            member.pilot.as_mut().unwrap().ready = false;
+            let message = "pod ex-demo-a-2 is not created: no room".to_owned();
+            member.refused = Some(PodFailure { reason, message, lasts });
+        })
+    };
+    for (reason, remedy) in
+        [("QuotaExceeded", Remedy::RaiseQuota), ("PodRefused", Remedy::AdmitPod)]
+    {
+        let plan = refused(reason, false);
+        assert_eq!((plan.step, plan.waiting), (None, None));
+        let block = &plan.blocked[0];
+        assert_eq!((&*block.predicate, &*block.step), ("PodAdmitted", "StartPilot/ex-demo-a-2"));
+        assert_eq!(block.message, "pod ex-demo-a-2 is not created: no room");
+        assert_eq!(block.remedy, remedy);
+        assert_eq!(refused(reason, true).step, Some(raise("b", 2)), "it holds no other pool");
+    }
+}
+
+#[test]
+fn a_volume_that_is_not_mounted_may_be_mended_or_given_up() {
+    let with = |reason: &'static str| {
+        let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            let pod = pod(o, 0, 2);
+            (pod.ready, pod.started) = (false, false);
+            let message = "ex-demo-a-2: FailedMount: no Secret".to_owned();
+            pod.trouble = Some(PodFailure { reason, message, lasts: true });
+        });
+        plan.waiting.unwrap().sentence()
+    };
+    let mounts = with("VolumeNotMounted");
+    for word in ["FailedMount: no Secret; mend what it names", "give-up=claim-2"] {
+        assert!(mounts.contains(word), "{mounts}");
+    }
+    assert!(with("VolumeLost").contains("give-up=claim-2"));
+}
+
+#[test]
 fn a_node_that_is_away_for_a_moment_holds_growth_without_a_word_of_blame() {
     let plan = planned(&[("a", 3), ("b", 2)], &[("a", 3), ("b", 1)], |_, o| {
         pod(o, 0, 2).ready = false;
