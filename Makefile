@@ -183,8 +183,8 @@ bench-controller: build ## prints what the controller's caches cost with 100 and
 	@scripts/need.sh python3=python3
 	@for clusters in 100 1000; do scripts/fleet.py bin/navigator $$clusters; done
 
-# PEER=FOLDER SIZES="10 100" PEER_SIZES= for a part.
-bench-fleet: build $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## our server and controller with 100, 1000 and 10000 scripted pilots, and a peer's manager; an hour
+# SIZES="10 100" for fewer clusters, PEER=FOLDER for a peer.
+bench-fleet: build $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## our server and controller with 100, 1000 and 10000 scripted pilots, and a peer's manager; minutes to an hour
 	@scripts/need.sh unshare=util-linux setpriv=util-linux ip=iproute2 openssl=openssl python3=python3
 	scripts/bench_fleet/build.sh $(TESTBED)
 	scripts/bench_fleet/run.py bin/navigator $(TESTBED)/bin/crowd $(PEER)

@@ -68,7 +68,8 @@ func (p *pilots) clients(n *node) (asking, hearing *client, err error) {
 
 // pilotObject is what a pilot at rest reads of its Pilot.
 type pilotObject struct {
-	Metadata meta `json:"metadata"`
+	Metadata meta   `json:"metadata"`
+	Message  string `json:"message"`
 	Spec     struct {
 		ConfigHash string `json:"configHash"`
 		Version    string `json:"version"`
@@ -135,6 +136,7 @@ func (p *pilot) follow() {
 		gone := false
 		err := watch(p.hearing, p.own+"?"+query.Encode(), func(one event[pilotObject]) {
 			if one.Type == "ERROR" {
+				failed("watch of pilot "+p.node.name, refusal{http.StatusGone, one.Object.Message})
 				gone = true
 				return
 			}

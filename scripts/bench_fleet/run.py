@@ -2,9 +2,9 @@
 """run.py NAVIGATOR CROWD [PEER]: what a fleet of clusters costs our API server and controller; and beside them a peer's manager.
 
 Each operator gets a small Kubernetes of its own (tests/parity/world.py), in namespaces of network and processes: etcd, kube-apiserver, and CROWD
-(main.go beside this file), which is StatefulSet controller, kubelet and databases. Clusters are made by the operator itself, up to each of
-SIZES (10 100 1000 clusters of ten, PEER_SIZES 10 100 500 clusters of three); then the fleet rests for SECONDS (120), and EDITS (5) clusters are
-edited, one after the other. PEER is a folder with cass-operator's program, `manager`, and its `config` folder; without it no peer is measured.
+(main.go beside this file), which is StatefulSet controller, kubelet and databases. Clusters are made up to each of SIZES (10 100 1000 clusters of
+ten, PEER_SIZES 10 100 500 clusters of three): by the operator itself, but of ours only the first SEEDS (10), and the others as copies. SETTLES (60)
+seconds after all are ready the fleet is measured for SECONDS (120), then EDITS (5) clusters are edited, one after the other. PEER is a folder with cass-operator's program, `manager`, and its `config` folder; without it no peer is measured.
 Prints Markdown. KEEP=1 keeps the logs.
 """
 import concurrent.futures
@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import ssl
 import statistics
 import subprocess
@@ -23,11 +24,6 @@ import urllib.error
 import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
-
-try:
-    import yaml
-except ImportError:
-    sys.exit("please install PyYAML (Debian: apt-get install python3-yaml)")
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/parity"))
@@ -83,6 +79,10 @@ def stamped():
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+class Refused(OSError):
+    """An answer of 400 or more, with its text."""
+
+
 class Bed(world.World):
     """A small Kubernetes, the operator in it, and the crowd."""
 
@@ -136,7 +136,7 @@ class Bed(world.World):
         try:
             return urllib.request.urlopen(asked, timeout=timeout, context=self.context())
         except urllib.error.HTTPError as error:
-            raise world.Failed(f"{method} {path}: {error.code} {error.read().decode()[:600]}") from error
+            raise Refused(f"{method} {path}: {error.code} {error.read().decode()[:600]}") from error
 
     def create(self, path, body):
         self.open(path, "POST", body).close()
@@ -273,8 +273,9 @@ class Bed(world.World):
                 self.say(f"edit of cluster {cluster}: {edits[-1]}")
             row["edits"] = list(zip(*edits))
             rows.append(row)
+            # What was measured is told, also when a larger fleet does not come up.
+            (self.folder / "rows.json").write_text(json.dumps(rows))
             begun = size
-        return rows
 
     def requests(self):
         """What kube-apiserver has answered, by verb and resource."""
@@ -434,8 +435,8 @@ def inside(name, folder):
     bed = WORLDS[name](name, folder)
     try:
         bed.start()
-        (folder / "rows.json").write_text(json.dumps(bed.measure()))
-    except world.Failed as error:
+        bed.measure()
+    except (world.Failed, OSError) as error:
         bed.say(f"FAILED: {error}")
         sys.exit(1)
     finally:
@@ -443,12 +444,12 @@ def inside(name, folder):
 
 
 def measured(name, folder):
-    """Runs one world, all of which ends with its first process, and that with this one; returns its rows."""
+    """Runs one world, all of which ends with its first process, and that with this one; returns its rows, and whether that is all of them."""
     command = ["unshare", "--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", sys.executable, __file__, "--inside", name, folder]
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     ended = subprocess.run(["setpriv", "--pdeathsig", "KILL", "--", command[0], *user, *map(str, command[1:])], check=False)
     rows = folder / "rows.json"
-    return json.loads(rows.read_text()) if ended.returncode == 0 else sys.exit(f"{name} was not measured")
+    return json.loads(rows.read_text()) if rows.exists() else [], ended.returncode == 0
 
 
 def spread(values):
@@ -468,7 +469,8 @@ def table(rows, operator, carrier):
         for name in operator:
             cells += [f"{row['used'][name]:.2f}", f"{row['memory'][name]['private']:.0f}, {row['memory'][name]['most']:.0f}"]
         cells.append(f"{row['used']['kube-apiserver']:.1f}, {row['used']['etcd']:.1f}")
-        cells.append(f"{sum(row['requests'].values()):.1f}")
+        kinds = {verb: sum(count for kind, count in row["requests"].items() if kind.startswith(verb)) for verb in ("PATCH", "LIST", "WATCH")}
+        cells.append(f"{sum(row['requests'].values()):.1f}: " + ", ".join(f"{count:.1f} {verb}" for verb, count in kinds.items() if count >= 0.05))
         cells += [spread(times) for times in row["edits"]]
         cells += [f"{row['filled']:.0f}", f"{row['load']:.1f}, {row['others']:.2f}"]
         print("| " + " | ".join(cells) + " |")
@@ -476,19 +478,21 @@ def table(rows, operator, carrier):
 
 
 def main():
+    # A run that is ended tidies up, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if sys.argv[1] == "--inside":
         return inside(sys.argv[2], Path(sys.argv[3]))
     os.environ["NAVIGATOR"], os.environ["CROWD"] = (str(Path(path).resolve()) for path in sys.argv[1:3])
     os.environ["PEER"] = str(Path(sys.argv[3]).resolve()) if sys.argv[3:] else ""
     folder = Path(tempfile.mkdtemp(prefix="navigator-fleet-"))
     only = os.environ.get("ONLY", "navigator cass-operator").split()
+    found = {}
     try:
-        found = {}
         for name in only:
             if name == "navigator" or os.environ["PEER"]:
                 (folder / name).mkdir()
                 found[name] = measured(name, folder / name)
-        for name, rows in found.items():
+        for name, (rows, _) in found.items():
             print(f"\n{name}, {stamped()}:\n")
             table(rows, WORLDS[name].operator, {"navigator": "its first Pilot", "cass-operator": "its first StatefulSet"}[name])
     finally:
@@ -496,6 +500,9 @@ def main():
             print(f"kept: {folder}")
         else:
             shutil.rmtree(folder)
+    short = [name for name, (_, whole) in found.items() if not whole]
+    if short:
+        sys.exit(f"not all sizes were measured: {' '.join(short)}")
 
 
 if __name__ == "__main__":
