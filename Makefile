@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -182,6 +182,12 @@ bench-pilot: deps ## prints what a pilot costs, beside tini, dumb-init and no in
 bench-controller: build ## prints what the controller's caches cost with 100 and 1000 clusters of ten nodes, and their heartbeats
 	@scripts/need.sh python3=python3
 	@for clusters in 100 1000; do scripts/fleet.py bin/navigator $$clusters; done
+
+# SIZES="10 100" for fewer clusters, PEER=FOLDER for a peer.
+bench-fleet: build $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## our server and controller with 100, 1000 and 10000 scripted pilots, and a peer's manager; minutes to an hour
+	@scripts/need.sh unshare=util-linux setpriv=util-linux ip=iproute2 openssl=openssl python3=python3
+	scripts/bench_fleet/build.sh $(TESTBED)
+	scripts/bench_fleet/run.py bin/navigator $(TESTBED)/bin/crowd $(PEER)
 
 # The check of `make build` would stop it just when it is needed.
 idle: optimised ## rewrites src/pilot/idle.ld: what pilots run while three Cassandra nodes on this machine idle; needs ptrace

@@ -1,0 +1,3 @@
+module navigator/bench_fleet
+
+go 1.24.0
