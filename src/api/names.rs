@@ -66,6 +66,9 @@ pub mod annotation {
     /// Annotation on a Pilot: uid of the claim that existed when the Pilot was made, or empty. Data
     /// on that claim may be older than the Pilot.
     pub const EARLIER_CLAIM: &str = "navigator.jetstack.io/earlier-claim";
+    /// Annotation on a StatefulSet: hash of the claim template that it was made with. A policy may
+    /// have changed the template on its way.
+    pub const CLAIM_TEMPLATE: &str = "navigator.jetstack.io/claim-template";
     /// Annotation on a Pilot whose node has not had its turn in a change: config hash of the
     /// template of which the node's next pod is made.
     pub const PINNED_POD: &str = "navigator.jetstack.io/pinned-pod";

@@ -52,11 +52,13 @@ struct AwayNode {
 struct FoundCause {
     reason: &'static str,
     message: String,
+    /// When this process first read of this reason.
+    since: Instant,
 }
 
 impl EventCauses {
-    /// Reads the events of nodes that have been away for long enough. A failed reading tells
-    /// nothing, and is repeated.
+    /// Reads the events of nodes that have been away for long enough. After a failed reading stands
+    /// what was read before.
     pub(crate) async fn read(
         &self,
         client: &Client,
@@ -76,13 +78,19 @@ impl EventCauses {
                 };
                 node.read = Some(now);
                 if let Some(pod) = &node.pod {
-                    node.cause = unmounted(&name, &list(&api, pod).await);
+                    if let Some(events) = list(&api, pod).await {
+                        node.note(unmounted(&name, &events));
+                    }
                     continue;
                 }
-                if !of_sets.contains_key(&set) {
-                    of_sets.insert(set.clone(), list(&api, &set).await);
+                if !of_sets.contains_key(&set)
+                    && let Some(events) = list(&api, &set).await
+                {
+                    of_sets.insert(set.clone(), events);
                 }
-                node.cause = refused(&name, &of_sets[&set]);
+                if let Some(events) = of_sets.get(&set) {
+                    node.note(refused(&name, events));
+                }
             }
         }
         self.keep(desired.key(), nodes);
@@ -96,8 +104,10 @@ impl EventCauses {
             for ordinal in 0..pool.replicas() {
                 let name = names::pilot(&pool.set_name, ordinal);
                 let Some(node) = nodes.get(&name) else { continue };
-                let Some(FoundCause { reason, message }) = node.cause.clone() else { continue };
-                let lasts = now.duration_since(node.since) >= PATIENCE;
+                let Some(FoundCause { reason, message, since }) = node.cause.clone() else {
+                    continue;
+                };
+                let lasts = now.duration_since(since) >= PATIENCE;
                 let found = PodFailure { reason, message, lasts };
                 let new = || Member { name: name.clone(), ..Member::default() };
                 tell(pool.members.entry(ordinal).or_insert_with(new), node, found);
@@ -151,6 +161,17 @@ impl AwayNode {
         let rested = self.read.is_none_or(|read| now.duration_since(read) >= PAUSE);
         rested && now.duration_since(self.since) >= PAUSE
     }
+
+    /// Takes what was read; a reason that stands keeps its time.
+    fn note(&mut self, cause: Option<FoundCause>) {
+        let before = self.cause.take();
+        self.cause = cause.map(|cause| match before {
+            Some(before) if before.reason == cause.reason => {
+                FoundCause { since: before.since, ..cause }
+            }
+            _ => cause,
+        });
+    }
 }
 
 fn each(pool: &ObservedPool) -> impl Iterator<Item = (&ObservedPool, u32, Option<&Member>)> {
@@ -171,16 +192,16 @@ fn tell(member: &mut Member, node: &AwayNode, found: PodFailure) {
     }
 }
 
-async fn list(api: &Api<Event>, uid: &str) -> Vec<Event> {
+async fn list(api: &Api<Event>, uid: &str) -> Option<Vec<Event>> {
     if uid.is_empty() {
-        return Vec::new();
+        return Some(Vec::new());
     }
     let params = ListParams::default().fields(&format!("regarding.uid={uid}")).limit(MOST);
     match api.list(&params).await {
-        Ok(listed) => listed.items,
+        Ok(listed) => Some(listed.items),
         Err(error) => {
             debug!(uid, error = %chain(&error), "Failed to read events");
-            Vec::new()
+            None
         }
     }
 }
@@ -207,6 +228,7 @@ fn refused(name: &str, events: &[Event]) -> Option<FoundCause> {
     Some(FoundCause {
         reason: if quota { "QuotaExceeded" } else { "PodRefused" },
         message: format!("pod {name} is not created: {words}"),
+        since: Instant::now(),
     })
 }
 
@@ -225,7 +247,8 @@ fn unmounted(name: &str, events: &[Event]) -> Option<FoundCause> {
         return None;
     }
     let words = newest.note.as_deref().unwrap_or_default();
-    Some(FoundCause { reason: "VolumeNotMounted", message: format!("{name}: {why}: {words}") })
+    let message = format!("{name}: {why}: {words}");
+    Some(FoundCause { reason: "VolumeNotMounted", message, since: Instant::now() })
 }
 
 /// Returns when an event happened last.

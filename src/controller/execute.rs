@@ -11,10 +11,11 @@ use super::{
     context::{ControllerContext, Error, MANAGER},
     desired_state::DesiredCluster,
     ensure::{ensure_pilot, pinned_set},
+    expansion::ExpansionQuestion,
     observe::{Member, ObservedCluster, ObservedPool, PHASE_OWNER, PilotFacts, owned},
     plan::{ClaimRef, PlannedStep, pinned, without_restart},
     resources::{ephemeral_installer, pilot_resource, spec_patch, stateful_set},
-    write::{change, decided, delete, delete_without_pods, exactly, patch_pilot},
+    write::{change, decided, delete, delete_without_pods, exactly, patch_pilot, try_create},
 };
 use crate::api::{
     names::{self, annotation},
@@ -44,10 +45,7 @@ pub(crate) async fn execute(
             give_template(ctx, desired, observed, pilot).await?;
             delete_pod(ctx, desired, observed, pilot, pod).await
         }
-        PlannedStep::Recreate { pilot, pod } => {
-            delete_pod(ctx, desired, observed, pilot, pod).await
-        }
-        PlannedStep::Vacate { pilot, pod, by: _ } => {
+        PlannedStep::Recreate { pilot, pod } | PlannedStep::Vacate { pilot, pod, by: _ } => {
             delete_pod(ctx, desired, observed, pilot, pod).await
         }
         PlannedStep::Renew { pilot, claim, pod } => {
@@ -99,6 +97,12 @@ pub(crate) async fn execute(
             let found = observed.pools.iter().find(|pool| pool.set_name == *set);
             let version = found.and_then(|pool| pool.set.as_ref()).map(|set| &set.resource_version);
             let resource = ApiResource::erase::<StatefulSet>(&());
+            let wanted = found.and_then(|pool| desired.pool(&pool.name));
+            if let (Some(pool), Some(wanted)) = (found, wanted) {
+                let replicas = pool.replicas();
+                let anew = stateful_set(desired, &ctx.settings, wanted, None, replicas, None);
+                try_create(ctx, desired, &anew).await?;
+            }
             delete_without_pods(ctx, desired, &resource, set, decided(uid, version)).await
         }
         PlannedStep::DeletePilot { pilot, uid } => {
@@ -173,11 +177,21 @@ async fn resize_claim(
     });
     let resource = ApiResource::erase::<PersistentVolumeClaim>(&());
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    ctx.write(&resource, &desired.namespace)?
+    let done = ctx
+        .write(&resource, &desired.namespace)?
         .patch(&claim.name, &params, &Patch::Merge(&patch))
-        .await
-        .map_err(|error| Error::request("enlarge", &resource.kind, &claim.name, error))?;
-    Ok(())
+        .await;
+    let Err(error) = done else { return Ok(()) };
+    if let kube::Error::Api(status) = &error
+        && matches!(status.code, 403 | 422)
+    {
+        // Each claim alone would have had room in a quota.
+        let (claim, uid, size) = (claim.name.clone(), claim.uid.clone(), size.to_owned());
+        let question = ExpansionQuestion { claim, uid, size };
+        ctx.expansion.note(desired, question, Err(status.message.clone()));
+        return Ok(());
+    }
+    Err(Error::request("enlarge", &resource.kind, &claim.name, error))
 }
 
 /// Writes to a Pilot what `part` takes of the newest spec, and that its node has had its turn.

@@ -87,6 +87,8 @@ pub(crate) struct ObservedStatefulSet {
     /// Config hash of the template.
     pub(crate) template: String,
     pub(crate) terminating: bool,
+    /// Hash of the claim template that the set was made with, where it was noted.
+    pub(crate) claim_asked: Option<String>,
     /// What new claims are made of, where nodes have claims.
     pub(crate) claim: Option<ClaimTemplate>,
 }
@@ -509,6 +511,7 @@ pub(crate) fn observe(
             object: Some(Arc::clone(set)),
             template: template_hash(set).unwrap_or_default().to_owned(),
             terminating: set.metadata.deletion_timestamp.is_some(),
+            claim_asked: annotation_of(&set.metadata, annotation::CLAIM_TEMPLATE),
             claim: ClaimTemplate::of_set(set),
         });
     }
@@ -741,6 +744,10 @@ fn newest_template(pod: &Pod, sets: &[Arc<StatefulSet>]) -> Option<String> {
     let newest = status.observed_generation == set.metadata.generation
         && status.update_revision.as_ref() == Some(made_of);
     newest.then(|| template_hash(set).unwrap_or_default().to_owned())
+}
+
+fn annotation_of(meta: &ObjectMeta, key: &str) -> Option<String> {
+    meta.annotations.as_ref()?.get(key).cloned()
 }
 
 fn template_hash(set: &StatefulSet) -> Option<&str> {

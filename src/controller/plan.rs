@@ -221,6 +221,11 @@ pub(crate) fn plan(desired: &DesiredCluster, observed: &ObservedCluster) -> Plan
         return plan;
     }
     let world = World { desired, observed };
+    if let Some(candidate) = volumes::without_set(world) {
+        let operation = candidate.operation;
+        plan.note(operation, gates::judge(world, candidate));
+        return plan;
+    }
     for candidates in sources(world) {
         for candidate in candidates(world, &plan) {
             let operation = candidate.operation;

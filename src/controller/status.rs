@@ -187,11 +187,16 @@ fn pool_status(desired: &DesiredCluster, pool: &ObservedPool) -> NodePoolStatus 
 }
 
 fn storage(desired: &DesiredCluster, pool: &ObservedPool) -> Option<StorageStatus> {
-    let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
+    // Kept claims of nodes that left do not grow; they count where no node runs.
+    let members: Vec<&Member> = match pool.replicas() {
+        0 => pool.members.values().collect(),
+        _ => pool.running().filter_map(|(_, member)| member).collect(),
+    };
+    let claims = members.iter().filter_map(|member| member.claim.as_ref());
     let smallest = claims
         .filter_map(|claim| claim.capacity.clone())
         .min_by_key(|capacity| quantity::nanos(capacity));
-    let claims = pool.members.values().filter_map(|member| member.claim.as_ref());
+    let claims = members.iter().filter_map(|member| member.claim.as_ref());
     let asked = claims.filter_map(|claim| claim.requested.clone());
     let wanted = || desired.pool(&pool.name)?.volume_size().map(str::to_owned);
     let requested = asked.min_by_key(|size| quantity::nanos(size)).or_else(wanted).map(Quantity);

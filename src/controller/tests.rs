@@ -176,6 +176,11 @@ async fn wherever_a_look_ends_the_next_ones_come_to_the_same_state() {
                 harness.api.server().fault = Some((at, fault));
                 change(&harness);
                 harness.settle().await;
+                if fault == Fault::Forbidden && write.contains("persistentvolumeclaims") {
+                    // Whether a claim can grow is asked again after a minute.
+                    tokio::time::advance(Duration::from_secs(61)).await;
+                    harness.settle().await;
+                }
                 assert!(harness.writes() > at, "the fault was met");
                 assert_eq!(
                     harness.state(),

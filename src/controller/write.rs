@@ -52,6 +52,24 @@ pub(crate) async fn create(
     disown(ctx, desired, object, &made.metadata).await
 }
 
+/// Asks the server whether it would create an object of this name; one that exists counts as
+/// created.
+pub(crate) async fn try_create(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    object: &PreparedObject,
+) -> Result<(), Error> {
+    let PreparedObject { resource, name, body } = object;
+    let body: DynamicObject =
+        serde_json::from_value(body.clone()).expect("it has metadata and string keys");
+    let params = PostParams { dry_run: true, field_manager: Some(MANAGER.to_owned()) };
+    match ctx.write(resource, &desired.namespace)?.create(&params, &body).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+        Err(error) => Err(Error::request("create", &resource.kind, name, error)),
+    }
+}
+
 /// Resets `managedFields`, so that no field manager owns a field of the object. A create makes its
 /// client own fields by update, which no later apply gives up: a field that is wanted no more would
 /// stay.

@@ -525,6 +525,40 @@ async fn a_watcher_that_falls_out_of_the_window_is_ended() {
     assert_eq!(running.cache.list(&pilots(), None).await.unwrap().objects.len(), 640);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_of_one_object_outlives_the_window_while_nothing_of_it_was_missed() {
+    let (store, _directory) = embedded().await;
+    let running = Running::over(Arc::clone(&store)).await;
+    let own = key("ns", "own");
+    let fill = async |round: u64| {
+        let large = json!({"metadata": {"name": "k"}, "value": "x".repeat(32 * 1024)}).to_string();
+        let large = Bytes::from(large);
+        let keys: Vec<_> = (0..640).map(|n| key("ns", &format!("k{round}-{n}"))).collect();
+        for part in keys.chunks(64) {
+            let all = join_all(part.iter().map(|key| store.create(key, large.clone()))).await;
+            assert!(all.iter().all(Result::is_ok));
+        }
+        running.cache.catch_up().await.unwrap();
+    };
+    let range = || KeyRange::One(own.clone());
+    let absent = running.cache.revision();
+    let first = store.create(&own, object("own", 1)).await.unwrap();
+    running.cache.catch_up().await.unwrap();
+    let mut idle = running.cache.watch(range(), first).await.unwrap();
+    fill(0).await;
+    let second = store.update(&own, first, object("own", 2)).await.unwrap();
+    assert_eq!(line(&mut idle).await, "modified own=2 1");
+    running.cache.wait_until(second).await.unwrap();
+    let mut later = running.cache.watch(range(), first).await.unwrap();
+    assert_eq!(line(&mut later).await, "modified own=2 1", "what the window still has");
+    fill(1).await;
+    running.cache.watch(range(), second).await.unwrap();
+    for before in [absent, first] {
+        let watch = running.cache.watch(range(), before).await.err();
+        assert!(matches!(watch, Some(Error::TooOld { .. })), "{before:?}: {watch:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_bookmark_moves_on_when_other_resources_are_written() {
     let (store, _directory) = embedded().await;

@@ -374,6 +374,25 @@ impl CacheState {
         Some(self.window.range(start..).map(|change| &change.key))
     }
 
+    /// May the window have lost a change of the range after `reached`? Of one object that is known:
+    /// each state of it says which one was before. Otherwise each heartbeat among thousands would
+    /// end the watch of a pilot that sees its own Pilot only.
+    fn may_have_missed(&self, range: &KeyRange, reached: Revision) -> bool {
+        let KeyRange::One(key) = range else { return true };
+        let seen = |object: &CachedObject| object.revision <= reached;
+        let before = match self.window.iter().find(|change| change.key == *key) {
+            Some(WindowEntry { event: Ok(CacheEvent::Put { previous, .. }), .. }) => {
+                previous.as_ref()
+            }
+            Some(WindowEntry { event: Ok(CacheEvent::Deleted { previous, .. }), .. }) => {
+                Some(previous)
+            }
+            Some(WindowEntry { event: Err(_), .. }) => None,
+            None => self.objects.get(key),
+        };
+        !before.is_some_and(|object| seen(object))
+    }
+
     /// The changes of a range among the next `limit` changes after `reached`.
     pub(super) fn changes(
         &self,
@@ -382,9 +401,10 @@ impl CacheState {
         lists: u64,
         limit: usize,
     ) -> Result<ChangeBatch, Error> {
-        if reached < self.oldest || lists != self.lists {
+        if lists != self.lists || (reached < self.oldest && self.may_have_missed(range, reached)) {
             return Err(Error::TooOld { asked: reached, oldest: self.oldest });
         }
+        let reached = reached.max(self.oldest);
         let start = self.window.partition_point(|change| change.revision <= reached);
         let more = self.window.len() - start > limit;
         let mut found =

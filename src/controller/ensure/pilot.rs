@@ -7,7 +7,10 @@ use tracing::info;
 
 use super::{adopt, not_terminating};
 use crate::{
-    api::names::{self, annotation},
+    api::{
+        names::{self, annotation},
+        v1beta1::PilotSpec,
+    },
     controller::{
         context::{ControllerContext, Error, MANAGER},
         desired_state::{DesiredCluster, DesiredPool},
@@ -77,7 +80,8 @@ async fn create_pilot(
     let birth = found.and_then(|found| newborn(desired, observed, found));
     let mut body = match birth {
         Some(BirthSpec { pilot, .. }) => {
-            let sibling = DesiredPool { pilot: pilot.clone(), ..pool.clone() };
+            let pilot = PilotSpec { forget: Vec::new(), ..pilot.clone() };
+            let sibling = DesiredPool { pilot, ..pool.clone() };
             pilot_body(desired, &sibling, name, ordinal, &ctx.settings)
         }
         None => pilot_body(desired, pool, name, ordinal, &ctx.settings),

@@ -60,8 +60,8 @@ async fn template(
     let selector = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&selector);
     let revisions = match ctx.read(&resource, &desired.namespace).list(&params).await {
-        // An older ClusterRole does not let us list them.
-        Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
+        // An older ClusterRole does not let us list them, and `navigator local` has none.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return Ok(None),
         listed => {
             listed.map_err(|error| Error::request("list", &resource.kind, &set.name, error))?
         }

@@ -31,33 +31,40 @@ pub(crate) fn pinned<'a>(
 ) -> Option<&'a str> {
     let wanted = desired.pool(&pool.name)?;
     let unborn = |member: Option<&Member>| member.is_none_or(|member| alive(member).is_none());
-    let pin = |member: Option<&'a Member>| match member {
-        Some(member) if alive(member).is_some() || member.pilot.is_some() => {
-            pinned_to(desired, pool, member, wanted)
-        }
-        Some(_) | None => newborn(desired, observed, pool).map(|birth| birth.template),
+    let pin = |member: Option<&'a Member>| {
+        let hash = match member {
+            Some(member) if alive(member).is_some() || member.pilot.is_some() => {
+                pinned_to(desired, pool, member, wanted)
+            }
+            Some(_) | None => newborn(desired, observed, pool).map(|birth| birth.template),
+        };
+        hash.filter(|hash| !wanted.makes(hash))
     };
     // A node whose pod neither ends nor comes would hold up another that has its turn, for ever.
     let comes = |member: Option<&Member>| member.is_none_or(|member| !is_stuck(member));
     let members = || pool.running().map(|(_, member)| member);
     let next = || members().filter(|member| unborn(*member));
-    let found = if next().any(comes) {
+    if next().any(comes) {
         next().filter(|member| comes(*member)).find_map(pin)
     } else if next().next().is_some() {
         let free = next().any(|member| pin(member).is_none());
         next().find_map(pin).filter(|_| !free)
     } else {
         members().find_map(pin)
-    };
-    found.filter(|hash| !wanted.makes(hash))
+    }
 }
 
-/// Has the node had no new pod for longer than one takes?
+/// Does the pod not end, or is a new one refused?
 fn is_stuck(member: &Member) -> bool {
     match &member.pod {
         Some(pod) => pod.terminating && pod.overdue,
-        None => member.pilot.as_ref().is_some_and(|pilot| pilot.hearing.is_over()),
+        None => is_refused(member),
     }
+}
+
+/// Has Kubernetes been refused a pod for the node for some time?
+pub(super) fn is_refused(member: &Member) -> bool {
+    member.refused.as_ref().is_some_and(|refusal| refusal.lasts)
 }
 
 /// Returns the config hash of the template that the node's next pod is made of, unless that is
@@ -89,7 +96,8 @@ fn missed<'a>(pool: &'a ObservedPool, member: &Member, wanted: &DesiredPool) -> 
     let other = pilot.spec.version != wanted.pilot.version;
     let ran = pilot.version.is_some() && pilot.version == pilot.spec.version;
     let template = pool.set.as_ref().map(|set| set.template.as_str())?;
-    (other && ran && !template.is_empty()).then_some(template)
+    let older = !template.is_empty() && !wanted.makes(template);
+    (other && ran && older).then_some(template)
 }
 
 /// Is the pod of the newest version, while its Pilot is of another one and has not had its turn?

@@ -40,6 +40,8 @@ pub(crate) enum Remedy {
     CleanUp { cluster: String, predicate: String },
     /// Find what changes pods when they are created.
     MendPolicy,
+    /// Find what changes this StatefulSet when it is created.
+    MendSetPolicy { set: String },
     /// Give up data that are in a pod, or move them.
     MoveData { predicate: &'static str },
     /// Let pods be recreated one after the other, or wait until tokens are renewed.
@@ -112,6 +114,11 @@ impl fmt::Display for Remedy {
             Self::MendPolicy => {
                 f.write_str("find the policy or webhook that changes pods, then delete the pod")
             }
+            Self::MendSetPolicy { set } => write!(
+                f,
+                "find the policy or webhook that changes StatefulSets, then have it made anew \
+                 around its pods: kubectl delete statefulset {set} --cascade=orphan"
+            ),
             Self::MoveData { predicate } => write!(
                 f,
                 "move them to a node pool with persistence, or give them up: add {predicate} to \

@@ -2,7 +2,7 @@
 
 use super::{
     AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World, pin,
-    roll, tidy,
+    roll, tidy, vacate,
 };
 use crate::{
     api::predicate,
@@ -22,31 +22,45 @@ pub(super) fn replace(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     for (pool, wanted) in world.wanted() {
         let members = pool.running().filter_map(|(_, member)| member);
         candidates.extend(members.filter_map(|member| {
-            taken_back(pool, member, wanted)
-                .or_else(|| released(world, member, wanted))
+            taken_back(world, pool, member, wanted)
+                .or_else(|| released(world, pool, member, wanted))
                 .or_else(|| mend(world, pool, member, wanted))
         }));
     }
     candidates
 }
 
-/// Makes a pod anew that got another version without its node's turn, and does not serve with it.
-fn taken_back(pool: &ObservedPool, member: &Member, wanted: &DesiredPool) -> Option<Candidate> {
-    let pod = member.pod.as_ref().filter(|_| pin::leaked(member, wanted) && !member.serving())?;
-    let mark = member.pilot.as_ref()?.pinned.as_ref()?;
+/// Makes a pod anew that got another version without its node's turn, and never ran with it.
+fn taken_back(
+    world: World<'_>,
+    pool: &ObservedPool,
+    member: &Member,
+    wanted: &DesiredPool,
+) -> Option<Candidate> {
+    let pod = member.pod.as_ref().filter(|_| pin::leaked(member, wanted))?;
+    let ran = pod.started && !member.fails();
+    if member.serving() || ran || roll::lost_with_pod(world.desired, member).is_some() {
+        return None;
+    }
+    let mark = member.pilot.as_ref()?.pinned.as_ref().filter(|mark| !wanted.makes(mark))?;
     let step = PlannedStep::Recreate { pilot: member.name.clone(), pod: pod.uid.clone() };
     let kept = pool.set.as_ref().is_some_and(|set| set.template == *mark);
     kept.then(|| Candidate::step(OperationType::Replace, step))
 }
 
-/// Gives the newest spec to a node that has no pod for long, although it has not had its turn: no
-/// pod can be made of what it had. The next pod is made of the newest inputs.
-fn released(world: World<'_>, member: &Member, wanted: &DesiredPool) -> Option<Candidate> {
-    let pilot = member.pilot.as_ref().filter(|pilot| pilot.pinned.is_some())?;
-    if member.pod.is_some() || !pilot.hearing.is_over() || member.held().is_some() {
+/// Gives the newest spec to a node whose pod is refused, although it has not had its turn: no pod
+/// can be made of what it had. The next pod is made of the newest inputs.
+fn released(
+    world: World<'_>,
+    pool: &ObservedPool,
+    member: &Member,
+    wanted: &DesiredPool,
+) -> Option<Candidate> {
+    member.pilot.as_ref().filter(|pilot| pilot.pinned.is_some())?;
+    if member.pod.is_some() || !pin::is_refused(member) || member.held().is_some() {
         return None;
     }
-    let held = turn(world, member, wanted);
+    let held = turn(world, pool, member, wanted);
     let step = PlannedStep::Configure { pilot: member.name.clone() };
     Some(match held {
         Some(block) => Candidate::hold(OperationType::Upgrade, [block]),
@@ -68,7 +82,10 @@ fn mend(
     if roll::in_vain(pool, member, wanted) || member.held().is_some() || member.at_work() {
         return None;
     }
-    if let Some(block) = turn(world, member, wanted) {
+    if vacate::stays(member).is_some() || passes(world, pool, pod) {
+        return None;
+    }
+    if let Some(block) = turn(world, pool, member, wanted) {
         return Some(Candidate::hold(OperationType::Upgrade, [block]));
     }
     let pilot = member.name.clone();
@@ -83,14 +100,26 @@ fn mend(
     Some(Candidate::step(OperationType::Replace, step))
 }
 
-/// Holds another version back from a broken node until a node that serves runs it: a version that
-/// data were opened with cannot be taken back.
-fn turn(world: World<'_>, member: &Member, wanted: &DesiredPool) -> Option<StepBlocker> {
+/// May the trouble pass by itself, while a held canary keeps the newest spec from the pool?
+fn passes(world: World<'_>, pool: &ObservedPool, pod: &PodFacts) -> bool {
+    let young = pod.trouble.as_ref().is_some_and(|trouble| !trouble.lasts);
+    young && roll::canary_is_full(world, &pool.name)
+}
+
+/// Holds another version back from a broken node until a node that serves runs it, and while the
+/// canary is held: a version that data were opened with cannot be taken back.
+fn turn(
+    world: World<'_>,
+    pool: &ObservedPool,
+    member: &Member,
+    wanted: &DesiredPool,
+) -> Option<StepBlocker> {
     let version = |member: &Member| member.pilot.as_ref()?.spec.version.clone();
     let has = version(member)?;
     let target = wanted.pilot.version.clone()?;
     let serving = || world.running().filter_map(|(_, _, member)| member).filter(|m| m.serving());
-    let tried = serving().any(|other| version(other).as_ref() == Some(&target));
+    let canary = roll::canary_is_full(world, &pool.name);
+    let tried = !canary && serving().any(|other| version(other).as_ref() == Some(&target));
     let alone = serving().next().is_none();
     let skipped = world.desired.strategy.skips(VERSION_TURN);
     if has == target || tried || alone || skipped || !member.may_be_member() {
@@ -100,8 +129,9 @@ fn turn(world: World<'_>, member: &Member, wanted: &DesiredPool) -> Option<StepB
         predicate: VERSION_TURN.into(),
         step: format!("RecreatePod/{}", member.name),
         message: format!(
-            "{} does not serve with {has}, and gets {target} when a node that serves runs it: {}",
+            "{} does not serve with {has}, and gets {target} when {}: {}",
             member.name,
+            if canary { "the canary is over" } else { "a node that serves runs it" },
             super::absence::unready(member)
         ),
         remedy: roll::skip(world.desired.database, VERSION_TURN),

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use super::{
     AwaitedStep, Candidate, ClaimRef, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World,
-    absence,
+    absence, pinned,
 };
 use crate::{
     api::predicate,
     controller::{
-        desired_state::DesiredPool,
+        desired_state::{DesiredPool, hash},
         observe::{ClaimFacts, ClaimTemplate, Member, ObservedPool},
         resources::claim_templates,
     },
@@ -100,22 +100,52 @@ fn growing(member: &Member, claim: &ClaimFacts, size: &str) -> Candidate {
     Candidate::wait(OperationType::Resize, awaited)
 }
 
-/// Has the StatefulSet made anew where its template of claims is not the wanted one, or waits for
-/// its end.
+/// Waits where a wanted pool has pods and no StatefulSet: it is made anew, and until then no pod
+/// that ends is replaced.
+pub(super) fn without_set(world: World<'_>) -> Option<Candidate> {
+    let lives = |member: &Member| member.pod.as_ref().is_some_and(|pod| !pod.terminating);
+    let bare = |(pool, _): &(&ObservedPool, &DesiredPool)| {
+        let lacks = pool.set.as_ref().is_none_or(|set| set.terminating);
+        lacks && pool.members.values().any(lives)
+    };
+    let (pool, _) = world.wanted().find(bare)?;
+    let first = pool.members.values().next().map_or_else(String::new, |found| found.name.clone());
+    let message = format!("StatefulSet {} is made anew around its pods", pool.set_name);
+    let awaited = AwaitedStep::new("RenewSet", &first, message);
+    Some(Candidate::wait(OperationType::Resize, awaited))
+}
+
+/// Has the StatefulSet made anew where its template of claims is not the wanted one. Not while it
+/// keeps an older template of pods, which a new set would not have.
 fn made_anew(world: World<'_>, pool: &ObservedPool, wanted: &DesiredPool) -> Option<Candidate> {
     let set = pool.set.as_ref()?;
-    let first = pool.members.get(&0).map_or_else(String::new, |member| member.name.clone());
-    if set.terminating {
-        let message = format!("StatefulSet {} is made anew around its pods", pool.set_name);
-        let awaited = AwaitedStep::new(RESIZE, &first, message);
-        return Some(Candidate::wait(OperationType::Resize, awaited));
+    if pinned(world.desired, world.observed, pool).is_some() {
+        return None;
     }
     let all_serve = absence::absent(world).next().is_none();
     if !all_serve || !differs(world, set.claim.as_ref()?, wanted) || !is_whole(pool) {
         return None;
     }
+    let asked = hash(&claim_templates(world.desired, wanted));
+    if set.claim_asked.as_ref() == Some(&asked) {
+        return Some(Candidate::hold(OperationType::Resize, [in_vain(pool)]));
+    }
     let step = PlannedStep::RenewSet { set: pool.set_name.clone(), uid: set.uid.clone() };
     Some(Candidate::step(OperationType::Resize, step))
+}
+
+/// Says that another StatefulSet would be changed on its way as this one was.
+fn in_vain(pool: &ObservedPool) -> StepBlocker {
+    StepBlocker {
+        predicate: predicate::VOLUME_EXPANDS.name.into(),
+        step: format!("RenewSet/{}", pool.set_name),
+        message: format!(
+            "StatefulSet {} was made with the wanted claim template and has another one: new \
+             claims get that",
+            pool.set_name
+        ),
+        remedy: Remedy::MendSetPolicy { set: pool.set_name.clone() },
+    }
 }
 
 /// Would the StatefulSet get back just the nodes that it has, if it were made anew from what is

@@ -92,8 +92,9 @@ pub(super) async fn tear_down(
     let (sets, others): (Vec<_>, Vec<_>) = ours.iter().partition(|one| one.is::<StatefulSet>());
     remove(ctx, desired, &sets).await?;
     if !desired.force_delete {
+        let mut pods = pods;
         if sets.is_empty() {
-            remove_orphans(ctx, desired, &observed).await?;
+            pods.extend(remove_orphans(ctx, desired, &observed).await?);
         }
         if !sets.is_empty() || !pods.is_empty() {
             let message = format!("waiting for databases to stop: {}", named(&sets, &pods));
@@ -152,23 +153,28 @@ async fn remove(
 }
 
 /// Deletes the pods that no StatefulSet owns, such as those whose set was to be made anew when the
-/// cluster was deleted: those whose pilots report to a Pilot of this cluster.
+/// cluster was deleted, and that have a Pilot of this cluster. Returns the names of those that have
+/// not ended.
 async fn remove_orphans(
     ctx: &ControllerContext,
     desired: &DesiredCluster,
     observed: &ObservedCluster,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     let resource = ApiResource::erase::<Pod>(&());
+    let mut left = Vec::new();
     for member in observed.pools.iter().flat_map(|pool| pool.members.values()) {
         let (Some(pod), Some(pilot)) = (&member.pod, &member.pilot) else { continue };
-        let ours = pilot.owned && pilot.instance.as_ref() == Some(&pod.uid);
-        if ours && pod.orphan && !pod.terminating {
+        if !pilot.owned || !pod.orphan {
+            continue;
+        }
+        left.push(member.name.clone());
+        if !pod.terminating {
             let preconditions = decided(&pod.uid, Some(&pod.resource_version));
             delete(ctx, desired, &resource, &member.name, preconditions).await?;
             info!(namespace = desired.namespace, pod = member.name, "Deleted a pod without owner");
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 /// Deletes the claims that are to go with the cluster. They are found by name, so they are deleted

@@ -11,7 +11,11 @@ use super::{
     selector,
 };
 use crate::{
-    api::names::{self, annotation, label},
+    api::names::{
+        self,
+        annotation::{self, CLAIM_TEMPLATE},
+        label,
+    },
     controller::{
         desired_state::{DesiredCluster, DesiredPool, hash},
         observe::ObservedPool,
@@ -36,11 +40,19 @@ pub(crate) fn stateful_set(
         None => Some(claim_templates(desired, pool)),
     };
     let claims = claims.unwrap_or_default();
+    let asked = match set {
+        Some(set) => {
+            set.metadata.annotations.as_ref().and_then(|all| all.get(CLAIM_TEMPLATE).cloned())
+        }
+        None => (!claims.is_empty()).then(|| hash(&claims)),
+    };
+    let mut annotations = annotations(desired);
+    annotations.extend(asked.map(|asked| (CLAIM_TEMPLATE.to_owned(), asked)));
     let mut body = json!({
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": metadata(
-            desired, settings, &pool.set, labels(desired, pool), annotations(desired),
+            desired, settings, &pool.set, labels(desired, pool), annotations,
         ),
         "spec": {
             "replicas": replicas,

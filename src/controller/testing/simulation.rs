@@ -301,7 +301,7 @@ impl Simulation {
                 self.each(pilot, |member| {
                     let pod = member.pod.as_mut().unwrap();
                     (pod.terminating, pod.ready) = (true, false);
-                })
+                });
             }
             PlannedStep::Replace { pilot, .. }
             | PlannedStep::Restart { pilot, .. }

@@ -420,7 +420,8 @@ impl Harness {
             let (spec, before) = (&told["spec"], &told["status"]);
             let fresh = before["instance"]["uid"] != uid || before["process"].is_null();
             let rejected = spec["jvm"]["heap"] == self.rejects;
-            let up = !(fresh && rejected);
+            let stops = spec["phase"] == "Stopped";
+            let up = !(fresh && rejected || stops);
             let word = |yes: bool| if yes { "True" } else { "False" };
             let (installed, newest) = self.installed(&server.objects[&pod]["spec"]);
             let turned_away = is_turned_away(server, &pod);
@@ -460,7 +461,7 @@ impl Harness {
             // The time of the heartbeat stays, since no test waits for a heartbeat.
             let heard = before["lastHeartbeatTime"].as_str().map(str::to_owned);
             let mut status = json!({
-                "phase": if up { "Running" } else { "Failed" },
+                "phase": if up { "Running" } else if stops { "Stopped" } else { "Failed" },
                 "observedGeneration": told["metadata"]["generation"],
                 "conditions": conditions,
                 "lastHeartbeatTime": heard.unwrap_or_else(|| Timestamp::now().to_string()),

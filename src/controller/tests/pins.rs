@@ -162,3 +162,20 @@ async fn where_no_revision_has_the_old_template_the_change_goes_on() {
     harness.settle().await;
     assert_eq!(newer(&harness).len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_cluster_that_gets_another_version_starts_with_it() {
+    let harness = settled(2).await;
+    let edit = |change: fn(&mut Value)| {
+        harness.api.server().edit(&cluster_id(), |cluster| change(&mut cluster["spec"]));
+    };
+    edit(|spec| spec["stopped"] = json!(true));
+    harness.settle().await;
+    assert_eq!(harness.api.server().of("pods").count(), 0);
+    edit(|spec| spec["version"] = json!(NEWER));
+    harness.settle().await;
+    edit(|spec| spec["stopped"] = json!(false));
+    harness.settle().await;
+    assert_eq!(newer(&harness).len(), 2);
+    assert_eq!(harness.condition("Ready")["status"], "True");
+}

@@ -169,9 +169,9 @@ fn the_list_of_predicates_is_closed() {
         "VersionSettled",
         "MaxUnavailable",
         "ClaimKept",
-        "MachineCordoned",
         "PodAdmitted",
         "VolumeExpands",
+        "MachineCordoned",
     ];
     assert_eq!(never, expected);
     for database in &shown {

@@ -71,7 +71,8 @@ fn a_node_that_is_made_while_the_canary_is_held_is_as_the_others() {
 #[test]
 fn a_pod_that_got_another_version_before_its_turn_is_made_anew() {
     let (desired, mut observed) = untouched(2);
-    pilot(&mut observed, 0, 1).pinned = Some("old".into());
+    let waits = pilot(&mut observed, 0, 1);
+    (waits.pinned, waits.failed, waits.ready) = (Some("old".into()), true, false);
     let leaked = pod(&mut observed, 0, 1);
     (leaked.hash, leaked.ready) = ("new".into(), false);
     let step = PlannedStep::Recreate { pilot: "ex-demo-a-1".into(), pod: "pod-1".into() };
@@ -89,13 +90,55 @@ fn a_node_that_gets_no_pod_of_the_old_template_is_mended_by_the_newest() {
         let pilot = evict(&mut observed, 1);
         pilot.spec.version = Some(version.to_owned());
         (pilot.ready, pilot.pinned) = (false, Some("old".into()));
-        pilot.hearing.ago = 10 * MINUTE;
+        member(&mut observed, 0, 1).refused =
+            Some(PodFailure { reason: "QuotaExceeded", message: "no room".into(), lasts: true });
         plan(&desired, &observed)
     };
     let step = Some(PlannedStep::Configure { pilot: "ex-demo-a-1".into() });
     assert_eq!(mended("5.0.6").step, step, "a configuration");
     let waits = mended(OLDER);
     assert_eq!((&waits.step, &*waits.blocked[0].predicate), (&None, "VersionTurn"));
+}
+
+#[test]
+fn no_pin_names_the_newest_template() {
+    let (desired, mut observed) = untouched(2);
+    observed.pools[0].set.as_mut().unwrap().template = "new".into();
+    for ordinal in 0..2 {
+        evict(&mut observed, ordinal);
+    }
+    let wanted = &desired.pools[0];
+    let to = |observed: &ObservedCluster| {
+        let pool = &observed.pools[0];
+        pinned_to(&desired, pool, &pool.members[&0], wanted).map(str::to_owned)
+    };
+    assert_eq!(to(&observed), None, "all were stopped when the version changed");
+    pilot(&mut observed, 0, 0).pinned = Some("new".into());
+    pilot(&mut observed, 0, 1).pinned = Some("old".into());
+    assert_eq!(template(&desired, &observed), Some("old"), "the other one's counts");
+}
+
+#[test]
+fn a_held_canary_keeps_the_newest_from_a_node_whose_pod_waits_for_a_machine() {
+    let waits = |lasts: bool, version: &'static str| {
+        let (mut desired, mut observed) = untouched(3);
+        desired.strategy.canary = Some((BTreeSet::new(), 1));
+        pod(&mut observed, 0, 2).hash = "new".into();
+        let canary = pilot(&mut observed, 0, 2);
+        canary.spec = desired.pools[0].pilot.clone();
+        canary.running_hash = Some("new".into());
+        for ordinal in 0..2 {
+            pilot(&mut observed, 0, ordinal).spec.version = Some(version.into());
+        }
+        let pod = pod(&mut observed, 0, 0);
+        pod.ready = false;
+        pod.trouble = Some(PodFailure { reason: "Unschedulable", message: "no".into(), lasts });
+        plan(&desired, &observed)
+    };
+    assert_eq!(waits(false, "5.0.6").step, None, "a new machine may come");
+    assert!(matches!(waits(true, "5.0.6").step, Some(PlannedStep::Replace { .. })));
+    let held = waits(true, OLDER);
+    assert_eq!((&held.step, &*held.blocked[0].predicate), (&None, "VersionTurn"));
 }
 
 /// The first node ran the newer version and failed; its data were given up, and the former version

@@ -39,14 +39,30 @@ pub fn out_of_turn(
     let waits = annotations.is_some_and(|all| all.contains_key(annotation::PINNED_POD));
     let other = program != named && (waits || series(program) != series(named));
     let would_upgrade = program != written && series(written) == series(named);
+    let place = node.home.display();
+    if written == named && is_below(program, named) {
+        let message = format!(
+            "the program in {place} is of {program}, and the data were written by {written}, as \
+             this node's Pilot names it: the pod was made of an earlier template, and is made \
+             anew; set spec.version where spec.image is of {program}"
+        );
+        return Some(failed("PreflightFailed", message));
+    }
     (other && would_upgrade).then(|| {
         let message = format!(
-            "the program in {} is of {program}, and this node is of {named}: it is upgraded when \
-             its Pilot names that version; set spec.version where spec.image is of {program}",
-            node.home.display()
+            "the program in {place} is of {program}, and this node is of {named}: it is upgraded \
+             when its Pilot names that version; set spec.version where spec.image is of {program}"
         );
         failed("PreflightFailed", message)
     })
+}
+
+/// Is a version older than another one? Only where both are numbers alone.
+fn is_below(version: &str, other: &str) -> bool {
+    let parts = |text: &str| -> Option<Vec<u32>> {
+        text.split('.').map(|part| part.parse().ok()).collect()
+    };
+    parts(version).zip(parts(other)).is_some_and(|(version, other)| version < other)
 }
 
 /// Returns the major and the minor number of a version.
@@ -71,6 +87,7 @@ mod tests {
         };
         assert!(refused("4.1.3", false, "5.0.6", "4.1.3"), "the image is of a later series");
         assert!(refused("4.1.3", true, "4.1.4", "4.1.3"), "the node waits for its turn");
+        assert!(refused("4.1.4", false, "4.1.3", "4.1.4"), "of the template from before its turn");
         assert!(!refused("4.1.3", false, "4.1.4", "4.1.3"), "an image of one's own");
         assert!(!refused("4.1.3", true, "4.1.4", "4.1.4"), "the data are of the program's version");
         assert!(!refused("5.0.6", false, "5.0.6", "4.1.3"), "the node has its turn");
