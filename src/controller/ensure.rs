@@ -58,7 +58,8 @@ pub(crate) async fn ensure(
         first.get_or_insert(refused);
         Ok(())
     };
-    for resource in resources(desired, observed, &ctx.settings) {
+    let pin = |pool| pinned(desired, observed, pool);
+    for resource in resources(desired, observed, &ctx.settings, pin) {
         note(match &resource {
             DesiredObject::StatefulSet(set) => ensure_set(ctx, desired, observed, set).await,
             DesiredObject::Other(object) => ensure_object(ctx, desired, object).await,

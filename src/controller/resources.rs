@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 use super::{
     desired_state::{DesiredCluster, DesiredPool, ObjectSettings, hash},
     observe::{ObservedCluster, ObservedPool},
-    plan::pinned,
 };
 use crate::api::names::{annotation, label};
 
@@ -91,11 +90,12 @@ impl PreparedObject {
 }
 
 /// Returns the objects that a cluster needs, without Pilots and the budget, in the order in which
-/// they are made.
-pub(crate) fn resources(
+/// they are made. `pinned` returns the config hash of the older template that a pool keeps, if any.
+pub(crate) fn resources<'a>(
     desired: &DesiredCluster,
-    observed: &ObservedCluster,
+    observed: &'a ObservedCluster,
     settings: &ObjectSettings,
+    pinned: impl Fn(&'a ObservedPool) -> Option<&'a str>,
 ) -> Vec<DesiredObject> {
     let mut resources = services::services(desired, settings);
     resources.extend(rbac::identity(desired, settings));
@@ -105,7 +105,7 @@ pub(crate) fn resources(
     // StatefulSets come last: the objects that they name exist by then.
     for pool in &desired.pools {
         let found = observed.pools.iter().find(|found| found.name == pool.name);
-        let pin = found.and_then(|found| pinned(desired, observed, found));
+        let pin = found.and_then(&pinned);
         let set = stateful_set(desired, settings, pool, found, found.map_or(0, replicas), pin);
         resources.push(DesiredObject::StatefulSet(set));
     }

@@ -100,7 +100,7 @@ fn logs() -> DesiredCluster {
 fn everything(desired: &DesiredCluster) -> Vec<Value> {
     let observed = ObservedCluster::default();
     let budget = disruption_budget(desired, &observed, &settings(), None);
-    let mut bodies: Vec<Value> = resources(desired, &observed, &settings())
+    let mut bodies: Vec<Value> = resources(desired, &observed, &settings(), |_| None)
         .into_iter()
         .chain([budget])
         .map(|resource| {

@@ -87,11 +87,12 @@ pub(super) async fn find(
     let labels = format!("{}={}", desired.database.names.cluster_label, desired.name);
     let params = ListParams::default().labels(&labels);
     let budget = resources::disruption_budget(desired, observed, &ctx.settings, None);
-    let made: Vec<PreparedObject> = resources::resources(desired, observed, &ctx.settings)
-        .into_iter()
-        .chain([budget])
-        .map(PreparedObject::from)
-        .collect();
+    let made: Vec<PreparedObject> =
+        resources::resources(desired, observed, &ctx.settings, |_| None)
+            .into_iter()
+            .chain([budget])
+            .map(PreparedObject::from)
+            .collect();
     let mut found = ClusterDependents::default();
     for resource in kinds() {
         let api = ctx.read(&resource, &desired.namespace);
