@@ -212,8 +212,9 @@ impl<'a> StepGate<'a> {
 
     /// Returns the block of a node that runs another version than the one that would join.
     fn mixed(&self, version: &str) -> Option<StepBlocker> {
+        // A node that has left is none of the ring.
         let other = |member: &&Member| {
-            let pilot = member.pilot.as_ref();
+            let pilot = member.pilot.as_ref().filter(|pilot| !pilot.decommissioned);
             pilot.and_then(|pilot| pilot.spec.version.as_deref()).is_some_and(|v| v != version)
         };
         let mut members =
@@ -236,6 +237,7 @@ impl<'a> StepGate<'a> {
     /// Returns the block where nodes of several versions run: they would stream to each other.
     fn mixed_versions(&self) -> Option<StepBlocker> {
         let members = self.world.running().filter_map(|(_, _, member)| member);
+        let members = members.filter(|member| !member.decommissioned());
         let mut versions =
             members.filter_map(|member| member.pilot.as_ref()?.spec.version.as_deref());
         let first = versions.next()?;

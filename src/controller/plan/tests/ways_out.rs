@@ -250,6 +250,15 @@ fn what_is_to_leave_is_drained_before_anything_restarts_and_is_not_restarted() {
     });
     let restart = PlannedStep::Restart { pilot: "ex-demo-a-2".into(), pod: "pod-2".into() };
     assert_eq!(mixed.step, Some(restart), "it could not leave a ring of two versions");
+    let left = planned(&[("a", 1)], &[("a", 3)], |_, o| {
+        let gone = pilot(o, 0, 1);
+        gone.spec.version = Some("4.1.0".into());
+        gone.spec.phase = Some(PilotIntent::Decommissioned);
+        (gone.decommissioned, gone.ready) = (true, false);
+        pod(o, 0, 1).ready = false;
+    });
+    let leaves = PlannedStep::Decommission { pilot: "ex-demo-a-2".into() };
+    assert_eq!(left.step, Some(leaves), "a node that has left is none of the ring");
 }
 
 #[test]
