@@ -112,6 +112,28 @@ def roll():
     say(f"    {started}")
 
 
+def held():
+    """A pod that is deleted while the canary is held comes back as it was; it came back with the change."""
+    def tries(pod):
+        return pod["metadata"]["labels"].get("tries")
+    TRI.patch(podTemplate={"metadata": {"labels": {"tries": "it"}}},
+              updateStrategy={"canary": {"replicas": 1}, "skipPredicates": ["RangesKeepQuorum"]})
+    TRI.tells("Ready", "False", "PredicateBlocked", 400)
+    TRI.wait("both serve", lambda: TRI.status().get("readyReplicas") == 2 or json.dumps(TRI.status()), 300)
+    claim("one pod has it", [tries(pod) for pod in TRI.pods()] == [None, "it"], TRI.pods())
+    for ordinal in (0, 1):
+        uid = TRI.pod_uid(ordinal)
+        kubectl("delete", "pod", "-n", NS, TRI.pod_name(ordinal), timeout=400)
+        TRI.wait("another pod", lambda: TRI.pod_uid(ordinal) not in (None, uid) or uid, 300)
+        TRI.wait("both serve", lambda: TRI.status().get("readyReplicas") == 2 or json.dumps(TRI.status()), 300)
+        seen = [tries(pod) for pod in TRI.pods()]
+        say(f"    after the end of {ordinal}: {seen}")
+        claim("each is as it was", seen == [None, "it"], seen)
+    TRI.patch(updateStrategy={"canary": None})
+    TRI.wait("both have it", lambda: [tries(pod) for pod in TRI.pods()] == ["it", "it"] or str([tries(pod) for pod in TRI.pods()]), 400)
+    TRI.ready()
+
+
 def job():
     with step("install"):
         install()
@@ -129,6 +151,8 @@ def job():
     cannot_start()
     with step("F4: a rolling restart"):
         roll()
+    with step("N2: a canary is held while pods end"):
+        held()
     partly_kept()
     with step("F6: grace periods"):
         grace()
