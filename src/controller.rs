@@ -27,6 +27,7 @@ mod queue;
 mod reconcile;
 pub(crate) mod resources;
 mod status;
+mod status_pace;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -58,6 +59,7 @@ use self::{
     metrics::Metrics,
     object_caches::ObjectCaches,
     queue::{ClusterKey, ReconcileOutcome, WorkQueue},
+    status_pace::StatusPace,
 };
 pub use self::{
     desired_state::{
@@ -229,6 +231,7 @@ pub async fn run(
         heard,
         causes: EventCauses::default(),
         expansion: ExpansionAnswers::default(),
+        pace: StatusPace::default(),
     });
     // Workers end by a shutdown of their own, so that they also end when the lead is lost: with
     // `work` after their reconcile, with `halt` in the middle of it.

@@ -14,6 +14,7 @@ use super::{
     heartbeats::HeartbeatTracker,
     metrics::Metrics,
     object_caches::ObjectCaches,
+    status_pace::StatusPace,
 };
 use crate::{
     error::chain,
@@ -34,6 +35,7 @@ pub(crate) struct ControllerContext {
     pub(crate) heard: HeartbeatTracker,
     pub(crate) causes: EventCauses,
     pub(crate) expansion: ExpansionAnswers,
+    pub(crate) pace: StatusPace,
     pub(crate) settings: ObjectSettings,
     pub(crate) events: ClusterEventPublisher,
     pub(crate) metrics: Metrics,

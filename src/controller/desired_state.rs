@@ -269,6 +269,8 @@ impl DesiredPool {
 pub struct RolloutStrategy {
     /// Changes reach a node only when its pod is deleted by hand.
     pub on_delete: bool,
+    /// A restart that the pod's own inputs do not need keeps the pod.
+    pub restarts_in_place: bool,
     /// A newer pilot program is brought into running pods.
     pub deliver_pilots: bool,
     /// Pools that take part in a canary roll (empty for all pools), and the number of updated nodes
@@ -302,6 +304,7 @@ impl RolloutStrategy {
         let seconds = spec.progress_deadline_seconds.and_then(|s| u64::try_from(s).ok());
         Self {
             on_delete: spec.type_.as_deref() == Some("OnDelete"),
+            restarts_in_place: spec.restart.as_deref() != Some("Recreate"),
             deliver_pilots: !matches!(spec.pilot_update.as_deref(), Some("OnRestart" | "Never")),
             canary,
             skip_predicates: spec.skip_predicates.into_iter().collect(),

@@ -214,7 +214,16 @@ async fn unknown(
 /// another client changed since.
 fn current(prepared: &PreparedObject, found: &Value) -> bool {
     let hash = found["metadata"]["annotations"][annotation::CONFIG_HASH].as_str();
-    hash == Some(prepared.hash()) && holds(found, &prepared.body)
+    hash == Some(prepared.hash()) && holds(found, &without_kind(&prepared.body))
+}
+
+/// Returns an object without its kind, which items of lists do not have.
+fn without_kind(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(object) = object.as_object_mut() {
+        object.retain(|key, _| !["apiVersion", "kind"].contains(&key.as_str()));
+    }
+    object
 }
 
 /// Does `found` have everything that `wanted` has? The server adds defaults and rewrites

@@ -58,7 +58,11 @@ pub(crate) async fn execute(
             }
         }
         PlannedStep::RestartInPlace { pilot } => {
-            restart_in_place(ctx, desired, observed, pilot).await
+            give_spec(ctx, desired, observed, pilot, |_, wanted| PilotSpec {
+                restart_for: wanted.config_hash.clone(),
+                ..wanted.clone()
+            })
+            .await
         }
         PlannedStep::Decommission { pilot } => {
             set_phase(ctx, desired, observed, pilot, &PilotIntent::Decommissioned).await
@@ -234,24 +238,6 @@ async fn give_template(
     let version = Some(set.resource_version.clone());
     let set = stateful_set(desired, &ctx.settings, wanted, Some(pool), set.replicas, None);
     change(ctx, desired, &set, version).await
-}
-
-/// Writes the newest spec and the order to stop to a Pilot in one request, so that the database
-/// starts with the newest spec even if this controller ends.
-async fn restart_in_place(
-    ctx: &ControllerContext,
-    desired: &DesiredCluster,
-    observed: &ObservedCluster,
-    pilot: &str,
-) -> Result<(), Error> {
-    let Some((pool, member)) = member(observed, pilot) else { return Ok(()) };
-    let (Some(wanted), Some(facts)) = (desired.pool(&pool.name), &member.pilot) else {
-        return Ok(());
-    };
-    let mut spec = spec_patch(&facts.spec, &wanted.pilot).unwrap_or_else(|| json!({}));
-    spec["phase"] = json!(PilotIntent::Stopped);
-    let patch = json!({"metadata": {"annotations": {PHASE_OWNER: MANAGER}}, "spec": spec});
-    patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
 }
 
 /// Adds a container that installs the wanted pilot to a running pod. The server merges lists of

@@ -184,6 +184,7 @@ fn pool_of<K: ManagedClusterKind>(
         version: Some(spec.version.clone()),
         config_hash: None,
         restarted_at: restarted_at.clone().max(spec.restarted_at.clone()),
+        restart_for: None,
         pilot_update: spec.update_strategy.as_ref().and_then(|s| s.pilot_update.clone()),
         pilot_settings: spec.pilot_settings.clone(),
         forget: Vec::new(),

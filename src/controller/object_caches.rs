@@ -290,7 +290,8 @@ impl HeldObjects<'_> {
         &self,
     ) -> (ApiResource, PackedStore<DynamicObject>) {
         let resource = ApiResource::erase::<K>(&());
-        (resource.clone(), self.filled(&resource.kind, false, |_| {}))
+        // Items of a list do not say their kind.
+        (resource.clone(), self.filled(&resource.kind, false, |object| object.types = None))
     }
 }
 

@@ -182,6 +182,8 @@ pub(crate) struct PilotFacts {
     /// Progress or refusal of a decommission, in a sentence.
     pub(crate) progress: Option<String>,
     pub(crate) running_hash: Option<String>,
+    /// The pilot restarts its database when `spec.restart_for` says so.
+    pub(crate) restarts_in_place: bool,
     /// The pilot reports that the database cannot be run with the spec of the Pilot.
     pub(crate) failed: bool,
     /// The pilot's verdict on the newest spec; `None` until it has judged that spec.
@@ -224,6 +226,22 @@ pub(crate) struct BlockerFacts {
     pub(crate) predicate: String,
     pub(crate) message: String,
     pub(crate) against: Vec<NodeChange>,
+}
+
+impl PilotFacts {
+    /// Was the pilot told to restart its database for this configuration?
+    pub(crate) fn is_told_to_restart(&self, config_hash: &str) -> bool {
+        self.spec.restart_for.as_deref() == Some(config_hash)
+            && self.spec.config_hash.as_deref() == Some(config_hash)
+            && self.running_hash.as_deref() != Some(config_hash)
+    }
+
+    /// Is the pilot about to restart its database, or at it?
+    pub(crate) fn restarts(&self) -> bool {
+        let told = self.spec.restart_for.as_ref().is_some_and(|hash| self.is_told_to_restart(hash));
+        let rejected = matches!(self.validated, Some(Err(_)));
+        told && self.restarts_in_place && !rejected && !self.hearing.is_over()
+    }
 }
 
 impl BlockerFacts {
@@ -281,10 +299,11 @@ impl ObservedCluster {
 }
 
 impl Member {
-    /// Does the node serve, according to both the kubelet and its own pilot?
+    /// Does the node serve, according to both the kubelet and its own pilot? One whose pilot is
+    /// about to restart it counts as down already.
     pub(crate) fn serving(&self) -> bool {
         self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating)
-            && self.pilot.as_ref().is_some_and(|pilot| pilot.ready)
+            && self.pilot.as_ref().is_some_and(|pilot| pilot.ready && !pilot.restarts())
     }
 
     pub(crate) fn intent(&self) -> PilotIntent {
@@ -871,6 +890,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
             format!("{message}{}{}", percent.unwrap_or_default(), left.unwrap_or_default())
         }),
         running_hash: status.config_hash.clone(),
+        restarts_in_place: status.restarts_in_place,
         failed: status.phase == Some(PilotPhase::Failed),
         validated: validated(pilot),
         version: status.version.clone(),

@@ -83,6 +83,17 @@ pub(crate) enum ReconcileOutcome {
     Gone,
 }
 
+impl ReconcileOutcome {
+    /// Returns this outcome, with another reconcile after this time at the latest.
+    pub(crate) fn within(self, time: Duration) -> Self {
+        match self {
+            Self::Settled => Self::Again(time),
+            Self::Again(after) => Self::Again(after.min(time)),
+            Self::Failed | Self::Conflict | Self::Gone => self,
+        }
+    }
+}
+
 impl WorkQueue {
     /// Makes the cluster due now.
     pub(crate) fn add(&self, key: ClusterKey) {

@@ -55,6 +55,7 @@ pub(crate) async fn reconcile(
     let Some(cluster) = cluster else {
         ctx.causes.forget(key);
         ctx.expansion.forget(key);
+        ctx.pace.forget(key);
         return (ReconcileOutcome::Gone, "gone");
     };
     let desired = match read(ctx, database, &cluster) {
@@ -103,9 +104,14 @@ async fn steps(
     }
     note(&mut observed, execute(ctx, confirmed).await)?;
     let status = status(&desired, &observed, &plan, now);
-    write_status(ctx, &cluster, &desired, status, &plan).await?;
+    let later = ctx.pace.waits(&desired.key(), &desired.status, &status);
+    let later = later.filter(|_| desired.status != status);
+    if later.is_none() {
+        write_status(ctx, &cluster, &desired, status, &plan).await?;
+    }
     answers::answer(ctx, &desired, &observed, &plan).await?;
-    Ok(next(&plan, &observed, &desired))
+    let next = next(&plan, &observed, &desired);
+    Ok(later.map_or(next, |later| next.within(later)))
 }
 
 fn operation_type(status: &ClusterStatus) -> Option<&str> {

@@ -701,6 +701,33 @@ async fn a_restart_replaces_pods_and_not_while_the_configuration_is_bad() {
     assert_eq!(harness.condition("Ready")["status"], "True");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_restart_keeps_pods_where_pilots_restart_their_databases() {
+    let mut harness = Harness::new(2);
+    harness.in_place = true;
+    harness.settle().await;
+    let first = harness.pods();
+    let hashes = |harness: &Harness| {
+        let server = harness.api.server();
+        let pilots = server.objects.iter().filter(|((plural, _), _)| plural == "pilots");
+        pilots.map(|(_, pilot)| pilot["status"]["configHash"].clone()).collect::<Vec<_>>()
+    };
+    let before = hashes(&harness);
+    harness.set_heap("64Mi");
+    harness.settle().await;
+    assert_eq!(hashes(&harness), before, "not while the configuration is bad");
+    harness.set_heap("1Gi");
+    harness.ask_for_a_restart("2026-01-01T00:00:00Z");
+    harness.settle().await;
+    let after = hashes(&harness);
+    assert!(after.iter().all(|hash| !before.contains(hash)), "{after:?}");
+    assert_eq!(harness.pods(), first);
+    assert_eq!(harness.condition("Ready")["status"], "True");
+    let writes = harness.writes();
+    harness.settle().await;
+    assert_eq!(harness.writes(), writes, "an idle cluster writes nothing");
+}
+
 /// Returns what one check of all Pilots writes after `silence` seconds in which none reported.
 async fn writes_after(harness: &Harness, ctx: &ControllerContext, silence: u64) -> Vec<String> {
     let before = harness.writes();

@@ -23,6 +23,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
         version,
         config_hash: _,
         restarted_at,
+        restart_for: _,
         pilot_update: _,
         pilot_settings: _,
         forget: _,

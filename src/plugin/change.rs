@@ -4,7 +4,8 @@
 //! node pool is addressed by its index, and the patch tests its name.
 
 use http::Request;
-use kube::{Resource, api::DynamicObject, client::Body};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{Api, Resource, api::DynamicObject, client::Body};
 use serde_json::{Value, json};
 
 use super::{
@@ -93,6 +94,19 @@ impl PluginSession {
         let reference = format!("pilot.{GROUP}/{}", name_of(pilot));
         let changed = differs(&json!(pilot), &object);
         Ok(ChangeResult { reference, object, warnings, changed })
+    }
+
+    /// Returns the uid of what holds the data of a node: its claim, or its pod. `None` where there
+    /// is neither, and where the person may not see them.
+    pub async fn data_of(&self, found: &ClusterObject, pilot: &Pilot) -> Option<String> {
+        let (namespace, name) = (pilot.metadata.namespace.as_deref()?, name_of(pilot));
+        let claim = format!("{}-{name}", found.names?.data_volume);
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        match claims.get_metadata_opt(&claim).await.ok()? {
+            Some(claim) => claim.metadata.uid,
+            None => pods.get_metadata_opt(name).await.ok()??.metadata.uid,
+        }
     }
 
     /// Writes a person's word into a Pilot that the data of the claim or pod with the uid `data` are

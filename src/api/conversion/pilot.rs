@@ -34,6 +34,8 @@ pub struct PilotSurplus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     restarted_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    restart_for: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pilot_update: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pilot_settings: Option<PilotSettings>,
@@ -67,6 +69,7 @@ pub fn project(
         version,
         config_hash,
         restarted_at,
+        restart_for,
         pilot_update,
         pilot_settings,
         forget,
@@ -99,6 +102,7 @@ pub fn project(
         version,
         config_hash,
         restarted_at,
+        restart_for,
         pilot_update,
         pilot_settings,
         forget,
@@ -128,6 +132,7 @@ pub fn lift(
         version,
         config_hash,
         restarted_at,
+        restart_for,
         pilot_update,
         pilot_settings,
         forget,
@@ -159,6 +164,7 @@ pub fn lift(
             version,
             config_hash,
             restarted_at,
+            restart_for,
             pilot_update,
             pilot_settings,
             forget,

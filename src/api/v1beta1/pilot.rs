@@ -46,6 +46,10 @@ pub struct PilotSpec {
     /// Any change of this time asks for one restart of the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarted_at: Option<Time>,
+    /// The `configHash` for which the database is to be restarted in its instance. Without effect
+    /// where the database runs with it already, or where `configHash` is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_for: Option<String>,
     /// When a new program of the pilot takes over: `InPlace` (default), `OnRestart`, `Never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot_update: Option<String>,
@@ -166,6 +170,9 @@ pub struct PilotStatus {
     /// Hash of the configuration that the running process was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_hash: Option<String>,
+    /// The pilot acts on `spec.restartFor`; pilots of earlier releases do not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub restarts_in_place: bool,
     /// Version that the database says it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

@@ -65,7 +65,8 @@ pub struct UpdateStrategy {
     /// percentage of all; at least 1, the default. More than one only within one node pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// `InPlace` or `Recreate`. Kept, and without effect: a restart replaces the pod.
+    /// `InPlace` (default): a restart that another setting or `restartedAt` needs keeps the pod; its
+    /// pilot restarts the database. `Recreate`: each restart makes the pod anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<String>,
     /// `InPlace` (default): a new pilot binary takes over the running database. `OnRestart`:

@@ -118,6 +118,13 @@ pub(super) async fn give_up(session: &PluginSession, args: &GiveUpArgs) -> Resul
              navigator scale {cluster})"
         )));
     }
+    if let Some(data) = session.data_of(&found, &pilot).await.filter(|data| *data != args.data) {
+        let name = name_of(&pilot);
+        return Err(Error::Usage(format!(
+            "the data of {name} have the uid {data}, not {}: nothing is given up",
+            args.data
+        )));
+    }
     let changed = session.give_up(&pilot, &args.data, args.change.is_dry()).await?;
     tell(args.change, &changed, "given up")?;
     Ok(exit::OK)

@@ -60,6 +60,7 @@ fn changes_report(
         pilot_version,
         pilot_program,
         config_hash,
+        restarts_in_place,
         version,
         health,
         blockers,
@@ -77,6 +78,7 @@ fn changes_report(
         || *pilot_version != now.pilot_version
         || *pilot_program != now.pilot_program
         || *config_hash != now.config_hash
+        || *restarts_in_place != now.restarts_in_place
         || *version != now.version
         || *health != now.health
         || !are_alike(blockers, &now.blockers)

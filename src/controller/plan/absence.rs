@@ -8,7 +8,7 @@ use crate::{
     api::{names, predicate, v1beta1::PilotIntent},
     controller::{
         desired_state::{DesiredCluster, DesiredPool},
-        observe::{Member, ObservedPool, PilotFacts},
+        observe::{Member, ObservedPool, PilotFacts, PodFailure},
     },
 };
 
@@ -86,6 +86,9 @@ impl AbsentNode<'_> {
             return Remedy::Uncordon { machine: machine.to_owned() };
         }
         let Some(member) = self.member.filter(|_| self.lasts()) else { return Remedy::Wait };
+        if let Some(refused) = member.refused.as_ref().filter(|_| member.pod.is_none()) {
+            return admission(refused);
+        }
         if member.decommissioned() && member.held().is_some() {
             return Remedy::RenewByPhase { node };
         }
@@ -134,6 +137,8 @@ pub(super) fn ends(operation: OperationType, member: &Member) -> Candidate {
 fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationType>) -> Candidate {
     let (name, remedy) = (node.name(), node.remedy());
     let wanted = world.desired.pool(&node.pool.name);
+    let surplus = node.ordinal >= world.wanted_of(node.pool);
+    let operation = operation.or(surplus.then_some(OperationType::ScaleDown));
     if let Some(member) = node.member {
         if let Some(phase) = member.held() {
             return Candidate::hold(operation, [held(&name, &phase, member, remedy)]);
@@ -151,9 +156,7 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
     }
     let (mut message, mut remedy) = (node.sentence(), remedy);
     let data = node.member.filter(|member| member.pod.is_some()).and_then(Member::data);
-    if node.ordinal >= world.wanted_of(node.pool)
-        && let Some(data) = data
-    {
+    if surplus && let Some(data) = data {
         message += "; it may hold data, so it leaves only once it serves";
         if remedy == Remedy::Correct {
             remedy = Remedy::GiveUp { node: name.clone(), data };
@@ -182,12 +185,13 @@ fn refused(member: &Member) -> Option<StepBlocker> {
         predicate: predicate::POD_ADMITTED.name.into(),
         step: format!("StartPilot/{}", member.name),
         message: refused.message.clone(),
-        remedy: if refused.reason == "QuotaExceeded" {
-            Remedy::RaiseQuota
-        } else {
-            Remedy::AdmitPod
-        },
+        remedy: admission(refused),
     })
+}
+
+/// Returns the way out of the refusal of a pod.
+fn admission(refused: &PodFailure) -> Remedy {
+    if refused.reason == "QuotaExceeded" { Remedy::RaiseQuota } else { Remedy::AdmitPod }
 }
 
 /// Returns the rule that keeps a broken node from getting the newest spec.
@@ -219,6 +223,9 @@ pub(super) fn unready(member: &Member) -> String {
     };
     let pilot = member.pilot.as_ref().filter(|pilot| !earlier(pilot));
     match pilot.and_then(|pilot| pilot.not_ready.as_ref()) {
+        None if pod.ready && pilot.is_some_and(PilotFacts::restarts) => {
+            format!("{name} restarts its database")
+        }
         Some(said) => format!("{name}: {said}"),
         None if pod.ready => format!("{name} is ready and its pilot has not said so yet"),
         None => format!("{name} is starting"),

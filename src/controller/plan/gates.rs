@@ -67,9 +67,6 @@ impl<'a> StepGate<'a> {
         if absence::down(world).any(|node| waits(&node)) {
             return Some(HELD);
         }
-        if self.stopping() {
-            return Some(HELD);
-        }
         let ends = |(pool, _): &(&ObservedPool, &Member)| self.pool() == Some(pool.name.as_str());
         if absence::ending(world).any(|found| ends(&found)) {
             return Some(HELD);
@@ -100,9 +97,9 @@ impl<'a> StepGate<'a> {
         blocks.extend(roll::lost_with_pod(desired, member).filter(|_| in_pod));
         if self.vacates() {
             blocks.retain(|block| !self.is_excused(block));
-            for block in &mut blocks {
-                block.step = self.named();
-            }
+        }
+        for block in &mut blocks {
+            block.step = self.named();
         }
         if !blocks.is_empty() {
             return blocked(blocks);
@@ -143,7 +140,7 @@ impl<'a> StepGate<'a> {
         {
             return Some(HELD);
         }
-        if absence::ending(self.world).next().is_some() || self.stopping() {
+        if absence::ending(self.world).next().is_some() {
             return Some(HELD);
         }
         let counts = |node: &AbsentNode<'_>| is_other(&node.name()) && !self.left_before(node);
@@ -192,12 +189,6 @@ impl<'a> StepGate<'a> {
         let calm = self.world.desired.database.names.predicate(&block.predicate);
         calm.is_some_and(|rule| rule.calm)
             && absence::down(self.world).any(|node| self.left_before(&node))
-    }
-
-    /// Is a database being stopped, to be started again in its pod?
-    fn stopping(&self) -> bool {
-        let mut members = self.world.running().filter_map(|(_, _, member)| member);
-        members.any(|member| member.intends(&PilotIntent::Stopped))
     }
 
     /// Returns a node that is asked to leave and has not left.

@@ -23,10 +23,15 @@ use crate::{
     },
 };
 
-/// Revisions of the spec. The newer ones are of a newer version; no database starts with the last
-/// one.
-const REVISIONS: [&str; 3] = ["old", "new", "bad"];
+/// Revisions of the spec. The newer ones are of a newer version; no database starts with the bad
+/// one, and the last one differs from the new one in a setting only.
+const REVISIONS: [&str; 4] = ["old", "new", "bad", "tuned"];
 const BAD: u8 = 2;
+
+/// Returns the revision of the pods of a revision.
+fn pod_of(revision: u8) -> u8 {
+    if revision == 3 { 1 } else { revision }
+}
 
 fn version_of(revision: u8) -> &'static str {
     if revision == 0 { "5.0.6" } else { "5.1.0" }
@@ -88,6 +93,8 @@ struct NodeState {
     made: u8,
     told: u8,
     runs: u8,
+    /// The pilot was told to restart the database for the revision of the Pilot.
+    ordered: bool,
     /// Revision that the next pod is made of, where the node has not had its turn.
     pinned: Option<u8>,
     /// The newer version opened the data of the volume.
@@ -111,6 +118,7 @@ const NOTHING: NodeState = NodeState {
     made: 0,
     told: 0,
     runs: 0,
+    ordered: false,
     pinned: None,
     newer: false,
     intent: IntentState::Running,
@@ -158,6 +166,8 @@ struct ModelRules {
     least: usize,
     /// Volumes can grow.
     expands: bool,
+    /// Pilots restart their databases in their pods.
+    in_place: bool,
 }
 
 type NodeId = (usize, usize);
@@ -228,6 +238,7 @@ impl ModelState {
         version_of(self.revision).clone_into(&mut desired.version);
         for pool in &mut desired.pools {
             pool.pilot.version = Some(desired.version.clone());
+            REVISIONS[usize::from(pod_of(self.revision))].clone_into(&mut pool.pod_hash);
         }
         desired.strategy.canary = self.canary.then(|| (BTreeSet::new(), 1));
         desired.strategy.skip_predicates.clone_from(&self.skipped);
@@ -263,7 +274,7 @@ impl ModelState {
                     continue;
                 }
                 let mut member = sample::serving(&pool.set_name, ordinal, "old");
-                fill(&mut member, node);
+                fill(&mut member, node, rules.in_place);
                 place(&mut member, node, (index, ordinal as usize));
                 if let Some(claim) = &mut member.claim {
                     let size = Some(SIZES[usize::from(node.large)].to_owned());
@@ -334,7 +345,7 @@ impl ModelState {
             if !wanted {
                 return node.pod == PodState::Absent && !node.known;
             }
-            let current = node.made == self.revision
+            let current = node.made == pod_of(self.revision)
                 && node.runs == self.revision
                 && node.large >= self.large;
             node.pod == PodState::Ready && current
@@ -350,16 +361,16 @@ impl ModelState {
             let kept = pool.nodes.iter().rposition(held).map_or(0, |last| last + 1);
             if wanted.is_some() && pool.replicas.is_none() {
                 pool.replicas = Some(u8::try_from(kept).unwrap());
-                pool.template = revision;
+                pool.template = pod_of(revision);
             }
         }
         // Most states have nothing to pin, and are spared the pins.
         let differs = |node: &NodeState| {
-            let made = node.pod != PodState::Absent && node.made != revision;
+            let made = node.pod != PodState::Absent && node.made != pod_of(revision);
             node.known && (made || node.told != revision || node.pinned.is_some())
         };
         for pool in self.pools.iter_mut().filter(|pool| !pool.nodes.iter().any(differs)) {
-            pool.template = revision;
+            pool.template = pod_of(revision);
             for node in &mut pool.nodes[..usize::from(pool.replicas.unwrap_or_default())] {
                 if !node.known {
                     node.told = revision;
@@ -376,7 +387,7 @@ impl ModelState {
         for found in &observed.pools {
             let Some(wanted) = desired.pool(&found.name) else { continue };
             let pool = &mut self.pools[usize::from(found.name == "b")];
-            pool.template = pinned(&desired, &observed, found).map_or(revision, number);
+            pool.template = pinned(&desired, &observed, found).map_or(pod_of(revision), number);
             let birth = newborn(&desired, &observed, found);
             for ordinal in 0..pool.replicas.unwrap_or_default() {
                 let node = &mut pool.nodes[usize::from(ordinal)];
@@ -390,6 +401,7 @@ impl ModelState {
                     node.pinned = pinned_to(&desired, found, member, wanted).map(number);
                 }
                 if node.pod == PodState::Absent && node.pinned.is_none() {
+                    node.ordered &= node.told == revision;
                     node.told = revision;
                 }
             }
@@ -423,13 +435,17 @@ impl ModelState {
             PlannedStep::Decommission { pilot } => self.named(pilot).intent = IntentState::Leaving,
             PlannedStep::Configure { pilot } => {
                 let node = self.named(pilot);
-                (node.told, node.pinned) = (revision, None);
+                (node.told, node.pinned, node.ordered) = (revision, None, false);
+            }
+            PlannedStep::RestartInPlace { pilot } => {
+                let node = self.named(pilot);
+                (node.told, node.pinned, node.ordered) = (revision, None, true);
             }
             PlannedStep::Replace { pilot, .. } | PlannedStep::Restart { pilot, .. } => {
                 let id = id_of(pilot);
-                self.pools[id.0].template = revision;
+                self.pools[id.0].template = pod_of(revision);
                 let node = self.node_mut(id);
-                (node.told, node.pinned) = (revision, None);
+                (node.told, node.pinned, node.ordered) = (revision, None, false);
                 end_pod(node);
             }
             PlannedStep::Recreate { pilot, .. } => end_pod(self.named(pilot)),
@@ -456,13 +472,72 @@ impl ModelState {
                 end_pod(node);
             }
             PlannedStep::ResizeClaim { pilot, .. } => self.named(pilot).large = true,
-            PlannedStep::RestartInPlace { .. }
-            | PlannedStep::RenewSet { .. }
+            PlannedStep::RenewSet { .. }
             | PlannedStep::Forget { .. }
             | PlannedStep::Deliver { .. } => {
-                unreachable!("no data in pods, no ids, one pilot image")
+                unreachable!("no ids, one pilot image")
             }
         }
+    }
+
+    /// Returns what is left where the controller ends between two writes of a step.
+    fn cut_short(&self, step: &PlannedStep) -> Vec<Self> {
+        let revision = self.revision;
+        let mut cuts = Vec::new();
+        match step {
+            PlannedStep::Replace { pilot, .. } | PlannedStep::Restart { pilot, .. } => {
+                let mut told = self.clone();
+                let node = told.named(pilot);
+                (node.told, node.pinned, node.ordered) = (revision, None, false);
+                let mut made = told.clone();
+                made.pools[id_of(pilot).0].template = pod_of(revision);
+                cuts.extend([told, made]);
+            }
+            PlannedStep::Renew { pilot, claim: Some(_), .. } => {
+                let mut cut = self.clone();
+                cut.named(pilot).lose_volume();
+                cuts.push(cut);
+            }
+            PlannedStep::Raise { pool, to } | PlannedStep::Return { pool, to } => {
+                // The Pilots of the new nodes come before the StatefulSet's new size.
+                let mut cut = self.clone();
+                let nodes = &mut cut.pools[usize::from(pool == "b")].nodes;
+                for node in nodes[..*to as usize].iter_mut().filter(|node| !node.known) {
+                    (node.known, node.told) = (true, revision);
+                }
+                cuts.push(cut);
+            }
+            PlannedStep::Stop { pilots } | PlannedStep::Start { pilots } if pilots.len() > 1 => {
+                let stops = matches!(step, PlannedStep::Stop { .. });
+                let mut cut = self.clone();
+                cut.named(&pilots[0]).intent =
+                    if stops { IntentState::Stopped } else { IntentState::Running };
+                cuts.push(cut);
+            }
+            _ => {}
+        }
+        cuts.retain(|cut| cut != self);
+        for cut in &mut cuts {
+            cut.faults += 1;
+        }
+        cuts
+    }
+
+    /// Writes what `ensure` decided by an earlier state of the pods, of which `earlier` came.
+    fn ensured_late(&self, earlier: &Self) -> Self {
+        let mut late = self.clone();
+        for (pool, decided) in late.pools.iter_mut().zip(&earlier.pools) {
+            if pool.replicas != decided.replicas {
+                continue;
+            }
+            pool.template = decided.template;
+            for (node, decided) in pool.nodes.iter_mut().zip(&decided.nodes) {
+                (node.known, node.told, node.pinned) =
+                    (decided.known, decided.told, decided.pinned);
+                node.ordered &= decided.ordered;
+            }
+        }
+        late
     }
 
     fn named(&mut self, name: &str) -> &mut NodeState {
@@ -507,8 +582,8 @@ impl ModelState {
                 if !starts || node.volume == VolumeState::Left || node.fails() || joins {
                     return None;
                 }
-                (node.pod, node.volume, node.runs) =
-                    (PodState::Ready, VolumeState::Data, node.told);
+                (node.pod, node.volume, node.runs, node.ordered) =
+                    (PodState::Ready, VolumeState::Data, node.told, false);
                 node.newer |= node.told > 0;
                 node.left = false;
             }
@@ -517,6 +592,7 @@ impl ModelState {
                 IntentState::Leaving | IntentState::LeavingByPerson if !refused => {
                     (node.pod, node.volume) = (PodState::Starting, VolumeState::Left);
                 }
+                _ if node.ordered && node.told != BAD => node.pod = PodState::Starting,
                 _ => return None,
             },
             PodState::Absent | PodState::Stuck | PodState::Pending => return None,
@@ -541,7 +617,7 @@ impl ModelState {
         }
         // Validation refuses an older version than a node ran.
         let least = u8::from(ids().any(|id| self.node(id).newer));
-        for revision in least..3 {
+        for revision in least..4 {
             let what = format!("revision {}", REVISIONS[usize::from(revision)]);
             edit(what, &|s| s.revision = revision);
         }
@@ -603,7 +679,7 @@ impl ModelState {
             // There is no later release that would start, only the one from before, which
             // validation refuses where the newer version opened data.
             Remedy::Correct if next.revision == BAD => {
-                let ran = ids().any(|id| self.node(id).runs == 1);
+                let ran = ids().any(|id| matches!(self.node(id).runs, 1 | 3));
                 if ids().any(|id| self.node(id).newer) && !ran {
                     return None;
                 }
@@ -665,7 +741,9 @@ impl ModelState {
             | PlannedStep::DeletePilot { .. } => {
                 return holds.then(|| format!("{step:?} takes data away"));
             }
-            PlannedStep::Restart { .. } | PlannedStep::Decommission { .. } => true,
+            PlannedStep::Restart { .. }
+            | PlannedStep::RestartInPlace { .. }
+            | PlannedStep::Decommission { .. } => true,
             PlannedStep::Vacate { .. } => node.is_some_and(|node| node.pod == PodState::Ready),
             _ => false,
         };
@@ -704,7 +782,7 @@ fn end_pod(node: &mut NodeState) {
 }
 
 /// Makes a member look as its state says.
-fn fill(member: &mut Member, node: &NodeState) {
+fn fill(member: &mut Member, node: &NodeState, in_place: bool) {
     let revision = |revision: u8| REVISIONS[usize::from(revision)].to_owned();
     let ready = node.pod == PodState::Ready;
     let dead = matches!(node.pod, PodState::Stuck | PodState::Pending) || node.lost;
@@ -739,6 +817,8 @@ fn fill(member: &mut Member, node: &NodeState) {
     pilot.ready = ready;
     pilot.spec.config_hash = Some(revision(node.told));
     pilot.running_hash = Some(revision(node.runs));
+    pilot.restarts_in_place = in_place;
+    pilot.spec.restart_for = node.ordered.then(|| revision(node.told));
     let joined = matches!(node.volume, VolumeState::Data | VolumeState::Left);
     (pilot.identity, pilot.answered, pilot.idle) = (joined, joined, !ready);
     pilot.decommissioned = node.volume == VolumeState::Left;
@@ -840,13 +920,26 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
             if let Some(broken) = ensured.breaks(step) {
                 panic!("{broken}\nafter:\n{}\nof {state:?}", story(&parents, &state));
             }
+            if state.faults < faults {
+                let cut = |after| (format!("controller ends amid {step:?}"), after);
+                next.extend(ensured.cut_short(step).into_iter().map(cut));
+            }
             let mut after = ensured.clone();
             after.execute(rules, step);
             next.push((format!("controller: {step:?}"), after));
         }
-        let moves = ids()
-            .filter_map(|id| Some((format!("{} moves", name_of(id)), ensured.moved(rules, id)?)));
-        next.extend(moves);
+        for id in ids() {
+            let name = name_of(id);
+            if let Some(after) = ensured.moved(rules, id) {
+                next.push((format!("{name} moves"), after));
+            }
+            // The controller is slow, and then writes by what its caches hold.
+            if let Some(after) = state.moved(rules, id).filter(|_| ensured != state) {
+                let late = after.ensured_late(&ensured);
+                next.push((format!("{name} moves before the controller writes"), after));
+                next.push((format!("{name} moves, and the controller writes late"), late));
+            }
+        }
         let at_rest = next.is_empty();
         if at_rest && !state.is_wanted() {
             assert!(
@@ -881,8 +974,8 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
     parents.len()
 }
 
-const RING: ModelRules = ModelRules { ring: true, least: 1, expands: true };
-const SHARDS: ModelRules = ModelRules { ring: false, least: 2, expands: false };
+const RING: ModelRules = ModelRules { ring: true, least: 1, expands: true, in_place: true };
+const SHARDS: ModelRules = ModelRules { ring: false, least: 2, expands: false, in_place: false };
 
 /// Number of states of each search; `make model` looks at more of them.
 #[expect(clippy::disallowed_methods, reason = "a test asks how long it may take")]

@@ -150,7 +150,7 @@ impl fmt::Display for Remedy {
             Self::RestartNode { node } => write!(
                 f,
                 "wait; if it stays so, restart the node, since some drivers grow a file system only \
-                 when it is mounted: delete pod {node}, or set restartedAt of its node pool"
+                 when it is mounted: delete pod {node}"
             ),
             Self::AdmitPod => f.write_str(
                 "change what refuses it (Pod Security, a LimitRange, a policy or a webhook), or \

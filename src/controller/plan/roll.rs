@@ -1,8 +1,8 @@
 //! Brings running nodes to the wanted version and configuration, one at a time.
 //!
 //! A new configuration is given to a running node first, whose pilot validates it beside the old
-//! process; only a valid one costs a restart. Another version or another pod needs another image,
-//! so there the node gets both at once.
+//! process; only a valid one costs a restart, of the database alone where the pod may stay. Another
+//! version or another pod needs another image, so there the node gets both at once.
 //!
 //! Owns which node is next and what speaks against it: nodes that cannot be elected master first,
 //! the elected master very last, so that the cluster elects as seldom as can be.
@@ -190,9 +190,7 @@ fn restart(
 ) -> Option<Candidate> {
     let wanted = world.desired.pool(&pool.name)?;
     let name = member.name.clone();
-    // Only the database must restart, and the pod holds its data.
-    let in_place = member.dies_with_pod() && fits(member, wanted);
-    let restart = if in_place {
+    let restart = if restarts_in_place(world, member, wanted) {
         PlannedStep::RestartInPlace { pilot: name.clone() }
     } else {
         let pod = member.pod.as_ref()?.uid.clone();
@@ -213,6 +211,16 @@ fn restart(
     };
     let awaited = AwaitedStep { remedy, ..AwaitedStep::new(JUDGED, &name, message) };
     Some(Candidate::wait(operation, awaited))
+}
+
+/// Does a restart of the database alone do, in the pod that there is? A node that was told to
+/// restart and still serves has a pilot that does not act on it.
+fn restarts_in_place(world: World<'_>, member: &Member, wanted: &DesiredPool) -> bool {
+    let able = |pilot: &PilotFacts| {
+        pilot.restarts_in_place && !pilot.is_told_to_restart(wanted.config_hash())
+    };
+    let wished = world.desired.strategy.restarts_in_place || member.dies_with_pod();
+    wished && fits(member, wanted) && member.pilot.as_ref().is_some_and(able)
 }
 
 /// The step that waits for a pilot's judgement of a configuration.

@@ -20,8 +20,7 @@ pub(crate) enum PlannedStep {
     Vacate { pilot: String, pod: String, by: String },
     /// Give a node a new pod, of the same spec.
     Recreate { pilot: String, pod: String },
-    /// Give a serving node the newest spec and let its pilot stop and restart the database. For a
-    /// node whose data would be deleted with its pod.
+    /// Give a serving node the newest spec and have its pilot restart the database in its pod.
     RestartInPlace { pilot: String },
     /// Ask a pilot to move its node's data away and leave the database cluster.
     Decommission { pilot: String },

@@ -1,11 +1,9 @@
 //! A stopped cluster, and its way back.
 
-use super::{
-    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, World, absence, departure, under_way,
-};
+use super::{AwaitedStep, Candidate, OperationType, Plan, PlannedStep, World, absence, departure};
 use crate::{
     api::v1beta1::PilotIntent,
-    controller::observe::{Member, ObservedPool, PilotFacts},
+    controller::observe::{Member, ObservedPool},
 };
 
 /// Stops every database, then removes the pods of pools that keep their data on claims. A node that
@@ -74,23 +72,10 @@ pub(super) fn resume(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let pools = &world.observed.pools;
     let members = || pools.iter().flat_map(|pool| pool.members.values());
     let asked = || members().filter(|member| member.intends(&PilotIntent::Stopped));
-    // A restart in place goes on only when the database has stopped.
-    let stopping = asked().find(|member| {
-        let pilot = member.pilot.as_ref();
-        let stops = |pilot: &PilotFacts| !pilot.stopped && !pilot.hearing.is_over();
-        member.dies_with_pod() && pilot.is_some_and(stops)
-    });
-    if let Some(member) = stopping {
-        let operation = under_way(world.desired).unwrap_or(OperationType::Start);
-        let message = format!("{} is stopping its database", member.name);
-        let awaited = AwaitedStep::new("RestartPilot", &member.name, message);
-        return vec![Candidate::wait(operation, awaited)];
-    }
     let stopped: Vec<String> = asked().map(|member| member.name.clone()).collect();
     if !stopped.is_empty() {
-        let operation = under_way(world.desired).filter(|op| *op == OperationType::Configure);
-        let operation = operation.unwrap_or(OperationType::Start);
-        return vec![Candidate::step(operation, PlannedStep::Start { pilots: stopped })];
+        let step = PlannedStep::Start { pilots: stopped };
+        return vec![Candidate::step(OperationType::Start, step)];
     }
     let returns = |pool: &&ObservedPool| pool.set.is_some() && pool.returning() > pool.replicas();
     let raise = |pool: &ObservedPool| {

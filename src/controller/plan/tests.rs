@@ -740,30 +740,58 @@ fn pods_that_hold_the_data_of_a_stopped_cluster_stay() {
 }
 
 #[test]
-fn a_database_whose_data_are_in_its_pod_restarts_in_place_and_only_after_it_stopped() {
-    let planned = |change: fn(&mut PilotFacts)| {
-        planned(&[("a", 2)], &[("a", 2)], |_, o| {
-            in_pods(o);
+fn another_setting_restarts_the_database_and_keeps_its_pod() {
+    let planned = |pod_hash: &str, change: fn(&mut DesiredCluster, &mut ObservedCluster)| {
+        planned(&[("a", 2)], &[("a", 2)], |d, o| {
+            pod(o, 0, 1).hash = pod_hash.into();
             let pilot = pilot(o, 0, 1);
             pilot.running_hash = Some("old".into());
-            pilot.validated = Some(Ok(()));
-            change(pilot);
+            (pilot.validated, pilot.restarts_in_place) = (Some(Ok(())), true);
+            change(d, o);
         })
     };
     let name = "ex-demo-a-1".to_owned();
-    let in_place = PlannedStep::RestartInPlace { pilot: name.clone() };
-    assert_eq!(planned(|_| ()).step, Some(in_place));
-    let asked = |pilot: &mut PilotFacts| {
-        pilot.spec.phase = Some(PilotIntent::Stopped);
-        pilot.phase_ours = true;
-    };
-    let plan = planned(asked);
-    assert_eq!((plan.step, plan.waiting.unwrap().pilot), (None, name.clone()));
-    let plan = planned(|pilot| {
-        pilot.spec.phase = Some(PilotIntent::Stopped);
-        (pilot.phase_ours, pilot.stopped) = (true, true);
+    let in_place = Some(PlannedStep::RestartInPlace { pilot: name.clone() });
+    let anew = Some(PlannedStep::Restart { pilot: name.clone(), pod: "pod-1".into() });
+    assert_eq!(planned("new", |_, _| ()).step, in_place);
+    assert_eq!(planned("old", |_, _| ()).step, anew, "the pod itself changes");
+    assert_eq!(planned("new", |d, _| d.strategy.restarts_in_place = false).step, anew);
+    let older = planned("new", |_, o| pilot(o, 0, 1).restarts_in_place = false);
+    assert_eq!(older.step, anew, "its pilot is of an earlier release");
+    // Data in pods are kept, whatever the strategy says.
+    let kept = planned("new", |d, o| {
+        in_pods(o);
+        d.strategy.restarts_in_place = false;
     });
-    assert_eq!(plan.step, Some(PlannedStep::Start { pilots: vec![name] }));
+    assert_eq!(kept.step, in_place);
+}
+
+#[test]
+fn a_node_that_was_told_to_restart_counts_as_down_until_it_did() {
+    let planned = |change: fn(&mut PilotFacts)| {
+        planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            for ordinal in 0..3 {
+                let pilot = pilot(o, 0, ordinal);
+                pilot.running_hash = Some("old".into());
+                (pilot.validated, pilot.restarts_in_place) = (Some(Ok(())), true);
+            }
+            pilot(o, 0, 2).spec.restart_for = Some("new".into());
+            change(pilot(o, 0, 2));
+        })
+    };
+    let plan = planned(|_| ());
+    assert_eq!((plan.step, &plan.blocked[..]), (None, &[][..]));
+    assert_eq!(plan.waiting.unwrap().message, "ex-demo-a-2 restarts its database");
+    // It runs with the newest configuration, whoever restarted it.
+    let plan = planned(|pilot| pilot.running_hash = Some("new".into()));
+    assert_eq!(plan.step, Some(PlannedStep::RestartInPlace { pilot: "ex-demo-a-1".into() }));
+    // A pilot that found the configuration bad after all restarts nothing: that is told.
+    let plan = planned(|pilot| pilot.validated = Some(Err("too small".into())));
+    let awaited = plan.waiting.unwrap();
+    assert_eq!((plan.step, awaited.remedy), (None, Remedy::Correct));
+    // One that does not act on the order gets a new pod, where the rules allow that.
+    let plan = planned(|pilot| pilot.restarts_in_place = false);
+    assert!(matches!(plan.step, Some(PlannedStep::Restart { .. })), "{plan:?}");
 }
 
 #[test]

@@ -87,6 +87,7 @@ pub(super) async fn write_status(
     let written = api.replace_status(&desired.name, &params, &object).await.map_err(|error| {
         Error::request("update the status of", &resource.kind, &desired.name, error)
     })?;
+    ctx.pace.note(desired.key());
     for notice in events::of_status(&desired.status, &status, plan) {
         ctx.events.publish(desired, &notice).await;
     }

@@ -45,11 +45,16 @@ pub(crate) fn pilot_body(
 /// Returns a merge patch from the Pilot's spec as it is to the wanted one: keys that are no longer
 /// wanted become `null`, and `phase` is left alone. `None` when nothing differs.
 pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value> {
+    let renews = wanted.restart_for.is_some() || found.config_hash != wanted.config_hash;
     let without_requests = |spec: &PilotSpec| {
         let mut value = json!(spec);
         if let Some(spec) = value.as_object_mut() {
             spec.remove("phase");
             spec.remove("forget");
+            // An order for an earlier configuration must not fire when that is wanted again.
+            if !renews {
+                spec.remove("restartFor");
+            }
         }
         value
     };
@@ -81,6 +86,21 @@ fn difference(from: &Value, to: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_order_to_restart_stays_as_long_as_its_configuration() {
+        let spec = |hash: &str, restart_for: Option<&str>| PilotSpec {
+            config_hash: Some(hash.to_owned()),
+            restart_for: restart_for.map(str::to_owned),
+            ..PilotSpec::default()
+        };
+        let told = spec("two", Some("two"));
+        assert_eq!(spec_patch(&told, &spec("two", None)), None);
+        let patch = spec_patch(&told, &spec("three", None)).unwrap();
+        assert_eq!(patch, json!({"configHash": "three", "restartFor": null}));
+        let patch = spec_patch(&spec("two", None), &told).unwrap();
+        assert_eq!(patch, json!({"restartFor": "two"}));
+    }
 
     #[test]
     fn a_patch_names_only_what_differs_and_no_request() {

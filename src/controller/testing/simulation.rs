@@ -330,13 +330,15 @@ impl Simulation {
                     let wanted = wanted.iter().find(|wanted| wanted.name == pool.name);
                     for member in pool.members.values_mut().filter(|m| m.name == *pilot) {
                         if let (Some(facts), Some(wanted)) = (&mut member.pilot, wanted) {
-                            facts.spec = wanted.pilot.clone();
+                            facts.spec = PilotSpec {
+                                restart_for: wanted.pilot.config_hash.clone(),
+                                ..wanted.pilot.clone()
+                            };
                             facts.eligible = wanted.eligible;
                             facts.validated = None;
                         }
                     }
                 }
-                self.intend(pilot, Some(&PilotIntent::Stopped));
             }
             PlannedStep::Decommission { pilot } => {
                 self.intend(pilot, Some(&PilotIntent::Decommissioned));
@@ -739,6 +741,13 @@ fn live(member: &mut Member, quorum: bool) {
         return;
     }
     pilot.failed = false;
+    // Pods of pools that begin with `e` hold their data; other databases of them restart in place
+    // as well, those of the rest do not.
+    pilot.restarts_in_place = ["-e-", "-d-"].iter().any(|pool| member.name.contains(pool));
+    if running && pod.ready && pilot.restarts() {
+        (pilot.ready, pod.ready, pilot.idle) = (false, false, true);
+        return;
+    }
     if running && !quorum && !pod.ready {
         return;
     }

@@ -23,6 +23,7 @@ use super::{
         object_caches::ObjectCaches,
         queue::{ClusterKey, ReconcileOutcome, WorkQueue},
         reconcile::reconcile,
+        status_pace::StatusPace,
         testing::example::DATABASE,
     },
     api::{Api, Id, id},
@@ -51,6 +52,8 @@ pub(super) struct Harness {
     pub(super) image: &'static str,
     /// Image that no registry has.
     pub(super) unpulled: &'static str,
+    /// Pilots restart their databases in their pods.
+    pub(super) in_place: bool,
     /// A policy removes our annotations from pods.
     pub(super) strips: bool,
     /// Clusters own their objects, as in releases before 0.3.
@@ -97,6 +100,7 @@ impl Harness {
             rejects: "64Mi",
             image: "navigator:1",
             unpulled: "navigator:none",
+            in_place: false,
             strips: false,
             owner_references: false,
             cordoned: false,
@@ -115,6 +119,7 @@ impl Harness {
             rejects,
             image,
             unpulled,
+            in_place,
             strips,
             owner_references,
             cordoned,
@@ -131,6 +136,7 @@ impl Harness {
             rejects,
             image,
             unpulled,
+            in_place: *in_place,
             strips,
             owner_references,
             cordoned,
@@ -240,6 +246,7 @@ impl Harness {
             heard,
             causes: self.causes.clone(),
             expansion: self.expansion.clone(),
+            pace: StatusPace::default(),
             settings: ObjectSettings {
                 pilot_image: self.image.into(),
                 store_id: STORE.into(),
@@ -438,7 +445,8 @@ impl Harness {
             if told.is_null() || turned_away {
                 continue;
             }
-            let hash = if fresh { &spec["configHash"] } else { &before["configHash"] };
+            let ordered = self.in_place && !rejected && spec["restartFor"] == spec["configHash"];
+            let hash = if fresh || ordered { &spec["configHash"] } else { &before["configHash"] };
             let applied = match (rejected, *hash == spec["configHash"]) {
                 (true, _) => "ConfigRejected",
                 (false, true) => "ConfigCurrent",
@@ -468,6 +476,7 @@ impl Harness {
                 "identity": before["identity"],
                 "instance": {"runtime": "Kubernetes", "uid": uid, "node": MACHINE},
                 "configHash": hash,
+                "restartsInPlace": self.in_place,
                 "version": before["version"],
                 "pilotProgram": newest,
                 "health": "Green",

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt,
     runtime::{
@@ -52,9 +53,10 @@ pub fn is_ready(peer: &Pilot) -> bool {
 }
 
 /// Has the peer left the database cluster? Its Pilot may exist for a while longer, and its volume
-/// with it.
+/// with it. The phase tells more than that while the node ends.
 pub fn is_decommissioned(peer: &Pilot) -> bool {
-    matches!(peer.status.phase, Some(PilotPhase::Decommissioned))
+    let says = |found: &Condition| found.type_ == "Decommissioned" && found.status == "True";
+    peer.status.phase == Some(PilotPhase::Decommissioned) || peer.status.conditions.iter().any(says)
 }
 
 /// Returns the address under which the peer's node listens, by the name of the endpoint.

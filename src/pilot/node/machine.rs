@@ -94,6 +94,8 @@ pub struct RunningNode {
     pub suspected: bool,
     /// A restart was asked for, and waits until the configuration is known to be good.
     pub restart: bool,
+    /// As `restart`, for the configuration that is wanted now: another one takes the order back.
+    pub ordered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +211,7 @@ impl NodeMachine {
             (MachineEvent::Intent { want, restart, changed }, _) => {
                 self.intent(want, restart, changed, effects);
             }
+            (MachineEvent::RestartOrdered(ordered), NodePhase::Up(up)) => up.ordered = ordered,
             (MachineEvent::SilenceLimit(limit), life) => {
                 self.limits.silence = limit;
                 if matches!(life, NodePhase::Up(up) if up.answered && !up.suspected) {
@@ -278,6 +281,7 @@ impl NodeMachine {
                     decommissioning: None,
                     suspected: false,
                     restart: false,
+                    ordered: false,
                 });
                 // The intent may have changed while the process was being started.
                 if self.ending
@@ -313,7 +317,7 @@ impl NodeMachine {
             (MachineEvent::Validated { attempt: of, good }, NodePhase::Up(up)) if of == attempt => {
                 if !good {
                     effects.push(MachineEffect::Arm(MachineTimer::Recheck, RECHECK));
-                } else if up.restart {
+                } else if up.restart || up.ordered {
                     let pid = up.pid;
                     self.stop(pid, effects);
                 }

@@ -121,6 +121,7 @@ pub fn status(
         pilot_version: Some(format!("v{}", build_info::VERSION)),
         pilot_program: program.clone(),
         config_hash: running_hash.clone(),
+        restarts_in_place: true,
         version: observation.version.clone(),
         health: observation.health.clone().filter(|_| up),
         blockers: if up {

@@ -39,7 +39,7 @@ use self::{
     context::{KnownPeers, RunnerContext},
     database_process::DatabaseProcess,
     handover::ProgramHandover,
-    intent_tracker::{IntentTracker, IntentUpdate},
+    intent_tracker::{IntentTracker, IntentUpdate, is_restart_ordered},
     leadership::LeaderCandidacy,
     ledger::VolumeLedger,
     messages::RunnerMessage,
@@ -349,6 +349,8 @@ impl NodeRunner {
             ));
             return;
         };
+        let ordered = is_restart_ordered(&pilot.spec, self.report.facts.running_hash.as_deref());
+        self.step(MachineEvent::RestartOrdered(ordered));
         self.step(MachineEvent::Intent { want, restart, changed });
         self.refresh();
     }

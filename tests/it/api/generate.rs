@@ -261,6 +261,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
             version: tape.maybe_text(VERSIONS),
             config_hash: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
             restarted_at: tape.maybe(Tape::time),
+            restart_for: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
             pilot_update: tape.maybe(|tape| tape.word(&["InPlace", "OnRestart", "Never"])),
             pilot_settings: tape.maybe(pilot_settings),
             forget: tape.texts(2, &["c2Vx", "b7"]),
@@ -501,6 +502,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
         pilot_version: tape.maybe_text(&["v0.2.0"]),
         pilot_program: tape.maybe_text(&["1312d00-1763719210.123456789"]),
         config_hash: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
+        restarts_in_place: tape.below(2) == 1,
         version: tape.maybe_text(VERSIONS),
         health: tape.maybe(|tape| tape.word(Health::KNOWN).into()),
         blockers: (0..tape.below(3))

@@ -74,6 +74,21 @@ async fn a_rejected_configuration_leaves_the_running_database_alone() {
     bed.change(NAME, heap("four", "500Mi")).await;
     judged(&bed, "False", "RestartPending").await;
     assert_eq!(pilot.database(), Some(second));
+
+    // An order to restart for an earlier configuration is without effect; the one for this
+    // configuration is carried out, and once.
+    bed.change(NAME, json!({"restartFor": "three"})).await;
+    let told = judged(&bed, "False", "RestartPending").await;
+    assert_eq!(pilot.database(), Some(second));
+    assert!(told.status.restarts_in_place);
+    bed.change(NAME, json!({"restartFor": "four"})).await;
+    let told = judged(&bed, "True", "ConfigCurrent").await;
+    assert_eq!(told.status.config_hash.as_deref(), Some("four"));
+    let third = running(&bed, &pilot).await;
+    assert_ne!(second, third);
+    bed.change(NAME, json!({"pilotSettings": {"silenceLimitSeconds": 60}})).await;
+    judged(&bed, "True", "ConfigCurrent").await;
+    assert_eq!(pilot.database(), Some(third));
     assert_eq!(pilot.stop(PATIENCE).await, 0);
 }
 

@@ -153,6 +153,8 @@ fn transport(pilot: &Pilot) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
     use super::*;
     use crate::{
         databases::cassandra::pilot::tests::{node, peer},
@@ -293,5 +295,17 @@ mod tests {
         node.peers.pop();
         node.pilot.status.phase = Some(crate::api::v1beta1::PilotPhase::Decommissioned);
         assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
+        // The pilot of a node that left says another phase while it ends. Nobody knows its token.
+        node.pilot.status.phase = Some(crate::api::v1beta1::PilotPhase::Stopping);
+        node.pilot.status.conditions = vec![left()];
+        assert_eq!(choose(&node, &NodeState::default(), EMPTY).unwrap().replaces, None);
+    }
+
+    fn left() -> Condition {
+        serde_json::from_value(serde_json::json!({
+            "type": "Decommissioned", "status": "True", "reason": "NodeDecommissioned",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap()
     }
 }

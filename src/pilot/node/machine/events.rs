@@ -28,6 +28,8 @@ pub enum MachineEvent {
         restart: Option<String>,
         changed: bool,
     },
+    /// A restart is wanted, or not, for the configuration of the intent that comes next.
+    RestartOrdered(bool),
     /// Silence of this length counts as a hang from now on.
     SilenceLimit(Duration),
     PreflightPassed(AttemptId),

@@ -5,7 +5,9 @@
 
 use nix::libc;
 
-use super::{ChildExit, MachineEffect, MachineTimer, NodeMachine, NodePhase, StopStage};
+use super::{
+    ChildExit, MachineEffect, MachineTimer, NodeMachine, NodePhase, StopStage, TimeLimits,
+};
 
 impl NodeMachine {
     pub(super) fn signal(&mut self, signal: i32, effects: &mut Vec<MachineEffect>) {
@@ -24,7 +26,7 @@ impl NodeMachine {
             NodePhase::Stopping { .. } if again => self.press(effects),
             // The container's clock runs from now, whenever this stop began.
             NodePhase::Stopping { .. } => {
-                let limits = self.limits.stopping(self.hung);
+                let limits = self.stop_limits();
                 effects.push(MachineEffect::Arm(MachineTimer::Kill, limits.kill_after()));
             }
             NodePhase::Preparing { .. } => self.cancel_preparation(effects),
@@ -50,7 +52,7 @@ impl NodeMachine {
     /// Stops without a flush: the database would not hear of one, or there is nothing to flush.
     pub(super) fn terminate(&mut self, pid: i32, effects: &mut Vec<MachineEffect>) {
         silence(effects);
-        let limits = self.limits.stopping(self.hung);
+        let limits = self.stop_limits();
         effects.push(MachineEffect::Arm(MachineTimer::Kill, limits.kill_after()));
         self.ask_to_end(pid, 0, effects);
     }
@@ -70,9 +72,15 @@ impl NodeMachine {
         }
     }
 
+    /// Returns the limits of the present stop. A database that hangs is not waited for long, nor one
+    /// whose node has left: it holds nothing any more.
+    fn stop_limits(&self) -> TimeLimits {
+        self.limits.stopping(self.hung || self.decommissioned)
+    }
+
     fn ask_to_end(&mut self, pid: i32, step: usize, effects: &mut Vec<MachineEffect>) {
         self.life = NodePhase::Stopping { pid, stage: StopStage::Signal(step) };
-        let limits = self.limits.stopping(self.hung);
+        let limits = self.stop_limits();
         effects.extend(limits.signal(step).map(|signal| MachineEffect::Signal { pid, signal }));
         effects.extend(
             limits.signal_for(step).map(|wait| MachineEffect::Arm(MachineTimer::Signal, wait)),

@@ -212,6 +212,23 @@ fn a_good_configuration_alone_restarts_nothing() {
 }
 
 #[test]
+fn an_order_to_restart_is_for_the_configuration_that_was_wanted_with_it() {
+    let changed =
+        || MachineEvent::Intent { want: NodeIntent::Running, restart: None, changed: true };
+    let order = MachineEvent::RestartOrdered;
+    let (state, effects) = up_and([order(true), changed()]);
+    assert_eq!((effects, state.pid()), (vec![MachineEffect::Validate(2)], Some(7)));
+    assert!(matches!(state.clone().step(validated(2, true)).0.life, NodePhase::Stopping { .. }));
+    // Another configuration is wanted before this one was found good: it waits for its own order.
+    let (state, _) = state.step(order(false));
+    let (state, _) = state.step(changed());
+    assert!(matches!(state.step(validated(3, true)).0.life, NodePhase::Up(_)));
+    // A database that is started anew takes the newest configuration, and needs no order.
+    let (state, _) = up_and([order(true), changed(), exited(1)]);
+    assert_eq!(state.step(order(true)).1, []);
+}
+
+#[test]
 fn a_crash_is_backed_off_and_longer_each_time() {
     let (mut state, _) = after(up().into_iter().take(6));
     let mut delays = Vec::new();
@@ -277,6 +294,11 @@ fn a_decommission_is_polled_to_its_end_and_is_final() {
     assert_eq!(crashed.life, NodePhase::Held(HoldReason::Decommissioned));
     let (state, effects) = state.step(MachineEvent::DecommissionRecorded);
     assert!(effects.contains(&MachineEffect::Signal { pid: 7, signal: TERM }), "{effects:?}");
+    let short = MachineEffect::Arm(MachineTimer::Kill, Duration::from_secs(30));
+    assert!(
+        effects.contains(&short),
+        "it holds nothing that an orderly end would save: {effects:?}"
+    );
     let (state, _) = state.step(exited(143));
     assert_eq!(state.life, NodePhase::Held(HoldReason::Decommissioned));
     let (state, _) = state.step(want(NodeIntent::Running));
@@ -663,6 +685,7 @@ proptest! {
                 6 if index.index(8) == 0 => MachineEvent::Signal(TERM),
                 6 if index.index(8) < 3 => MachineEvent::Space { full: index.index(2) == 0 },
                 6 if index.index(8) == 3 => MachineEvent::SilenceLimit(SILENCE * 2),
+                6 if index.index(8) == 4 => MachineEvent::RestartOrdered(index.index(2) == 0),
                 6 => MachineEvent::Signal(libc::SIGUSR1),
                 7 => match world.preparing.take() {
                     Some(attempt) if index.index(3) > 0 => MachineEvent::Prepared(attempt),

@@ -221,6 +221,8 @@ impl NodeRunner {
             decommissioning,
             suspected,
             restart,
+            // What is wanted now says so again at once.
+            ordered: false,
         };
         let (limits, decommissioned) = (self.state.limits(), self.state.is_decommissioned());
         let (want, restart) = wanted_by(&pilot.spec);

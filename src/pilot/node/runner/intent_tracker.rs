@@ -90,6 +90,13 @@ impl IntentTracker {
     }
 }
 
+/// Does a spec want the database to be restarted in its instance? `running` is the hash of the
+/// configuration that the database was started with.
+pub(super) fn is_restart_ordered(spec: &PilotSpec, running: Option<&str>) -> bool {
+    let ordered = spec.restart_for.as_deref();
+    ordered.is_some() && ordered == spec.config_hash.as_deref() && ordered != running
+}
+
 /// Returns what a spec wants of the node, where that is known, and the restart that it asks for.
 pub(super) fn wanted_by(spec: &PilotSpec) -> (Option<NodeIntent>, Option<String>) {
     let want = match spec.phase.clone().unwrap_or_default() {
@@ -100,4 +107,25 @@ pub(super) fn wanted_by(spec: &PilotSpec) -> (Option<NodeIntent>, Option<String>
         PilotIntent::Other(_) => None,
     };
     (want, spec.restarted_at.as_ref().map(|time| time.0.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_acted_upon_only_for_the_configuration_that_it_names() {
+        let ordered = |restart_for: Option<&str>, config_hash: &str, running| {
+            let spec = PilotSpec {
+                restart_for: restart_for.map(str::to_owned),
+                config_hash: Some(config_hash.to_owned()),
+                ..PilotSpec::default()
+            };
+            is_restart_ordered(&spec, running)
+        };
+        assert!(ordered(Some("two"), "two", Some("one")));
+        assert!(!ordered(Some("two"), "two", Some("two")), "it was carried out");
+        assert!(!ordered(Some("two"), "three", Some("one")), "another one is wanted by now");
+        assert!(!ordered(None, "two", Some("one")), "it waits for its turn");
+    }
 }

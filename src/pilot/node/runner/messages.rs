@@ -138,7 +138,12 @@ impl NodeRunner {
                 Some(decommission_answered(&mut self.report, wanted, result))
             }
             RunnerMessage::Cancelled(result) => Some(cancel_answered(&mut self.report, result)),
-            RunnerMessage::Left => Some(MachineEvent::DecommissionRecorded),
+            RunnerMessage::Left => {
+                if let Some(progress) = &mut facts.decommission {
+                    progress.message = Some("the node left, and its database ends".to_owned());
+                }
+                Some(MachineEvent::DecommissionRecorded)
+            }
             RunnerMessage::LeftUnsaid(why) => {
                 facts.refused = Some(format!("the node left, which cannot be written down: {why}"));
                 None

@@ -19,7 +19,10 @@ use crate::{
     pilot::{
         database::DrivenDatabase,
         driver::{self, DatabaseCondition, DepartureRefusal, NodeObservation, ReplicationRole},
-        kube::{events, name_holder::NameHolder, pilot_api::LastContainerState},
+        kube::{
+            events, name_holder::NameHolder, peers::is_decommissioned,
+            pilot_api::LastContainerState,
+        },
         node::{
             blockers::{StopBlockers, is_refusal},
             machine::{MachineEvent, NodeMachine, NodePhase, StopStage},
@@ -178,8 +181,8 @@ impl ReportPublisher {
             facts.termination.clone_from(&pilot.status.last_termination);
         }
         // A node whose disk was lost is replaced by its old id and address: they stay until it
-        // has new ones.
-        if facts.identity.is_none() {
+        // has new ones. One that left is nobody's predecessor; if this is its volume, that says so.
+        if facts.identity.is_none() && !is_decommissioned(pilot) {
             facts.identity.clone_from(&pilot.status.identity);
         }
         let observation = &mut facts.observation;
