@@ -25,6 +25,7 @@ PARTS = {
     "scenarios": ("what once gave way with databases on Kubernetes, on the shipped image", "make e2e-scenarios TRIED=release", 120, BED),
     "drains": ("machines are drained without pause under clients of Cassandra and Elasticsearch, on the shipped image", "DRAIN_SECONDS=300 make e2e-drains TRIED=release", 120, BED),
     "refusals": ("pods that a quota or Pod Security refuses are told of within a minute, on the shipped image", "make e2e-refusals TRIED=release", 60, BED),
+    "leader": ("what the controller writes, and that one alone writes when the leader is killed or stopped, on the shipped image", "make e2e-leader TRIED=release", 45, BED),
     "load": ("what somebody with few rights can send through kube-apiserver stops nobody, on the shipped image", "make e2e-load TRIED=release", 60, BED),
     "databases": ("every scenario of pilots and real databases, old and new versions", "make test-databases-full", 360, REST),
     "histories": ("100 histories of API servers that break", "make test-history HISTORY_SEED=1..100", 120, REST),
