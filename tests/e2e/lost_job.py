@@ -1,4 +1,5 @@
-"""A machine that is lost for good, with its disk, under a client that writes and reads at QUORUM: its node is given up and joins anew.
+"""Machines that are lost for good, with their disks, under a client that writes and reads at QUORUM: a node is given up and joins anew; a rack is
+taken out of the spec, given up, forgotten by the ring, and added again.
 
 The bed has one machine, so a lost one is a volume whose folder is gone, and a pod that ends without a word. Not part of CI: `make e2e-lost`.
 """
@@ -96,6 +97,29 @@ def node_is_given_up(plugin):
         came_back(node)
 
 
+def rack_is_given_up(plugin):
+    node = THREE.node("c")
+    with step("a rack is lost, and taken out of the spec: told that its node stays"):
+        data = lose(node)
+        THREE.apply(THREE.pools("ab"))
+        line = told("it may hold data, so it leaves only once it serves", 120)
+        claim("it names the node", node in line, line)
+    with step("kubectl navigator give-up: it goes, and the ring forgets it"):
+        give_up(plugin, "c-0", data)
+        THREE.wait("its Pilot is gone", lambda: THREE.get("pilot", node) is None or "still there", 400)
+        THREE.ready(nodes=2, deadline=600)
+        THREE.wait("it is Green", lambda: THREE.status().get("health") == "Green" or json.dumps(THREE.status()), 300)
+        ring_is([THREE.node(pool) for pool in "ab"])
+        claim("its StatefulSet is gone", THREE.names("statefulset") == [f"cass-{THREE.name}-{pool}" for pool in "ab"], THREE.names("statefulset"))
+    with step("the rack is added again"):
+        begun = time.monotonic()
+        THREE.apply(THREE.pools("abc"))
+        THREE.ready(nodes=3, deadline=900)
+        say(f"    Ready after {time.monotonic() - begun:.0f} s")
+        ring_is([THREE.node(pool) for pool in "abc"])
+        came_back(node)
+
+
 def job():
     with step("install"):
         install()
@@ -107,6 +131,7 @@ def job():
         THREE.write(ROWS, copies=3)
     with QuorumClient(THREE.addresses(), ROWS) as client:
         node_is_given_up(plugin)
+        rack_is_given_up(plugin)
     say(f"    {client.figures()}")
     claim("no request failed at QUORUM after one retry", client.done > 100 and not client.failed, client.failed[:5])
     with step("every row is there"):
