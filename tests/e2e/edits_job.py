@@ -95,6 +95,11 @@ def crashes():
     return json.dumps({name: pilot["status"].get("phase") for name, pilot in RING.pilots().items()})
 
 
+def unpulled():
+    told = RING.told("Stalled")
+    return [told] if told and told[1] == "ImagePullFailed" else str(told)
+
+
 def job():
     with step("install"):
         install()
@@ -106,10 +111,13 @@ def job():
         RING.write(ROWS, copies=3)
     with step("a scale-in that the replication factor forbids is taken back"):
         under_client(ROWS, held_scale_in)
-    heap = RING.spec()["jvm"]["heap"]
+    heap, image = RING.spec()["jvm"]["heap"], RING.spec().get("image")
     stopped_and_started(plugin, "Java refuses its options",
                         lambda: RING.patch(jvm={"heap": heap, "options": ["-XX:NoSuchOption=1"]}), crashes,
                         lambda: RING.patch(jvm={"heap": heap, "options": None}))
+    stopped_and_started(plugin, "no registry has its image",
+                        lambda: RING.patch(image={"repository": "registry.invalid/cassandra", "tag": "none"}), unpulled,
+                        lambda: RING.patch(image=image))
     kubectl("delete", "namespace", NS, timeout=1000)
 
 
