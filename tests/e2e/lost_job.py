@@ -79,10 +79,13 @@ def node_is_given_up(plugin):
         data = lose(node)
         line = told("FailedMount", 120)
         claim("it names the node", node in line, line)
+    with step("the word that gives it up is told"):
+        told(f"give-up={data}")
     with step("a word about other data has no effect"):
         wrong = "00000000-0000-0000-0000-000000000000"
         said = plugin.run("give-up", THREE.name, "b-0", "--data", wrong)
         say(f"    {(said.stdout + said.stderr).strip()}")
+        claim("it does not say that the node is given up", " given up" not in said.stdout, said.stdout)
         time.sleep(15)
         there = THREE.get("pvc", f"{THREE.volume}-{node}")
         claim("its claim is there", there and there["metadata"]["uid"] == data and "deletionTimestamp" not in there["metadata"], there)
@@ -104,6 +107,8 @@ def rack_is_given_up(plugin):
         THREE.apply(THREE.pools("ab"))
         line = told("it may hold data, so it leaves only once it serves", 120)
         claim("it names the node", node in line, line)
+    with step("the word that gives it up is told"):
+        told(f"give-up={data}")
     with step("kubectl navigator give-up: it goes, and the ring forgets it"):
         give_up(plugin, "c-0", data)
         THREE.wait("its Pilot is gone", lambda: THREE.get("pilot", node) is None or "still there", 400)
