@@ -17,8 +17,8 @@ from raw import Watch
 
 NS = "written"
 ONE = Cassandra(NS)
-# Seconds until the other controller acts, at most.
-SECONDS = 18
+# Writes of the controller for one edited node, and seconds until the other one acts, at most.
+WRITES, SECONDS = 12, 18
 CONTROLLER = ("deployment/navigator-controller", "-n", "navigator")
 LEASE = ("lease", "-n", "navigator", "navigator-controller")
 
@@ -103,6 +103,7 @@ def edited(what, change):
         say(f"    the controller wrote {len(wrote)} times, {len(told)} of them events; what its writes of the status changed:")
         for line in changes(watch.events):
             say(f"      {line[:300]}")
+        claim(f"the controller wrote at most {WRITES} times", len(wrote) <= WRITES, audit.table(wrote))
 
 
 class Hand(threading.Thread):
