@@ -1,4 +1,4 @@
-"""What people ask of a Cassandra, and take back: a scale-in that is held, a stop with a node that cannot start.
+"""What people ask of a Cassandra, and take back: a scale-in that is held, a departure of a node in the middle, a stop with a node that cannot start.
 
 A client writes and reads at QUORUM, but while the cluster is stopped. Not part of CI: `make e2e-edits`.
 """
@@ -14,6 +14,7 @@ from plugin import Plugin
 NS = "edits"
 RING = Cassandra(NS, "ring")
 ROWS = 2_000
+DATACENTER = "navigator-default-datacenter"
 
 
 def blocked(predicate, deadline=180):
@@ -42,7 +43,7 @@ def ring_is(nodes):
 
 
 def under_client(first, scenario):
-    """Runs a scenario under a client, whose rows begin with this number."""
+    """Runs a scenario under a client; returns the next number of a row."""
     with QuorumClient(RING.addresses(), first) as client:
         scenario()
     say(f"    {client.figures()}")
@@ -50,6 +51,7 @@ def under_client(first, scenario):
     missing = client.missing()
     claim(f"all {len(client.acknowledged)} rows that were written meanwhile are read at QUORUM", not missing, missing[:10])
     RING.has_rows(ROWS)
+    return client.next
 
 
 def held_scale_in():
@@ -65,6 +67,36 @@ def held_scale_in():
     claim("no database was stopped", processes() == before, (before, processes()))
     claim("no rule holds anything", not RING.status().get("operation"), RING.status().get("operation"))
     ring_is([0, 1, 2])
+
+
+def middle_node_leaves():
+    """A person tells the middle one of three to leave, and has it back after it left."""
+    with RING.client() as session:
+        session.session.execute(f"ALTER KEYSPACE shop WITH replication = {{'class': 'NetworkTopologyStrategy', '{DATACENTER}': 2}}")
+    middle, volume = RING.pod_name(1), RING.get("pvc", RING.claim_name(1))["metadata"]["uid"]
+
+    def phase(wanted):
+        kubectl("patch", "pilot", "-n", NS, middle, "--type", "merge", "-p", json.dumps({"spec": {"phase": wanted}}))
+    begun = time.monotonic()
+    phase("Decommissioned")
+
+    def left():
+        status = RING.pilot(1)["status"]
+        return status.get("phase") == "Decommissioned" or json.dumps(status.get("conditions"))
+    RING.wait("it has left", left, 600)
+    say(f"    it left after {time.monotonic() - begun:.0f} s")
+    ring_is([0, 2])
+    told = blocked("PhaseHeld")
+    claim("the way back is told", middle in told["hint"] and "Running" in told["hint"], told)
+    begun = time.monotonic()
+    phase("Running")
+    RING.ready(nodes=3, deadline=900)
+    say(f"    Ready {time.monotonic() - begun:.0f} s after the phase was set back")
+    claim("it has another volume", RING.get("pvc", RING.claim_name(1))["metadata"]["uid"] != volume, volume)
+    ring_is([0, 1, 2])
+    received = RING.pilot(1)["status"]["cassandra"].get("bootstrapBytesReceived", 0)
+    claim("the others gave it rows", received > 0, received)
+    say(f"    {received} bytes received")
 
 
 def stopped_and_started(plugin, what, break_it, broken, mend):
@@ -110,7 +142,7 @@ def job():
         RING.ready(nodes=3, deadline=1500)
         RING.write(ROWS, copies=3)
     with step("a scale-in that the replication factor forbids is taken back"):
-        under_client(ROWS, held_scale_in)
+        first = under_client(ROWS, held_scale_in)
     heap, image = RING.spec()["jvm"]["heap"], RING.spec().get("image")
     stopped_and_started(plugin, "Java refuses its options",
                         lambda: RING.patch(jvm={"heap": heap, "options": ["-XX:NoSuchOption=1"]}), crashes,
@@ -118,6 +150,8 @@ def job():
     stopped_and_started(plugin, "no registry has its image",
                         lambda: RING.patch(image={"repository": "registry.invalid/cassandra", "tag": "none"}), unpulled,
                         lambda: RING.patch(image=image))
+    with step("a person has the middle node leave, and takes that back after it left"):
+        under_client(first, middle_node_leaves)
     kubectl("delete", "namespace", NS, timeout=1000)
 
 
