@@ -133,10 +133,11 @@ def lock(name):
         yield
 
 
-def pids(applet, namespace="navigator"):
-    """Process ids of an applet that is the first process of a running container of a namespace, by this machine's counting."""
+def pids(applet, namespace="navigator", pod=None):
+    """Process ids of an applet that is the first process of a running container of a namespace, or of one pod, by this machine's counting."""
     found = []
-    mine = set(run(*CTR, "containers", "ls", "-q", f'labels."io.kubernetes.pod.namespace"=={namespace}').stdout.split())
+    labels = f'labels."io.kubernetes.pod.namespace"=={namespace}' + (f',labels."io.kubernetes.pod.name"=={pod}' if pod else "")
+    mine = set(run(*CTR, "containers", "ls", "-q", labels).stdout.split())
     for line in run(*CTR, "tasks", "ls").stdout.splitlines()[1:]:
         container, pid, state = line.split()
         if container not in mine:

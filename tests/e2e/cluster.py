@@ -2,7 +2,9 @@
 
 Owns the names of what a cluster consists of and how each thing is asked for. What is claimed of it is the job's.
 """
+import contextlib
 import json
+import time
 
 from bed import KUBECTL, ROOT, Failed, claim, condition_is, get, kubectl, run, wait
 from cql import Session
@@ -39,6 +41,13 @@ class Cluster:
         thing["metadata"] = {"name": self.name, "namespace": self.namespace}
         thing["spec"]["nodePools"][0] |= {"replicas": replicas, **(pool or {})}
         thing["spec"] |= spec
+        return thing
+
+    def pools(self, names, replicas=1, **pool):
+        """The sample with these pools of equal nodes."""
+        thing = self.manifest(replicas, pool)
+        one = thing["spec"]["nodePools"][0]
+        thing["spec"]["nodePools"] = [{**one, "name": name} for name in names]
         return thing
 
     def patch(self, **spec):
@@ -88,6 +97,10 @@ class Cluster:
         """Of a node of the first pool; its Pilot has the same."""
         return f"{self.set}-{ordinal}"
 
+    def node(self, pool, ordinal=0):
+        """The name of a node of any pool: of its pod and its Pilot."""
+        return f"{self.prefix}-{self.name}-{pool}-{ordinal}"
+
     def claim_name(self, ordinal=0):
         """Of the volume of such a node."""
         return f"{self.volume}-{self.pod_name(ordinal)}"
@@ -103,6 +116,20 @@ class Cluster:
 
     def address(self, ordinal=0):
         return self.pod(ordinal)["status"]["podIP"]
+
+    def addresses(self):
+        """Asks, once a second, for the addresses of the pods that do not end; a busy server is no outage of the database, so then those of
+        before."""
+        known, asked = [], [0.0]
+
+        def ask():
+            if time.monotonic() - asked[0] > 1:
+                with contextlib.suppress(Exception):
+                    known[:] = [pod["status"]["podIP"] for pod in self.pods()
+                                if pod["status"].get("podIP") and "deletionTimestamp" not in pod["metadata"]]
+                asked[0] = time.monotonic()
+            return list(known)
+        return ask
 
     def pilot(self, ordinal=0):
         return self.get("pilot", self.pod_name(ordinal))

@@ -84,6 +84,8 @@ class QuorumClient(threading.Thread):
         self.cluster = self.session = None
         self.done = self.retried = 0
         self.longest, self.failed, self.acknowledged = 0.0, [], []
+        # When a request was answered last, and the longest time between two answers.
+        self.answered, self.gap = None, 0.0
         self.ends = threading.Event()
 
     def connect(self):
@@ -102,7 +104,9 @@ class QuorumClient(threading.Thread):
                     self.connect()
                 result = self.session.execute(statement, values)
                 self.done += 1
-                self.longest = max(self.longest, time.monotonic() - begun)
+                now = time.monotonic()
+                self.longest = max(self.longest, now - begun)
+                self.answered, self.gap = now, max(self.gap, now - (self.answered or begun))
                 return result
             except Exception as error:  # noqa: BLE001 - whatever a driver says, the request failed
                 self.retried += attempt == 1
@@ -119,6 +123,10 @@ class QuorumClient(threading.Thread):
                 if found is not None and not found.one():
                     self.failed.append(f"row {row} was acknowledged, and is not there")
             self.ends.wait(0.1)
+
+    def figures(self):
+        return (f"{self.done} requests at QUORUM, {self.retried} tried again, {len(self.failed)} failed after that; the slowest took "
+                f"{self.longest:.1f} s, at most {self.gap:.1f} s without an answer")
 
     def missing(self):
         """Those of the acknowledged rows that are not read at QUORUM."""

@@ -80,3 +80,87 @@ class Writer(threading.Thread):
     def __exit__(self, *_):
         self.ends.set()
         self.join(timeout=60)
+
+
+class Client(threading.Thread):
+    """Writes a document and reads it back, again and again, and asks each time how the cluster is, until it is stopped.
+
+    It stays with one node. A request that fails is tried once more, at another one.
+    """
+
+    def __init__(self, addresses, index=INDEX, first=0):
+        super().__init__(daemon=True)
+        self.addresses, self.index, self.next = addresses, index, first
+        self.turn = self.done = self.retried = 0
+        self.longest, self.failed, self.acknowledged, self.seen = 0.0, [], set(), {}
+        # When a request was answered last, and the longest time between two answers.
+        self.answered, self.gap = None, 0.0
+        self.ends = threading.Event()
+
+    def ask(self, method, path, body=None, timeout=15):
+        """The answer's body, or None when it failed twice."""
+        begun, last = time.monotonic(), ""
+        for attempt in (1, 2):
+            addresses = self.addresses() or ["127.0.0.1"]
+            address = addresses[self.turn % len(addresses)]
+            try:
+                code, answer = Node(address).ask(method, path, body, timeout)
+                if code in (200, 201):
+                    now = time.monotonic()
+                    self.done += 1
+                    self.longest = max(self.longest, now - begun)
+                    self.answered, self.gap = now, max(self.gap, now - (self.answered or begun))
+                    return answer
+                last = f"{code}: {answer}"
+            except (OSError, ValueError) as error:
+                last = f"{type(error).__name__}: {error}"
+            last = f"{method} {path} at {address}: {last}"
+            self.turn += 1
+            self.retried += attempt == 1
+        self.failed.append(last[:400])
+        return None
+
+    def health(self):
+        """The color that any node tells; a cluster without a master for a moment tells none, and serves."""
+        for address in self.addresses():
+            try:
+                code, answer = Node(address).ask("GET", "/_cluster/health?timeout=1s&master_timeout=1s", timeout=3)
+            except (OSError, ValueError):
+                continue
+            if code == 200:
+                return answer["status"]
+        return "unknown"
+
+    def run(self):
+        while not self.ends.is_set():
+            number, self.next = self.next, self.next + 1
+            path = f"/{self.index}/_doc/{number}"
+            if self.ask("PUT", f"{path}?timeout=10s", {"number": number}) is not None:
+                self.acknowledged.add(number)
+                found = self.ask("GET", path)
+                if found is not None and found["_source"]["number"] != number:
+                    self.failed.append(f"document {number} was acknowledged, and is not there: {found}")
+            color = self.health()
+            self.seen[color] = self.seen.get(color, 0) + 1
+            self.ends.wait(0.2)
+
+    def figures(self):
+        return (f"{self.done} requests, {self.retried} tried again, {len(self.failed)} failed after that; the slowest took {self.longest:.1f} s, "
+                f"at most {self.gap:.1f} s without an answer; looks at the health: {self.seen}")
+
+    def missing(self):
+        """Those of the acknowledged documents that are not there."""
+        numbers, there = sorted(self.acknowledged), set()
+        for start in range(0, len(numbers), 500):
+            ids = [str(number) for number in numbers[start:start + 500]]
+            answer = self.ask("POST", f"/{self.index}/_mget", {"ids": ids}) or {"docs": []}
+            there |= {int(doc["_id"]) for doc in answer["docs"] if doc.get("found")}
+        return [number for number in numbers if number not in there]
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.join(timeout=60)
