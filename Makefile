@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -289,6 +289,9 @@ e2e-edits: ## what people ask of clusters and take back, under clients: departur
 
 e2e-refusals: ## pods that a quota or Pod Security refuses are told of within a minute; not part of ci
 	$(MAKE) e2e JOBS=refusals_job
+
+e2e-storage: ## volumes of Cassandra grow, and a full one holds its node until it has grown; not part of ci
+	$(MAKE) e2e JOBS=storage_job
 
 e2e-leader: ## what the controller writes, and that one alone writes when the leader is killed or stopped; not part of ci
 	$(MAKE) e2e JOBS=leader_job

@@ -27,6 +27,7 @@ PARTS = {
     "lost": ("a node of Cassandra that is lost for good is given up and comes back, under a client, on the shipped image", "make e2e-lost TRIED=release", 60, BED),
     "edits": ("what people ask of clusters and take back: departures, a stop, a pool; under clients, on the shipped image", "make e2e-edits TRIED=release", 90, BED),
     "refusals": ("pods that a quota or Pod Security refuses are told of within a minute, on the shipped image", "make e2e-refusals TRIED=release", 60, BED),
+    "storage": ("volumes of Cassandra grow under a client, and a full one holds its node until it has grown, on the shipped image", "make e2e-storage TRIED=release", 30, BED),
     "leader": ("what the controller writes, and that one alone writes when the leader is killed or stopped, on the shipped image", "make e2e-leader TRIED=release", 45, BED),
     "load": ("what somebody with few rights can send through kube-apiserver stops nobody, on the shipped image", "make e2e-load TRIED=release", 60, BED),
     "databases": ("every scenario of pilots and real databases, old and new versions", "make test-databases-full", 360, REST),

@@ -16,7 +16,7 @@ use crate::api::{
     GROUP,
     names::annotation,
     printer::text,
-    v1beta1::{Pilot, PilotIntent},
+    v1beta1::{Instance, Pilot, PilotIntent},
 };
 
 /// Field manager of the plugin's writes.
@@ -107,6 +107,17 @@ impl PluginSession {
             Some(claim) => claim.metadata.uid,
             None => pods.get_metadata_opt(name).await.ok()??.metadata.uid,
         }
+    }
+
+    /// Is the pod of which the Pilot last reported gone? Then what it reported is of the past. Unknown
+    /// counts as no.
+    pub async fn is_gone(&self, pilot: &Pilot) -> bool {
+        let Some(namespace) = pilot.metadata.namespace.as_deref() else { return false };
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let in_pod = |instance: &&Instance| instance.runtime == "Kubernetes";
+        let Some(instance) = pilot.status.instance.as_ref().filter(in_pod) else { return false };
+        let found = pods.get_metadata_opt(name_of(pilot)).await;
+        found.is_ok_and(|pod| pod.and_then(|pod| pod.metadata.uid) != instance.uid)
     }
 
     /// Writes a person's word into a Pilot that the data of the claim or pod with the uid `data` are

@@ -111,7 +111,7 @@ pub(super) async fn fence(session: &PluginSession, args: &FenceArgs) -> Result<u
 
 pub(super) async fn give_up(session: &PluginSession, args: &GiveUpArgs) -> Result<u8, Error> {
     let (found, pilot) = session.member(&args.name, &args.node).await?;
-    if NodePicture::new(&pilot).serves() {
+    if NodePicture::new(&pilot).serves() && !session.is_gone(&pilot).await {
         let (name, cluster) = (name_of(&pilot), found.name());
         return Err(Error::Held(format!(
             "{name} serves: it leaves with its data when its pool has fewer replicas (kubectl \
