@@ -37,18 +37,37 @@ pub struct Predicate {
     /// data stay available. It does not hold a node that leaves a machine which the other one has
     /// left before.
     pub calm: bool,
+    /// The rule holds only steps that bring another spec to the node. The node may stop and come
+    /// back as it was.
+    pub of_spec: bool,
+    /// The rule holds until a person acts.
+    pub needs_person: bool,
 }
 
 impl Predicate {
     /// Declares a rule against stopping a node, which is skipped by its name or by `*`.
     pub const fn against_stop(name: &'static str, sentence: &'static str) -> Self {
-        Self { name, sentence, against: STOP, skip: SkipPolicy::Yes, calm: false }
+        Self {
+            name,
+            sentence,
+            against: STOP,
+            skip: SkipPolicy::Yes,
+            calm: false,
+            of_spec: false,
+            needs_person: false,
+        }
+    }
+
+    /// Declares a rule against giving another spec to a node. Its pilot alone decides that, so there
+    /// is no way to skip it.
+    pub const fn against_spec(name: &'static str, sentence: &'static str) -> Self {
+        Self { skip: SkipPolicy::Never, of_spec: true, ..Self::against_stop(name, sentence) }
     }
 
     /// Declares why a database does not let a node leave. The node's pilot alone decides that, so
     /// there is no way to skip it.
     pub const fn against_departure(name: &'static str, sentence: &'static str) -> Self {
-        Self { name, sentence, against: LEAVE, skip: SkipPolicy::Never, calm: false }
+        Self { against: LEAVE, skip: SkipPolicy::Never, ..Self::against_stop(name, sentence) }
     }
 
     /// May `skipPredicates` name this rule?
@@ -160,36 +179,40 @@ pub const VERSION_TURN: Predicate = Predicate::against_stop(
     "a node that does not serve would get another version before one that serves runs it",
 );
 pub const CLAIM_KEPT: Predicate = Predicate {
-    name: "ClaimKept",
-    sentence: "a node that left is wanted again, and whenScaled keeps its volume, on which it \
-               cannot start: delete the claim, or change the rule",
     against: &[NodeChange::Join],
     skip: SkipPolicy::Never,
-    calm: false,
+    ..Predicate::against_stop(
+        "ClaimKept",
+        "a node that left is wanted again, and whenScaled keeps its volume, on which it \
+         cannot start: delete the claim, or change the rule",
+    )
 };
 pub const POD_ADMITTED: Predicate = Predicate {
-    name: "PodAdmitted",
-    sentence: "the API server does not let Kubernetes create the node's pod or claim, for a quota, \
-               a LimitRange, Pod Security, a policy or a webhook: change that, or the spec",
     against: &[NodeChange::Join],
     skip: SkipPolicy::Never,
-    calm: false,
+    ..Predicate::against_stop(
+        "PodAdmitted",
+        "the API server does not let Kubernetes create the node's pod or claim, for a quota, \
+         a LimitRange, Pod Security, a policy or a webhook: change that, or the spec",
+    )
 };
 pub const VOLUME_EXPANDS: Predicate = Predicate {
-    name: "VolumeExpands",
-    sentence: "persistence.size was raised, and the API server does not let a claim grow, for its \
-               storage class or a quota: put the size back, or add a pool of another class",
     against: &[],
     skip: SkipPolicy::Never,
-    calm: false,
+    ..Predicate::against_stop(
+        "VolumeExpands",
+        "persistence.size was raised, and the API server does not let a claim grow, for its \
+         storage class or a quota: put the size back, or add a pool of another class",
+    )
 };
 pub const DATA_LEFT: Predicate = Predicate {
-    name: "DataLeft",
-    sentence: "a node that is not wanted has data on a volume, and its StatefulSet is gone: add \
-               the node pool again, or give the data up",
     against: &[NodeChange::Leave],
     skip: SkipPolicy::Never,
-    calm: false,
+    ..Predicate::against_stop(
+        "DataLeft",
+        "a node that is not wanted has data on a volume, and its StatefulSet is gone: add \
+         the node pool again, or give the data up",
+    )
 };
 pub const MACHINE_CORDONED: Predicate = Predicate {
     skip: SkipPolicy::Never,
@@ -199,12 +222,13 @@ pub const MACHINE_CORDONED: Predicate = Predicate {
     )
 };
 pub const VERSION_SETTLED: Predicate = Predicate {
-    name: "VersionSettled",
-    sentence: "nodes of several versions run, so none joins or leaves: wait for the upgrade; with \
-               OnDelete, delete the pods of the other version",
     against: &[NodeChange::Join, NodeChange::Leave],
     skip: SkipPolicy::Never,
-    calm: false,
+    ..Predicate::against_stop(
+        "VersionSettled",
+        "nodes of several versions run, so none joins or leaves: wait for the upgrade; with \
+         OnDelete, delete the pods of the other version",
+    )
 };
 
 /// The predicates of all databases.

@@ -33,6 +33,7 @@ use super::{
 use crate::api::{
     leave_request::LeaveRequest,
     names::{self, annotation, condition::CLEANUP_DUE},
+    predicate::DATA_OUTLIVES_POD,
     silence::says_unheard,
     v1beta1::{
         Blocker, ForgottenNode, Health, NodeChange, Pilot, PilotIntent, PilotPhase, PilotSpec,
@@ -867,7 +868,9 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         owned,
         elected: reports.elected,
         eligible: (database.eligible)(spec),
-        keeps_data: (database.keeps_data)(spec),
+        // A spec that takes data away from a node is there before the data have gone.
+        keeps_data: (database.keeps_data)(spec)
+            || status.blockers.iter().any(|one| one.predicate == DATA_OUTLIVES_POD.name),
         ready: ready.is_some_and(|condition| condition.status == "True"),
         hearing: HeartbeatAge::default(),
         identity: status.identity.is_some(),

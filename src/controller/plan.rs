@@ -48,7 +48,7 @@ pub(crate) use remedy::Remedy;
 pub(crate) use renewal::{turned_away, waits_for_renewal};
 pub(crate) use roll::{outdated, without_restart};
 pub(crate) use step::{ClaimRef, PlannedStep};
-pub(crate) use vacate::{LeaveAnswer, VACATE_POD, answers, stays};
+pub(crate) use vacate::{LeaveAnswer, VACATE_POD, answers};
 
 /// The kind of change that is under way in a cluster; `status.operation.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

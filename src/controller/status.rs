@@ -6,6 +6,7 @@
 
 mod conditions;
 mod operation;
+mod stalled;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +18,8 @@ use super::{
     desired_state::{DesiredCluster, StallCause},
     observe::{Member, ObservedCluster, ObservedPool},
     plan::{
-        DrainHold, OperationType, PilotRollout, Plan, drain_hold, outdated, pilots, stays,
-        turned_away, waits_for_renewal,
+        DrainHold, OperationType, PilotRollout, Plan, drain_hold, outdated, pilots, turned_away,
+        waits_for_renewal,
     },
 };
 use crate::{
@@ -71,8 +72,7 @@ pub(crate) fn status(
         .clone()
         .or_else(|| observed.stalled.clone())
         .or_else(|| observed.refused.clone())
-        .or_else(|| trouble(observed))
-        .or_else(|| operation::overdue(desired, operation.as_ref(), now));
+        .or_else(|| stalled::stalled(desired, observed, plan, operation.as_ref(), now));
     let health = health(desired, observed, counts);
     let pilots = pilots(desired, observed);
     let full = full(observed);
@@ -284,30 +284,6 @@ fn full(observed: &ObservedCluster) -> Option<String> {
 fn initialized(desired: &DesiredCluster) -> bool {
     super::observe::condition(&desired.status.conditions, "Initialized")
         .is_some_and(|condition| condition.status == "True")
-}
-
-/// Returns the first pod that is not created or does not become ready without help, or
-/// configuration that a pilot rejects. A database that crashes does not count: it may recover, and its step has a deadline.
-fn trouble(observed: &ObservedCluster) -> Option<StallCause> {
-    let members = || observed.pools.iter().flat_map(existing);
-    // A node that waits for the machine which it left at a request is not in trouble.
-    let astray = |member: &&Member| stays(member).is_none();
-    let mut troubles =
-        members().filter(astray).filter_map(|member| member.pod.as_ref()?.trouble.clone());
-    if let Some(trouble) =
-        troubles.find(|trouble| trouble.lasts && trouble.reason != "NodesNotReady")
-    {
-        return Some(StallCause { reason: trouble.reason, message: trouble.message });
-    }
-    let all = observed.pools.iter().flat_map(|pool| pool.members.values());
-    let mut refused = all.filter(|member| member.pod.is_none()).filter_map(|m| m.refused.as_ref());
-    if let Some(refused) = refused.find(|refused| refused.lasts) {
-        return Some(StallCause { reason: refused.reason, message: refused.message.clone() });
-    }
-    members().find_map(|member| {
-        let why = member.pilot.as_ref()?.validated.as_ref()?.as_ref().err()?;
-        Some(StallCause { reason: "ConfigRejected", message: format!("{}: {why}", member.name) })
-    })
 }
 
 /// Returns the phase, a summary of the status in one word.

@@ -343,7 +343,8 @@ pub trait Driver: Send + Sync + 'static {
     /// Writes into the report how far the preparation is.
     fn report_preparation(&self, _detail: &mut PilotParts) {}
     /// Renders and validates the wanted configuration as [`Driver::configure`] would, and writes
-    /// nothing: the database may be running with another one.
+    /// none: the database may be running with another one. What the next [`Driver::observe`] finds
+    /// goes by what is wanted now.
     fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()>;
     /// Writes a complete configuration and says what to start.
     fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec>;

@@ -8,6 +8,7 @@ mod ensemble;
 mod kept;
 mod leaving;
 mod plugins;
+mod roles;
 mod space;
 mod split;
 mod trouble;
@@ -20,6 +21,7 @@ pub(crate) use self::{
     kept::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes,
     leaving::a_departure_is_cut_off_in_every_way_and_ends,
     plugins::plugins_come_and_go,
+    roles::a_data_role_goes,
     space::a_node_stays_where_the_rest_has_no_room,
     split::{a_node_is_cut_off_and_comes_back, the_master_hangs_and_is_cut_off},
     trouble::{a_hang, outage_and_bad_configuration},

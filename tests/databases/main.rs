@@ -110,6 +110,12 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("elasticsearch-leaving", Set::Full, |told| {
         Box::pin(elasticsearch::a_departure_is_cut_off_in_every_way_and_ends(told))
     }),
+    ("elasticsearch-roles-7.17", Set::Full, |told| {
+        Box::pin(elasticsearch::a_data_role_goes("7.17.29", told))
+    }),
+    ("elasticsearch-roles-8.19", Set::Full, |told| {
+        Box::pin(elasticsearch::a_data_role_goes("8.19.4", told))
+    }),
     ("elasticsearch-plugins-7.17", Set::Quick, |told| {
         Box::pin(elasticsearch::plugins_come_and_go("7.17.29", told))
     }),

@@ -66,7 +66,7 @@ pub(crate) fn drain_hold(
     if desired.stopped || nodes(desired, observed) <= 1 {
         return lost();
     }
-    planned(plan)
+    planned(desired, plan)
         .or_else(|| away(desired, observed))
         .or_else(|| running(observed).find_map(|member| against(desired, observed, member)))
         .or_else(lost)
@@ -93,10 +93,14 @@ fn running(observed: &ObservedCluster) -> impl Iterator<Item = &Member> {
 }
 
 /// Returns a hold for what the plan does, waits for or is blocked by. Blocks that wait for a
-/// person, while every node serves, do not count.
-fn planned(plan: &Plan) -> Option<DrainHold> {
+/// person, while every node serves, do not count, and neither do blocks of a new spec.
+fn planned(desired: &DesiredCluster, plan: &Plan) -> Option<DrainHold> {
     let Plan { operation, step, waiting, blocked } = plan;
-    if let Some(block) = blocked.iter().find(|block| !FOR_PEOPLE.contains(&&*block.predicate)) {
+    let counts = |block: &&StepBlocker| {
+        let rule = &block.predicate;
+        !FOR_PEOPLE.contains(&&**rule) && !roll::is_of_spec(desired.database, rule)
+    };
+    if let Some(block) = blocked.iter().find(counts) {
         return Some(block.into());
     }
     if let Some(waiting) = waiting {
@@ -141,7 +145,9 @@ fn against(
     observed: &ObservedCluster,
     member: &Member,
 ) -> Option<DrainHold> {
-    if let Some(block) = roll::blocks(desired, observed, member).first() {
+    let mut blocks = roll::blocks(desired, observed, member);
+    blocks.retain(|block| !roll::is_of_spec(desired.database, &block.predicate));
+    if let Some(block) = blocks.first() {
         return Some(match &*block.predicate {
             // This block is about another node's pilot, so this node is not named.
             PEERS_READY => DrainHold::new(PEERS_READY, block.message.clone()),

@@ -183,10 +183,14 @@ impl<'a> StepGate<'a> {
         self.vacates() && machine.is_some() && left == machine
     }
 
-    /// Does the rule ask for calm, while another node of the same machine is away as it was asked?
-    /// Rules about the availability of data hold all the same.
+    /// Is the rule about a new spec, which a node that leaves its machine does not get? Or does it
+    /// ask for calm, while another node of the same machine is away as it was asked? Rules about the availability of data hold all the same.
     fn is_excused(&self, block: &StepBlocker) -> bool {
-        let calm = self.world.desired.database.names.predicate(&block.predicate);
+        let database = self.world.desired.database;
+        if roll::is_of_spec(database, &block.predicate) {
+            return true;
+        }
+        let calm = database.names.predicate(&block.predicate);
         calm.is_some_and(|rule| rule.calm)
             && absence::down(self.world).any(|node| self.left_before(&node))
     }

@@ -22,6 +22,8 @@ pub(crate) enum Remedy {
     EndPod { node: String },
     /// Do what the message says, or want the node again.
     WantNode { node: String },
+    /// Do what the message says, or take the change of the spec back.
+    RevertSpec,
     /// Set the phase of a Pilot back.
     ReleasePhase { node: String },
     /// Set the phase of the Pilot of a node that has left back: the node joins again.
@@ -62,6 +64,48 @@ pub(crate) enum Remedy {
     WantPool { node: String, data: String },
 }
 
+impl Remedy {
+    /// Does what it is about go on only when a person acts? Not where a person wanted it so: a canary,
+    /// a phase that was written, a machine that is emptied.
+    pub(crate) fn needs_person(&self) -> bool {
+        match self {
+            Self::Wait
+            | Self::Skip(_)
+            | Self::RenewTokens { .. }
+            | Self::RestartNode { .. }
+            | Self::ReleasePhase { .. }
+            | Self::RenewByPhase { .. }
+            | Self::EndCanary
+            | Self::Uncordon { .. } => false,
+            Self::Correct
+            | Self::GiveUp { .. }
+            | Self::EndPod { .. }
+            | Self::WantNode { .. }
+            | Self::RevertSpec
+            | Self::DeleteClaim { .. }
+            | Self::AllowMoreDown
+            | Self::KeepNode
+            | Self::SettleVersions
+            | Self::CleanUp { .. }
+            | Self::MendPolicy
+            | Self::MendSetPolicy { .. }
+            | Self::MoveData { .. }
+            | Self::MendVolume { .. }
+            | Self::PutSizeBack { .. }
+            | Self::AdmitPod
+            | Self::RaiseQuota
+            | Self::WantPool { .. } => true,
+        }
+    }
+
+    /// May what it is about last for as long as it likes? A person wanted it, or it ends at a time
+    /// that is known.
+    pub(crate) fn is_patient(&self) -> bool {
+        !self.needs_person()
+            && !matches!(self, Self::Wait | Self::Skip(_) | Self::RestartNode { .. })
+    }
+}
+
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SKIPS: &str = "spec.updateStrategy.skipPredicates";
@@ -85,6 +129,7 @@ impl fmt::Display for Remedy {
             Self::WantNode { node } => {
                 write!(f, "do what it says, or keep {node}: raise replicas of its node pool again")
             }
+            Self::RevertSpec => f.write_str("do what it says, or take the change of the spec back"),
             Self::ReleasePhase { node } => {
                 write!(f, "set spec.phase of Pilot {node} back to Running")
             }

@@ -314,16 +314,36 @@ pub(super) fn blocks(
     let reported = member.pilot.iter().flat_map(|pilot| &pilot.blockers);
     reported
         .filter(|found| found.speaks_against(&NodeChange::Stop) && found.predicate != OUTLIVES)
-        .filter(|found| !desired.strategy.skips(&found.predicate))
+        .filter(|found| !is_skipped(desired, &found.predicate))
         .map(|found| block(&found.predicate, found.message.clone()))
         .collect()
+}
+
+/// Does a person override what a pilot reports? `*` overrides a rule that this release does not
+/// know.
+fn is_skipped(desired: &DesiredCluster, predicate: &str) -> bool {
+    match desired.database.names.predicate(predicate) {
+        Some(rule) => {
+            rule.skip.is_skipped(predicate, |name| desired.strategy.skip_predicates.contains(name))
+        }
+        None => desired.strategy.skips(predicate),
+    }
+}
+
+/// Does the rule hold only steps that bring another spec to a node?
+pub(super) fn is_of_spec(database: &ManagedDatabase, predicate: &str) -> bool {
+    database.names.predicate(predicate).is_some_and(|rule| rule.of_spec)
 }
 
 /// Returns the remedy of skipping a predicate. A pilot newer than our API server may name a rule that
 /// cannot be skipped by its name.
 pub(super) fn skip(database: &ManagedDatabase, predicate: &str) -> Remedy {
     let named = |name: &str| Remedy::Skip(name.to_owned());
-    match database.names.predicate(predicate).map(|found| found.skip) {
+    let rule = database.names.predicate(predicate);
+    if rule.is_some_and(|rule| rule.needs_person) {
+        return Remedy::RevertSpec;
+    }
+    match rule.map(|found| found.skip) {
         Some(SkipPolicy::Yes | SkipPolicy::ByName) => named(predicate),
         Some(SkipPolicy::Never) => Remedy::Wait,
         Some(SkipPolicy::ByStar) | None => named("*"),

@@ -1,6 +1,7 @@
 //! Tests of the step that follows from each state, and random walks through a simulated cluster.
 
 mod pins;
+mod spec_rules;
 mod vacate;
 mod volumes;
 mod ways_out;

@@ -88,9 +88,10 @@ fn others(
     desired: &DesiredCluster,
     wanted: &[PreparedObject],
 ) -> Vec<ObjectMeta> {
+    // What a lost store left is taken over with its StatefulSets, which a person handed over.
     let ours = |meta: &ObjectMeta| {
-        (owned(meta, desired) || former(meta, desired))
-            && other_store(meta, &ctx.settings.store_id).is_none()
+        let here = other_store(meta, &ctx.settings.store_id).is_none();
+        ((owned(meta, desired) && here) || former(meta, desired))
             && meta.deletion_timestamp.is_none()
     };
     let found = ctx.stores.others(&resource(), desired).into_iter();

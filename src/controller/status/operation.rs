@@ -9,7 +9,7 @@ use crate::{
         v1beta1::{BlockedBy, Operation, OperationStep},
     },
     controller::{
-        desired_state::{DesiredCluster, StallCause},
+        desired_state::DesiredCluster,
         observe::ObservedCluster,
         plan::{AwaitedStep, Plan, PlannedStep, VACATE_POD},
     },
@@ -219,30 +219,4 @@ fn blocked_by(before: &Operation, plan: &Plan, now: Timestamp) -> Vec<BlockedBy>
     blocked.sort_by(|a, b| a.since.cmp(&b.since));
     blocked.truncate(20);
     blocked
-}
-
-/// Returns a stall cause for a step that has shown no progress for longer than the deadline.
-/// Blocked steps say themselves what they wait for.
-pub(super) fn overdue(
-    desired: &DesiredCluster,
-    operation: Option<&Operation>,
-    now: Timestamp,
-) -> Option<StallCause> {
-    let unblocked = |step: &&OperationStep| ["Running", PENDING].contains(&&*step.phase);
-    let step = operation?.steps.first().filter(unblocked)?;
-    let since = step.last_progress_time.as_ref().or(step.start_time.as_ref())?;
-    let deadline = desired.strategy.progress_deadline;
-    if now.duration_since(since.0).as_secs() < i64::try_from(deadline.as_secs()).ok()? {
-        return None;
-    }
-    let pilot = step.pilot.as_deref().unwrap_or_default();
-    Some(StallCause {
-        reason: "ProgressDeadlineExceeded",
-        message: format!(
-            "{} {pilot} has made no progress for {} s: {}",
-            step.name,
-            deadline.as_secs(),
-            step.message.as_deref().unwrap_or("nothing was reported")
-        ),
-    })
 }

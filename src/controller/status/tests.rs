@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::api::v1beta1::{NodeChange, PilotIntent};
 use crate::controller::{
-    observe::{BlockerFacts, PilotFacts, PodFailure, condition},
+    observe::{BlockerFacts, PilotFacts, PodFacts, PodFailure, condition},
     plan::tests::lose_account,
     plan::{OperationType, PlannedStep, plan},
     testing::sample::{desired, observed},
@@ -160,6 +161,113 @@ fn a_slow_registry_is_told_and_stalls_nothing() {
     };
     assert_eq!(look_at(false), (String::new(), true));
     assert_eq!(look_at(true), ("True/ImagePullFailed".to_owned(), true));
+}
+
+type Change = fn(&mut DesiredCluster, &mut ObservedCluster);
+
+/// Returns the reason of Stalled, and its message, so many seconds after the plan began to wait.
+fn stalls(change: Change, seconds: &[i64]) -> Vec<(String, String)> {
+    let mut cluster = desired(&[("a", 3)], "new");
+    cluster.strategy.progress_deadline = Duration::from_secs(1000);
+    reconcile_status(&mut cluster, &observed(&[("a", 3)], "new"), 0);
+    let mut found = observed(&[("a", 3)], "new");
+    change(&mut cluster, &mut found);
+    reconcile_status(&mut cluster, &found, 100);
+    let look = |seconds: &i64| {
+        let after = reconcile_status(&mut cluster, &found, 100 + seconds);
+        let message = condition(&after.conditions, "Stalled").map(|one| one.message.clone());
+        (reason(&after, "Stalled"), message.unwrap_or_default())
+    };
+    seconds.iter().map(look).collect()
+}
+
+#[test]
+fn what_needs_a_person_is_stalled_after_two_minutes_with_its_way_out() {
+    let rows: [(&str, &str, &str, Change); 6] = [
+        ("a machine is gone", "NodesNotReady", "delete its Node", |_, o| {
+            let pod = pod(o, 1);
+            (pod.ready, pod.terminating, pod.overdue) = (false, true, true);
+        }),
+        ("a database cannot run", "NodesNotReady", "bring the node back", |_, o| {
+            pod(o, 1).ready = false;
+            let pilot = pilot(o, 1);
+            (pilot.ready, pilot.failed) = (false, true);
+            pilot.not_ready = Some("PluginInstallFailed: no such plugin".into());
+        }),
+        ("a departure is refused", "PredicateBlocked", "keep ex-demo-a-2", |d, o| {
+            d.pools[0].replicas = 2;
+            let pilot = pilot(o, 2);
+            pilot.spec.phase = Some(PilotIntent::Decommissioned);
+            pilot.phase_ours = true;
+            let refusal = BlockerFacts::of_stop("SpaceElsewhere", "no room");
+            let against = vec![NodeChange::Leave];
+            pilot.blockers = vec![BlockerFacts { against, ..refusal }];
+        }),
+        ("a change is blocked", "PredicateBlocked", "take the change of the spec back", |_, o| {
+            let pilot = pilot(o, 2);
+            (pilot.running_hash, pilot.validated) = (Some("old".into()), Some(Ok(())));
+            pilot.blockers = vec![BlockerFacts::of_stop("DataMayMove", "no room")];
+        }),
+        ("data are in a pod", "PredicateBlocked", "give them up", |_, o| {
+            let pod = pod(o, 2);
+            (pod.holds_data, pod.hash) = (true, "old".into());
+        }),
+        ("a policy changes pods", "PredicateBlocked", "find the policy", |_, o| {
+            let pod = pod(o, 2);
+            (pod.hash, pod.template) = ("other".into(), Some("new".into()));
+        }),
+    ];
+    for (what, reason, word, change) in rows {
+        let [early, late, later] = stalls(change, &[119, 120, 3000]).try_into().unwrap();
+        assert_eq!(early.0, "", "{what}");
+        for (told, message) in [late, later] {
+            assert_eq!(told, format!("True/{reason}"), "{what}");
+            assert!(message.contains(word), "{what}: {message}");
+        }
+    }
+    // By the times of Kubernetes it has lasted.
+    let crashes: Change = |_, o| {
+        let message = "ex-demo-a-1: container example: CrashLoopBackOff".to_owned();
+        let trouble = PodFailure { reason: "NodesNotReady", message, lasts: true };
+        (pod(o, 1).ready, pod(o, 1).trouble) = (false, Some(trouble));
+    };
+    assert_eq!(stalls(crashes, &[0])[0].0, "True/NodesNotReady");
+}
+
+#[test]
+fn what_ends_by_itself_is_stalled_after_the_deadline_and_what_a_person_wants_never() {
+    let blocked: Change = |_, o| {
+        pod(o, 2).hash = "old".into();
+        pilot(o, 2).blockers = vec![BlockerFacts::of_stop("PeersUp", "one is down")];
+    };
+    let told: Vec<_> = stalls(blocked, &[120, 999, 1000]);
+    assert_eq!([&*told[0].0, &*told[1].0], ["", ""]);
+    assert_eq!(told[2].0, "True/ProgressDeadlineExceeded");
+    assert!(
+        told[2]
+            .1
+            .ends_with("one is down; wait, or add PeersUp to spec.updateStrategy.skipPredicates")
+    );
+    let canary: Change = |d, o| {
+        d.strategy.canary = Some((["a".to_owned()].into(), 1));
+        (0..2).for_each(|ordinal| pod(o, ordinal).hash = "old".into());
+    };
+    let phase: Change = |_, o| {
+        let pilot = pilot(o, 2);
+        (pilot.ready, pilot.spec.phase) = (false, Some(PilotIntent::Fenced));
+        pod(o, 2).ready = false;
+    };
+    for wanted in [canary, phase] {
+        assert!(stalls(wanted, &[120, 100_000]).iter().all(|(reason, _)| reason.is_empty()));
+    }
+}
+
+fn pod(observed: &mut ObservedCluster, ordinal: u32) -> &mut PodFacts {
+    observed.pools[0].members.get_mut(&ordinal).unwrap().pod.as_mut().unwrap()
+}
+
+fn pilot(observed: &mut ObservedCluster, ordinal: u32) -> &mut PilotFacts {
+    observed.pools[0].members.get_mut(&ordinal).unwrap().pilot.as_mut().unwrap()
 }
 
 #[test]

@@ -46,10 +46,14 @@ const NAMES: DatabaseNames = DatabaseNames {
     data_dir: "/var/lib/example",
     cluster_label: "navigator.jetstack.io/example-cluster-name",
     pool_label: "navigator.jetstack.io/example-node-pool-name",
-    predicates: &[Predicate {
-        calm: true,
-        ..Predicate::against_stop("PeersUp", "another node is down")
-    }],
+    predicates: &[
+        Predicate { calm: true, ..Predicate::against_stop("PeersUp", "another node is down") },
+        Predicate::against_spec("DataMoved", "it is to hold no data, and has some"),
+        Predicate {
+            needs_person: true,
+            ..Predicate::against_spec("DataMayMove", "its data may go to no other node")
+        },
+    ],
     without_effect: &[],
     ports: &[("client", 7777)],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),

@@ -371,3 +371,85 @@ async fn a_stateful_set_of_an_earlier_cluster_can_be_deleted_instead() {
     harness.settle().await;
     assert_eq!(harness.condition("Ready")["status"], "True");
 }
+
+/// A cluster of two pools whose store was lost, made again from its manifest in a new store: every
+/// object bears the mark of the lost one, and of the former cluster.
+async fn made_again_in_a_new_store() -> Harness {
+    let harness = Harness::new(2);
+    harness.api.server().edit(&cluster_id(), |cluster| {
+        let mut other = cluster["spec"]["nodePools"][0].clone();
+        other["name"] = json!("b");
+        cluster["spec"]["nodePools"].as_array_mut().unwrap().push(other);
+    });
+    harness.settle().await;
+    let mut cluster = harness.object("exampleclusters", "shop");
+    cluster["metadata"] = json!({"name": "shop", "namespace": "default"});
+    cluster.as_object_mut().unwrap().remove("status");
+    let mut server = harness.api.server();
+    server.objects.retain(|(plural, _), _| !["pilots", "exampleclusters"].contains(&&**plural));
+    for object in server.objects.values_mut() {
+        if let Some(mark) = object["metadata"]["annotations"].get_mut(annotation::STORE_ID) {
+            *mark = json!("lost-store");
+        }
+    }
+    // A release before 0.3 made a budget for each pool.
+    let (_, budget) =
+        server.objects.iter().find(|((plural, _), _)| plural == "poddisruptionbudgets").unwrap();
+    let mut of_pool = budget.clone();
+    of_pool["metadata"]["name"] = json!("ex-shop-a");
+    server.add(&id("poddisruptionbudgets", "ex-shop-a"), of_pool);
+    server.add(&cluster_id(), cluster);
+    drop(server);
+    harness
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_store_left_is_adopted_on_a_persons_word_and_nothing_restarts() {
+    let harness = made_again_in_a_new_store().await;
+    let (pods, mut handed_over) = (harness.pods(), Vec::new());
+    for _ in 0..2 {
+        let sets: Vec<Value> = harness.api.server().of("statefulsets").cloned().collect();
+        for _ in 0..6 {
+            harness.reconcile().await;
+        }
+        let left: Vec<Value> = harness.api.server().of("statefulsets").cloned().collect();
+        assert_eq!(left, sets, "no set is touched before the last one is handed over");
+        let stalled = harness.condition("Stalled");
+        assert_eq!(stalled["reason"], "ForeignObject");
+        // A person runs the command that the condition's message has.
+        let message = stalled["message"].as_str().unwrap();
+        let command = message.split_once("annotate --overwrite statefulset ").unwrap().1;
+        let [set, word, taken_off] = command.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let ((key, uid), taken_off) =
+            (word.split_once('=').unwrap(), taken_off.trim_end_matches('-'));
+        harness.api.server().edit(&id("statefulsets", set), |found| {
+            let annotations = found["metadata"]["annotations"].as_object_mut().unwrap();
+            annotations.insert(key.to_owned(), json!(uid));
+            annotations.remove(taken_off);
+        });
+        handed_over.push(set.to_owned());
+    }
+    assert_eq!(handed_over, ["ex-shop-a", "ex-shop-b"]);
+    harness.settle().await;
+    assert_eq!(harness.condition("Ready")["status"], "True");
+    assert_eq!(harness.condition("Stalled"), Value::Null);
+    assert_eq!(harness.pods(), pods, "its pods run on");
+    let server = harness.api.server();
+    let marked = server.objects.iter().filter_map(|(id, object)| {
+        let annotations = object["metadata"]["annotations"].as_object()?;
+        Some((
+            id,
+            annotations.get(annotation::CLUSTER_UID)?,
+            annotations.get(annotation::STORE_ID)?,
+        ))
+    });
+    let marked: Vec<_> = marked.collect();
+    for plural in KINDS {
+        assert!(marked.iter().any(|((found, _), ..)| found == plural), "{plural}");
+    }
+    for (id, uid, store) in marked {
+        assert_eq!((uid, store), (&json!("exampleclusters/shop#2"), &json!("our-store")), "{id:?}");
+    }
+    let budgets = server.of("poddisruptionbudgets").count();
+    assert_eq!(budgets, 1, "of two budgets for one pod, evictions are refused");
+}

@@ -4,6 +4,7 @@
 //! nodes.
 
 mod configure;
+mod data_role;
 mod decommission;
 mod duty_look;
 mod lead_duties;
@@ -12,11 +13,12 @@ mod plugins;
 mod preflight;
 mod restart_announcement;
 mod seeds;
+mod shards_left;
 mod state;
 
 use std::{
     net::IpAddr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -89,6 +91,8 @@ pub const DATABASE: DrivenDatabase = DrivenDatabase {
 /// The driver of one Elasticsearch node.
 #[derive(Debug)]
 pub struct ElasticsearchDriver {
+    data: PathBuf,
+    volume: Volume,
     state: RememberedState<NodeState>,
     seen: Mutex<DriverState>,
 }
@@ -122,7 +126,12 @@ impl ElasticsearchDriver {
     /// Makes a driver for the folder `data` of a [`DatabaseNode`], which lies on `volume`. It takes
     /// over a database that an earlier pilot started.
     pub fn new(data: &Path, volume: &Volume) -> Self {
-        Self { state: RememberedState::new(data, volume), seen: Mutex::default() }
+        Self {
+            data: data.to_owned(),
+            volume: volume.clone(),
+            state: RememberedState::new(data, volume),
+            seen: Mutex::default(),
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, DriverState> {
@@ -192,7 +201,10 @@ impl Driver for ElasticsearchDriver {
     }
 
     fn validate<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
-        Box::pin(async move { configure::validate(node) })
+        Box::pin(async move {
+            configure::validate(node)?;
+            self.state.change(|state| data_role::note(state, node)).map(drop)
+        })
     }
 
     fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
@@ -206,7 +218,10 @@ impl Driver for ElasticsearchDriver {
     }
 
     fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
-        Box::pin(async move { configure::rewrite_seeds(node) })
+        Box::pin(async move {
+            let noted = self.state.change(|state| data_role::note(state, node)).map(drop);
+            configure::rewrite_seeds(node).and(noted)
+        })
     }
 
     fn has_lead_duties(&self) -> bool {
@@ -253,7 +268,8 @@ impl Driver for ElasticsearchDriver {
                 // The state could not be read when this pilot took over the node.
                 self.state.glance(|_| ()).await?;
             }
-            let facts = self.api()?.view().await?;
+            let api = self.api()?;
+            let facts = api.view().await?;
             let (cluster, version) = (facts.cluster_id.clone(), facts.version.clone());
             let saved = self.state.glance(move |state| {
                 state.cluster_id = cluster.or(state.cluster_id.take());
@@ -264,6 +280,10 @@ impl Driver for ElasticsearchDriver {
             self.seen().elected = facts.is_master();
             let mut observation = observation::summarize(&facts, serving, &self.state.known());
             observation.unsaved = unsaved;
+            if let Some(next) = self.state.known().next_roles.filter(|_| facts.holds_data) {
+                let on_disk = data_role::on_disk(&self.data, &self.volume, &next).await;
+                shards_left::block(&api, &facts, on_disk, &mut observation).await;
+            }
             Ok(observation)
         })
     }

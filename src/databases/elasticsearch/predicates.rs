@@ -20,6 +20,17 @@ pub const QUORUM_KEPT: Predicate = Predicate::against_stop(
     "without this master fewer than a majority of more than two voters would be up; or: it is the \
      last node that can be elected master",
 );
+pub const SHARDS_MOVED_AWAY: Predicate = Predicate::against_spec(
+    "ShardsMovedAway",
+    "it is to lose its data role, and still has shards, which move to other nodes first",
+);
+pub const SHARDS_MAY_MOVE: Predicate = Predicate {
+    needs_person: true,
+    ..Predicate::against_spec(
+        "ShardsMayMove",
+        "it is to lose its data role, and its shards may go to no other node",
+    )
+};
 pub const COPIES_ELSEWHERE: Predicate = Predicate::against_departure(
     "CopiesElsewhere",
     "it is to leave, and an index wants more copies than nodes would remain, or rules of \
@@ -35,6 +46,8 @@ pub const PREDICATES: &[Predicate] = &[
     NO_SHARD_MOVEMENT,
     SHARD_COPY_ELSEWHERE,
     QUORUM_KEPT,
+    SHARDS_MOVED_AWAY,
+    SHARDS_MAY_MOVE,
     COPIES_ELSEWHERE,
     MASTERS_REMAIN,
 ];

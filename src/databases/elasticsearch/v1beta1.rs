@@ -49,10 +49,15 @@ pub fn is_master(roles: &[String]) -> bool {
     roles.iter().any(|role| role == "master")
 }
 
+/// May nodes with these roles hold shards?
+pub fn holds_shards(roles: &[String]) -> bool {
+    roles.iter().any(|role| role.starts_with("data"))
+}
+
 /// Do nodes with these roles keep a state that must not be lost? Masters keep the cluster's state;
 /// nodes that only coordinate or ingest keep nothing.
 pub fn keeps_data(roles: &[String]) -> bool {
-    roles.iter().any(|role| role == "master" || role.starts_with("data"))
+    is_master(roles) || holds_shards(roles)
 }
 
 /// Elasticsearch's part of a Pilot.

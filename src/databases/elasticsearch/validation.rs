@@ -5,7 +5,10 @@ use serde_json::json;
 use super::{
     releases::RELEASES,
     settings,
-    v1beta1::{Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, is_master, keeps_data},
+    v1beta1::{
+        Elasticsearch, ElasticsearchCluster, ElasticsearchNodePool, holds_shards, is_master,
+        keeps_data,
+    },
 };
 use crate::{
     api::validation::{ClusterRules, DatabaseVersion, UnsafeOverrides, Validator, pool_path},
@@ -104,8 +107,7 @@ impl ClusterRules for Elasticsearch {
             ));
         }
         // W8: one master for several data nodes.
-        let data =
-            nodes(cluster, |pool| pool.own.roles.iter().any(|role| role.starts_with("data")));
+        let data = nodes(cluster, |pool| holds_shards(&pool.own.roles));
         if masters == 1 && data > 1 {
             validator.warn(format!(
                 "spec.nodePools: one master node for {data} data nodes; without it nothing is served"

@@ -242,6 +242,17 @@ fn what_is_to_leave_is_drained_before_anything_restarts_and_is_not_restarted() {
         (0..3).for_each(|ordinal| pod(o, 0, ordinal).hash = "old".into());
     });
     assert_eq!(plan.step, Some(PlannedStep::Decommission { pilot: "ex-demo-a-2".into() }));
+    let without_b = planned(&[("a", 2)], &[("a", 2), ("b", 1)], |_, o| {
+        for pool in 0..2 {
+            pod(o, pool, 0).hash = "old".into();
+        }
+    });
+    assert_eq!(without_b.step, Some(PlannedStep::Decommission { pilot: "ex-demo-b-0".into() }));
+    let drains = planned(&[("a", 1)], &[("a", 2)], |_, o| {
+        leaving(o, 1);
+        (0..2).for_each(|ordinal| pod(o, 0, ordinal).hash = "old".into());
+    });
+    assert_eq!((drains.step, drains.waiting.unwrap().step), (None, "DrainPilot"));
     let mixed = planned(&[("a", 2)], &[("a", 3)], |_, o| {
         for ordinal in 1..3 {
             pilot(o, 0, ordinal).spec.version = Some("4.1.0".into());

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use super::{seeds, state::NodeState};
+use tracing::warn;
+
+use super::{data_role, seeds, state::NodeState};
 use crate::{
     databases::elasticsearch::{
         facts::{NodeSettings, Release, RenderedFiles, SEED_FILE, config_hash, heap_bytes, render},
@@ -28,6 +30,8 @@ struct RenderedConfig {
     files: RenderedFiles,
     /// Value of the environment variable `ES_JAVA_OPTS`.
     java: String,
+    /// Hash of the settings that the process runs with, which may not be the wanted ones.
+    config_hash: String,
 }
 
 /// Checks whether [`configure`] would accept the intent of `node`. Writes nothing.
@@ -36,7 +40,7 @@ pub(super) fn validate(node: &DatabaseNode) -> Result<(), Error> {
 }
 
 fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
-    let state = NodeState::load(&node.data)?;
+    let mut state = NodeState::load(&node.data)?;
     let spec = &node.pilot.spec;
     let rejected = |error: &dyn std::fmt::Display| Error::ConfigRejected(error.to_string());
     let release = release(node)?;
@@ -46,7 +50,19 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     if let Some(option) = options.iter().find(|option| option.contains(char::is_whitespace)) {
         return Err(rejected(&format!("jvm option {option:?} contains white space")));
     }
-    let elasticsearch = spec.part::<ElasticsearchNode>().unwrap_or_default();
+    let mut elasticsearch = spec.part::<ElasticsearchNode>().unwrap_or_default();
+    let kept = data_role::kept(&elasticsearch.roles, &state, release, &node.data);
+    state.next_roles = kept.is_some().then(|| elasticsearch.roles.clone());
+    let config_hash = match &kept {
+        None => spec.config_hash.clone().unwrap_or_else(|| config_hash(spec)),
+        Some(roles) => {
+            elasticsearch.roles.clone_from(roles);
+            let mut runs = spec.clone();
+            runs.set_part::<ElasticsearchNode>(&elasticsearch);
+            config_hash(&runs)
+        }
+    };
+    state.roles = Some(elasticsearch.roles.clone());
     let way = seeds::choose(node, release, &state, has_data(&node.data))?;
     let files = render(&NodeSettings {
         release,
@@ -67,14 +83,17 @@ fn rendered(node: &DatabaseNode) -> Result<RenderedConfig, Error> {
     .map_err(|error| rejected(&error))?;
     let mut java = vec![format!("-Xms{}m -Xmx{}m", heap / MIB, heap / MIB)];
     java.extend(options);
-    Ok(RenderedConfig { state, release, files, java: java.join(" ") })
+    Ok(RenderedConfig { state, release, files, java: java.join(" "), config_hash })
 }
 
 /// Writes the configuration folder and returns the process to start. Everything is rendered and
 /// validated before the first file is touched, so a rejected intent leaves the running database's
 /// folder as it is.
 pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
-    let RenderedConfig { mut state, release, files, java } = rendered(node)?;
+    let RenderedConfig { mut state, release, files, java, config_hash } = rendered(node)?;
+    if let (Some(wanted), Some(kept)) = (&state.next_roles, &state.roles) {
+        warn!(?wanted, ?kept, "Keeping the data role, since shards are on the volume");
+    }
     for folder in ["data", "logs"] {
         let path = node.data.join(folder);
         fs::create_dir_all(&path).map_err(|source| Error::Write { path, source })?;
@@ -88,7 +107,6 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
 
     let mut env = environment(node, release);
     env.insert("ES_JAVA_OPTS".to_owned(), java);
-    let spec = &node.pilot.spec;
     Ok(ProcessSpec {
         program: node.home.join("bin/elasticsearch"),
         args: match release.major {
@@ -97,7 +115,7 @@ pub(super) fn configure(node: &DatabaseNode) -> Result<ProcessSpec, Error> {
         },
         env,
         working_directory: Some(node.home.clone()),
-        config_hash: spec.config_hash.clone().unwrap_or_else(|| config_hash(spec)),
+        config_hash,
     })
 }
 

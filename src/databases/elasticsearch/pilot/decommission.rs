@@ -116,12 +116,12 @@ fn holds(
     votes.then(|| DecommissionHold::Waits(WAITS_FOR_VOTE.to_owned()))
 }
 
-const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";
+pub(super) const WAITS_FOR_LIST: &str = "waits for the leading pilot to exclude it from allocation";
 const WAITS_FOR_VOTE: &str = "waits for the leading pilot to take its vote";
 const WAITS_FOR_QUORUM: &str = "waits for the leading pilot to set minimum_master_nodes";
 
 /// Returns the refusal for a shard that may go nowhere.
-fn nowhere(StuckShard { why, by_disks }: StuckShard) -> DepartureRefusal {
+pub(super) fn nowhere(StuckShard { why, by_disks }: StuckShard) -> DepartureRefusal {
     if by_disks {
         let remedy = "add a node, enlarge volumes or delete data";
         DepartureRefusal::new(&SPACE_ELSEWHERE, format!("{why}; {remedy}"))
@@ -131,7 +131,7 @@ fn nowhere(StuckShard { why, by_disks }: StuckShard) -> DepartureRefusal {
     }
 }
 
-fn hidden(theirs: &str) -> String {
+pub(super) fn hidden(theirs: &str) -> String {
     format!(
         "the transient setting cluster.routing.allocation.exclude._id ({theirs:?}) hides the one \
          that would move the shards away; remove it, or exclude by _name"
@@ -148,14 +148,14 @@ pub(super) fn quorum(node: &DatabaseNode) -> Option<i32> {
 
 /// The nodes of the cluster that would remain after a decommission.
 #[derive(Debug, Default)]
-struct RemainingNodes {
-    data_nodes: usize,
+pub(super) struct RemainingNodes {
+    pub(super) data_nodes: usize,
     masters: i32,
     free_bytes: i64,
 }
 
 impl RemainingNodes {
-    async fn ask(
+    pub(super) async fn ask(
         api: &SearchClient,
         facts: &NodeView,
         excluded: &BTreeSet<String>,
@@ -187,6 +187,11 @@ impl RemainingNodes {
             );
             return Some(DepartureRefusal::new(&MASTERS_REMAIN, why));
         }
+        self.no_room(facts, bytes)
+    }
+
+    /// Returns why the node's shards may not move away; `None` when they may.
+    pub(super) fn no_room(&self, facts: &NodeView, bytes: i64) -> Option<DepartureRefusal> {
         if let Some(index) = facts.tables.unlisted.first().filter(|_| facts.holds_data) {
             let why = format!(
                 "index {index} was closed by a version before 7.2, which moves no closed index away and \

@@ -15,7 +15,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tracing::info;
 
-use super::decommission::{MINIMUM_MASTERS, quorum};
+use super::{
+    data_role,
+    decommission::{MINIMUM_MASTERS, quorum},
+};
 use crate::{
     api::v1beta1::{Pilot, PilotIntent},
     databases::elasticsearch::{
@@ -35,6 +38,8 @@ struct ExclusionLists {
     excluded: BTreeSet<String>,
     /// Names of the nodes in the cluster, by id.
     nodes: BTreeMap<String, String>,
+    /// Ids of the nodes that run with a data role; asked for only where it matters.
+    holding: BTreeSet<String>,
     votes: VotingConfiguration,
 }
 
@@ -45,7 +50,7 @@ pub(super) async fn carry_out(
     lead: &LeaderPermit,
 ) -> Result<(), Error> {
     let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
-    let Some(lists) = ExclusionLists::ask(api, release).await? else { return Ok(()) };
+    let Some(lists) = ExclusionLists::ask(api, release, &pilots).await? else { return Ok(()) };
     let wanted = lists.exclusions(&pilots);
     if wanted != lists.excluded && lead.holds() {
         info!(?wanted, was = ?lists.excluded, "Changing which nodes hold no shards");
@@ -77,7 +82,8 @@ pub(super) fn departure(node: &DatabaseNode, now: Timestamp) -> LeaderDuty {
         return LeaderDuty::Departure;
     }
     let concerns = |peer: &Pilot| asks_to_leave(peer) && !is_long_gone(peer, now);
-    if node.peers.iter().any(concerns) { LeaderDuty::Cluster } else { LeaderDuty::None }
+    let moves = node.peers.iter().chain([&node.pilot]).any(data_role::moves_shards);
+    if moves || node.peers.iter().any(concerns) { LeaderDuty::Cluster } else { LeaderDuty::None }
 }
 
 /// Did the node leave some time ago? Its Pilot may stand for as long as a person wants.
@@ -94,7 +100,7 @@ pub(super) async fn differ(
     release: Release,
 ) -> Result<bool, Error> {
     let pilots: Vec<&Pilot> = node.peers.iter().chain([&node.pilot]).collect();
-    let Some(lists) = ExclusionLists::ask(api, release).await? else { return Ok(false) };
+    let Some(lists) = ExclusionLists::ask(api, release, &pilots).await? else { return Ok(false) };
     if lists.exclusions(&pilots) != lists.excluded {
         return Ok(true);
     }
@@ -118,7 +124,11 @@ enum VoteChange {
 
 impl ExclusionLists {
     /// Asks for the lists. `None` without an elected master: then nothing can be changed anyway.
-    async fn ask(api: &SearchClient, release: Release) -> Result<Option<Self>, Error> {
+    async fn ask(
+        api: &SearchClient,
+        release: Release,
+        pilots: &[&Pilot],
+    ) -> Result<Option<Self>, Error> {
         let votes = async {
             if release.votes() {
                 api.voting_configuration().await.or_fail()
@@ -131,24 +141,33 @@ impl ExclusionLists {
         if !nodes.has_master {
             return Ok(None);
         }
-        Ok(Some(Self { excluded: excluded?, nodes: nodes.names, votes: votes? }))
+        let (votes, excluded) = (votes?, excluded?);
+        let listed = |pilot: &&&Pilot| node_id(pilot).is_some_and(|id| excluded.contains(id));
+        let mut holding = BTreeSet::new();
+        if pilots.iter().filter(listed).any(|pilot| data_role::takes_none(pilot)) {
+            let capacities = api.capacities().await?.into_iter();
+            holding = capacities.filter(|(_, node)| node.holds_data()).map(|(id, _)| id).collect();
+        }
+        Ok(Some(Self { excluded, nodes: nodes.names, holding, votes }))
     }
 
-    /// Returns the ids that the allocation exclusion should list: nodes that ask to leave are
-    /// added; nodes that stay, and nodes that no longer exist, are removed; a listed node without a
-    /// Pilot was not listed by Navigator and stays.
+    /// Returns the ids that the allocation exclusion should list: nodes that ask to leave, or to
+    /// move their shards away, are added; nodes that stay, and nodes that no longer exist, are
+    /// removed; a listed node without a Pilot was not listed by Navigator and stays. So does a node
+    /// that has moved its shards away and was not restarted without its data role yet.
     fn exclusions(&self, pilots: &[&Pilot]) -> BTreeSet<String> {
-        let ids = |leaving: bool| -> BTreeSet<String> {
-            let these = pilots.iter().filter(|pilot| asks_to_leave(pilot) == leaving);
-            these.filter_map(|pilot| node_id(pilot)).map(str::to_owned).collect()
+        let known = pilots.iter().filter_map(|pilot| Some((node_id(pilot)?, pilot)));
+        let known: BTreeMap<&str, _> = known.collect();
+        let stays = |id: &String| match known.get(id.as_str()) {
+            Some(pilot) if data_role::takes_none(pilot) => {
+                self.holding.contains(id) || !self.nodes.contains_key(id)
+            }
+            Some(_) => false,
+            None => self.nodes.contains_key(id),
         };
-        let (leaving, staying) = (ids(true), ids(false));
-        self.excluded
-            .iter()
-            .filter(|id| !staying.contains(*id) && self.nodes.contains_key(*id))
-            .chain(&leaving)
-            .cloned()
-            .collect()
+        let leaves = |pilot: &Pilot| asks_to_leave(pilot) || data_role::moves_shards(pilot);
+        let leaving = known.iter().filter(|(_, pilot)| leaves(pilot)).map(|(id, _)| (*id).into());
+        self.excluded.iter().filter(|id| stays(id)).cloned().chain(leaving).collect()
     }
 
     fn ballot(&self, pilots: &[&Pilot]) -> VoteChange {
@@ -231,15 +250,22 @@ async fn minimum_masters(
 mod tests {
     use super::*;
     use crate::{
-        api::v1beta1::{Decommission, Identity},
-        databases::elasticsearch::v1beta1::PilotElasticsearchSpec,
+        api::{
+            predicate::Predicate,
+            v1beta1::{Decommission, Identity},
+        },
+        databases::elasticsearch::{
+            predicates::{SHARDS_MAY_MOVE, SHARDS_MOVED_AWAY},
+            v1beta1::PilotElasticsearchSpec,
+        },
+        pilot::node::blockers::StopBlockers,
     };
 
     /// Returns the Pilot of the node `id`, which is named `es-id`.
     fn pilot(id: &str, phase: PilotIntent, left: Option<(i32, i64)>) -> Pilot {
         let mut pilot = Pilot::default();
         pilot.spec.set_part::<ElasticsearchNode>(&PilotElasticsearchSpec {
-            roles: vec!["master".to_owned()],
+            roles: vec!["master".to_owned(), "data".to_owned()],
             ..PilotElasticsearchSpec::default()
         });
         pilot.metadata.name = Some(format!("es-{id}"));
@@ -270,6 +296,15 @@ mod tests {
         pilot(id, PilotIntent::Decommissioned, None)
     }
 
+    /// Returns the Pilot of a node that is to lose its data role, and reports these rules.
+    fn loses(id: &str, rules: &[&'static Predicate]) -> Pilot {
+        let mut pilot = stays(id);
+        pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles = vec!["master".to_owned()]);
+        let held = rules.iter().map(|rule| (*rule, String::new())).collect();
+        pilot.status.blockers = StopBlockers::default().update(held, None);
+        pilot
+    }
+
     fn set(ids: &[&str]) -> BTreeSet<String> {
         ids.iter().map(|id| (*id).to_owned()).collect()
     }
@@ -278,6 +313,7 @@ mod tests {
         ExclusionLists {
             excluded: set(excluded),
             nodes: present.iter().map(|id| ((*id).to_owned(), format!("es-{id}"))).collect(),
+            holding: set(present),
             votes: VotingConfiguration { voters: set(present), excluded: set(excluded_voters) },
         }
     }
@@ -307,6 +343,29 @@ mod tests {
             let list = lists(before, &nodes, &[]);
             assert_eq!(exclusions(&list, &pilots), set(after), "{what}");
         }
+    }
+
+    #[test]
+    fn a_node_that_is_to_lose_its_data_role_gets_no_shard_until_it_runs_without() {
+        let (moves, may) = (&SHARDS_MOVED_AWAY, &SHARDS_MAY_MOVE);
+        let of = |excluded: &[&str], nodes: &[&str], holding: &[&str], pilot: Pilot| {
+            let list = ExclusionLists { holding: set(holding), ..lists(excluded, nodes, &[]) };
+            exclusions(&list, &[stays("a"), pilot])
+        };
+        let both = ["a", "b"];
+        for (what, before, holding, rules, after) in [
+            ("it moves", &[][..], &both[..], &[moves][..], &["b"][..]),
+            ("it is stuck", &["b"], &both, &[moves, may], &["b"]),
+            ("it may not", &["b"], &both, &[may], &[]),
+            ("it was not asked", &[], &both, &[], &[]),
+            ("it is empty", &["b"], &both, &[], &["b"]),
+            ("it runs without", &["b"], &["a"], &[], &[]),
+        ] {
+            assert_eq!(of(before, &both, holding, loses("b", rules)), set(after), "{what}");
+        }
+        assert_eq!(of(&["b"], &["a"], &["a"], loses("b", &[])), set(&["b"]), "it restarts");
+        let back = Pilot { status: loses("b", &[moves]).status, ..stays("b") };
+        assert_eq!(of(&["b"], &both, &both, back), set(&[]), "the role is back");
     }
 
     #[test]

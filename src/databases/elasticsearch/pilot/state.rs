@@ -20,6 +20,12 @@ pub(super) struct NodeState {
     /// Time since which the node gives its shards away.
     #[serde(rename = "retiringSince")]
     pub(super) decommissioning_since: Option<Time>,
+    /// Roles with which the database was started last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) roles: Option<Vec<String>>,
+    /// Roles that are wanted, none of which holds shards, while the node may have some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_roles: Option<Vec<String>>,
     /// Plugins that Navigator installed; only these are ever removed.
     pub(super) plugins: Vec<InstalledPlugin>,
     /// The plugin installation under way, if any.

@@ -9,7 +9,7 @@ use std::io;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -130,6 +130,7 @@ impl DatabaseProcess {
     ) {
         let context = ctx.clone();
         let low = ctx.settings.allows_low_limits(&node.pilot.spec);
+        let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };
         self.follow(ctx, "validate", async move {
             let (database, driver) = (context.settings.database, context.driver.clone());
             let validated = context.volume.during(async move {
@@ -144,6 +145,14 @@ impl DatabaseProcess {
                 }
             });
             let rejected = validated.await.unwrap_or_else(|hangs| Some(hung(hangs).message));
+            // What the database has against the new configuration is told before that counts as
+            // valid.
+            if let (None, Ok(Ok(seen))) =
+                (&rejected, timeout(observation::LIMIT, context.driver.observe()).await)
+            {
+                let result = Box::new(Ok(seen));
+                context.tell(RunnerMessage::Observed { pid, result, mark: None }).await;
+            }
             context.tell(RunnerMessage::Validated { attempt, rejected }).await;
         });
     }

@@ -94,10 +94,7 @@ impl NodeRunner {
         match self.running.spawn(&self.ctx, &process) {
             Ok(run) => {
                 let pid = run.pid;
-                let intended = self.wanted.pilot.as_ref();
-                let intended = intended.and_then(|pilot| pilot.spec.config_hash.clone());
-                let hash = intended.unwrap_or(process.config_hash);
-                self.report.begun(&run, self.running.restarts, hash);
+                self.report.begun(&run, self.running.restarts, process.config_hash);
                 self.ledger.write_down(LedgerEntry::Begun(run));
                 self.begin_following();
                 MachineEvent::Spawned { pid }

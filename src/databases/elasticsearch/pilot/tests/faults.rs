@@ -16,9 +16,13 @@ use super::{
     driver, node_in,
 };
 use crate::{
-    api::v1beta1::{Decommission, Identity, Pilot, PilotIntent, PilotPhase},
+    api::{
+        predicate::Predicate,
+        v1beta1::{Decommission, Identity, Pilot, PilotIntent, PilotPhase},
+    },
     databases::elasticsearch::{
         names::port,
+        predicates::{SHARDS_MAY_MOVE, SHARDS_MOVED_AWAY},
         v1beta1::{ElasticsearchNode, PilotElasticsearchSpec},
     },
     pilot::{
@@ -26,6 +30,7 @@ use crate::{
             DatabaseNode, DecommissionState, Driver, Error, LeaderDuty, LeaderPermit,
             NodeObservation,
         },
+        node::blockers::StopBlockers,
         testing::{Failure, Fault, Script, serve},
         volume::state_file::StateFile,
     },
@@ -45,6 +50,10 @@ struct Cluster {
     /// Ids that the allocation exclusion lists.
     excluded: &'static str,
     leaves: bool,
+    /// The Pilot of `n1` takes the data role off it; the rules that it reported last.
+    loses_role: Option<&'static [&'static Predicate]>,
+    /// Nodes that run without a data role.
+    without_data: &'static [&'static str],
     /// The delay of the cluster's one index, where the index has one of its own.
     delay: Option<&'static str>,
     /// Reasons in the shutdown records of `n1`; `None` where the node shutdown API does not exist.
@@ -61,6 +70,8 @@ const SETTLED: Cluster = Cluster {
     voters: &["n1", "n2", "n3"],
     excluded: "",
     leaves: false,
+    loses_role: None,
+    without_data: &[],
     delay: None,
     records: None,
 };
@@ -117,7 +128,47 @@ const STAGES: &[Cluster] = &[
         leaves: true,
         ..SETTLED
     },
+    Cluster { what: "is to lose its role", loses_role: Some(&[&SHARDS_MOVED_AWAY]), ..SETTLED },
+    Cluster {
+        what: "moves its shards away",
+        excluded: "n1",
+        loses_role: Some(&[&SHARDS_MOVED_AWAY]),
+        ..SETTLED
+    },
+    Cluster {
+        what: "may not lose its role",
+        copies: &[("n1", "STARTED"), ("n2", "STARTED"), ("n3", "STARTED")],
+        loses_role: Some(&[&SHARDS_MAY_MOVE]),
+        ..SETTLED
+    },
+    Cluster {
+        what: "is the only one with the role that it is to lose",
+        copies: &[("n1", "STARTED")],
+        without_data: &["n2", "n3"],
+        loses_role: Some(&[&SHARDS_MAY_MOVE]),
+        ..SETTLED
+    },
+    Cluster {
+        what: "has no shard left, and its role",
+        copies: &[("n2", "STARTED"), ("n3", "STARTED")],
+        documents: 0,
+        excluded: "n1",
+        loses_role: Some(&[]),
+        ..SETTLED
+    },
+    Cluster {
+        what: "has lost its role",
+        copies: &[("n2", "STARTED"), ("n3", "STARTED")],
+        documents: 0,
+        excluded: "n1",
+        without_data: &["n1"],
+        loses_role: Some(&[]),
+        ..SETTLED
+    },
 ];
+
+const MOVED_AWAY: &str = SHARDS_MOVED_AWAY.name;
+const MAY_MOVE: &str = SHARDS_MAY_MOVE.name;
 
 struct Server {
     cluster: Cluster,
@@ -164,18 +215,21 @@ impl Cluster {
         let of_all =
             |value: &dyn Fn(&str) -> Value| json!({"_nodes": {"failed": 0}, "nodes": each(value)});
         let names = each(&|id| json!({"name": format!("es-{id}")}));
-        let roles = ["data", "master"];
+        let roles = |id: &str| {
+            let data = (!self.without_data.contains(&id)).then_some("data");
+            json!(data.into_iter().chain(["master"]).collect::<Vec<_>>())
+        };
         let node = |id: &str| (!id.is_empty()).then(|| id.to_owned());
         let copies: Vec<_> =
             copies.iter().map(|(id, state)| json!({"node": node(id), "state": state})).collect();
         match path {
             "/" => json!({"cluster_uuid": "u"}),
-            "/_nodes/_local" => own(json!({"version": "7.17.29", "roles": roles})),
+            "/_nodes/_local" => own(json!({"version": "7.17.29", "roles": roles("n1")})),
             "/_nodes/_local/stats/indices,jvm" => own(json!({
                 "indices": {"docs": {"count": documents}, "store": {"size_in_bytes": 9}},
                 "jvm": {"mem": {"heap_used_in_bytes": 5}},
             })),
-            "/_nodes" => of_all(&|_| json!({"version": "7.17.29", "roles": roles})),
+            "/_nodes" => of_all(&|id| json!({"version": "7.17.29", "roles": roles(id)})),
             "/_nodes/stats/fs" => {
                 of_all(&|id| json!({"name": id, "fs": {"total": {"available_in_bytes": 1000}}}))
             }
@@ -223,7 +277,15 @@ fn driven(server: &Server, place: &Path) -> (ElasticsearchDriver, DatabaseNode) 
         });
     }
     node.peers = vec![pilot("n2", false), pilot("n3", false)];
-    NodeState { address: Some(node.address), ..NodeState::default() }.save(&node.data).unwrap();
+    let mut state = NodeState { address: Some(node.address), ..NodeState::default() };
+    if let Some(reported) = server.cluster.loses_role {
+        let roles = vec!["master".to_owned()];
+        node.pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles.clone_from(&roles));
+        let held = reported.iter().map(|rule| (*rule, String::new())).collect();
+        node.pilot.status.blockers = StopBlockers::default().update(held, None);
+        state.next_roles = Some(roles);
+    }
+    state.save(&node.data).unwrap();
     let driver = self::driver(&node.data);
     driver.recall();
     driver.seen.lock().unwrap().restarts = restart_announcement::AnnouncementWatch::of_old();
@@ -372,6 +434,45 @@ async fn nothing_goes_on_by_what_hangs() {
 }
 
 #[tokio::test]
+async fn what_holds_the_next_roles_back_is_told_with_a_way_out() {
+    for (what, rules, words) in [
+        ("is to lose its role", &[MOVED_AWAY][..], "waits for the leading pilot"),
+        ("moves its shards away", &[MOVED_AWAY], "1 shards with 9 bytes are left to move away"),
+        ("may not lose its role", &[MAY_MOVE], "wants 3 copies, and 2 data nodes would remain"),
+        (
+            "is the only one with the role that it is to lose",
+            &[MAY_MOVE],
+            "it holds 1 shards, and no other node has a data role; add a node pool with one, or \
+             put the role back",
+        ),
+        ("has no shard left, and its role", &[], ""),
+        ("has lost its role", &[], ""),
+    ] {
+        let place = tempfile::tempdir().unwrap();
+        let stage = STAGES.iter().find(|stage| stage.what == what).unwrap();
+        let server = Server::start(stage.clone()).await;
+        let (driver, node) = driven(&server, place.path());
+        let of_role = |seen: NodeObservation| {
+            let all = seen.blockers.into_iter();
+            all.filter(|(rule, _)| [MOVED_AWAY, MAY_MOVE].contains(&rule.name)).collect::<Vec<_>>()
+        };
+        let told = of_role(driver.observe().await.unwrap());
+        assert_eq!(told.iter().map(|(rule, _)| rule.name).collect::<Vec<_>>(), rules, "{what}");
+        assert!(told.iter().all(|(_, why)| why.contains(words)), "{told:?}");
+        // A shard that Elasticsearch has not deleted yet counts, too.
+        std::fs::create_dir_all(node.data.join("data/nodes/0/indices/x/0")).unwrap();
+        let told = of_role(driver.observe().await.unwrap());
+        assert_eq!(told.is_empty(), what == "has lost its role", "{what}: {told:?}");
+        // The person puts the role back.
+        let mut back = node.clone();
+        let roles = vec!["master".to_owned(), "data".to_owned()];
+        back.pilot.spec.change_part::<ElasticsearchNode>(|part| part.roles = roles);
+        driver.refresh(&back).await.unwrap_or_default();
+        assert_eq!(of_role(driver.observe().await.unwrap()), [], "{what}");
+    }
+}
+
+#[tokio::test]
 async fn each_stage_is_what_it_is_called() {
     let mut seen = BTreeSet::new();
     for stage in STAGES {
@@ -403,6 +504,8 @@ async fn each_stage_is_what_it_is_called() {
         "NoShardMovement",
         "QuorumKept",
         "ShardCopyElsewhere",
+        MAY_MOVE,
+        MOVED_AWAY,
         "done",
         "excludes",
         "moves",
@@ -504,6 +607,9 @@ async fn a_leader_is_asked_for_while_there_is_something_to_do_and_at_no_other_ti
         driver.lead_duties(&node, &LeaderPermit::alone()).await.unwrap();
         let expected = match server.changes().is_empty() {
             _ if stage.leaves => LeaderDuty::Departure,
+            _ if stage.loses_role.is_some_and(|told| told == [&SHARDS_MOVED_AWAY]) => {
+                LeaderDuty::Cluster
+            }
             true => LeaderDuty::None,
             false => LeaderDuty::Cluster,
         };

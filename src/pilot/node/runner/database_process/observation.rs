@@ -28,7 +28,7 @@ const OBSERVE_SERVING: Duration = Duration::from_secs(5);
 /// needs is given back: half a minute.
 const SETTLED: u32 = 6;
 /// How long a database may take to say how it is; one that takes longer counts as not answering.
-const OBSERVE_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// How long a database that did not say how it is may take to answer in another way.
 const SECOND_OPINION: Duration = Duration::from_secs(2);
 /// Pause between two looks at the peers of a node that serves and misses none of them, and of any
@@ -45,7 +45,7 @@ pub(super) async fn observe(
 ) {
     let mut served = 0_u32;
     loop {
-        let answer = timeout(OBSERVE_LIMIT, ctx.driver.observe()).await;
+        let answer = timeout(LIMIT, ctx.driver.observe()).await;
         let mut result = answer.unwrap_or_else(|late| Err(late.into()));
         if result.as_ref().is_err_and(driver::Error::is_silence)
             && timeout(SECOND_OPINION, ctx.driver.lives()).await == Ok(true)

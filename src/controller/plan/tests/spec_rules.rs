@@ -1,0 +1,59 @@
+//! Rules against another spec: they hold its restart, and nothing else.
+
+use super::*;
+use crate::api::{leave_request::LeaveRequest, v1beta1::NodeChange};
+
+/// Makes a node of pool `a` one that judged a new configuration, and reports `rule` against it.
+fn held(observed: &mut ObservedCluster, rule: &str) {
+    let found = pilot(observed, 0, 0);
+    found.running_hash = Some("old".into());
+    found.validated = Some(Ok(()));
+    let (predicate, message) = (rule.to_owned(), "3 shards are left".to_owned());
+    found.blockers = vec![BlockerFacts { predicate, message, against: vec![NodeChange::Stop] }];
+}
+
+#[test]
+fn a_node_whose_data_move_first_restarts_after_that_whatever_is_skipped() {
+    let one = [("a", 1), ("b", 2)];
+    let restart = PlannedStep::Restart { pilot: "ex-demo-a-0".into(), pod: "pod-0".into() };
+    let after = planned(&one, &one, |_, o| {
+        held(o, "DataMoved");
+        pilot(o, 0, 0).blockers.clear();
+    });
+    assert_eq!(after.step, Some(restart));
+    for (rule, remedy) in [("DataMoved", Remedy::Wait), ("DataMayMove", Remedy::RevertSpec)] {
+        let plan = planned(&one, &one, |d, o| {
+            held(o, rule);
+            d.strategy.skip_predicates.extend(["*".to_owned(), rule.to_owned()]);
+        });
+        assert_eq!(plan.step, None, "{rule}");
+        assert_eq!((&*plan.blocked[0].predicate, &plan.blocked[0].remedy), (rule, &remedy));
+    }
+}
+
+#[test]
+fn a_node_whose_data_move_first_hides_no_growth() {
+    // The pool that takes its place comes in the same edit.
+    for rule in ["DataMoved", "DataMayMove"] {
+        let plan = planned(&[("a", 1), ("b", 2)], &[("a", 1), ("b", 0)], |_, o| held(o, rule));
+        assert_eq!(plan.step, Some(PlannedStep::Raise { pool: "b".into(), to: 1 }), "{rule}");
+        assert_eq!(&*plan.blocked[0].predicate, rule);
+    }
+}
+
+#[test]
+fn a_rule_against_another_spec_holds_neither_an_eviction_nor_a_request_to_leave() {
+    let pools = [("a", 1), ("b", 1), ("c", 1)];
+    let (desired, mut observed) = (desired(&pools, "new"), observed(&pools, "new"));
+    held(&mut observed, "DataMayMove");
+    assert_eq!(drain_hold(&desired, &observed, &plan(&desired, &observed)), None);
+    pod(&mut observed, 0, 0).machine = Some("m".into());
+    let asked = LeaveRequest { pod: "pod-0".into(), by: "a person".into() };
+    pilot(&mut observed, 0, 0).leave = Some(asked);
+    let step = plan(&desired, &observed).step;
+    assert!(matches!(step, Some(PlannedStep::Vacate { .. })), "{step:?}");
+    pilot(&mut observed, 0, 0).leave = None;
+    pilot(&mut observed, 0, 0).blockers[0].predicate = "PeersUp".into();
+    let hold = drain_hold(&desired, &observed, &plan(&desired, &observed)).unwrap();
+    assert_eq!(hold.reason, "PeersUp");
+}
