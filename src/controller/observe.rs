@@ -183,8 +183,9 @@ pub(crate) struct PilotFacts {
     /// Progress or refusal of a decommission, in a sentence.
     pub(crate) progress: Option<String>,
     pub(crate) running_hash: Option<String>,
-    /// The pilot restarts its database when `spec.restart_for` says so.
-    pub(crate) restarts_in_place: bool,
+    /// Config hash that was wanted when the database was started; `None` for a pilot that does not act
+    /// on `spec.restart_for`.
+    pub(crate) started_for: Option<String>,
     /// The pilot reports that the database cannot be run with the spec of the Pilot.
     pub(crate) failed: bool,
     /// The pilot's verdict on the newest spec; `None` until it has judged that spec.
@@ -230,18 +231,13 @@ pub(crate) struct BlockerFacts {
 }
 
 impl PilotFacts {
-    /// Was the pilot told to restart its database for this configuration?
-    pub(crate) fn is_told_to_restart(&self, config_hash: &str) -> bool {
-        self.spec.restart_for.as_deref() == Some(config_hash)
-            && self.spec.config_hash.as_deref() == Some(config_hash)
-            && self.running_hash.as_deref() != Some(config_hash)
-    }
-
     /// Is the pilot about to restart its database, or at it?
     pub(crate) fn restarts(&self) -> bool {
-        let told = self.spec.restart_for.as_ref().is_some_and(|hash| self.is_told_to_restart(hash));
+        let told =
+            self.spec.restart_for.is_some() && self.spec.restart_for == self.spec.config_hash;
+        let due = self.started_for.is_some() && self.started_for != self.spec.restart_for;
         let rejected = matches!(self.validated, Some(Err(_)));
-        told && self.restarts_in_place && !rejected && !self.hearing.is_over()
+        told && due && !rejected && !self.hearing.is_over()
     }
 }
 
@@ -893,7 +889,7 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
             format!("{message}{}{}", percent.unwrap_or_default(), left.unwrap_or_default())
         }),
         running_hash: status.config_hash.clone(),
-        restarts_in_place: status.restarts_in_place,
+        started_for: status.started_for.clone(),
         failed: status.phase == Some(PilotPhase::Failed),
         validated: validated(pilot),
         version: status.version.clone(),

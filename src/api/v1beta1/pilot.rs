@@ -47,7 +47,7 @@ pub struct PilotSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarted_at: Option<Time>,
     /// The `configHash` for which the database is to be restarted in its instance. Without effect
-    /// where the database runs with it already, or where `configHash` is another one.
+    /// where `status.startedFor` is the same, or where `configHash` is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_for: Option<String>,
     /// When a new program of the pilot takes over: `InPlace` (default), `OnRestart`, `Never`.
@@ -170,9 +170,10 @@ pub struct PilotStatus {
     /// Hash of the configuration that the running process was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_hash: Option<String>,
-    /// The pilot acts on `spec.restartFor`; pilots of earlier releases do not.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub restarts_in_place: bool,
+    /// The `spec.configHash` that was wanted when the process was started. A pilot that says it acts
+    /// on `spec.restartFor`; those of earlier releases do neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_for: Option<String>,
     /// Version that the database says it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

@@ -60,7 +60,7 @@ fn changes_report(
         pilot_version,
         pilot_program,
         config_hash,
-        restarts_in_place,
+        started_for,
         version,
         health,
         blockers,
@@ -78,7 +78,7 @@ fn changes_report(
         || *pilot_version != now.pilot_version
         || *pilot_program != now.pilot_program
         || *config_hash != now.config_hash
-        || *restarts_in_place != now.restarts_in_place
+        || *started_for != now.started_for
         || *version != now.version
         || *health != now.health
         || !are_alike(blockers, &now.blockers)

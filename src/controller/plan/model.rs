@@ -817,7 +817,7 @@ fn fill(member: &mut Member, node: &NodeState, in_place: bool) {
     pilot.ready = ready;
     pilot.spec.config_hash = Some(revision(node.told));
     pilot.running_hash = Some(revision(node.runs));
-    pilot.restarts_in_place = in_place;
+    pilot.started_for = in_place.then(|| revision(node.runs));
     pilot.spec.restart_for = node.ordered.then(|| revision(node.told));
     let joined = matches!(node.volume, VolumeState::Data | VolumeState::Left);
     (pilot.identity, pilot.answered, pilot.idle) = (joined, joined, !ready);

@@ -214,10 +214,11 @@ fn restart(
 }
 
 /// Does a restart of the database alone do, in the pod that there is? A node that was told to
-/// restart and still serves has a pilot that does not act on it.
+/// restart for this configuration, and is outdated still, needs another pod.
 fn restarts_in_place(world: World<'_>, member: &Member, wanted: &DesiredPool) -> bool {
     let able = |pilot: &PilotFacts| {
-        pilot.restarts_in_place && !pilot.is_told_to_restart(wanted.config_hash())
+        pilot.started_for.is_some()
+            && pilot.spec.restart_for.as_deref() != Some(wanted.config_hash())
     };
     let wished = world.desired.strategy.restarts_in_place || member.dies_with_pod();
     wished && fits(member, wanted) && member.pilot.as_ref().is_some_and(able)

@@ -746,8 +746,8 @@ fn another_setting_restarts_the_database_and_keeps_its_pod() {
         planned(&[("a", 2)], &[("a", 2)], |d, o| {
             pod(o, 0, 1).hash = pod_hash.into();
             let pilot = pilot(o, 0, 1);
-            pilot.running_hash = Some("old".into());
-            (pilot.validated, pilot.restarts_in_place) = (Some(Ok(())), true);
+            (pilot.running_hash, pilot.started_for) = (Some("old".into()), Some("old".into()));
+            pilot.validated = Some(Ok(()));
             change(d, o);
         })
     };
@@ -757,7 +757,7 @@ fn another_setting_restarts_the_database_and_keeps_its_pod() {
     assert_eq!(planned("new", |_, _| ()).step, in_place);
     assert_eq!(planned("old", |_, _| ()).step, anew, "the pod itself changes");
     assert_eq!(planned("new", |d, _| d.strategy.restarts_in_place = false).step, anew);
-    let older = planned("new", |_, o| pilot(o, 0, 1).restarts_in_place = false);
+    let older = planned("new", |_, o| pilot(o, 0, 1).started_for = None);
     assert_eq!(older.step, anew, "its pilot is of an earlier release");
     // Data in pods are kept, whatever the strategy says.
     let kept = planned("new", |d, o| {
@@ -773,8 +773,8 @@ fn a_node_that_was_told_to_restart_counts_as_down_until_it_did() {
         planned(&[("a", 3)], &[("a", 3)], |_, o| {
             for ordinal in 0..3 {
                 let pilot = pilot(o, 0, ordinal);
-                pilot.running_hash = Some("old".into());
-                (pilot.validated, pilot.restarts_in_place) = (Some(Ok(())), true);
+                (pilot.running_hash, pilot.started_for) = (Some("old".into()), Some("old".into()));
+                pilot.validated = Some(Ok(()));
             }
             pilot(o, 0, 2).spec.restart_for = Some("new".into());
             change(pilot(o, 0, 2));
@@ -784,14 +784,24 @@ fn a_node_that_was_told_to_restart_counts_as_down_until_it_did() {
     assert_eq!((plan.step, &plan.blocked[..]), (None, &[][..]));
     assert_eq!(plan.waiting.unwrap().message, "ex-demo-a-2 restarts its database");
     // It runs with the newest configuration, whoever restarted it.
-    let plan = planned(|pilot| pilot.running_hash = Some("new".into()));
-    assert_eq!(plan.step, Some(PlannedStep::RestartInPlace { pilot: "ex-demo-a-1".into() }));
+    let done = |pilot: &mut PilotFacts| {
+        (pilot.running_hash, pilot.started_for) = (Some("new".into()), Some("new".into()));
+    };
+    let next = Some(PlannedStep::RestartInPlace { pilot: "ex-demo-a-1".into() });
+    assert_eq!(planned(done).step, next);
+    // It was restarted, and its database had to keep something of what it had: one order for one
+    // configuration, so the next time it gets a new pod.
+    let plan = planned(|pilot| pilot.started_for = Some("new".into()));
+    assert!(
+        matches!(&plan.step, Some(PlannedStep::Restart { pilot, .. }) if pilot == "ex-demo-a-2"),
+        "{plan:?}"
+    );
     // A pilot that found the configuration bad after all restarts nothing: that is told.
     let plan = planned(|pilot| pilot.validated = Some(Err("too small".into())));
     let awaited = plan.waiting.unwrap();
     assert_eq!((plan.step, awaited.remedy), (None, Remedy::Correct));
     // One that does not act on the order gets a new pod, where the rules allow that.
-    let plan = planned(|pilot| pilot.restarts_in_place = false);
+    let plan = planned(|pilot| pilot.started_for = None);
     assert!(matches!(plan.step, Some(PlannedStep::Restart { .. })), "{plan:?}");
 }
 

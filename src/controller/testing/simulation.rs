@@ -743,7 +743,8 @@ fn live(member: &mut Member, quorum: bool) {
     pilot.failed = false;
     // Pods of pools that begin with `e` hold their data; other databases of them restart in place
     // as well, those of the rest do not.
-    pilot.restarts_in_place = ["-e-", "-d-"].iter().any(|pool| member.name.contains(pool));
+    let in_place = ["-e-", "-d-"].iter().any(|pool| member.name.contains(pool));
+    pilot.started_for = pilot.running_hash.clone().filter(|_| in_place);
     if running && pod.ready && pilot.restarts() {
         (pilot.ready, pod.ready, pilot.idle) = (false, false, true);
         return;

@@ -476,7 +476,7 @@ impl Harness {
                 "identity": before["identity"],
                 "instance": {"runtime": "Kubernetes", "uid": uid, "node": MACHINE},
                 "configHash": hash,
-                "restartsInPlace": self.in_place,
+                "startedFor": if self.in_place { hash.clone() } else { Value::Null },
                 "version": before["version"],
                 "pilotProgram": newest,
                 "health": "Green",

@@ -54,6 +54,8 @@ pub struct NodeFacts {
     /// process was started.
     pub wanted_hash: Option<String>,
     pub running_hash: Option<String>,
+    /// `spec.configHash` as it was when the process was started.
+    pub started_for: Option<String>,
     pub observation: NodeObservation,
     /// Blockers as the database named them last; `departure` has why it does not let the node
     /// leave.
@@ -96,6 +98,7 @@ pub fn status(
         preparation: _,
         wanted_hash: _,
         running_hash,
+        started_for,
         observation,
         blockers,
         departure,
@@ -121,7 +124,7 @@ pub fn status(
         pilot_version: Some(format!("v{}", build_info::VERSION)),
         pilot_program: program.clone(),
         config_hash: running_hash.clone(),
-        restarts_in_place: true,
+        started_for: started_for.clone(),
         version: observation.version.clone(),
         health: observation.health.clone().filter(|_| up),
         blockers: if up {

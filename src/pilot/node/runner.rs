@@ -349,7 +349,7 @@ impl NodeRunner {
             ));
             return;
         };
-        let ordered = is_restart_ordered(&pilot.spec, self.report.facts.running_hash.as_deref());
+        let ordered = is_restart_ordered(&pilot.spec, self.report.facts.started_for.as_deref());
         self.step(MachineEvent::RestartOrdered(ordered));
         self.step(MachineEvent::Intent { want, restart, changed });
         self.refresh();

@@ -502,7 +502,7 @@ pub(super) fn pilot_status(tape: &mut Tape<'_>) -> PilotStatus {
         pilot_version: tape.maybe_text(&["v0.2.0"]),
         pilot_program: tape.maybe_text(&["1312d00-1763719210.123456789"]),
         config_hash: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
-        restarts_in_place: tape.below(2) == 1,
+        started_for: tape.maybe_text(&["5f2c1e9a7b3d4c60"]),
         version: tape.maybe_text(VERSIONS),
         health: tape.maybe(|tape| tape.word(Health::KNOWN).into()),
         blockers: (0..tape.below(3))

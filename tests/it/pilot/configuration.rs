@@ -80,7 +80,7 @@ async fn a_rejected_configuration_leaves_the_running_database_alone() {
     bed.change(NAME, json!({"restartFor": "three"})).await;
     let told = judged(&bed, "False", "RestartPending").await;
     assert_eq!(pilot.database(), Some(second));
-    assert!(told.status.restarts_in_place);
+    assert_eq!(told.status.started_for.as_deref(), Some("three"));
     bed.change(NAME, json!({"restartFor": "four"})).await;
     let told = judged(&bed, "True", "ConfigCurrent").await;
     assert_eq!(told.status.config_hash.as_deref(), Some("four"));

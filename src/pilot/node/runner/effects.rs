@@ -95,6 +95,9 @@ impl NodeRunner {
             Ok(run) => {
                 let pid = run.pid;
                 self.report.begun(&run, self.running.restarts, process.config_hash);
+                let wanted = self.wanted.pilot.as_ref();
+                self.report.facts.started_for =
+                    wanted.and_then(|pilot| pilot.spec.config_hash.clone());
                 self.ledger.write_down(LedgerEntry::Begun(run));
                 self.begin_following();
                 MachineEvent::Spawned { pid }

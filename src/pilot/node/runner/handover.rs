@@ -191,6 +191,7 @@ impl NodeRunner {
         let PilotStatus {
             observed_generation,
             config_hash,
+            started_for,
             health,
             blockers,
             process,
@@ -200,6 +201,8 @@ impl NodeRunner {
         } = pilot.status;
         self.report.facts.generation = observed_generation;
         self.report.facts.wanted_hash.clone_from(&pilot.spec.config_hash);
+        // A program of an earlier release does not say for what it started the process.
+        self.report.facts.started_for = started_for.or_else(|| config_hash.clone());
         self.report.facts.running_hash = config_hash;
         self.report.facts.observation.health = health;
         self.report.resume_blockers(blockers);

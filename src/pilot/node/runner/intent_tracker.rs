@@ -90,11 +90,11 @@ impl IntentTracker {
     }
 }
 
-/// Does a spec want the database to be restarted in its instance? `running` is the hash of the
-/// configuration that the database was started with.
-pub(super) fn is_restart_ordered(spec: &PilotSpec, running: Option<&str>) -> bool {
+/// Does a spec want the database to be restarted in its instance? `started_for` is the hash of the
+/// configuration that was wanted when the database was started.
+pub(super) fn is_restart_ordered(spec: &PilotSpec, started_for: Option<&str>) -> bool {
     let ordered = spec.restart_for.as_deref();
-    ordered.is_some() && ordered == spec.config_hash.as_deref() && ordered != running
+    ordered.is_some() && ordered == spec.config_hash.as_deref() && ordered != started_for
 }
 
 /// Returns what a spec wants of the node, where that is known, and the restart that it asks for.
