@@ -198,6 +198,14 @@ pub const MACHINE_CORDONED: Predicate = Predicate {
         "a node left its machine at a request, and no other takes it: uncordon the machine",
     )
 };
+pub const QUORUM_LOST: Predicate = Predicate {
+    name: "QuorumLost",
+    sentence: "a person asked a node to begin the cluster anew, and that is not done: a quorum of \
+               voters is not known to be lost for good, or this node cannot",
+    against: &[],
+    skip: SkipPolicy::Never,
+    calm: false,
+};
 pub const VERSION_SETTLED: Predicate = Predicate {
     name: "VersionSettled",
     sentence: "nodes of several versions run, so none joins or leaves: wait for the upgrade; with \
@@ -227,6 +235,7 @@ pub const SHARED: &[Predicate] = &[
     VOLUME_EXPANDS,
     DATA_LEFT,
     MACHINE_CORDONED,
+    QUORUM_LOST,
 ];
 
 /// Names that `skipPredicates` accepts in clusters of every database, and that no step waits for.

@@ -32,7 +32,10 @@ use super::{
 };
 use crate::api::{
     leave_request::LeaveRequest,
-    names::{self, annotation, condition::CLEANUP_DUE},
+    names::{
+        self, annotation,
+        condition::{CLEANUP_DUE, VOLUME_HOLDS_DATA},
+    },
     silence::says_unheard,
     v1beta1::{
         Blocker, ForgottenNode, Health, NodeChange, Pilot, PilotIntent, PilotPhase, PilotSpec,
@@ -206,6 +209,10 @@ pub(crate) struct PilotFacts {
     pub(crate) forgotten: Vec<ForgottenNode>,
     /// Uid of the claim or pod whose data a person gave up.
     pub(crate) given_up: Option<String>,
+    /// Id of the database cluster that the node begins anew, as a person says.
+    pub(crate) unsafe_bootstrap: Option<String>,
+    /// The pilot says that its volume holds no data of a database.
+    pub(crate) emptied: bool,
     /// Config hash of the template of which the node's next pod is made, where the node has not had
     /// its turn in a change.
     pub(crate) pinned: Option<String>,
@@ -892,6 +899,9 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         forgotten: status.forgotten.clone(),
         blockers: status.blockers.iter().map(blocker_facts).collect(),
         given_up: annotations.and_then(|all| all.get(annotation::GIVE_UP)).cloned(),
+        unsafe_bootstrap: annotation_of(&pilot.metadata, annotation::UNSAFE_BOOTSTRAP),
+        emptied: condition(&status.conditions, VOLUME_HOLDS_DATA)
+            .is_some_and(|condition| condition.status == "False"),
         pinned: annotations.and_then(|all| all.get(annotation::PINNED_POD)).cloned(),
         leave: LeaveRequest::read(&pilot.metadata),
         leave_waits: annotations.and_then(|all| all.get(annotation::LEAVE_WAITS)).cloned(),

@@ -39,6 +39,8 @@ pub struct PilotSurplus {
     pilot_settings: Option<PilotSettings>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     forget: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unsafe_bootstrap: Option<String>,
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     config: Config,
@@ -70,6 +72,7 @@ pub fn project(
         pilot_update,
         pilot_settings,
         forget,
+        unsafe_bootstrap,
         config,
         jvm,
         mut parts,
@@ -102,6 +105,7 @@ pub fn project(
         pilot_update,
         pilot_settings,
         forget,
+        unsafe_bootstrap,
         config,
         jvm,
         parts: surplus_parts,
@@ -131,6 +135,7 @@ pub fn lift(
         pilot_update,
         pilot_settings,
         forget,
+        unsafe_bootstrap,
         config,
         jvm,
         parts: mut surplus_parts,
@@ -162,6 +167,7 @@ pub fn lift(
             pilot_update,
             pilot_settings,
             forget,
+            unsafe_bootstrap,
             config,
             jvm,
             parts,

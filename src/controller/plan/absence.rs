@@ -1,8 +1,8 @@
 //! Nodes that should serve and do not: what each waits for, and whether it may come back by itself.
 
 use super::{
-    AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, roll, under_way,
-    vacate,
+    AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, begin_anew, roll,
+    under_way, vacate,
 };
 use crate::{
     api::{names, predicate, v1beta1::PilotIntent},
@@ -79,8 +79,14 @@ impl AbsentNode<'_> {
             .map_or_else(|| unready(member), |machine| vacate::stays_until(member, machine))
     }
 
-    /// Returns what a person can do so that the node serves, or is waited for no more.
-    pub(super) fn remedy(&self) -> Remedy {
+    /// Returns what a person can do so that the node serves, or is waited for no more. Giving a node
+    /// up leads nowhere where too many voters are lost.
+    pub(super) fn remedy(&self, world: World<'_>) -> Remedy {
+        let own = self.own_remedy();
+        begin_anew::remedy(world, self, &own).unwrap_or(own)
+    }
+
+    fn own_remedy(&self) -> Remedy {
         let node = self.name();
         if let Some(machine) = self.member.and_then(vacate::stays) {
             return Remedy::Uncordon { machine: machine.to_owned() };
@@ -132,7 +138,7 @@ pub(super) fn ends(operation: OperationType, member: &Member) -> Candidate {
 }
 
 fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationType>) -> Candidate {
-    let (name, remedy) = (node.name(), node.remedy());
+    let (name, remedy) = (node.name(), node.remedy(world));
     let wanted = world.desired.pool(&node.pool.name);
     if let Some(member) = node.member {
         if let Some(phase) = member.held() {
