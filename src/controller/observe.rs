@@ -334,6 +334,20 @@ impl Member {
         word.is_some_and(|word| self.data().is_none_or(|data| data == *word))
     }
 
+    /// Has a node that does not serve been away for longer than a start or a restart takes?
+    pub(crate) fn lasts_away(&self) -> bool {
+        let pilot = self.pilot.as_ref();
+        match &self.pod {
+            _ if self.held().is_some() => true,
+            None => {
+                let refused = self.refused.as_ref().is_some_and(|refused| refused.lasts);
+                refused || pilot.is_some_and(|pilot| pilot.hearing.is_over())
+            }
+            Some(pod) if pod.terminating => pod.overdue,
+            Some(pod) => self.fails() || pod.trouble.as_ref().is_some_and(|found| found.lasts),
+        }
+    }
+
     /// Does the controller get no report from the pilot, although the kubelet finds the pod ready?
     pub(crate) fn unheard(&self) -> bool {
         let ready = self.pod.as_ref().is_some_and(|pod| pod.ready && !pod.terminating);

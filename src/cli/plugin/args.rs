@@ -357,11 +357,11 @@ pub(super) struct GiveUpArgs {
     pub(super) change: ChangeArgs,
 }
 
-/// Begins a cluster anew from one node, when too many of its masters are lost for good.
+/// Begins a cluster anew from one node, when too many of its voters are lost for good.
 ///
-/// For Elasticsearch 7 and later: half or more of the nodes that can be elected master are lost, and
-/// no node serves. The node that is named keeps its data, and has the vendor's tool make it the only
-/// master of a new cluster; the other nodes that are left join that. What the lost nodes alone knew
+/// For a database whose nodes elect a leader: half or more of the nodes that can be elected are
+/// lost, and no node serves. The node that is named keeps its data, and the vendor's tool makes it
+/// the only voter of a new cluster; the other nodes that are left join that. What the lost nodes alone knew
 /// is lost. Without --cluster-id nothing is done: the command says what may be lost, and what to
 /// type. The controller looks again whether a quorum is lost before the node is asked.
 ///
@@ -374,7 +374,7 @@ pub(super) struct GiveUpArgs {
 pub(super) struct UnsafeBootstrapArgs {
     /// The cluster.
     pub(super) name: ClusterName,
-    /// The node, which can be elected master and has its data.
+    /// The node, which can be elected and has its data.
     pub(super) node: String,
     /// The id of the database cluster that is lost, as `status.clusterID` of the cluster shows it.
     #[arg(long, value_name = "ID")]

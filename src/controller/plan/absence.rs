@@ -54,17 +54,7 @@ impl AbsentNode<'_> {
 
     /// Has the node been away for longer than a start or a restart takes?
     pub(super) fn lasts(&self) -> bool {
-        let Some(member) = self.member else { return false };
-        let pilot = member.pilot.as_ref();
-        match &member.pod {
-            _ if member.held().is_some() => true,
-            None => {
-                let refused = member.refused.as_ref().is_some_and(|refused| refused.lasts);
-                refused || pilot.is_some_and(|pilot| pilot.hearing.is_over())
-            }
-            Some(pod) if pod.terminating => pod.overdue,
-            Some(pod) => member.fails() || pod.trouble.as_ref().is_some_and(|found| found.lasts),
-        }
+        self.member.is_some_and(Member::lasts_away)
     }
 
     /// Is the node none of the database cluster yet?
@@ -83,7 +73,7 @@ impl AbsentNode<'_> {
     /// up leads nowhere where too many voters are lost.
     pub(super) fn remedy(&self, world: World<'_>) -> Remedy {
         let own = self.own_remedy();
-        begin_anew::remedy(world, self, &own).unwrap_or(own)
+        begin_anew::remedy(world, &self.name(), &own).unwrap_or(own)
     }
 
     fn own_remedy(&self) -> Remedy {

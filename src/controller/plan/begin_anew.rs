@@ -5,13 +5,10 @@
 //! requests are taken back then: one that stayed would count at the next outage. A request that was
 //! carried out stays, since nodes that come back later learn from it that their cluster is over.
 
-use super::{
-    AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World,
-    absence::AbsentNode,
-};
+use super::{AwaitedStep, Candidate, OperationType, Plan, PlannedStep, Remedy, StepBlocker, World};
 use crate::{
     api::predicate::QUORUM_LOST,
-    controller::observe::{Member, ObservedPool, PilotFacts},
+    controller::observe::{Member, PilotFacts},
 };
 
 type Voter<'a> = (&'a Member, &'a PilotFacts);
@@ -24,10 +21,9 @@ struct LeaderlessVoters<'a> {
     left: Vec<Voter<'a>>,
 }
 
-fn pilots(world: World<'_>) -> impl Iterator<Item = (&ObservedPool, u32, Voter<'_>)> {
-    let pools = world.observed.pools.iter();
-    let members = pools.flat_map(|pool| pool.members.iter().map(move |(at, one)| (pool, *at, one)));
-    members.filter_map(|(pool, at, member)| Some((pool, at, (member, member.pilot.as_ref()?))))
+fn pilots(world: World<'_>) -> impl Iterator<Item = Voter<'_>> {
+    let members = world.observed.pools.iter().flat_map(|pool| pool.members.values());
+    members.filter_map(|member| Some((member, member.pilot.as_ref()?)))
 }
 
 /// Does the pilot of the current pod report?
@@ -40,20 +36,17 @@ impl<'a> LeaderlessVoters<'a> {
     /// Returns `None` while a node serves, by its pilot or by the kubelet: it follows a leader.
     fn among(world: World<'a>) -> Option<Self> {
         let ready = |member: &Member| member.pod.as_ref().is_some_and(|pod| pod.ready);
-        if pilots(world).any(|(.., (member, pilot))| pilot.ready || ready(member)) {
+        if pilots(world).any(|(member, pilot)| pilot.ready || ready(member)) {
             return None;
         }
-        let voters = pilots(world).filter(|(_, _, (member, pilot))| {
+        let voters = pilots(world).filter(|(member, pilot)| {
             member.has_identity() && pilot.eligible && !pilot.decommissioned
         });
-        let lost = |(pool, ordinal, voter): &(&'a ObservedPool, u32, Voter<'a>)| {
-            let (member, pilot) = *voter;
-            let away = AbsentNode { pool, ordinal: *ordinal, member: Some(member) }.lasts();
-            member.abandoned() || pilot.emptied || (away && !speaks(*voter))
-        };
-        let (lost, left): (Vec<_>, Vec<_>) = voters.partition(lost);
-        let voters = |found: Vec<(_, _, Voter<'a>)>| found.into_iter().map(|(.., one)| one);
-        Some(Self { lost: voters(lost).collect(), left: voters(left).collect() })
+        let (lost, left) = voters.partition(|(member, pilot)| {
+            let away = member.lasts_away() && !speaks((member, pilot));
+            member.abandoned() || pilot.emptied || away
+        });
+        Some(Self { lost, left })
     }
 
     /// Are so many voters lost that those that are left elect no leader?
@@ -75,21 +68,21 @@ fn is_asked(pilot: &PilotFacts) -> bool {
 
 /// Returns the way out where too many voters are lost for a leader to be elected, in place of `own`.
 /// Giving them up would not help: nodes that join need a leader.
-pub(super) fn remedy(world: World<'_>, node: &AbsentNode<'_>, own: &Remedy) -> Option<Remedy> {
+pub(super) fn remedy(world: World<'_>, node: &str, own: &Remedy) -> Option<Remedy> {
     let gives_up = matches!(own, Remedy::GiveUp { .. });
     if !gives_up && *own != Remedy::Wait {
         return None;
     }
     let voters = LeaderlessVoters::among(world).filter(LeaderlessVoters::lack_quorum)?;
     if let Some((asked, _)) = voters.left.iter().find(|(_, pilot)| is_asked(pilot)) {
-        let node = node.name();
+        let node = node.to_owned();
         return (gives_up && asked.name == node).then_some(Remedy::TakeWordBack { node });
     }
     let able = |(member, pilot): &&Voter<'_>| {
         speaks((member, pilot)) && (world.desired.database.begins_anew)(&pilot.spec)
     };
     let (member, pilot) = voters.left.iter().find(able)?;
-    if !gives_up && member.name != node.name() {
+    if !gives_up && member.name != node {
         return None;
     }
     Some(Remedy::BeginAnew {
@@ -102,7 +95,7 @@ pub(super) fn remedy(world: World<'_>, node: &AbsentNode<'_>, own: &Remedy) -> O
 
 /// Answers each person's word that a node begins the cluster anew.
 pub(super) fn begin_anew(world: World<'_>, _: &Plan) -> Vec<Candidate> {
-    pilots(world).filter_map(|(_, _, voter)| answer(world, voter)).collect()
+    pilots(world).filter_map(|voter| answer(world, voter)).collect()
 }
 
 fn answer(world: World<'_>, (member, pilot): Voter<'_>) -> Option<Candidate> {
@@ -120,7 +113,7 @@ fn answer(world: World<'_>, (member, pilot): Voter<'_>) -> Option<Candidate> {
     let Some(voters) = LeaderlessVoters::among(world) else {
         // The cluster that the word is about has a leader after all.
         let is_of = |found: &PilotFacts| found.ready && found.cluster_id == *request;
-        let needless = request.is_some() && pilots(world).any(|(.., (_, found))| is_of(found));
+        let needless = request.is_some() && pilots(world).any(|(_, found)| is_of(found));
         return (word.is_some() || needless).then(|| take_back(needless))?;
     };
     match (means, is_asked(pilot)) {
@@ -163,10 +156,9 @@ fn refusal(
     if !pilot.eligible {
         return Some("it is no voter, and does not know what the cluster had agreed on".to_owned());
     }
-    let asked = pilots(world).find(|(_, _, (other, found))| {
-        other.name != member.name && is_asked(found) && !other.abandoned()
-    });
-    if let Some((_, _, (other, _))) = asked {
+    let asked = pilots(world)
+        .find(|(other, found)| other.name != member.name && is_asked(found) && !other.abandoned());
+    if let Some((other, _)) = asked {
         return Some(format!("{} was asked before", other.name));
     }
     if member.abandoned() || pilot.emptied {
