@@ -17,7 +17,7 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
          shards that it has. A lost master that comes back with its volume is detached as well.
 Take the node whose copy of the state is newest: the highest term, then the highest version, of
   kubectl navigator shell CLUSTER NODE -- \
-         '_cluster/state/metadata?local&filter_path=version,metadata.cluster_coordination.term'",
+         '_cluster/state/version,metadata?local&filter_path=version,metadata.cluster_coordination.term'",
     ),
     remark: |status| {
         status.part::<ElasticsearchNode>()?.elected_master?.then(|| "elected master".to_owned())

@@ -52,8 +52,7 @@ pub(crate) async fn a_lost_quorum_is_begun_anew(version: &'static str, told: &To
     for node in [0, 1, DATA] {
         ensemble.told(node, "Ready", "False", "Joining", "no elected master is known").await;
     }
-    let path =
-        "/_cluster/state/metadata?local&filter_path=version,metadata.cluster_coordination.term";
+    let path = "/_cluster/state/version,metadata?local&filter_path=version,metadata.cluster_coordination.term";
     let state = ensemble.ask(0, Method::GET, path, None).await;
     told.claim(format!(
         "two of three masters are lost: no node serves, and one that was given up cannot join; the \
