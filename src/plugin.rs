@@ -29,6 +29,9 @@ pub struct ShownDatabase {
     pub load: fn(&PilotStatus) -> Option<NodeLoad>,
     /// Nodes keep rows that they gave away until they are told to remove them.
     pub cleans_up: bool,
+    /// What is lost when a node begins its cluster anew without a quorum of the others; `None` where
+    /// the nodes elect no leader.
+    pub lost_with_quorum: Option<&'static str>,
     /// Remark about a node's present state in a word or two, where that differs from the usual.
     pub remark: fn(&PilotStatus) -> Option<String>,
 }

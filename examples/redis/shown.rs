@@ -9,5 +9,6 @@ pub(crate) const DATABASE: ShownDatabase = ShownDatabase {
     shell: &["redis-cli"],
     load: |_| None,
     cleans_up: false,
+    lost_with_quorum: None,
     remark: |status| Some(status.part::<RedisNode>()?.role),
 };

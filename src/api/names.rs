@@ -44,6 +44,11 @@ pub mod annotation {
     /// value is the uid of the node's claim, or of its pod where the pod holds the data, so the
     /// word means nothing once that is gone.
     pub const GIVE_UP: &str = "navigator.jetstack.io/give-up";
+    /// Annotation on a Pilot: a person says that a quorum of the database's voters is lost for good,
+    /// and that this node begins the cluster anew from what it has. The value is the id of the
+    /// database cluster, as `status.identity.clusterID` has it, so the word means nothing once that
+    /// is another.
+    pub const UNSAFE_BOOTSTRAP: &str = "navigator.jetstack.io/unsafe-bootstrap";
     /// Annotation on a Pilot: a request that its node leave its machine, as the uid of its pod and
     /// who asks. The request means nothing once that pod is gone.
     pub const LEAVE: &str = "navigator.jetstack.io/leave";
@@ -86,6 +91,8 @@ pub mod condition {
     /// Condition that the node has rows of ranges that other nodes own now; `Unknown` while the
     /// database does not say.
     pub const CLEANUP_DUE: &str = "CleanupDue";
+    /// Condition by which a pilot says whether its volume holds data of a database.
+    pub const VOLUME_HOLDS_DATA: &str = "VolumeHoldsData";
 }
 
 /// Finalizer of clusters, held until the controller has deleted what it made for them.

@@ -221,6 +221,15 @@ pub const MACHINE_CORDONED: Predicate = Predicate {
         "a node left its machine at a request, and no other takes it: uncordon the machine",
     )
 };
+pub const QUORUM_LOST: Predicate = Predicate {
+    against: &[],
+    skip: SkipPolicy::Never,
+    ..Predicate::against_stop(
+        "QuorumLost",
+        "a person asked a node to begin the cluster anew, and that is not done: a quorum of voters \
+         is not known to be lost for good, or this node cannot",
+    )
+};
 pub const VERSION_SETTLED: Predicate = Predicate {
     against: &[NodeChange::Join, NodeChange::Leave],
     skip: SkipPolicy::Never,
@@ -251,6 +260,7 @@ pub const SHARED: &[Predicate] = &[
     VOLUME_EXPANDS,
     DATA_LEFT,
     MACHINE_CORDONED,
+    QUORUM_LOST,
 ];
 
 /// Names that `skipPredicates` accepts in clusters of every database, and that no step waits for.

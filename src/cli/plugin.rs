@@ -146,6 +146,9 @@ async fn ask(
         PluginCommand::Stop(args) => within(limit, changes::stop(session, &args, true)).await?,
         PluginCommand::Start(args) => within(limit, changes::stop(session, &args, false)).await?,
         PluginCommand::GiveUp(args) => within(limit, changes::give_up(session, &args)).await?,
+        PluginCommand::UnsafeBootstrap(args) => {
+            within(limit, changes::unsafe_bootstrap(session, &args)).await?
+        }
         PluginCommand::Drain(args) => {
             let waits = within(limit, drain::begin(common, session, &args)).await?;
             if waits && args.wait { drain::follow(common, session, &args).await? } else { exit::OK }

@@ -110,6 +110,8 @@ pub struct ManagedDatabase {
     pub id_is_uid: bool,
     /// Quorum of masters in the spec of a node, where the database has one.
     pub minimum_masters: fn(&PilotSpec) -> Option<i32>,
+    /// Can a node with this spec begin its cluster anew, where a quorum of voters is lost for good?
+    pub begins_anew: fn(&PilotSpec) -> bool,
     /// Status, reason and message of the condition Secured: who can reach the data.
     pub secured: fn(&DesiredCluster) -> SecuredCondition,
 }

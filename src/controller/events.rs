@@ -96,6 +96,14 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
             "Scale",
             format!("{pilot} lets its database forget {}", nodes.join(", ")),
         ),
+        PlannedStep::BeginAnew { pilot, cluster } => EventNotice::normal(
+            "UnsafeBootstrap",
+            format!("{pilot} begins cluster {cluster} anew from what it has, as was asked"),
+        ),
+        PlannedStep::TakeWordBack { pilot, .. } => EventNotice::normal(
+            "UnsafeBootstrap",
+            format!("the word that {pilot} begins the cluster anew is taken back: it is over"),
+        ),
         PlannedStep::DeleteClaim { claim, .. } => EventNotice::normal(
             "Scale",
             format!("claim {} of a node that left is deleted", claim.name),

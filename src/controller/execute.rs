@@ -86,10 +86,21 @@ pub(crate) async fn execute(
             deliver(ctx, desired, pilot, pod, container).await
         }
         PlannedStep::Forget { pilot, nodes } => {
-            let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
-            let Some(facts) = &member.pilot else { return Ok(()) };
             let patch = json!({"spec": {"forget": nodes}});
-            patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
+            patch_known(ctx, desired, observed, pilot, patch).await
+        }
+        PlannedStep::BeginAnew { pilot, cluster } => {
+            let patch = json!({"spec": {"unsafeBootstrap": cluster}});
+            patch_known(ctx, desired, observed, pilot, patch).await
+        }
+        PlannedStep::TakeWordBack { pilot, request } => {
+            let word = Value::Null;
+            let mut patch =
+                json!({"metadata": {"annotations": {annotation::UNSAFE_BOOTSTRAP: word}}});
+            if *request {
+                patch["spec"]["unsafeBootstrap"] = Value::Null;
+            }
+            patch_known(ctx, desired, observed, pilot, patch).await
         }
         PlannedStep::DeleteClaim { pilot, claim } => {
             delete_claim(ctx, desired, observed, pilot, claim).await
@@ -136,6 +147,19 @@ fn member<'a>(observed: &'a ObservedCluster, name: &str) -> Option<(&'a Observed
         let member = pool.members.values().find(|member| member.name == name)?;
         Some((pool, member))
     })
+}
+
+/// Patches a Pilot over the version at which the step was decided.
+async fn patch_known(
+    ctx: &ControllerContext,
+    desired: &DesiredCluster,
+    observed: &ObservedCluster,
+    pilot: &str,
+    patch: Value,
+) -> Result<(), Error> {
+    let found = member(observed, pilot).and_then(|(_, member)| member.pilot.as_ref());
+    let Some(facts) = found else { return Ok(()) };
+    patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
 }
 
 async fn delete_pod(
@@ -309,12 +333,10 @@ async fn set_phase(
     pilot: &str,
     phase: &PilotIntent,
 ) -> Result<(), Error> {
-    let Some((_, member)) = member(observed, pilot) else { return Ok(()) };
-    let Some(facts) = &member.pilot else { return Ok(()) };
     let owner = (*phase != PilotIntent::Running).then_some(MANAGER);
     let patch = json!({
         "metadata": {"annotations": {PHASE_OWNER: owner}},
         "spec": {"phase": phase},
     });
-    patch_pilot(ctx, desired, pilot, &facts.resource_version, patch).await
+    patch_known(ctx, desired, observed, pilot, patch).await
 }

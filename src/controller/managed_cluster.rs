@@ -81,6 +81,7 @@ impl ManagedDatabase {
             knows_copies: false,
             id_is_uid: true,
             minimum_masters: |_| None,
+            begins_anew: |_| false,
             secured,
         }
     }
@@ -188,6 +189,7 @@ fn pool_of<K: ManagedClusterKind>(
         pilot_update: spec.update_strategy.as_ref().and_then(|s| s.pilot_update.clone()),
         pilot_settings: spec.pilot_settings.clone(),
         forget: Vec::new(),
+        unsafe_bootstrap: None,
         config: K::merged(&spec.config, config),
         jvm: merged_jvm(spec.jvm.as_ref(), jvm.as_ref()),
         parts: K::part(cluster, pool),

@@ -32,7 +32,10 @@ use super::{
 };
 use crate::api::{
     leave_request::LeaveRequest,
-    names::{self, annotation, condition::CLEANUP_DUE},
+    names::{
+        self, annotation,
+        condition::{CLEANUP_DUE, VOLUME_HOLDS_DATA},
+    },
     predicate::DATA_OUTLIVES_POD,
     silence::says_unheard,
     v1beta1::{
@@ -210,6 +213,10 @@ pub(crate) struct PilotFacts {
     pub(crate) forgotten: Vec<ForgottenNode>,
     /// Uid of the claim or pod whose data a person gave up.
     pub(crate) given_up: Option<String>,
+    /// Id of the database cluster that the node begins anew, as a person says.
+    pub(crate) unsafe_bootstrap: Option<String>,
+    /// The pilot says that its volume holds no data of a database.
+    pub(crate) emptied: bool,
     /// Config hash of the template of which the node's next pod is made, where the node has not had
     /// its turn in a change.
     pub(crate) pinned: Option<String>,
@@ -341,6 +348,20 @@ impl Member {
     pub(crate) fn abandoned(&self) -> bool {
         let word = self.pilot.as_ref().and_then(|pilot| pilot.given_up.as_ref());
         word.is_some_and(|word| self.data().is_none_or(|data| data == *word))
+    }
+
+    /// Has a node that does not serve been away for longer than a start or a restart takes?
+    pub(crate) fn lasts_away(&self) -> bool {
+        let pilot = self.pilot.as_ref();
+        match &self.pod {
+            _ if self.held().is_some() => true,
+            None => {
+                let refused = self.refused.as_ref().is_some_and(|refused| refused.lasts);
+                refused || pilot.is_some_and(|pilot| pilot.hearing.is_over())
+            }
+            Some(pod) if pod.terminating => pod.overdue,
+            Some(pod) => self.fails() || pod.trouble.as_ref().is_some_and(|found| found.lasts),
+        }
     }
 
     /// Does the controller get no report from the pilot, although the kubelet finds the pod ready?
@@ -911,6 +932,9 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         forgotten: status.forgotten.clone(),
         blockers: status.blockers.iter().map(blocker_facts).collect(),
         given_up: annotations.and_then(|all| all.get(annotation::GIVE_UP)).cloned(),
+        unsafe_bootstrap: annotation_of(&pilot.metadata, annotation::UNSAFE_BOOTSTRAP),
+        emptied: condition(&status.conditions, VOLUME_HOLDS_DATA)
+            .is_some_and(|condition| condition.status == "False"),
         pinned: annotations.and_then(|all| all.get(annotation::PINNED_POD)).cloned(),
         leave: LeaveRequest::read(&pilot.metadata),
         leave_waits: annotations.and_then(|all| all.get(annotation::LEAVE_WAITS)).cloned(),

@@ -19,6 +19,7 @@ use super::{desired_state::DesiredCluster, observe::ObservedCluster};
 use crate::api::predicate;
 
 mod absence;
+mod begin_anew;
 mod candidate;
 mod deliver;
 mod departure;
@@ -249,8 +250,9 @@ fn sources(world: World<'_>) -> &'static [CandidateSource] {
 
 static STOPPED: [CandidateSource; 1] = [stop::stop];
 
-static RUNNING: [CandidateSource; 14] = [
+static RUNNING: [CandidateSource; 15] = [
     stop::resume,
+    begin_anew::begin_anew,
     repair::replace,
     repair::renew,
     departure::finish,

@@ -240,8 +240,10 @@ fn cluster_id(desired: &DesiredCluster, observed: &ObservedCluster) -> Option<St
     if desired.database.id_is_uid {
         return Some(desired.uid.clone());
     }
-    let mut members = observed.pools.iter().flat_map(|pool| pool.members.values());
-    members.find_map(|member| member.pilot.as_ref()?.cluster_id.clone())
+    let members = || observed.pools.iter().flat_map(|pool| pool.members.values());
+    let id = |member: &Member| member.pilot.as_ref()?.cluster_id.clone();
+    // A node that is lost may be of the cluster as it was before it was begun anew.
+    members().filter(|member| member.serving()).find_map(id).or_else(|| members().find_map(id))
 }
 
 /// Returns the worst health that serving nodes report. Green becomes Yellow while a wanted node

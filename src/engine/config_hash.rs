@@ -27,6 +27,7 @@ pub fn config_hash(spec: &PilotSpec, own: Vec<Value>) -> String {
         pilot_update: _,
         pilot_settings: _,
         forget: _,
+        unsafe_bootstrap: _,
         config,
         jvm,
         // Each database passes in `own` what counts of its part.

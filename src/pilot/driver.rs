@@ -142,6 +142,8 @@ pub struct PreparationProgram {
     /// What the program does, for people: `install plugin analysis-icu`.
     pub what: String,
     pub program: ProcessSpec,
+    /// What the program reads: the answers to its questions.
+    pub input: Option<&'static str>,
 }
 
 /// One preflight check that failed.

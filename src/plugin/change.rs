@@ -131,6 +131,17 @@ impl PluginSession {
         self.annotate(pilot, annotation::GIVE_UP, Some(data), dry_run).await
     }
 
+    /// Writes a person's word into a Pilot that its node begins the database cluster `cluster_id`
+    /// anew.
+    pub async fn begin_anew(
+        &self,
+        pilot: &Pilot,
+        cluster_id: &str,
+        dry_run: bool,
+    ) -> Result<ChangeResult, Error> {
+        self.annotate(pilot, annotation::UNSAFE_BOOTSTRAP, Some(cluster_id), dry_run).await
+    }
+
     /// Writes an annotation of a Pilot, or takes it away.
     pub(super) async fn annotate(
         &self,

@@ -16,6 +16,7 @@ mod refused;
 mod ring;
 mod rounds;
 mod tmpfs;
+mod two_lost;
 mod unheard;
 pub(crate) mod upgrade;
 
@@ -32,6 +33,7 @@ pub(crate) use self::{
     life::three_nodes_live_through_an_outage_and_one_leaves,
     older::older_releases_found_join_and_return,
     rounds::rings_are_founded_once_and_a_lost_volume_is_replaced,
+    two_lost::two_of_three_nodes_are_lost_and_replaced,
     unheard::what_is_not_heard_lets_nothing_go,
 };
 

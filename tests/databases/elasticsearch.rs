@@ -2,6 +2,7 @@
 //!
 //! `ensemble` is three seats and an API; the scenarios use it.
 
+mod begun_anew;
 mod bootstrap;
 mod demo;
 mod ensemble;
@@ -17,6 +18,7 @@ mod upgrade;
 mod writer;
 
 pub(crate) use self::{
+    begun_anew::a_lost_quorum_is_begun_anew,
     bootstrap::{many_foundings, one_version},
     kept::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes,
     leaving::a_departure_is_cut_off_in_every_way_and_ends,

@@ -59,6 +59,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
         Box::pin(cassandra::a_full_disk_is_told_and_waited_for(told))
     }),
     ("cassandra-forgotten", Set::Full, |told| Box::pin(cassandra::a_lost_node_is_forgotten(told))),
+    ("cassandra-two-lost", Set::Full, |told| {
+        Box::pin(cassandra::two_of_three_nodes_are_lost_and_replaced(told))
+    }),
     ("cassandra-upgrade", Set::Full, |told| {
         Box::pin(cassandra::upgrade::node_by_node_to_the_next_major_version(told))
     }),
@@ -88,6 +91,15 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     }),
     ("elasticsearch-kept", Set::Full, |told| {
         Box::pin(elasticsearch::a_cluster_is_made_again_on_all_some_and_none_of_its_volumes(told))
+    }),
+    ("elasticsearch-quorum-7.17", Set::Full, |told| {
+        Box::pin(elasticsearch::a_lost_quorum_is_begun_anew("7.17.29", told))
+    }),
+    ("elasticsearch-quorum-8.19", Set::Full, |told| {
+        Box::pin(elasticsearch::a_lost_quorum_is_begun_anew("8.19.4", told))
+    }),
+    ("elasticsearch-quorum-9.5", Set::Full, |told| {
+        Box::pin(elasticsearch::a_lost_quorum_is_begun_anew("9.5.0", told))
     }),
     ("elasticsearch-trouble", Set::Quick, |told| {
         Box::pin(elasticsearch::outage_and_bad_configuration(told))

@@ -41,6 +41,8 @@ pub struct PilotSurplus {
     pilot_settings: Option<PilotSettings>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     forget: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unsafe_bootstrap: Option<String>,
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     config: Config,
@@ -73,6 +75,7 @@ pub fn project(
         pilot_update,
         pilot_settings,
         forget,
+        unsafe_bootstrap,
         config,
         jvm,
         mut parts,
@@ -106,6 +109,7 @@ pub fn project(
         pilot_update,
         pilot_settings,
         forget,
+        unsafe_bootstrap,
         config,
         jvm,
         parts: surplus_parts,
@@ -136,6 +140,7 @@ pub fn lift(
         pilot_update,
         pilot_settings,
         forget,
+        unsafe_bootstrap,
         config,
         jvm,
         parts: mut surplus_parts,
@@ -168,6 +173,7 @@ pub fn lift(
             pilot_update,
             pilot_settings,
             forget,
+            unsafe_bootstrap,
             config,
             jvm,
             parts,

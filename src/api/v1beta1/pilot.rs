@@ -61,6 +61,11 @@ pub struct PilotSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub forget: Vec<String>,
+    /// Id of the database cluster whose quorum is lost for good, as `status.identity.clusterID` has
+    /// it: before its database starts again, this node begins the cluster anew from what it has, and
+    /// the other nodes leave the former one. Means nothing to data of another cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsafe_bootstrap: Option<String>,
     /// Settings of the cluster and the pool, merged.
     #[serde(default, skip_serializing_if = "Config::is_empty")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]

@@ -125,6 +125,7 @@ pub(super) enum PluginCommand {
     Start(ClusterArgs),
     Fence(FenceArgs),
     GiveUp(GiveUpArgs),
+    UnsafeBootstrap(UnsafeBootstrapArgs),
     Drain(DrainArgs),
     Cleanup(CleanupArgs),
     Scale(ScaleArgs),
@@ -352,6 +353,32 @@ pub(super) struct GiveUpArgs {
     /// The claim or pod whose data are lost.
     #[arg(long, value_name = "UID")]
     pub(super) data: String,
+    #[command(flatten)]
+    pub(super) change: ChangeArgs,
+}
+
+/// Begins a cluster anew from one node, when too many of its voters are lost for good.
+///
+/// For a database whose nodes elect a leader: half or more of the nodes that can be elected are
+/// lost, and no node serves. The node that is named keeps its data, and the vendor's tool makes it
+/// the only voter of a new cluster; the other nodes that are left join that. What the lost nodes alone knew
+/// is lost. Without --cluster-id nothing is done: the command says what may be lost, and what to
+/// type. The controller looks again whether a quorum is lost before the node is asked.
+///
+/// Exit codes: 0 asked, 1 failed, 3 not asked: a node serves, or the id is missing or another, 64
+/// unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  kubectl navigator unsafe-bootstrap search m-0
+  kubectl navigator unsafe-bootstrap search m-0 --cluster-id 3tTwXe2kQYmn0p1Gd2oPZA")]
+pub(super) struct UnsafeBootstrapArgs {
+    /// The cluster.
+    pub(super) name: ClusterName,
+    /// The node, which can be elected and has its data.
+    pub(super) node: String,
+    /// The id of the database cluster that is lost, as `status.clusterID` of the cluster shows it.
+    #[arg(long, value_name = "ID")]
+    pub(super) cluster_id: Option<String>,
     #[command(flatten)]
     pub(super) change: ChangeArgs,
 }

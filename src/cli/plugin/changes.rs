@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::{
     args::{
         ChangeArgs as Args, CleanupArgs, ClusterArgs, CommonArgs, DryRun, FenceArgs, GiveUpArgs,
-        OutputFormat, RestartArgs, ScaleArgs, UpgradeArgs,
+        OutputFormat, RestartArgs, ScaleArgs, UnsafeBootstrapArgs, UpgradeArgs,
     },
     output::{object, only, print, say, style},
 };
@@ -128,6 +128,46 @@ pub(super) async fn give_up(session: &PluginSession, args: &GiveUpArgs) -> Resul
     let changed = session.give_up(&pilot, &args.data, args.change.is_dry()).await?;
     tell(args.change, &changed, "given up")?;
     Ok(exit::OK)
+}
+
+pub(super) async fn unsafe_bootstrap(
+    session: &PluginSession,
+    args: &UnsafeBootstrapArgs,
+) -> Result<u8, Error> {
+    let (found, pilot) = session.member(&args.name, &args.node).await?;
+    let (name, cluster) = (name_of(&pilot), found.name());
+    let Some(lost) = session.database(found.kind).and_then(|database| database.lost_with_quorum)
+    else {
+        let kind = found.kind.kind();
+        return Err(Error::Usage(format!("the nodes of a {kind} elect no leader")));
+    };
+    let pilots = session.pilots(&found).await?;
+    if let Some(serves) = pilots.iter().find(|pilot| NodePicture::new(pilot).serves()) {
+        return Err(Error::Held(format!(
+            "{} serves, so {cluster} has an elected leader: give lost nodes up instead (kubectl \
+             navigator give-up {cluster} NODE)",
+            name_of(serves)
+        )));
+    }
+    let identity = pilot.status.identity.as_ref();
+    let Some(id) = identity.and_then(|identity| identity.cluster_id.as_deref()) else {
+        return Err(Error::Held(format!("{name} was no node of the database cluster yet")));
+    };
+    match args.cluster_id.as_deref() {
+        Some(given) if given == id => {
+            let changed = session.begin_anew(&pilot, id, args.change.is_dry()).await?;
+            tell(args.change, &changed, "is asked to begin the cluster anew")?;
+            Ok(exit::OK)
+        }
+        Some(given) => {
+            Err(Error::Held(format!("{name} is of database cluster {id:?}, not of {given:?}")))
+        }
+        None => Err(Error::Held(format!(
+            "{name} would begin {cluster} anew from what it has. This cannot be taken back. Lost for \
+             good are:\n{lost}\nMake sure that no lost node still runs. Then type:\n  kubectl \
+             navigator unsafe-bootstrap {cluster} {name} --cluster-id {id}"
+        ))),
+    }
 }
 
 pub(super) async fn cleanup(session: &PluginSession, args: &CleanupArgs) -> Result<u8, Error> {

@@ -1,8 +1,8 @@
 //! Nodes that should serve and do not: what each waits for, and whether it may come back by itself.
 
 use super::{
-    AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, roll, under_way,
-    vacate,
+    AwaitedStep, Candidate, OperationType, Plan, Remedy, StepBlocker, World, begin_anew, roll,
+    under_way, vacate,
 };
 use crate::{
     api::{names, predicate, v1beta1::PilotIntent},
@@ -54,17 +54,7 @@ impl AbsentNode<'_> {
 
     /// Has the node been away for longer than a start or a restart takes?
     pub(super) fn lasts(&self) -> bool {
-        let Some(member) = self.member else { return false };
-        let pilot = member.pilot.as_ref();
-        match &member.pod {
-            _ if member.held().is_some() => true,
-            None => {
-                let refused = member.refused.as_ref().is_some_and(|refused| refused.lasts);
-                refused || pilot.is_some_and(|pilot| pilot.hearing.is_over())
-            }
-            Some(pod) if pod.terminating => pod.overdue,
-            Some(pod) => member.fails() || pod.trouble.as_ref().is_some_and(|found| found.lasts),
-        }
+        self.member.is_some_and(Member::lasts_away)
     }
 
     /// Is the node none of the database cluster yet?
@@ -79,8 +69,14 @@ impl AbsentNode<'_> {
             .map_or_else(|| unready(member), |machine| vacate::stays_until(member, machine))
     }
 
-    /// Returns what a person can do so that the node serves, or is waited for no more.
-    pub(super) fn remedy(&self) -> Remedy {
+    /// Returns what a person can do so that the node serves, or is waited for no more. Giving a node
+    /// up leads nowhere where too many voters are lost.
+    pub(super) fn remedy(&self, world: World<'_>) -> Remedy {
+        let own = self.own_remedy();
+        begin_anew::remedy(world, &self.name(), &own).unwrap_or(own)
+    }
+
+    fn own_remedy(&self) -> Remedy {
         let node = self.name();
         if let Some(machine) = self.member.and_then(vacate::stays) {
             return Remedy::Uncordon { machine: machine.to_owned() };
@@ -135,7 +131,7 @@ pub(super) fn ends(operation: OperationType, member: &Member) -> Candidate {
 }
 
 fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationType>) -> Candidate {
-    let (name, remedy) = (node.name(), node.remedy());
+    let (name, remedy) = (node.name(), node.remedy(world));
     let wanted = world.desired.pool(&node.pool.name);
     let surplus = node.ordinal >= world.wanted_of(node.pool);
     let operation = operation.or(surplus.then_some(OperationType::ScaleDown));

@@ -162,7 +162,7 @@ impl<'a> StepGate<'a> {
             predicate: predicate::MAX_UNAVAILABLE.name.into(),
             step: self.named(),
             message: format!("{} does not serve: {}", node.name(), node.sentence()),
-            remedy: match node.remedy() {
+            remedy: match node.remedy(self.world) {
                 Remedy::Wait | Remedy::Correct => Remedy::AllowMoreDown,
                 remedy => remedy,
             },

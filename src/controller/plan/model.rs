@@ -108,6 +108,13 @@ struct NodeState {
     left: bool,
     /// The claim asks for the larger size.
     large: bool,
+    /// The node was a member, whatever became of its volume.
+    member: bool,
+    /// How often the cluster had been begun anew when the node was a member of it last.
+    era: u8,
+    /// The cluster that the node begins anew: as a person says, and as the controller asked.
+    word: Option<u8>,
+    request: Option<u8>,
 }
 
 const NOTHING: NodeState = NodeState {
@@ -126,6 +133,10 @@ const NOTHING: NodeState = NodeState {
     asked: false,
     left: false,
     large: false,
+    member: false,
+    era: 0,
+    word: None,
+    request: None,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -153,6 +164,10 @@ struct ModelState {
     large: bool,
     /// A quota refuses new pods.
     refuses: bool,
+    /// Nodes of which a majority elects a leader; empty where the database needs none.
+    voters: BTreeSet<NodeId>,
+    /// How often the cluster was begun anew.
+    era: u8,
     edits: u8,
     faults: u8,
 }
@@ -168,6 +183,8 @@ struct ModelRules {
     expands: bool,
     /// Pilots restart their databases in their pods.
     in_place: bool,
+    /// No node serves without a leader, whom a majority elects.
+    votes: bool,
 }
 
 type NodeId = (usize, usize);
@@ -192,8 +209,13 @@ impl NodeState {
 impl ModelState {
     /// Returns a cluster of two pools that serves as wanted.
     fn healthy(sizes: [u8; 2]) -> Self {
-        let node =
-            NodeState { pod: PodState::Ready, volume: VolumeState::Data, known: true, ..NOTHING };
+        let node = NodeState {
+            pod: PodState::Ready,
+            volume: VolumeState::Data,
+            known: true,
+            member: true,
+            ..NOTHING
+        };
         let pools = sizes.map(|size| {
             let mut nodes = [NOTHING; 3];
             nodes[..usize::from(size)].fill(node);
@@ -210,9 +232,42 @@ impl ModelState {
             cordoned: false,
             large: false,
             refuses: false,
+            voters: BTreeSet::new(),
+            era: 0,
             edits: 0,
             faults: 0,
         }
+    }
+
+    /// Returns a cluster that serves as wanted and needs a leader.
+    fn with_voters(sizes: [u8; 2]) -> Self {
+        let mut state = Self::healthy(sizes);
+        state.voters = ids().filter(|id| state.is_live(*id)).collect();
+        state
+    }
+
+    /// Runs the node with data of the cluster as it is?
+    fn is_live(&self, id: NodeId) -> bool {
+        let node = self.node(id);
+        node.pod == PodState::Ready && node.volume == VolumeState::Data && node.era == self.era
+    }
+
+    /// Have the nodes a leader, where they need one?
+    fn is_led(&self) -> bool {
+        let live = self.voters.iter().filter(|id| self.is_live(**id)).count();
+        self.voters.is_empty() || live > self.voters.len() / 2
+    }
+
+    /// Lets the leader take up voters that joined, and drop those that are gone while three remain.
+    fn vote(&mut self) {
+        if self.voters.is_empty() || !self.is_led() {
+            return;
+        }
+        let live: BTreeSet<NodeId> = ids().filter(|id| self.is_live(*id)).collect();
+        let left =
+            |id: &NodeId| self.node(*id).volume == VolumeState::Left || !self.node(*id).known;
+        let kept: Vec<NodeId> = self.voters.iter().filter(|id| !left(id)).copied().collect();
+        self.voters = if live.len() >= 3 { live } else { kept.into_iter().chain(live).collect() };
     }
 
     fn node(&self, (pool, node): NodeId) -> &NodeState {
@@ -275,6 +330,9 @@ impl ModelState {
                 }
                 let mut member = sample::serving(&pool.set_name, ordinal, "old");
                 fill(&mut member, node, rules.in_place);
+                if rules.votes {
+                    fill_voter(&mut member, node, self.is_led() && node.era == self.era);
+                }
                 place(&mut member, node, (index, ordinal as usize));
                 if let Some(claim) = &mut member.claim {
                     let size = Some(SIZES[usize::from(node.large)].to_owned());
@@ -348,7 +406,8 @@ impl ModelState {
             let current = node.made == pod_of(self.revision)
                 && node.runs == self.revision
                 && node.large >= self.large;
-            node.pod == PodState::Ready && current
+            let serves = self.is_led() && node.era == self.era;
+            node.pod == PodState::Ready && serves && current
         })
     }
 
@@ -410,6 +469,11 @@ impl ModelState {
 
     /// Carries out a step of the plan.
     fn execute(&mut self, rules: ModelRules, step: &PlannedStep) {
+        self.carry_out(rules, step);
+        self.vote();
+    }
+
+    fn carry_out(&mut self, rules: ModelRules, step: &PlannedStep) {
         let revision = self.revision;
         let pool_of = |name: &str| usize::from(name == "b");
         match step {
@@ -463,7 +527,8 @@ impl ModelState {
             PlannedStep::DeletePilot { pilot, .. } => {
                 let node = self.named(pilot);
                 (node.known, node.intent, node.given_up) = (false, IntentState::Running, false);
-                (node.asked, node.left) = (false, false);
+                (node.asked, node.left, node.member) = (false, false, false);
+                (node.word, node.request) = (None, None);
             }
             PlannedStep::Vacate { pilot, .. } => {
                 let node = self.named(pilot);
@@ -472,6 +537,14 @@ impl ModelState {
                 end_pod(node);
             }
             PlannedStep::ResizeClaim { pilot, .. } => self.named(pilot).large = true,
+            PlannedStep::BeginAnew { pilot, .. } => {
+                let node = self.named(pilot);
+                node.request = Some(node.era);
+            }
+            PlannedStep::TakeWordBack { pilot, request } => {
+                let node = self.named(pilot);
+                (node.word, node.request) = (None, node.request.filter(|_| !request));
+            }
             PlannedStep::RenewSet { .. }
             | PlannedStep::Forget { .. }
             | PlannedStep::Deliver { .. } => {
@@ -546,6 +619,30 @@ impl ModelState {
 
     /// Lets Kubernetes or the pilot of one node do its next move; `None` where there is none.
     fn moved(&self, rules: ModelRules, id: NodeId) -> Option<Self> {
+        let mut next = self.membership(id).or_else(|| self.moved_itself(rules, id))?;
+        next.vote();
+        Some(next)
+    }
+
+    /// Lets the vendor's tool change the membership of a node that runs.
+    fn membership(&self, id: NodeId) -> Option<Self> {
+        let node = self.node(id);
+        let runs = node.pod == PodState::Ready && node.volume == VolumeState::Data;
+        if self.voters.is_empty() {
+            return None;
+        }
+        let mut next = self.clone();
+        if runs && node.request == Some(node.era) && node.era == self.era && !self.is_led() {
+            next.era += 1;
+            (next.node_mut(id).era, next.voters) = (next.era, BTreeSet::from([id]));
+            return Some(next);
+        }
+        let detached = runs && node.era < self.era && self.is_led();
+        next.node_mut(id).era = self.era;
+        detached.then_some(next)
+    }
+
+    fn moved_itself(&self, rules: ModelRules, id: NodeId) -> Option<Self> {
         let runs = self.runs(id);
         let mut next = self.clone();
         let refused = self.refuses(rules, id);
@@ -557,6 +654,7 @@ impl ModelState {
         });
         let bound = matches!(self.node(id).volume, VolumeState::Data | VolumeState::Left);
         let barred = self.cordoned && SHARED.contains(&id) && bound;
+        let (led, era) = (self.is_led(), self.era);
         let node = next.node_mut(id);
         match node.pod {
             PodState::Pending if runs && !node.lost && !barred => {
@@ -578,7 +676,8 @@ impl ModelState {
                     || (node.intent != IntentState::Stopped
                         && node.intent != IntentState::Fenced
                         && node.volume == VolumeState::Data);
-                let joins = node.volume == VolumeState::Empty && rules.ring && others_down;
+                let waits = (rules.ring && others_down) || !led;
+                let joins = node.volume == VolumeState::Empty && waits;
                 if !starts || node.volume == VolumeState::Left || node.fails() || joins {
                     return None;
                 }
@@ -586,10 +685,13 @@ impl ModelState {
                     (PodState::Ready, VolumeState::Data, node.told, false);
                 node.newer |= node.told > 0;
                 node.left = false;
+                if self.node(id).volume == VolumeState::Empty {
+                    (node.era, node.member) = (era, true);
+                }
             }
             PodState::Ready => match node.intent {
                 IntentState::Stopped | IntentState::Fenced => node.pod = PodState::Starting,
-                IntentState::Leaving | IntentState::LeavingByPerson if !refused => {
+                IntentState::Leaving | IntentState::LeavingByPerson if !refused && led => {
                     (node.pod, node.volume) = (PodState::Starting, VolumeState::Left);
                 }
                 _ if node.ordered && node.told != BAD => node.pod = PodState::Starting,
@@ -688,6 +790,11 @@ impl ModelState {
             Remedy::GiveUp { node, .. } | Remedy::WantPool { node, .. } => {
                 next.named(node).given_up = true;
             }
+            Remedy::BeginAnew { node, .. } => {
+                let node = next.named(node);
+                node.word = Some(node.era);
+            }
+            Remedy::TakeWordBack { node } => next.named(node).word = None,
             Remedy::EndPod { node } => next.named(node).pod = PodState::Absent,
             Remedy::ReleasePhase { node } | Remedy::RenewByPhase { node } => {
                 next.named(node).intent = IntentState::Running;
@@ -745,6 +852,9 @@ impl ModelState {
             | PlannedStep::RestartInPlace { .. }
             | PlannedStep::Decommission { .. } => true,
             PlannedStep::Vacate { .. } => node.is_some_and(|node| node.pod == PodState::Ready),
+            PlannedStep::BeginAnew { .. } => {
+                return self.is_led().then(|| format!("{step:?} while there is a leader"));
+            }
             _ => false,
         };
         let together = |other: &NodeId| {
@@ -837,6 +947,26 @@ fn fill(member: &mut Member, node: &NodeState, in_place: bool) {
     pilot.phase_ours = matches!(node.intent, IntentState::Leaving | IntentState::Stopped);
     if dead {
         pilot.hearing = HeartbeatAge { ago: std::time::Duration::from_secs(600), ..pilot.hearing };
+    }
+}
+
+/// Makes a member look as a voter whose node follows a leader, or follows none.
+fn fill_voter(member: &mut Member, node: &NodeState, led: bool) {
+    let Member { pod, pilot: Some(pilot), .. } = member else { return };
+    let up = node.pod == PodState::Ready;
+    if let Some(pod) = pod.as_mut().filter(|_| up) {
+        pod.ready = led;
+    }
+    pilot.ready = up && led;
+    let id = |era: u8| format!("era-{era}");
+    pilot.eligible = true;
+    pilot.identity = pilot.identity || node.member;
+    pilot.cluster_id = node.member.then(|| id(node.era));
+    pilot.emptied = node.pod == PodState::Starting && node.volume == VolumeState::Empty;
+    pilot.unsafe_bootstrap = node.word.map(id);
+    pilot.spec.unsafe_bootstrap = node.request.map(id);
+    if node.lost {
+        pilot.instance = Some("earlier".to_owned());
     }
 }
 
@@ -974,8 +1104,11 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
     parents.len()
 }
 
-const RING: ModelRules = ModelRules { ring: true, least: 1, expands: true, in_place: true };
-const SHARDS: ModelRules = ModelRules { ring: false, least: 2, expands: false, in_place: false };
+const RING: ModelRules =
+    ModelRules { ring: true, least: 1, expands: true, in_place: true, votes: false };
+const SHARDS: ModelRules =
+    ModelRules { ring: false, least: 2, expands: false, in_place: false, votes: false };
+const VOTERS: ModelRules = ModelRules { votes: true, ..SHARDS };
 
 /// Number of states of each search; `make model` looks at more of them.
 #[expect(clippy::disallowed_methods, reason = "a test asks how long it may take")]
@@ -986,7 +1119,9 @@ fn most() -> usize {
 
 fn no_traps(rules: ModelRules, sizes: [u8; 2]) {
     let begun = std::time::Instant::now();
-    let states = search(ModelState::healthy(sizes), rules, 3, 2, most());
+    let start: fn([u8; 2]) -> ModelState =
+        if rules.votes { ModelState::with_voters } else { ModelState::healthy };
+    let states = search(start(sizes), rules, 3, 2, most());
     println!("{states} states in {:?}", begun.elapsed());
 }
 
@@ -1008,4 +1143,9 @@ fn no_cluster_with_shards_in_two_pools_is_trapped() {
 #[test]
 fn no_cluster_with_shards_in_one_pool_is_trapped() {
     no_traps(SHARDS, [3, 0]);
+}
+
+#[test]
+fn no_cluster_that_needs_a_leader_is_trapped() {
+    no_traps(VOTERS, [3, 0]);
 }

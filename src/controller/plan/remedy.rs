@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::api::names::annotation::GIVE_UP;
+use crate::api::names::annotation::{GIVE_UP, UNSAFE_BOOTSTRAP};
 
 /// A way out of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,10 @@ pub(crate) enum Remedy {
     RaiseQuota,
     /// Want the pool of a Pilot again, or give up the data of its node.
     WantPool { node: String, data: String },
+    /// Bring a voter back, or have a node begin the cluster anew from what it has.
+    BeginAnew { cluster: String, node: String, id: String, lost: String },
+    /// Take the word back that a node begins the cluster anew.
+    TakeWordBack { node: String },
 }
 
 impl Remedy {
@@ -94,6 +98,8 @@ impl Remedy {
             | Self::PutSizeBack { .. }
             | Self::AdmitPod
             | Self::RaiseQuota
+            | Self::BeginAnew { .. }
+            | Self::TakeWordBack { .. }
             | Self::WantPool { .. } => true,
         }
     }
@@ -210,6 +216,15 @@ impl fmt::Display for Remedy {
                 "add the node pool again; or give the data up: annotate Pilot {node} with \
                  {GIVE_UP}={data}"
             ),
+            Self::BeginAnew { cluster, node, id, lost } => write!(
+                f,
+                "no leader can be elected without {lost}: bring one back; or, if they are lost for \
+                 good, begin the cluster anew with what {node} has, and lose what it has not: \
+                 kubectl navigator unsafe-bootstrap {cluster} {node} --cluster-id {id}"
+            ),
+            Self::TakeWordBack { node } => {
+                write!(f, "wait, or remove annotation {UNSAFE_BOOTSTRAP} from Pilot {node}")
+            }
         }
     }
 }

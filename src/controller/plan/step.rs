@@ -31,6 +31,11 @@ pub(crate) enum PlannedStep {
     Remove { pool: String, pilot: String, to: u32 },
     /// Have the node of a Pilot let its database forget these nodes, by their ids.
     Forget { pilot: String, nodes: Vec<String> },
+    /// Have a node begin the database cluster of this id anew from what it has.
+    BeginAnew { pilot: String, cluster: String },
+    /// Take a person's word back that a node begins the cluster anew, and the request for it where
+    /// that was not carried out.
+    TakeWordBack { pilot: String, request: bool },
     /// Delete the claim of a node that left.
     DeleteClaim { pilot: String, claim: ClaimRef },
     /// Enlarge the claim of a node.
@@ -91,6 +96,8 @@ impl PlannedStep {
             | Self::Keep { .. }
             | Self::Remove { .. }
             | Self::Forget { .. }
+            | Self::BeginAnew { .. }
+            | Self::TakeWordBack { .. }
             | Self::DeleteClaim { .. }
             | Self::ResizeClaim { .. }
             | Self::RenewSet { .. }
@@ -109,7 +116,9 @@ impl PlannedStep {
             Self::Raise { .. } | Self::Return { .. } | Self::Start { .. } | Self::Keep { .. } => {
                 "StartPilot"
             }
-            Self::Configure { .. } | Self::RestartInPlace { .. } => "RestartPilot",
+            Self::Configure { .. } | Self::RestartInPlace { .. } | Self::BeginAnew { .. } => {
+                "RestartPilot"
+            }
             Self::Renew { .. }
             | Self::Replace { .. }
             | Self::Recreate { .. }
@@ -121,7 +130,7 @@ impl PlannedStep {
             | Self::Empty { .. }
             | Self::DeletePilot { .. }
             | Self::DeletePool { .. } => "RemovePilot",
-            Self::Forget { .. } | Self::DeleteClaim { .. } => "Cleanup",
+            Self::Forget { .. } | Self::TakeWordBack { .. } | Self::DeleteClaim { .. } => "Cleanup",
             Self::ResizeClaim { .. } | Self::RenewSet { .. } => super::volumes::RESIZE,
             Self::Deliver { .. } => "UpdatePilot",
         }
@@ -140,6 +149,8 @@ impl PlannedStep {
             | Self::Keep { pilot }
             | Self::Remove { pilot, .. }
             | Self::Forget { pilot, .. }
+            | Self::BeginAnew { pilot, .. }
+            | Self::TakeWordBack { pilot, .. }
             | Self::DeleteClaim { pilot, .. }
             | Self::ResizeClaim { pilot, .. }
             | Self::DeletePilot { pilot, .. }

@@ -1,5 +1,6 @@
 //! Tests of the step that follows from each state, and random walks through a simulated cluster.
 
+mod lost_quorum;
 mod pins;
 mod spec_rules;
 mod vacate;

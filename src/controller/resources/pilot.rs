@@ -51,6 +51,7 @@ pub(crate) fn spec_patch(found: &PilotSpec, wanted: &PilotSpec) -> Option<Value>
         if let Some(spec) = value.as_object_mut() {
             spec.remove("phase");
             spec.remove("forget");
+            spec.remove("unsafeBootstrap");
             // An order for an earlier configuration must not fire when that is wanted again.
             if !renews {
                 spec.remove("restartFor");
@@ -107,6 +108,7 @@ mod tests {
         let found = PilotSpec {
             phase: Some(v1beta1::PilotIntent::Fenced),
             forget: vec!["lost".into()],
+            unsafe_bootstrap: Some("u".into()),
             version: Some("5.0.6".into()),
             config: serde_json::from_value(json!({"a": 1, "b": {"c": 2}})).unwrap(),
             ..PilotSpec::default()

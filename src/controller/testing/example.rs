@@ -82,6 +82,7 @@ pub(crate) const EXAMPLE: ManagedDatabase = ManagedDatabase {
     knows_copies: false,
     id_is_uid: true,
     minimum_masters: |_| None,
+    begins_anew: |spec| spec.version.is_some(),
     secured: |_| ("False", "SecurityDisabled", "whoever reaches it may read all data"),
 };
 

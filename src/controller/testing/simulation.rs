@@ -255,6 +255,8 @@ impl Simulation {
             | PlannedStep::Renew { .. }
             | PlannedStep::Keep { .. }
             | PlannedStep::Forget { .. }
+            | PlannedStep::BeginAnew { .. }
+            | PlannedStep::TakeWordBack { .. }
             | PlannedStep::ResizeClaim { .. }
             | PlannedStep::RenewSet { .. }
             | PlannedStep::Stop { .. }
@@ -354,7 +356,11 @@ impl Simulation {
                     self.intend(pilot, None);
                 }
             }
-            PlannedStep::Forget { .. } => unreachable!("nodes of the simulation have no ids"),
+            PlannedStep::Forget { .. }
+            | PlannedStep::BeginAnew { .. }
+            | PlannedStep::TakeWordBack { .. } => {
+                unreachable!("nodes of the simulation have no ids")
+            }
             PlannedStep::ResizeClaim { .. } | PlannedStep::RenewSet { .. } => {
                 unreachable!("claims of the simulation have no size")
             }

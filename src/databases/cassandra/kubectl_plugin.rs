@@ -9,5 +9,6 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     shell: &["sh", "-c", r#"exec "${CASSANDRA_HOME:-/opt/cassandra}/bin/cqlsh" "$@""#, "cqlsh"],
     load: |status| Some(NodeLoad::Bytes(status.part::<CassandraNode>()?.load_bytes?)),
     cleans_up: true,
+    lost_with_quorum: None,
     remark: |status| status.part::<CassandraNode>()?.operation_mode.filter(|mode| mode != "NORMAL"),
 };

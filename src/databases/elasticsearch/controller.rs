@@ -42,6 +42,11 @@ pub const DATABASE: ManagedDatabase = ManagedDatabase {
     knows_copies: true,
     id_is_uid: false,
     minimum_masters: |spec| told(spec).minimum_masters,
+    // The vendor's tool came with the voting configuration.
+    begins_anew: |spec| {
+        let version = spec.version.as_deref().unwrap_or_default();
+        version.parse::<Release>().is_ok_and(Release::votes)
+    },
     ..ManagedDatabase::new::<Elasticsearch>(services, reports, secured)
 };
 

@@ -8,6 +8,17 @@ pub const DATABASE: ShownDatabase = ShownDatabase {
     shell: &["sh", "-c", CONSOLE, "console"],
     load: |status| Some(NodeLoad::Documents(status.part::<ElasticsearchNode>()?.documents?)),
     cleans_up: false,
+    lost_with_quorum: Some(
+        "\
+- Indices, mappings, settings and users that the lost masters had agreed on and that this node had \
+         not heard of yet.
+- Every shard without a copy on a node that is left, and writes that only lost copies had.
+- The membership of all other nodes: each is detached from the former cluster, and joins with the \
+         shards that it has. A lost master that comes back with its volume is detached as well.
+Take the node whose copy of the state is newest: the highest term, then the highest version, of
+  kubectl navigator shell CLUSTER NODE -- \
+         '_cluster/state/version,metadata?local&filter_path=version,metadata.cluster_coordination.term'",
+    ),
     remark: |status| {
         status.part::<ElasticsearchNode>()?.elected_master?.then(|| "elected master".to_owned())
     },

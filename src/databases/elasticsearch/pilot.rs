@@ -3,6 +3,7 @@
 //! Owns what the answers of the node's own REST interface mean. Liveness never depends on other
 //! nodes.
 
+mod begin_anew;
 mod configure;
 mod data_role;
 mod decommission;
@@ -28,7 +29,7 @@ use jiff::Timestamp;
 use nix::libc;
 use tracing::warn;
 
-use self::state::NodeState;
+use self::state::{MembershipChange, NodeState};
 use super::{
     names::{self, port},
     v1beta1::PilotElasticsearchStatus,
@@ -43,7 +44,7 @@ use crate::{
         database::{DrivenDatabase, JavaLocation, PreparationCondition as Told},
         driver::{
             DatabaseNode, DecommissionState, Driver, DriverAnswer, DumpSignal, Error, FailedCheck,
-            ForgetState, KernelNeeds, LeaderDuty, LeaderPermit, NodeObservation,
+            ForgetState, JOIN_FAILED, KernelNeeds, LeaderDuty, LeaderPermit, NodeObservation,
             PreparationProgram, ProcessSpec, StopPlan,
         },
         volume::{
@@ -111,6 +112,8 @@ struct DriverState {
     /// The node is the elected master, as far as the last observation tells.
     elected: bool,
     look: duty_look::DutyLook,
+    /// What the vendor's tool has to do before the database starts again.
+    change: Option<MembershipChange>,
 }
 
 /// Returns a client for the node at `address`, which runs this release, where it is known.
@@ -178,8 +181,13 @@ impl Driver for ElasticsearchDriver {
         Box::pin(async move {
             let mut plan = plugins::PluginPlan::make(node)?;
             let checked = plan.check_archives();
-            let programs = plan.programs(node);
-            self.seen().plugins = plan;
+            let mut programs = plan.programs(node);
+            let change = begin_anew::due(node, &self.state.read()?);
+            if let (Ok(programs), Some(change)) = (&mut programs, &change) {
+                programs.push(begin_anew::program(node, change)?);
+            }
+            let mut seen = self.seen();
+            (seen.plugins, seen.change) = (plan, change);
             checked.and(programs)
         })
     }
@@ -190,7 +198,12 @@ impl Driver for ElasticsearchDriver {
         index: usize,
         outcome: Result<(), &str>,
     ) -> Result<(), Error> {
-        self.seen().plugins.ended(node, index, outcome)
+        let mut seen = self.seen();
+        if seen.plugins.has(index) {
+            return seen.plugins.ended(node, index, outcome);
+        }
+        let done = seen.change.take().filter(|_| outcome.is_ok());
+        self.state.change(|state| state.begun_anew = done.or(state.begun_anew.take())).map(drop)
     }
 
     fn report_preparation(&self, detail: &mut PilotParts) {
@@ -209,6 +222,7 @@ impl Driver for ElasticsearchDriver {
 
     fn configure<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ProcessSpec> {
         Box::pin(async move {
+            begin_anew::wait_for_cluster(node, &self.state.read()?)?;
             let process = configure::configure(node)?;
             self.state.read()?;
             let api = Some(client(node.address, Some(configure::release(node)?)));
@@ -220,6 +234,9 @@ impl Driver for ElasticsearchDriver {
     fn refresh<'a>(&'a self, node: &'a DatabaseNode) -> DriverAnswer<'a, ()> {
         Box::pin(async move {
             let noted = self.state.change(|state| data_role::note(state, node)).map(drop);
+            let state = self.state.read()?;
+            let waits = begin_anew::wait_for_cluster(node, &state).is_err();
+            self.seen().change = begin_anew::due(node, &state).filter(|_| !waits);
             configure::rewrite_seeds(node).and(noted)
         })
     }
@@ -283,6 +300,10 @@ impl Driver for ElasticsearchDriver {
             if let Some(next) = self.state.known().next_roles.filter(|_| facts.holds_data) {
                 let on_disk = data_role::on_disk(&self.data, &self.volume, &next).await;
                 shards_left::block(&api, &facts, on_disk, &mut observation).await;
+            }
+            let change = self.seen().change.clone();
+            if let Some(change) = change.filter(|_| !serving) {
+                observation.hold_back(JOIN_FAILED, begin_anew::sentence(&change));
             }
             Ok(observation)
         })

@@ -24,8 +24,7 @@ use crate::{
     },
 };
 
-/// The condition by which a Pilot says whether its volume holds data of a database.
-pub const VOLUME_HOLDS_DATA: &str = "VolumeHoldsData";
+pub use crate::api::names::condition::VOLUME_HOLDS_DATA;
 
 /// Returns whether the volume of `peer` holds data, as its Pilot says; `None` while its pilot has
 /// not looked. A Pilot of an earlier cluster of this name does not speak for the present one.

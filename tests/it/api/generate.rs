@@ -265,6 +265,7 @@ pub(super) fn pilot(tape: &mut Tape<'_>) -> Pilot {
             pilot_update: tape.maybe(|tape| tape.word(&["InPlace", "OnRestart", "Never"])),
             pilot_settings: tape.maybe(pilot_settings),
             forget: tape.texts(2, &["c2Vx", "b7"]),
+            unsafe_bootstrap: tape.maybe_text(&["3tTwXe2kQYmn0p1Gd2oPZA"]),
             config: config(tape),
             jvm: tape.maybe(jvm).filter(|jvm| *jvm != Jvm::default()),
             parts: match block {

@@ -321,6 +321,52 @@ async fn one_node_is_fenced_freed_and_restarted() {
 }
 
 #[tokio::test]
+async fn a_cluster_is_begun_anew_only_by_the_typed_id_and_while_no_node_serves() {
+    let person = Person::new().await;
+    person.cluster("demo", 1).await;
+    let none = person.says(&["unsafe-bootstrap", "demo", "ring-0"]).await;
+    none.with(64, "", "the nodes of a CassandraCluster elect no leader");
+    let cluster = json!({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "ElasticsearchCluster",
+        "metadata": {"name": "search"},
+        "spec": {"version": "7.17.29", "nodePools": [{"name": "m", "replicas": 1, "roles": ["master", "data"]}]},
+    });
+    let api = person.api("ElasticsearchCluster", "elasticsearchclusters");
+    let cluster = serde_json::from_value(cluster).unwrap();
+    api.create(&PostParams::default(), &cluster).await.unwrap();
+    let pilot = "es-search-m-0";
+    let object = json!({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "Pilot", "metadata": {"name": pilot},
+        "spec": {"clusterRef": {"kind": "ElasticsearchCluster", "name": "search"}, "nodePool": "m"},
+    });
+    let object = serde_json::from_value(object).unwrap();
+    person.bed.pilots().create(&PostParams::default(), &object).await.unwrap();
+    let asks = async |more: &[&str]| {
+        person.says(&[&["unsafe-bootstrap", "search", "m-0"], more].concat()).await
+    };
+    person.report(pilot, "Running", json!([])).await;
+    asks(&["--cluster-id", "u1"]).await.with(
+        3,
+        "",
+        "es-search-m-0 serves, so search has an elected",
+    );
+    person.report(pilot, "Starting", json!([])).await;
+    asks(&[]).await.with(3, "", "was no node of the database cluster yet");
+    let known = Patch::Merge(json!({"status": {"identity": {"clusterID": "u1", "nodeID": "n"}}}));
+    person.bed.pilots().patch_status(pilot, &PatchParams::default(), &known).await.unwrap();
+    let told = asks(&[]).await.with(3, "", "unsafe-bootstrap search es-search-m-0 --cluster-id u1");
+    assert!(told.talk.contains("Every shard without a copy"), "{told:?}");
+    asks(&["--cluster-id", "u2"]).await.with(3, "", "is of database cluster \"u1\", not of \"u2\"");
+    let word = async || {
+        let annotations = person.bed.pilot(pilot).await.metadata.annotations.unwrap_or_default();
+        annotations.get("navigator.jetstack.io/unsafe-bootstrap").cloned()
+    };
+    assert_eq!(word().await, None);
+    asks(&["--cluster-id", "u1"]).await.with(0, "is asked to begin the cluster anew", "");
+    assert_eq!(word().await.as_deref(), Some("u1"));
+}
+
+#[tokio::test]
 async fn nodes_that_owe_a_cleanup_are_asked_for_it_and_one_that_is_named() {
     let person = Person::new().await;
     person.cluster("demo", 4).await;

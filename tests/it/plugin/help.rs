@@ -28,6 +28,7 @@ const COMMANDS: &[&[&str]] = &[
     &["start"],
     &["fence"],
     &["give-up"],
+    &["unsafe-bootstrap"],
     &["drain"],
     &["cleanup"],
     &["scale"],

@@ -121,6 +121,7 @@ impl PluginPlan {
                 working_directory: Some(node.home.clone()),
                 config_hash: String::new(),
             },
+            input: None,
         };
         self.intend(node, 0)?;
         let programs = self.steps.iter().map(|step| match step {
@@ -165,6 +166,11 @@ impl PluginPlan {
         }
         state.save(&node.data)?;
         self.intend(node, index + 1)
+    }
+
+    /// Is the program at `index` one of this plan?
+    pub(super) fn has(&self, index: usize) -> bool {
+        index < self.steps.len()
     }
 
     pub(super) fn status(&self) -> Vec<PluginStatus> {

@@ -17,6 +17,9 @@ pub(super) struct NodeState {
     pub(super) version: Option<String>,
     /// UUID of the cluster that the node is a member of.
     pub(super) cluster_id: Option<String>,
+    /// What was done last to the node's membership of a cluster whose quorum is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) begun_anew: Option<MembershipChange>,
     /// Time since which the node gives its shards away.
     #[serde(rename = "retiringSince")]
     pub(super) decommissioning_since: Option<Time>,
@@ -30,6 +33,25 @@ pub(super) struct NodeState {
     pub(super) plugins: Vec<InstalledPlugin>,
     /// The plugin installation under way, if any.
     pub(super) installing: Option<PluginInstallation>,
+}
+
+/// A change of the node's membership by the vendor's tool.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MembershipChange {
+    /// UUID of the cluster whose quorum is lost.
+    pub(super) cluster_id: String,
+    pub(super) command: NodeCommand,
+}
+
+/// A command of `elasticsearch-node`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum NodeCommand {
+    /// Makes the node the only voter of another cluster with the same state.
+    UnsafeBootstrap,
+    /// Lets the node join any cluster.
+    DetachCluster,
 }
 
 /// A plugin that Navigator installed.

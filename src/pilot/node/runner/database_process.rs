@@ -21,7 +21,7 @@ use crate::{
         driver::{self, DatabaseNode, ProcessSpec},
         node::{machine::AttemptId, preflight, report},
         process::supervisor::{ChildCommand, ChildExit, ChildProcess},
-        volume::pilot_files::DatabaseRun,
+        volume::pilot_files::{DatabaseRun, VolumeMark},
     },
     runtime::{build_info, cgroup},
 };
@@ -75,7 +75,7 @@ impl DatabaseProcess {
         &mut self,
         ctx: &RunnerContext,
         wanted: &IntentTracker,
-        marked: Option<String>,
+        marked: Option<VolumeMark>,
     ) {
         self.following = CancellationToken::new();
         let Some(pid) = self.child.as_ref().map(|child| child.pid) else { return };

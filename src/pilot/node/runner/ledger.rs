@@ -31,7 +31,7 @@ pub(super) struct VolumeLedger {
     /// The checks passed once: the volume is locked and this node's.
     pub(super) ours: bool,
     /// The database's id of the node, as the volume's mark has it.
-    pub(super) marked: Option<String>,
+    pub(super) marked: Option<VolumeMark>,
 }
 
 /// How far the pilot is with reading what an earlier pilot left on the volume.
@@ -214,7 +214,7 @@ impl VolumeLedger {
         match mark {
             Ok(mark) => {
                 known.identity = mark.as_ref().and_then(identity);
-                self.marked = mark.and_then(|mark| mark.node_id);
+                self.marked = mark.filter(|mark| mark.node_id.is_some());
             }
             Err(error) => warn!(%error, "Mark of the data cannot be read"),
         }
@@ -229,7 +229,7 @@ impl VolumeLedger {
     /// it.
     pub(super) fn marked_as(&mut self, mark: &VolumeMark) -> Option<Identity> {
         info!(node_id = mark.node_id, cluster_id = mark.cluster_id, "Node has its identity");
-        self.marked.clone_from(&mark.node_id);
+        self.marked = Some(mark.clone());
         identity(mark)
     }
 }

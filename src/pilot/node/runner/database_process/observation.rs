@@ -40,7 +40,7 @@ const PEERS_EVERY: Duration = Duration::from_secs(30);
 pub(super) async fn observe(
     ctx: RunnerContext,
     pid: i32,
-    mut marked: Option<String>,
+    mut marked: Option<VolumeMark>,
     unsettled: watch::Sender<bool>,
 ) {
     let mut served = 0_u32;
@@ -57,7 +57,7 @@ pub(super) async fn observe(
             Err(_) => None,
         };
         if let Some(mark) = &mark {
-            marked.clone_from(&mark.node_id);
+            marked = Some(mark.clone());
         }
         let serving = result.as_ref().is_ok_and(|observation| observation.serving);
         let now = result.as_ref().map_or(true, NodeObservation::is_unsettled);
@@ -105,15 +105,19 @@ pub(super) async fn watch_peers(
 /// changed: on its disk, and then by the report in the API. Does not wait for a volume that hangs.
 async fn establish_identity(
     observation: &mut NodeObservation,
-    marked: Option<&String>,
+    marked: Option<&VolumeMark>,
     records: &VolumeRecords,
 ) -> Option<VolumeMark> {
     let is_member = observation.serving || observation.reason == Some(driver::JOINED_EMPTY);
     let node_id = observation.node_id.clone().filter(|_| is_member)?;
-    if marked == Some(&node_id) {
+    let own = observation.cluster_id.clone();
+    // A cluster that was begun anew has another id. By the id in a mark without a ring's, the
+    // cluster is recognised; such a mark stays as it is.
+    let begun_anew =
+        |mark: &VolumeMark| own.is_some() && own != mark.cluster_id && mark.ring.is_some();
+    if marked.is_some_and(|mark| mark.node_id.as_ref() == Some(&node_id) && !begun_anew(mark)) {
         return None;
     }
-    let own = observation.cluster_id.clone();
     let written = records.glance(move |files| {
         let mark = files.mark()?.unwrap_or_default();
         let cluster_id = own.or(mark.cluster_uid.clone());

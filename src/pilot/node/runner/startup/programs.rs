@@ -4,7 +4,13 @@
 //! round only after the last round was answered, so two programs never run at once; a cancelled
 //! program is ended before its round is answered.
 
-use std::time::Duration;
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -138,13 +144,15 @@ async fn run(
     if cancelled.is_cancelled() {
         return Err(PreparationError::Cancelled);
     }
-    let PreparationProgram { what, program } = preparation;
-    let command = ChildCommand { user, ..program.into() };
+    let PreparationProgram { what, program, input } = preparation;
     let shown = program.program.display();
+    let not_started = |error: io::Error| {
+        PreparationError::Failed(format!("{what}: {shown} cannot be started: {error}"))
+    };
+    let input = input.map(|text| readable(text).map_err(not_started)).transpose()?;
+    let command = ChildCommand { user, input, ..program.into() };
     let HelperOutcome { exit, last_lines } =
-        supervisor.run(&command, LIMIT, cancelled.cancelled()).await.map_err(|error| {
-            PreparationError::Failed(format!("{what}: {shown} cannot be started: {error}"))
-        })?;
+        supervisor.run(&command, LIMIT, cancelled.cancelled()).await.map_err(not_started)?;
     let end = match exit {
         Err(AbortReason::Cancelled) => return Err(PreparationError::Cancelled),
         Ok(exit) if exit.status() == 0 => return Ok(()),
@@ -152,6 +160,13 @@ async fn run(
         Err(AbortReason::TooLate) => format!("was ended after {LIMIT:?}"),
     };
     Err(PreparationError::Failed(format!("{what}: {shown} {end}: {}", last(&last_lines))))
+}
+
+/// Makes a file of a text that a pipe holds: a program reads the text, and then the end.
+fn readable(text: &str) -> io::Result<Arc<File>> {
+    let (reader, mut writer) = io::pipe()?;
+    writer.write_all(text.as_bytes())?;
+    Ok(Arc::new(File::from(OwnedFd::from(reader))))
 }
 
 /// Joins as many of the last lines as a condition can hold.
