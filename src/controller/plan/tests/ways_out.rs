@@ -147,6 +147,31 @@ fn a_wanted_node_whose_data_are_given_up_joins_again_and_no_other_is_meant() {
 }
 
 #[test]
+fn two_of_three_that_are_given_up_join_again_although_both_are_missed() {
+    let after = |first: bool| {
+        planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            for ordinal in [1, 2] {
+                lose(o, 0, ordinal);
+                give_up(o, 0, ordinal);
+            }
+            pilot(o, 0, 0).blockers =
+                vec![speaks("PeersUp", &[NodeChange::Stop, NodeChange::Join])];
+            if first {
+                member(o, 0, 1).claim.as_mut().unwrap().uid = "new".into();
+                pod(o, 0, 1).trouble = None;
+            }
+        })
+    };
+    for (first, node) in [(false, "ex-demo-a-1"), (true, "ex-demo-a-2")] {
+        let step = after(first).step;
+        assert!(
+            matches!(&step, Some(PlannedStep::Renew { pilot, .. }) if pilot == node),
+            "{step:?}"
+        );
+    }
+}
+
+#[test]
 fn an_unwanted_node_whose_data_are_given_up_goes_and_is_forgotten() {
     let given_up = |change: &dyn Fn(&mut ObservedCluster)| {
         planned(&[("a", 2)], &[("a", 3)], |_, o| {

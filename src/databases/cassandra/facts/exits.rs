@@ -58,14 +58,6 @@ pub const EXITS: ExitTable = &[
         "waits until no other node joins, leaves or moves; or, after a join that was cut off, \
          until the ring forgets its former address, which takes some minutes",
     ),
-    // Of a keyspace with one replica Cassandra only warns, in other words after the same beginning.
-    (
-        Log("IllegalStateException: Unable to find sufficient sources for streaming range"),
-        "JoinFailed",
-        "no node that is up has a copy of some rows; the last lines name the keyspace. To give these \
-         rows up, raise its replication factor (ALTER KEYSPACE) until a node that is up counts as a \
-         replica of everything, and put it back when all nodes serve",
-    ),
     (
         Log("Discovered existing bootstrap data"),
         "JoinFailed",
@@ -160,12 +152,6 @@ mod tests {
                 "Other bootstrapping/leaving/moving nodes detected, cannot bootstrap while \
                  cassandra.consistent.rangemovement is true",
                 Some("JoinWaits"),
-            ),
-            (
-                3,
-                "java.lang.IllegalStateException: Unable to find sufficient sources for streaming \
-                 range (1,2] in keyspace system_traces",
-                Some("JoinFailed"),
             ),
             (
                 1,
