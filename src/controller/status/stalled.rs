@@ -108,7 +108,9 @@ impl StallRecord<'_> {
     fn overdue(&self, plan: &Plan) -> Option<StallCause> {
         let step = self.operation?.steps.first()?;
         let block = plan.blocked.first().filter(|_| plan.is_blocked());
-        if step.completion_time.is_some() || block.is_some_and(|block| block.remedy.is_patient()) {
+        // A step that was held when the cluster was paused is held no more by what is known.
+        let held = step.phase == "Blocked";
+        if held && block.is_none_or(|block| block.remedy.is_patient()) {
             return None;
         }
         let since = step.last_progress_time.as_ref().or(step.start_time.as_ref())?;

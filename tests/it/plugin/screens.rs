@@ -163,6 +163,8 @@ fn the_list_of_predicates_is_closed() {
         .map(|(_, rule)| rule.name)
         .collect();
     let expected = [
+        "ShardsMovedAway",
+        "ShardsMayMove",
         "CanaryHeld",
         "PhaseHeld",
         "RestartHelps",
@@ -172,6 +174,7 @@ fn the_list_of_predicates_is_closed() {
         "PodAdmitted",
         "VolumeExpands",
         "MachineCordoned",
+        "QuorumLost",
     ];
     assert_eq!(never, expected);
     for database in &shown {
