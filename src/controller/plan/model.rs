@@ -620,6 +620,10 @@ impl ModelState {
     /// Lets Kubernetes or the pilot of one node do its next move; `None` where there is none.
     fn moved(&self, rules: ModelRules, id: NodeId) -> Option<Self> {
         let mut next = self.membership(id).or_else(|| self.moved_itself(rules, id))?;
+        // A node that leaves gives its vote away before.
+        if next.node(id).volume == VolumeState::Left {
+            next.voters.remove(&id);
+        }
         next.vote();
         Some(next)
     }
