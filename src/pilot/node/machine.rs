@@ -44,6 +44,8 @@ pub struct NodeMachine {
     gave_up: bool,
     /// The pilot itself was asked to end.
     ending: bool,
+    /// Where a start that failed is tried again: how it had ended, until it gets further.
+    repeats: Option<NodePhase>,
     pub life: NodePhase,
 }
 
@@ -141,6 +143,7 @@ impl NodeMachine {
             hung: false,
             gave_up: false,
             ending: false,
+            repeats: None,
             life: NodePhase::Waiting,
         }
     }
@@ -151,6 +154,17 @@ impl NodeMachine {
             NodePhase::Up(up) => Some(up.pid),
             NodePhase::Stopping { pid, .. } => Some(*pid),
             _ => None,
+        }
+    }
+
+    /// Returns what the node is at, as people are told: while a start that failed is tried again,
+    /// that it failed, until it gets further.
+    pub fn told(&self) -> &NodePhase {
+        match (&self.life, &self.repeats) {
+            (NodePhase::Preflight | NodePhase::Turn | NodePhase::Configuring, Some(failed)) => {
+                failed
+            }
+            (life, _) => life,
         }
     }
 
@@ -224,6 +238,7 @@ impl NodeMachine {
 
             (MachineEvent::PreflightPassed(of), NodePhase::Preflight) if of == attempt => {
                 self.life = NodePhase::Turn;
+                self.repeats.take_if(|failed| *failed == NodePhase::Refused);
                 effects.push(MachineEffect::TakeTurn(attempt));
             }
             (MachineEvent::PreflightFailed(of), NodePhase::Preflight | NodePhase::Turn)
@@ -266,8 +281,12 @@ impl NodeMachine {
             (
                 MachineEvent::Timer(MachineTimer::Recheck),
                 NodePhase::Refused | NodePhase::Rejected | NodePhase::Unprepared,
-            )
-            | (MachineEvent::Timer(MachineTimer::Backoff), NodePhase::Backoff) => {
+            ) => {
+                let failed = self.life.clone();
+                self.begin(effects);
+                self.repeats = Some(failed);
+            }
+            (MachineEvent::Timer(MachineTimer::Backoff), NodePhase::Backoff) => {
                 self.begin(effects);
             }
 
@@ -401,6 +420,7 @@ impl NodeMachine {
     /// Begins anew with what is wanted. Called while there is no child.
     fn begin(&mut self, effects: &mut Vec<MachineEffect>) {
         self.attempt += 1;
+        self.repeats = None;
         effects.extend([
             MachineEffect::Disarm(MachineTimer::Recheck),
             MachineEffect::Disarm(MachineTimer::Backoff),

@@ -158,7 +158,7 @@ pub fn status(
 
 /// Returns the phase of the node's life, as its Pilot reports it.
 pub fn phase(state: &NodeMachine, facts: &NodeFacts) -> PilotPhase {
-    match &state.life {
+    match told(state, facts) {
         NodePhase::Waiting | NodePhase::Turn => PilotPhase::Pending,
         NodePhase::Preflight => PilotPhase::Preflight,
         // The configuration waits for other nodes, which will come.
@@ -182,6 +182,12 @@ pub fn phase(state: &NodeMachine, facts: &NodeFacts) -> PilotPhase {
         NodePhase::Held(HoldReason::Fenced) => PilotPhase::Fenced,
         NodePhase::Held(HoldReason::Decommissioned) => PilotPhase::Decommissioned,
     }
+}
+
+/// What the node is at; a turn that lets it wait is told as that.
+fn told<'a>(state: &'a NodeMachine, facts: &NodeFacts) -> &'a NodePhase {
+    let waits = state.life == NodePhase::Turn && facts.waiting.is_some();
+    if waits { &state.life } else { state.told() }
 }
 
 /// Is the node ready for clients?
@@ -247,7 +253,7 @@ fn own(told: &DatabaseCondition) -> Condition {
 fn ready(database: &DrivenDatabase, state: &NodeMachine, facts: &NodeFacts) -> ConditionReading {
     let title = database.names.title;
     let waiting = || facts.waiting.clone().unwrap_or_default();
-    match &state.life {
+    match told(state, facts) {
         NodePhase::Waiting => {
             let waiting = facts.waiting.clone();
             (false, "Starting", waiting.unwrap_or_else(|| "waits for its Pilot object".into()))
@@ -447,7 +453,7 @@ mod tests {
         pilot::{
             database::EXAMPLE,
             driver::{ReplicationRole, StopPlan},
-            node::machine::{MachineEvent, TimeLimits},
+            node::machine::{MachineEvent, MachineTimer, TimeLimits},
         },
     };
 
@@ -526,6 +532,48 @@ mod tests {
         assert_eq!(find(&told, "Ready"), ("False", "DiskFull", 1));
         assert_eq!(find(&told, "PreflightPassed"), ("False", "DiskFull", 1));
         assert_eq!(told.phase, Some(PilotPhase::Failed));
+    }
+
+    #[test]
+    fn a_check_that_is_repeated_is_told_as_it_failed_until_it_passes() {
+        let check = FailedCheck { reason: "DiskFull", message: "grow it".into() };
+        let facts = NodeFacts { preflight: Some(vec![check]), ..NodeFacts::default() };
+        let intent =
+            |changed| MachineEvent::Intent { want: NodeIntent::Running, restart: None, changed };
+        let failed = [intent(false), MachineEvent::PreflightFailed(1)];
+        let failed = failed.into_iter().fold(fresh(), |state, event| state.step(event).0);
+        let seen = |state: &NodeMachine, facts: &NodeFacts| {
+            let told = status(&EXAMPLE, state, facts, &[], &at(1));
+            (told.phase.clone().unwrap(), find(&told, "Ready").1.to_owned())
+        };
+        let full = (PilotPhase::Failed, "DiskFull".to_owned());
+        let again = failed.clone().step(MachineEvent::Timer(MachineTimer::Recheck)).0;
+        assert_eq!((again.life.clone(), seen(&again, &facts)), (NodePhase::Preflight, full));
+        let anew = failed.step(intent(true)).0;
+        assert_eq!(seen(&anew, &facts).0, PilotPhase::Preflight, "another spec is judged anew");
+        let passed = again.step(MachineEvent::PreflightPassed(2)).0;
+        let facts = NodeFacts { preflight: Some(vec![]), ..NodeFacts::default() };
+        assert_eq!(seen(&passed, &facts).0, PilotPhase::Pending);
+
+        let rejects = |attempt| {
+            [
+                MachineEvent::PreflightPassed(attempt),
+                MachineEvent::Turn { attempt, may_found: false },
+                MachineEvent::NotConfigured(attempt),
+            ]
+        };
+        let mut state = fresh().step(intent(false)).0;
+        let facts = NodeFacts { rejected: Some("mend it".into()), ..facts };
+        let bad = (PilotPhase::Failed, "ConfigRejected".to_owned());
+        for attempt in [1, 2] {
+            for event in rejects(attempt) {
+                state = state.step(event).0;
+                if attempt == 2 {
+                    assert_eq!(seen(&state, &facts), bad, "{:?}", state.life);
+                }
+            }
+            state = state.step(MachineEvent::Timer(MachineTimer::Recheck)).0;
+        }
     }
 
     fn up() -> NodeMachine {
