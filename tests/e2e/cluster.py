@@ -138,6 +138,17 @@ class Cluster:
         """By name."""
         return {pilot["metadata"]["name"]: pilot for pilot in self.get("pilots")}
 
+    def processes(self):
+        """When the database of each node was started, by the node's name; None where none runs."""
+        return {name: pilot["status"].get("process", {}).get("startTime") for name, pilot in self.pilots().items()}
+
+    def other_processes(self, before, deadline=900):
+        """Waits until the database of each node has been started again; returns when."""
+        def all_new():
+            now = self.processes()
+            return all(now.get(name) not in (None, begun) for name, begun in before.items()) and [now] or str(now)
+        return self.wait("other processes", all_new, deadline)[0]
+
     def events(self, reason=None):
         """Those of the namespace, for a reason or all."""
         return [event for event in self.get("events.events.k8s.io") if reason in (None, event["reason"])]

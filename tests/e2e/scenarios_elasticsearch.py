@@ -131,15 +131,9 @@ def three_in_pods():
     trio.fill(DOCUMENTS, shards=3)
     with step("D3: three nodes, an index without replicas, restartedAt"):
         with Writer(trio.client(), DOCUMENTS) as writer:
-            def started():
-                return {name: pilot["status"].get("process", {}).get("startTime") for name, pilot in trio.pilots().items()}
-            begun = started()
+            begun = trio.processes()
             trio.patch(restartedAt="2026-11-20T10:00:00Z")
-
-            def all_new():
-                now = started()
-                return all(now[name] not in (None, begun[name]) for name in begun) or str(now)
-            trio.wait("three other processes", all_new, 600)
+            trio.other_processes(begun, 600)
             trio.ready()
         trio.has_documents(writer.acknowledged | set(range(DOCUMENTS)))
         say(f"    {len(writer.acknowledged)} acknowledged meanwhile, {writer.failures} refused")
