@@ -412,6 +412,12 @@ impl Member {
         self.pilot.as_ref().is_some_and(|pilot| pilot.identity)
     }
 
+    /// Does the pilot of the node's current pod say that no data lie on its volume?
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { pod: Some(pod), pilot: Some(pilot), .. } = self else { return false };
+        pilot.emptied && pilot.instance.as_ref() == Some(&pod.uid)
+    }
+
     /// Did the database never run on this node? Then nothing can be lost with the node.
     pub(crate) fn never_ran(&self) -> bool {
         let started = self.pod.as_ref().is_some_and(|pod| pod.started || pod.ready);

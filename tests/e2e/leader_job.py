@@ -111,7 +111,7 @@ def edited(what, change, most, keeps_pod):
         told = [event for event in wrote if event["objectRef"]["resource"] == "events"]
         say(f"    the controller wrote {len(wrote)} times, {len(told)} of them events; what its writes of the status changed:")
         for line in changes(watch.events):
-            say(f"      {line[:300]}")
+            say(f"      {line[:900]}")
         claim(f"the controller wrote at most {most} times", len(wrote) <= most, audit.table(wrote))
 
 
@@ -198,8 +198,8 @@ def job():
         at_rest()
     with step("what a controller that begins writes of a cluster at rest"):
         begun_anew()
-    edited("its pod", lambda: ONE.replace("/spec/nodePools/0/resources/requests/cpu", "210m"), WITH_POD, False)
     edited("a setting", lambda: ONE.patch(config={"hinted_handoff_enabled": True}), WRITES, True)
+    edited("its pod", lambda: ONE.replace("/spec/nodePools/0/resources/requests/cpu", "210m"), WITH_POD, False)
     ONE.delete()
     with step("a cluster that always has something to be put back, and two controllers"):
         busy = idle.made("busy", NS)

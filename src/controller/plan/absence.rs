@@ -102,7 +102,10 @@ impl AbsentNode<'_> {
         let broken = member.pod.as_ref().is_some_and(|pod| pod.trouble.is_some());
         match member.data() {
             _ if member.held().is_some() && !broken => Remedy::ReleasePhase { node },
-            Some(data) if member.may_be_member() => Remedy::GiveUp { node, data },
+            // Data of an empty volume cannot be given up: its database does not start as it is told to.
+            Some(data) if member.may_be_member() && !member.is_empty() => {
+                Remedy::GiveUp { node, data }
+            }
             _ => Remedy::Correct,
         }
     }
@@ -151,7 +154,8 @@ fn awaited(world: World<'_>, node: &AbsentNode<'_>, operation: Option<OperationT
         }
     }
     let (mut message, mut remedy) = (node.sentence(), remedy);
-    let data = node.member.filter(|member| member.pod.is_some()).and_then(Member::data);
+    let member = node.member.filter(|member| member.pod.is_some() && !member.is_empty());
+    let data = member.and_then(Member::data);
     if surplus && let Some(data) = data {
         message += "; it may hold data, so it leaves only once it serves";
         if remedy == Remedy::Correct {

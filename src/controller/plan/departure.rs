@@ -54,13 +54,17 @@ fn one(world: World<'_>, pool: &ObservedPool, ordinal: u32, member: &Member) -> 
         return (leaves && member.serving() && !member.decommissioned()).then(|| drain(member));
     }
     // A node that never joined, and whose database does not run, has nothing to move away.
+    let keep = || {
+        let step = PlannedStep::Keep { pilot: member.name.clone() };
+        Candidate::step(OperationType::ScaleUp, step)
+    };
     if member.decommissioned() || member.abandoned() || (surplus && needless) {
-        return (last && surplus).then(remove);
+        // One that is wanted again joins again, empty (`repair`), and must not leave for that.
+        return if last && surplus { Some(remove()) } else { (ordinal < wanted).then(keep) };
     }
     let irreversible = member.pilot.as_ref().is_some_and(|pilot| pilot.irreversible);
     if ordinal < wanted && !irreversible {
-        let step = PlannedStep::Keep { pilot: member.name.clone() };
-        return Some(Candidate::step(OperationType::ScaleUp, step));
+        return Some(keep());
     }
     // `absence` tells of a node that is gone with its machine. The API turns some pilots away, so
     // their progress is unknown; `renewal` reports that.

@@ -296,6 +296,7 @@ impl Simulation {
                     }
                     if let Some(pilot) = &mut member.pilot {
                         (pilot.ready, pilot.decommissioned, pilot.identity) = (false, false, false);
+                        pilot.irreversible = false;
                     }
                 });
             }

@@ -172,3 +172,24 @@ fn a_word_does_not_outlast_the_outage() {
     });
     assert_eq!(unsaid.step, Some(taken_back(true)), "the person took the word back");
 }
+
+#[test]
+fn a_node_that_was_renewed_and_does_not_start_has_nothing_to_give_up() {
+    let remedy = |change: fn(&mut ObservedCluster)| {
+        let plan = planned(&[("a", 3)], &[("a", 3)], |_, o| {
+            pod(o, 0, 2).ready = false;
+            let pilot = pilot(o, 0, 2);
+            (pilot.ready, pilot.failed, pilot.emptied) = (false, true, true);
+            change(o);
+        });
+        plan.waiting.unwrap().remedy
+    };
+    let gives_up = Remedy::GiveUp { node: "ex-demo-a-2".into(), data: "claim-2".into() };
+    assert_eq!(remedy(|_| ()), Remedy::Correct);
+    assert_eq!(remedy(|o| pilot(o, 0, 2).emptied = false), gives_up);
+    let lost = remedy(|o| {
+        lose(o, 2);
+        pilot(o, 0, 2).instance = Some("earlier".into());
+    });
+    assert_eq!(lost, gives_up, "its volume keeps it on a machine that is gone");
+}

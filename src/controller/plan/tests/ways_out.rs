@@ -240,6 +240,11 @@ fn a_node_that_left_and_is_wanted_again_gets_a_new_volume() {
     let person = left(|_, pilot| pilot.spec.phase = Some(PilotIntent::Decommissioned));
     assert_eq!((&person.step, &*person.blocked[0].predicate), (&None, "PhaseHeld"));
     assert!(person.blocked[0].remedy.to_string().contains("joins again, empty"));
+    let ours = left(|_, pilot| {
+        (pilot.spec.phase, pilot.phase_ours) = (Some(PilotIntent::Decommissioned), true);
+    });
+    let keep = PlannedStep::Keep { pilot: "ex-demo-a-1".into() };
+    assert_eq!(ours.step, Some(keep), "it was to leave, had left, and is wanted again");
     let another = left(|_, pilot| pilot.instance = Some("earlier".into()));
     assert_eq!(another.step, None, "that was said of another pod");
 }
