@@ -41,9 +41,10 @@ impl ClusterEventPublisher {
     }
 }
 
-/// Returns the event for a step that was carried out.
-pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
-    match step {
+/// Returns the event for a step that was carried out. A configuration that is only to be judged is
+/// told when it is rejected, or when its node restarts.
+pub(crate) fn of_step(step: &PlannedStep) -> Option<EventNotice> {
+    Some(match step {
         PlannedStep::Raise { pool, to } => {
             EventNotice::normal("ScaleOut", format!("node pool {pool} grows to {}", nodes(*to)))
         }
@@ -66,9 +67,7 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
         PlannedStep::Renew { pilot, claim: None, .. } => {
             EventNotice::normal("ReplaceNode", format!("{pilot} joins again, empty"))
         }
-        PlannedStep::Configure { pilot } => {
-            EventNotice::normal("RestartPilot", format!("{pilot} is told the newest configuration"))
-        }
+        PlannedStep::Configure { .. } => return None,
         PlannedStep::Restart { pilot, .. } | PlannedStep::Recreate { pilot, .. } => {
             EventNotice::normal("RestartPilot", format!("{pilot} restarts with the newest spec"))
         }
@@ -134,7 +133,7 @@ pub(crate) fn of_step(step: &PlannedStep) -> EventNotice {
             "UpdatePilot",
             format!("the pilot of {pilot} is replaced by {image}"),
         ),
-    }
+    })
 }
 
 fn nodes(count: u32) -> String {

@@ -165,7 +165,9 @@ async fn execute(ctx: &ControllerContext, confirmed: Option<ConfirmedStep>) -> R
     // A step that is part of no operation counts under its own name.
     let operation = operation.map_or(step.name(), OperationType::as_str);
     ctx.metrics.steps.with_label_values(&[desired.database.names.kind, operation]).inc();
-    ctx.events.publish(&desired, &events::of_step(&step)).await;
+    if let Some(notice) = events::of_step(&step) {
+        ctx.events.publish(&desired, &notice).await;
+    }
     Ok(())
 }
 

@@ -15,7 +15,8 @@ type Voter<'a> = (&'a Member, &'a PilotFacts);
 
 /// The voters of a database cluster in which no node serves.
 struct LeaderlessVoters<'a> {
-    /// Those whose volume is lost, given up or empty, or that are away for long.
+    /// Those whose volume is lost, given up or empty, or that are away for long. Not those that a
+    /// person keeps down or whose pods are refused: that can be taken back.
     lost: Vec<Voter<'a>>,
     /// Those whose pilots speak for their volumes, or that are away for a moment.
     left: Vec<Voter<'a>>,
@@ -43,7 +44,8 @@ impl<'a> LeaderlessVoters<'a> {
             member.has_identity() && pilot.eligible && !pilot.decommissioned
         });
         let (lost, left) = voters.partition(|(member, pilot)| {
-            let away = member.lasts_away() && !speaks((member, pilot));
+            let kept = member.held().is_some() || member.refused.is_some();
+            let away = member.lasts_away() && !speaks((member, pilot)) && !kept;
             member.abandoned() || pilot.emptied || away
         });
         Some(Self { lost, left })

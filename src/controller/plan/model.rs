@@ -833,8 +833,9 @@ impl ModelState {
         (next != *self).then_some(next)
     }
 
-    /// Runs the controller, Kubernetes and the pilots until nothing moves.
+    /// Runs the controller, Kubernetes and the pilots until nothing moves. The nodes move in turn.
     fn rest(mut self, rules: ModelRules) -> Result<(Self, Plan), String> {
+        let mut turns: VecDeque<NodeId> = ids().collect();
         for _ in 0..400 {
             self.ensure(rules);
             let planned = plan(&self.desired(), &self.observed(rules));
@@ -842,10 +843,12 @@ impl ModelState {
                 self.execute(rules, step);
                 continue;
             }
-            match ids().find_map(|id| self.moved(rules, id)) {
-                Some(next) => self = next,
-                None => return Ok((self, planned)),
-            }
+            let moves = |(at, id): (usize, &NodeId)| Some((at, self.moved(rules, *id)?));
+            let Some((at, next)) = turns.iter().enumerate().find_map(moves) else {
+                return Ok((self, planned));
+            };
+            turns.rotate_left(at + 1);
+            self = next;
         }
         Err(format!("never comes to rest: {self:?}"))
     }
@@ -1031,10 +1034,13 @@ fn trap(state: &ModelState, rules: ModelRules, depth: u8) -> Option<String> {
     }
     // A rule is skipped only where nothing else helps.
     named.sort_by_key(|remedy| matches!(remedy, Remedy::Skip(_)));
-    let leads = |remedy: &Remedy| {
-        rested.follow(remedy).is_some_and(|next| trap(&next, rules, depth - 1).is_none())
-    };
-    (!named.iter().any(leads)).then(|| format!("{planned:#?}\nof {rested:?}"))
+    let mut last = String::new();
+    for remedy in &named {
+        let Some(next) = rested.follow(remedy) else { continue };
+        let why = trap(&next, rules, depth - 1)?;
+        last = format!("\nafter {remedy:?}: {why}");
+    }
+    Some(format!("{planned:#?}\nof {rested:?}{last}"))
 }
 
 /// Searches from `start`, with so many edits and faults. Returns the number of states.
@@ -1096,12 +1102,12 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
             if let Some(why) = found {
                 let key = why.lines().take(40).collect::<Vec<_>>().join("\n");
                 if traps.len() < 5 {
-                    println!("TRAP after:\n{}\n{key}\n", story(&parents, &state));
+                    println!("TRAP after:\n{}\n{why}\n", story(&parents, &state));
                 }
                 *traps.entry(key).or_default() += 1;
             }
         }
-        if (at_rest || state.edits == 0) && state.edits < edits {
+        if (at_rest || state.edits < 2) && state.edits < edits {
             next.extend(state.edits());
         }
         if state.faults < faults {

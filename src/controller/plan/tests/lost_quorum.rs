@@ -87,6 +87,25 @@ fn beginning_anew_is_named_where_giving_up_would_not_help() {
         lose_two(o);
         serve(o, 0, ID);
     })));
+    let kept = |keep: fn(&mut Member)| {
+        plan_of(|o| {
+            lose(o, 1);
+            keep(member(o, 0, 2));
+        })
+    };
+    assert!(anew(&kept(|member| {
+        member.pod = None;
+        member.pilot.as_mut().unwrap().hearing.ago = 10 * MINUTE;
+    })));
+    assert!(!anew(&kept(|member| {
+        let pilot = member.pilot.as_mut().unwrap();
+        pilot.spec.phase = Some(PilotIntent::Fenced);
+    })));
+    assert!(!anew(&kept(|member| {
+        member.pod = None;
+        let message = "a quota".to_owned();
+        member.refused = Some(PodFailure { reason: "QuotaExceeded", message, lasts: true });
+    })));
     let no_voters = |o: &mut ObservedCluster| {
         lose_two(o);
         (0..3).for_each(|ordinal| pilot(o, 0, ordinal).eligible = false);
