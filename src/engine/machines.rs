@@ -20,6 +20,8 @@ mod advance;
 mod drain;
 mod facts;
 mod kube_version;
+#[cfg(test)]
+mod model;
 mod preflight;
 mod summary;
 #[cfg(test)]
