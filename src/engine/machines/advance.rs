@@ -166,17 +166,25 @@ fn cordon(
     if let Some(other) = look.fleet.others.iter().find(first) {
         let message = format!("upgrade {} comes first", other.name);
         look.wait(Some(&node.name), "OtherUpgrade", message);
-        return node;
+        return step_back(look, node);
     }
     let clusters = look.fleet.clusters_on(&node.name);
     if let Some((other, cluster)) = shared(look, index, &clusters, false) {
         let message = format!("{cluster} has members on {other} too, which comes first");
         look.wait_for(Some(&node.name), (Some(&cluster), None), "SharedCluster", message);
-        return node;
+        return step_back(look, node);
     }
     node.clusters = clusters;
     let phase = if drains(look.run, &node) { MachinePhase::Drain } else { MachinePhase::Run };
     enter(look, node, phase)
+}
+
+/// Lets a machine wait for its turn again. What the others wait for may need this very machine, so it
+/// does not wait cordoned.
+fn step_back(look: &mut Look<'_>, mut node: MachineStatus) -> MachineStatus {
+    let_go(look, &mut node, true);
+    let attempt = node.attempt - 1;
+    MachineStatus { attempt, ..node.again() }
 }
 
 /// Returns another machine that is drained, changed or settles, and a database cluster that has

@@ -69,6 +69,8 @@ struct World {
     views: Vec<FleetView>,
     late: Vec<LateDecision>,
     uids: u64,
+    /// Runs of which a decision was carried out late.
+    disturbed: BTreeSet<String>,
     /// Machines that failed or were taken over, which may stay cordoned.
     left: BTreeSet<String>,
     log: Vec<String>,
@@ -110,6 +112,7 @@ impl World {
             views: Vec::new(),
             late: Vec::new(),
             uids: 0,
+            disturbed: BTreeSet::new(),
             left: BTreeSet::new(),
             log: vec![format!("seed {seed}")],
         };
@@ -288,7 +291,7 @@ impl World {
                 "the decision is a function of what is read"
             );
             let late = LateDecision { run: name, version: run.version, decision };
-            if faults && self.chance(0.06) {
+            if faults && self.chance(0.04) {
                 self.log.push(format!("stopped before {:?}", late.decision.actions));
                 self.late.push(late);
             } else {
@@ -312,6 +315,9 @@ impl World {
     /// Carries a decision out, with the end of the coordinator between any two writes.
     fn carry_out(&mut self, late: LateDecision, faults: bool, timely: bool) {
         let LateDecision { run: name, version, decision } = late;
+        if !timely {
+            self.disturbed.insert(name.clone());
+        }
         for action in &decision.actions {
             if faults && self.chance(0.05) {
                 self.note("coordinator ends");
@@ -341,6 +347,9 @@ impl World {
         let before = std::mem::replace(&mut self.runs[run].status, decision.status);
         self.runs[run].version += 1;
         self.check_write(run, &before);
+        if self.runs[run].status.is_finished() && !before.is_finished() {
+            self.check_end(&name);
+        }
     }
 
     fn act_for(&mut self, run: &str, action: &UpgradeAction) -> bool {
@@ -464,16 +473,35 @@ impl World {
         true
     }
 
-    /// A machine is marked only where the status said before that it may be.
+    /// A machine is marked, and a pilot asked, only where the status said before that it may be.
     fn check_mark(&self, run: &str, action: &UpgradeAction) {
-        let (UpgradeAction::Taint { machine, .. } | UpgradeAction::Cordon { machine, .. }) = action
-        else {
-            return;
+        let Some(run) = self.runs.iter().find(|found| found.name == run) else { return };
+        let nodes = &run.status.nodes;
+        let said = match action {
+            UpgradeAction::Taint { machine, .. } | UpgradeAction::Cordon { machine, .. } => {
+                nodes.iter().any(|node| node.name == *machine && node.marked)
+            }
+            UpgradeAction::Ask { namespace, pilot, .. } => {
+                let place = format!("{namespace}/{pilot}");
+                nodes.iter().any(|node| node.asked.contains(&place))
+            }
+            _ => return,
         };
-        let run = self.runs.iter().find(|found| found.name == run);
-        let node = run.and_then(|run| run.status.nodes.iter().find(|node| node.name == *machine));
-        let said = node.is_none_or(|node| node.marked);
-        self.law(said, "no mark is made before the status says that it may be there");
+        self.law(said, "nothing is marked or asked before the status says that it may be");
+    }
+
+    /// At its end, a run has taken off what it put on machines and Pilots, without being swept up
+    /// after.
+    fn check_end(&self, run: &str) {
+        if self.disturbed.contains(run) {
+            return;
+        }
+        let ours = |by: &Option<String>| by.as_deref() == Some(run);
+        let marked =
+            |machine: &Machine| ours(&machine.facts.cordoned_by) || ours(&machine.facts.tainted_by);
+        let asked = |(pilot, _): &(MemberPilot, u64)| super::drain::asked_by(pilot) == Some(run);
+        let clean = !self.machines.iter().any(marked) && !self.pilots.iter().any(asked);
+        self.law(clean, "no mark and no request of a run is left at its end");
     }
 
     /// The laws that hold between machines, after a status was written.
@@ -539,7 +567,8 @@ impl World {
 
     /// Kubernetes, the controller, the tool that upgrades machines, and time.
     fn others_act(&mut self, faults: bool) {
-        let seconds = self.rng.random_range(1..=15);
+        let most = if self.chance(0.6) { 3 } else { 20 };
+        let seconds = self.rng.random_range(1..=most);
         self.now += SignedDuration::from_secs(seconds);
         self.controller();
         self.kubernetes();

@@ -331,17 +331,21 @@ fn a_run_waits_for_another_and_for_machines_that_are_not_ready() {
     scene.looks(3);
     assert_eq!(scene.phase("w1"), MachinePhase::Pending);
     assert_eq!(scene.waits(), "OtherUpgrade: upgrade reboot-all comes first");
-    // Two leaders may have let both begin: then the younger goes no further than its cordon.
+    // Two leaders may have let both begin: then the younger goes no further than its cordon, and
+    // takes it off.
     scene.fleet.others.clear();
     scene.looks(1);
     scene.fleet.others = vec![other(true, true)];
     scene.fleet.others[0].created = Timestamp::UNIX_EPOCH - SignedDuration::from_secs(1);
-    scene.looks(6);
-    assert_eq!(scene.phase("w1"), MachinePhase::Cordon);
-    assert_eq!(scene.waits(), "w1: OtherUpgrade: upgrade reboot-all comes first");
-    scene.fleet.others[0].under_way = false;
-    scene.looks(1);
-    assert_eq!(scene.phase("w1"), MachinePhase::Drain);
+    scene.looks(3);
+    assert!(scene.machine("w1").cordoned);
+    scene.looks(3);
+    assert_eq!((scene.phase("w1"), scene.status.nodes[0].attempt), (MachinePhase::Pending, 0));
+    assert!(!scene.machine("w1").cordoned);
+    assert_eq!(scene.waits(), "OtherUpgrade: upgrade reboot-all comes first");
+    scene.fleet.others.clear();
+    scene.looks(8);
+    assert_eq!(scene.phase("w1"), MachinePhase::Run);
 }
 
 #[test]
