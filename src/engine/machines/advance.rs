@@ -5,7 +5,7 @@ use k8s_openapi::jiff::SignedDuration;
 
 use super::{
     KubeVersion, LAG_SECONDS, Look, MachineFacts, OtherRun, RunFacts, STABLE_SECONDS,
-    UpgradeAction, drain, k8s_time, turn,
+    UpgradeAction, drain, k8s_time,
 };
 use crate::api::{
     containership::{DrainMode, MachinePhase, MachineStatus, UpgradeType},
@@ -162,7 +162,7 @@ fn cordon(
         return node;
     }
     // A leader that was stopped in the middle may have let two runs begin.
-    let first = |other: &&OtherRun| other.under_way && turn::is_older(other, look.run);
+    let first = |other: &&OtherRun| other.under_way && other.is_older(look.run);
     if let Some(other) = look.fleet.others.iter().find(first) {
         let message = format!("upgrade {} comes first", other.name);
         look.wait(Some(&node.name), "OtherUpgrade", message);

@@ -211,6 +211,13 @@ pub enum UpgradeAction {
     },
 }
 
+impl OtherRun {
+    /// Does this run come first, if both were accepted?
+    pub(super) fn is_older(&self, run: &RunFacts<'_>) -> bool {
+        (self.created, self.name.as_str()) < (run.created, run.name)
+    }
+}
+
 impl MachineFacts {
     pub(super) fn release(&self, by: &str, uncordon: bool) -> UpgradeAction {
         UpgradeAction::Release {

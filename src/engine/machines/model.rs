@@ -980,10 +980,47 @@ fn walks_keep_the_laws_and_end_clean() {
         // At rest nothing is written.
         let writes = world.log.len();
         let versions: Vec<u64> = world.runs.iter().map(|run| run.version).collect();
+        world.now += SignedDuration::from_secs(60);
         world.look(false);
         let after: Vec<u64> = world.runs.iter().map(|run| run.version).collect();
         world.law(versions == after && world.log.len() == writes, "nothing is written at rest");
     }
     assert!(succeeded > 50 && failed > 10, "{succeeded} succeeded, {failed} failed");
     assert!(looks > 0);
+}
+
+/// A leader is stopped before it puts taints on machines, and goes on when the run is gone.
+#[test]
+fn marks_that_come_late_are_swept() {
+    let mut world = World::new(1);
+    world.ask();
+    let mut late = None;
+    while late.is_none() {
+        world.now += SignedDuration::from_secs(5);
+        world.look(false);
+        let (run, fleet) = (&world.runs[0], world.view());
+        let facts = RunFacts {
+            name: &run.name,
+            created: run.created,
+            generation: 1,
+            spec: &run.spec,
+            status: &run.status,
+            deleting: false,
+            finalizer: run.finalizer,
+            retry: None,
+        };
+        let decision = next(&facts, &fleet);
+        let taints =
+            decision.actions.iter().any(|action| matches!(action, UpgradeAction::Taint { .. }));
+        late =
+            taints.then(|| LateDecision { run: run.name.clone(), version: run.version, decision });
+    }
+    world.delete(0);
+    while !world.runs.is_empty() {
+        world.look(false);
+    }
+    world.carry_out(late.unwrap(), false, false);
+    assert!(!world.now_is_clean(), "the late leader left no mark");
+    world.look(false);
+    assert!(world.now_is_clean());
 }

@@ -23,7 +23,7 @@ pub(super) fn accept(look: &mut Look<'_>) {
         look.finish(UpgradePhase::Failed, Some(sentence));
         return;
     }
-    let first = |other: &&OtherRun| other.accepted || turn::is_older(other, run);
+    let first = |other: &&OtherRun| other.accepted || other.is_older(run);
     if let Some(other) = fleet.others.iter().find(first) {
         let sentence = format!("upgrade {} is not finished, and comes first", other.name);
         look.wait(None, "OtherUpgrade", sentence);

@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::{civil::Time as HourAndMinute, civil::Weekday, tz::TimeZone};
 
-use super::{Look, MachineFacts, OtherRun, RunFacts, advance, k8s_time};
+use super::{Look, MachineFacts, OtherRun, advance, k8s_time};
 use crate::api::containership::{
     MachinePhase, MachineStatus, MaintenanceWindow, WindowDay, name, select,
 };
@@ -77,7 +77,7 @@ fn is_held(
         let hours = format!("machines begin from {} to {} UTC{days}", window.start, window.end);
         look.wait(None, "WindowClosed", hours);
     }
-    let first = |other: &&OtherRun| other.under_way || (other.accepted && is_older(other, run));
+    let first = |other: &&OtherRun| other.under_way || (other.accepted && other.is_older(run));
     if let Some(other) = fleet.others.iter().find(first) {
         look.wait(None, "OtherUpgrade", format!("upgrade {} comes first", other.name));
     }
@@ -115,11 +115,6 @@ fn is_held(
         look.wait_for(name, (Some(&cluster.name), None), "Drainable", cluster.why.clone());
     }
     look.waits.len() > before
-}
-
-/// Does the other run come first, if both were accepted?
-pub(super) fn is_older(other: &OtherRun, run: &RunFacts<'_>) -> bool {
-    (other.created, other.name.as_str()) < (run.created, run.name)
 }
 
 /// May machines begin at this time?
