@@ -908,19 +908,20 @@ impl World {
         let waits = self.runs.iter().flat_map(|run| &run.status.waits_for);
         let cordoned = waits.filter(|wait| wait.predicate == "MachineCordoned");
         let mut names: Vec<String> = cordoned.filter_map(|wait| wait.machine.clone()).collect();
-        // The database's own controller says the same of a machine that no run holds.
-        let waits = self.pods.iter().filter(|pod| pod.machine.is_none());
-        let volumes = waits.flat_map(|pod| &pod.volumes);
-        let bound = volumes.filter_map(|name| {
-            let volume = self.volumes.iter().find(|volume| volume.name == *name)?;
-            self.machine(volume.machine.as_ref()?)
-        });
-        let nodes = || self.runs.iter().flat_map(|run| &run.status.nodes);
-        let left = bound.filter(|machine| {
+        // The database's own controller says the same of a machine that no run holds, and pods that
+        // fit nowhere are seen.
+        let waiting: Vec<_> = self.pods.iter().filter(|pod| pod.machine.is_none()).collect();
+        let view = self.view();
+        let none_left = self.machines.iter().all(|machine| machine.facts.cordoned);
+        let needed = |machine: &&Machine| {
             let name = &machine.facts.name;
-            !nodes().any(|node| node.name == *name && node.phase.is_under_way())
-        });
-        names.extend(left.map(|machine| machine.facts.name.clone()));
+            let mut nodes = self.runs.iter().flat_map(|run| &run.status.nodes);
+            let under_way = nodes.any(|node| node.name == *name && node.phase.is_under_way());
+            let waits = waiting.iter().any(|pod| none_left || view.belongs(pod, name));
+            machine.facts.cordoned && waits && !under_way
+        };
+        let free = self.machines.iter().filter(needed);
+        names.extend(free.map(|machine| machine.facts.name.clone()));
         for name in names {
             let machine = self.machine_mut(&name).unwrap();
             (machine.facts.cordoned, machine.by_person) = (false, false);
