@@ -4,8 +4,11 @@
 //! Owns what an object means. Performs no I/O, has no async and knows no client; every role
 //! uses it as a library. [`v1beta1`] is the hub and the stored form: the only types that roles
 //! reason with. [`v1alpha1`] converts to and from it.
+//!
+//! [`containership`] holds other groups, which kube-apiserver serves.
 
 pub mod cluster_kind;
+pub mod containership;
 pub mod conversion;
 pub mod database_names;
 mod defaults;

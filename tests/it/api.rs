@@ -1,5 +1,6 @@
 //! The API as a library: conversion, corpus, samples.
 
+mod containership;
 mod conversion;
 mod corpus;
 mod defaults;
