@@ -4,6 +4,8 @@
 mod apiserver;
 mod applet;
 mod controller;
+mod coordinator;
+mod election;
 mod install;
 mod local;
 mod logging;
@@ -30,6 +32,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Applet {
     Controller(Box<controller::Args>),
+    Coordinator(Box<coordinator::Args>),
     Apiserver(Box<apiserver::Args>),
     Manifest(manifest::Args),
     Pilot(pilot::Args),
@@ -64,6 +67,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: DatabaseList) -
         Invocation::Database(database) => pilot::run(database.into(), databases),
         Invocation::Applet(applet) => match applet {
             Applet::Controller(args) => controller::run(*args, databases),
+            Applet::Coordinator(args) => coordinator::run(*args, databases),
             Applet::Apiserver(args) => apiserver::run(*args, databases),
             Applet::Manifest(args) => manifest::run(args, databases),
             Applet::Pilot(args) => pilot::run(args.into(), databases),

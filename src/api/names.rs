@@ -135,6 +135,10 @@ pub const NAMESPACE: &str = "navigator";
 pub const APISERVER: &str = "navigator-apiserver";
 /// Name of the controller's Deployment, ServiceAccount and lease.
 pub const CONTROLLER: &str = "navigator-controller";
+/// Name of the coordinator's Deployment, ServiceAccount and lease.
+pub const COORDINATOR: &str = "navigator-coordinator";
+/// Namespace of the kinds of the cluster manager, and of the coordinator.
+pub const CORE_NAMESPACE: &str = "containership-core";
 /// Name of the ConfigMap, in the install's namespace, that records the identity of the API server's
 /// store.
 pub const STORE_CONFIG_MAP: &str = "navigator-store";

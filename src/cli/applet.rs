@@ -8,7 +8,7 @@ use super::{PILOT, PLUGIN};
 pub(crate) const COMPLETE: &str = "__complete";
 
 /// Roles that a link to the binary may be named after, with the prefix `navigator-`.
-const ROLES: [&str; 2] = ["apiserver", "controller"];
+const ROLES: [&str; 3] = ["apiserver", "controller", "coordinator"];
 
 /// Returns the subcommands that a link of this file name stands for: `navigator-apiserver`,
 /// `navigator-pilot-NAME` and `pilot-NAME` of one of these databases, and the names by which
@@ -55,6 +55,7 @@ mod tests {
     fn exact_link_names_become_subcommands() {
         let cases = [
             ("/usr/bin/navigator-apiserver --secure-port 1", "navigator apiserver --secure-port 1"),
+            ("navigator-coordinator --help", "navigator coordinator --help"),
             ("pilot-example --help", "navigator pilot example --help"),
             ("navigator-pilot-example", "navigator pilot example"),
             ("pilot-example", "navigator pilot example"),

@@ -31,6 +31,7 @@ mod turn;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 pub use self::{
+    drain::asked_by,
     facts::{
         DatabaseCluster, Decision, FleetView, MachineFacts, MachinePod, MachineVolume, MemberPilot,
         OtherRun, PodRole, RunFacts, UpgradeAction,
@@ -62,6 +63,18 @@ pub fn next(run: &RunFacts<'_>, fleet: &FleetView) -> Decision {
     }
     let over = run.status.is_finished() && look.status.is_finished();
     if run.finalizer && (over || (run.deleting && run.status.nodes.is_empty())) {
+        look.actions.push(UpgradeAction::RemoveFinalizer);
+    }
+    summary::write(&mut look);
+    Decision { actions: look.actions, status: look.status }
+}
+
+/// Refuses an upgrade that was not accepted yet, for good and with this sentence.
+pub fn refuse(run: &RunFacts<'_>, fleet: &FleetView, sentence: &str) -> Decision {
+    let mut look =
+        Look { run, fleet, status: run.status.clone(), actions: Vec::new(), waits: Vec::new() };
+    look.finish(UpgradePhase::Failed, Some(sentence.to_owned()));
+    if run.finalizer {
         look.actions.push(UpgradeAction::RemoveFinalizer);
     }
     summary::write(&mut look);

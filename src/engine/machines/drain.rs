@@ -12,7 +12,7 @@ fn asks_for(run: &str, machine: &str) -> String {
 }
 
 /// Returns the name of the upgrade that asks a pilot to leave.
-pub(super) fn asked_by(pilot: &MemberPilot) -> Option<&str> {
+pub fn asked_by(pilot: &MemberPilot) -> Option<&str> {
     let by = pilot.leave.as_ref()?.by.strip_prefix("upgrade ")?;
     Some(by.split_once(" of ")?.0)
 }

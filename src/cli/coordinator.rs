@@ -1,0 +1,134 @@
+//! The command line of `navigator coordinator`.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use tracing::info;
+
+use super::{
+    complain,
+    election::{self, ClientArgs, ElectionArgs},
+    logging,
+};
+use crate::{
+    api::names,
+    coordinator::{self, Config},
+    database::DatabaseList,
+    error::exit,
+};
+
+/// Upgrades and reboots the machines of a Kubernetes cluster, one after the other.
+///
+/// A machine is drained only when the databases on it let it go. Several may run: one leads and acts,
+/// the others wait for its lease.
+///
+/// Exit codes: 0 ended as asked, 1 failed or lost the lead, 64 unusable arguments, 70 a task
+/// panicked.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  navigator coordinator --enable-cluster-upgrade
+  navigator coordinator --kubeconfig ~/.kube/config --core-namespace containership-core")]
+pub(crate) struct Args {
+    /// Namespace of the ClusterUpgrades and of the leader lease.
+    #[arg(long, env = "NAVIGATOR_CORE_NAMESPACE", value_name = "NAMESPACE", default_value = names::CORE_NAMESPACE)]
+    core_namespace: String,
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(flatten)]
+    election: ElectionArgs,
+    /// Carry upgrades out. Without it new ones are refused, as where a provider upgrades the
+    /// machines; those that were accepted before are finished.
+    #[arg(
+        long,
+        env = "ENABLE_CLUSTER_UPGRADE",
+        default_value_t = false,
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    enable_cluster_upgrade: bool,
+    /// Address of metrics and health.
+    #[arg(long, env = "NAVIGATOR_ADMIN_ADDRESS", value_name = "ADDRESS:PORT", default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), names::port::METRICS))]
+    admin_address: SocketAddr,
+    /// Name of this coordinator among others; a random part is added.
+    #[arg(long, env = "NAVIGATOR_POD_NAME", value_name = "NAME", default_value = names::COORDINATOR)]
+    pod_name: String,
+    #[command(flatten)]
+    logging: logging::Args,
+}
+
+pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
+    if let Err(text) = args.logging.init() {
+        complain(&text);
+        return exit::USAGE;
+    }
+    let (config, kubeconfig) = match config(args, databases) {
+        Ok(settings) => settings,
+        Err(text) => {
+            complain(&text);
+            return exit::USAGE;
+        }
+    };
+    election::run("coordinator", kubeconfig.as_deref(), |client, runtime| {
+        info!(identity = config.election.identity, "This is a candidate for the lead");
+        coordinator::run(config, client, runtime)
+    })
+}
+
+/// Turns the arguments into settings, and checks them before a port is bound.
+fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf>), String> {
+    let Args {
+        core_namespace,
+        client,
+        election,
+        enable_cluster_upgrade,
+        admin_address,
+        pod_name,
+        logging: _,
+    } = args;
+    if core_namespace.is_empty() {
+        return Err("--core-namespace: must not be empty".to_owned());
+    }
+    let identity = format!("{pod_name}_{}", uuid::Uuid::new_v4());
+    let config = Config {
+        namespace: core_namespace,
+        databases: databases.iter().map(|database| database.controller.names).collect(),
+        upgrades_enabled: enable_cluster_upgrade,
+        leader_elect: election.leader_elect,
+        election: election.settings(identity)?,
+        admin: admin_address,
+    };
+    Ok((config, client.kubeconfig))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parsed(line: &str) -> Result<Config, String> {
+        let words = ["coordinator"].into_iter().chain(line.split_whitespace());
+        let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+        config(cli.args, &[]).map(|(config, _)| config)
+    }
+
+    #[test]
+    fn upgrades_are_off_unless_they_are_asked_for() {
+        let config = parsed("").unwrap();
+        assert_eq!(config.namespace, "containership-core");
+        assert!(config.leader_elect && !config.upgrades_enabled);
+        assert!(parsed("--enable-cluster-upgrade").unwrap().upgrades_enabled);
+        assert!(!parsed("--enable-cluster-upgrade=false").unwrap().upgrades_enabled);
+        assert!(parsed("--core-namespace=").unwrap_err().contains("--core-namespace"));
+        assert!(parsed("--leader-elect-lease-duration 3").unwrap_err().contains("lease duration"));
+    }
+}

@@ -1,0 +1,201 @@
+//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, one leader at a time.
+//!
+//! What is done next is decided in `engine/machines`; this role reads, carries out and writes down.
+//! It stands on kube-apiserver alone: where Navigator's own API does not answer, no further database
+//! is asked for anything, and machines that are under way are still finished.
+
+mod agenda;
+mod fleet;
+mod look_error;
+mod metrics;
+mod notices;
+#[cfg(test)]
+mod testing;
+mod upgrade;
+mod watches;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
+use tracing::warn;
+
+use self::{metrics::Metrics, upgrade::UpgradeCoordinator, watches::WatchedAgenda};
+use crate::{
+    api::{database_names::DatabaseNames, names},
+    error::chain,
+    runtime::{
+        Runtime, Shutdown, TaskGroup, admin, build_info,
+        deadline::bounded,
+        events::EventPublisher,
+        leader::{self, ElectionConfig, KubernetesLease, LeaderClaim, LeaderElector, fenced},
+        metric_catalogue::{MetricDescription, described},
+    },
+};
+
+/// Settings of the coordinator.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Namespace of the ClusterUpgrades and of the leader lease.
+    pub namespace: String,
+    /// The databases whose clusters are heeded.
+    pub databases: Vec<&'static DatabaseNames>,
+    /// Carry upgrades out; else new ones are refused.
+    pub upgrades_enabled: bool,
+    /// Take part in leader election; off where only one coordinator can run.
+    pub leader_elect: bool,
+    pub election: ElectionConfig,
+    /// Address that serves metrics and health.
+    pub admin: SocketAddr,
+}
+
+/// Why the coordinator ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to listen on {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("lost the leadership")]
+    Deposed,
+}
+
+/// User agent of the coordinator in audit logs; the number of the leader's term is added to it.
+const AGENT: &str = concat!("navigator-coordinator/v", env!("CARGO_PKG_VERSION"));
+/// Timeout of one request to the API server.
+const REQUEST: Duration = Duration::from_secs(30);
+/// Timeout of one look. One that is dropped is done anew, from what was written.
+const LOOK: Duration = Duration::from_secs(300);
+/// Pause between two looks, at least.
+const BREATH: Duration = Duration::from_secs(1);
+/// Interval of looks while a run is under way, or after a look that failed.
+const OFTEN: Duration = Duration::from_secs(5);
+/// Interval of looks else.
+const SELDOM: Duration = Duration::from_secs(60);
+/// How long marks of runs that are over are looked for after the last one: a leader that was stopped
+/// in the middle may make one late.
+const LATE: Duration = Duration::from_secs(150);
+
+/// Runs the coordinator until shutdown, or until it may no longer act as leader.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(), Error> {
+    let client = bounded(client, REQUEST);
+    let metrics = Metrics::register(runtime.metrics());
+    let address = config.admin;
+    let listener =
+        TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    // A look that hangs is given up, so nothing is stuck for good.
+    let router =
+        admin::router(Arc::new(|| None), runtime.readiness().clone(), runtime.metrics().clone());
+    runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
+    // A candidate that waits for the lead watches too, so that it is ready to lead.
+    let agenda = watches::start(&client, &config.namespace, &runtime);
+
+    // This shutdown outlives the other tasks: the lease is released after the last write.
+    let term_over = Shutdown::new();
+    let (lead, mut claim) = watch::channel(LeaderClaim::Waiting);
+    if config.leader_elect {
+        let lease = names::COORDINATOR.to_owned();
+        let lease = KubernetesLease::new(client.clone(), &config.namespace, lease);
+        let mut elector = LeaderElector::new(lease, config.election.clone());
+        let over = term_over.clone();
+        // The election runs once only: a deposed coordinator ends its process.
+        runtime.tasks().spawn("leader", async move { elector.run(&lead, over).await });
+    } else {
+        lead.send_replace(LeaderClaim::unshared());
+    }
+    let shutdown = runtime.shutdown();
+    tokio::select! {
+        held = claim.wait_for(|claim| claim.is_held()) => drop(held),
+        () = shutdown.triggered() => {
+            term_over.trigger();
+            return Ok(());
+        }
+    }
+    metrics.leader.set(1);
+
+    let identity = config.election.identity.clone();
+    let coordinator = UpgradeCoordinator {
+        writer: fenced(client.clone(), claim.clone(), AGENT),
+        events: EventPublisher::new(client.clone(), names::COORDINATOR, identity),
+        client,
+        namespace: config.namespace,
+        databases: config.databases,
+        enabled: config.upgrades_enabled,
+        metrics: metrics.clone(),
+        refusals: std::collections::BTreeMap::new(),
+    };
+    // A look may be dropped anywhere: the next leader decides anew from what was written.
+    let halt = Shutdown::new();
+    let work = TaskGroup::new(shutdown.child());
+    let looks = look_on(coordinator, agenda, metrics.clone());
+    let halted = halt.clone();
+    work.spawn("upgrades", async move {
+        tokio::select! {
+            biased;
+            () = halted.triggered() => {}
+            () = looks => {}
+        }
+    });
+    let ended = tokio::select! {
+        () = shutdown.triggered() => Ok(()),
+        () = leader::ended(&mut claim) => Err(Error::Deposed),
+    };
+    halt.trigger();
+    work.join().await;
+    metrics.leader.set(0);
+    term_over.trigger();
+    shutdown.trigger();
+    ended
+}
+
+/// Describes the metrics that the coordinator exports to Prometheus.
+pub fn metrics_catalogue() -> Vec<MetricDescription> {
+    let mut collectors = Metrics::new().collectors();
+    collectors.push(build_info::collector());
+    described(&collectors)
+}
+
+/// Looks whenever something is to be done and a watch stirs, and from time to time.
+async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, metrics: Metrics) {
+    let mut tick = Instant::now();
+    let mut watchful = tick + LATE;
+    loop {
+        let stirred = tokio::select! {
+            () = agenda.stirred() => true,
+            () = sleep_until(tick) => false,
+        };
+        let needed = agenda.needs_look(Timestamp::now());
+        // Nodes stir by their heartbeats, too.
+        if !needed && (stirred || Instant::now() >= watchful) {
+            if !stirred {
+                tick = Instant::now() + SELDOM;
+            }
+            continue;
+        }
+        let begun = Instant::now();
+        let (outcome, failed) = match timeout(LOOK, coordinator.look()).await {
+            Ok(Ok(())) => ("done", false),
+            Ok(Err(error)) => {
+                warn!(error = %chain(&error), "A look failed, trying again");
+                (error.outcome(), true)
+            }
+            Err(_) => {
+                warn!(seconds = LOOK.as_secs(), "A look took too long");
+                ("timeout", true)
+            }
+        };
+        metrics.looks.with_label_values(&[outcome]).inc();
+        let now = Instant::now();
+        if needed {
+            watchful = now + LATE;
+        }
+        tick = now + if failed || agenda.is_under_way() { OFTEN } else { SELDOM };
+        sleep_until(begun + BREATH).await;
+    }
+}

@@ -1,0 +1,49 @@
+//! The coordinator's own metrics.
+
+use prometheus::{IntCounterVec, IntGauge, Opts, Registry, core::Collector};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    /// `navigator_coordinator_leader`: 1 while this process leads.
+    pub(crate) leader: IntGauge,
+    /// `navigator_coordinator_looks_total{outcome}`: looks at upgrades.
+    pub(crate) looks: IntCounterVec,
+    /// `navigator_coordinator_evictions_total{result}`: evictions that were asked for.
+    pub(crate) evictions: IntCounterVec,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &Registry) -> Self {
+        let metrics = Self::new();
+        for collector in metrics.collectors() {
+            registry.register(collector).expect("the registry holds no metric of this name");
+        }
+        metrics
+    }
+
+    pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let Self { leader, looks, evictions } = self;
+        vec![Box::new(leader.clone()), Box::new(looks.clone()), Box::new(evictions.clone())]
+    }
+
+    pub(super) fn new() -> Self {
+        let counter = |name: &str, help: &str, label| {
+            IntCounterVec::new(Opts::new(name, help), &[label])
+                .expect("the metric's name and labels are valid")
+        };
+        Self {
+            leader: IntGauge::new("navigator_coordinator_leader", "1 while this process leads.")
+                .expect("the metric's name is valid"),
+            looks: counter(
+                "navigator_coordinator_looks_total",
+                "Looks at upgrades of machines, by how they ended.",
+                "outcome",
+            ),
+            evictions: counter(
+                "navigator_coordinator_evictions_total",
+                "Evictions that were asked for, by what was answered.",
+                "result",
+            ),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Carries one action out.
+
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use kube::{
+    Api,
+    api::{DeleteParams, EvictParams, Patch, PatchParams, Preconditions},
+};
+use serde_json::{Value, json};
+
+use super::{MANAGER, UpgradeCoordinator, told};
+use crate::{
+    api::{
+        containership::{ClusterUpgrade, name},
+        names::annotation::LEAVE,
+        v1beta1::Pilot,
+    },
+    coordinator::{fleet::FleetReading, look_error::LookError},
+    engine::machines::{MemberPilot, UpgradeAction, asked_by},
+};
+
+/// An upgrade as our writes need it: they follow one another, each against the version that the one
+/// before made.
+pub(super) struct RunHandle {
+    pub(super) name: String,
+    pub(super) version: String,
+    uid: Option<String>,
+    finalizers: Vec<String>,
+}
+
+impl RunHandle {
+    pub(super) fn of(run: &ClusterUpgrade) -> Self {
+        let meta = &run.metadata;
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            version: meta.resource_version.clone().unwrap_or_default(),
+            uid: meta.uid.clone(),
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl UpgradeCoordinator {
+    /// Changes the upgrade itself. Returns it as it is then; `None` once it is gone.
+    pub(super) async fn act_on_run(
+        &self,
+        run: &RunHandle,
+        action: &UpgradeAction,
+    ) -> Result<Option<RunHandle>, LookError> {
+        let api = self.upgrades(&self.writer);
+        let failed = |verb, error| LookError::request(verb, &told(&run.name), error);
+        if *action == UpgradeAction::Delete {
+            let preconditions =
+                Preconditions { uid: run.uid.clone(), resource_version: Some(run.version.clone()) };
+            let params =
+                DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            return match api.delete(&run.name, &params).await {
+                Ok(deleted) => Ok(deleted.left().as_ref().map(RunHandle::of)),
+                Err(error) => Err(failed("delete", error)),
+            };
+        }
+        let mut finalizers = run.finalizers.clone();
+        finalizers.retain(|held| held != name::UPGRADE_FINALIZER);
+        if *action == UpgradeAction::AddFinalizer {
+            finalizers.push(name::UPGRADE_FINALIZER.to_owned());
+        }
+        let patch = json!({"metadata": {
+            "resourceVersion": run.version, "finalizers": finalizers,
+        }});
+        match api.patch(&run.name, &params(), &Patch::Merge(patch)).await {
+            Ok(patched) => Ok(Some(RunHandle::of(&patched))),
+            Err(error) => Err(failed("patch", error)),
+        }
+    }
+
+    /// Changes a Node or a Pilot, or evicts a pod.
+    pub(super) async fn act(
+        &mut self,
+        action: &UpgradeAction,
+        fleet: &FleetReading,
+    ) -> Result<(), LookError> {
+        match action {
+            UpgradeAction::Taint { machine, version, by } => {
+                let patch = |node: &Node| {
+                    let mut taints = other_taints(node);
+                    taints.push(Taint {
+                        key: name::UPGRADE_PENDING.to_owned(),
+                        effect: "PreferNoSchedule".to_owned(),
+                        ..Taint::default()
+                    });
+                    json!({
+                        "metadata": {"annotations": {name::TAINTED_BY: by}},
+                        "spec": {"taints": taints},
+                    })
+                };
+                self.patch_node(fleet, machine, version, patch).await
+            }
+            UpgradeAction::Cordon { machine, version, by } => {
+                let patch = |node: &Node| {
+                    if node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
+                        return json!({});
+                    }
+                    json!({
+                        "metadata": {"annotations": {name::CORDONED_BY: by}},
+                        "spec": {"unschedulable": true},
+                    })
+                };
+                self.patch_node(fleet, machine, version, patch).await
+            }
+            UpgradeAction::Release { machine, version, by, uncordon } => {
+                let patch = |node: &Node| release(node, by, *uncordon);
+                self.patch_node(fleet, machine, version, patch).await
+            }
+            UpgradeAction::Evict { namespace, pod, uid } => self.evict(namespace, pod, uid).await,
+            UpgradeAction::Ask { namespace, pilot, version, request } => {
+                let leave = json!({LEAVE: request.to_string()});
+                self.patch_pilot(namespace, pilot, version, leave).await
+            }
+            UpgradeAction::Withdraw { namespace, pilot, version, by } => {
+                let found = |one: &&MemberPilot| one.namespace == *namespace && one.name == *pilot;
+                let found = fleet.view.pilots.iter().find(found);
+                let ours = found.and_then(asked_by) == Some(by);
+                let leave = if ours { json!({LEAVE: null}) } else { json!({}) };
+                self.patch_pilot(namespace, pilot, version, leave).await
+            }
+            // Those are for the run itself: see `act_on_run`.
+            UpgradeAction::AddFinalizer
+            | UpgradeAction::RemoveFinalizer
+            | UpgradeAction::Delete => Ok(()),
+        }
+    }
+
+    /// Changes a Node that still has this version. A patch that changes nothing is sent all the same:
+    /// the server then says whether the Node has that version.
+    async fn patch_node(
+        &self,
+        fleet: &FleetReading,
+        machine: &str,
+        version: &str,
+        patch: impl FnOnce(&Node) -> Value,
+    ) -> Result<(), LookError> {
+        let what = format!("node {machine:?}");
+        let node = fleet.nodes.get(machine);
+        let same = |node: &&Node| node.metadata.resource_version.as_deref() == Some(version);
+        let Some(node) = node.filter(same) else { return Err(LookError::Stale(what)) };
+        let mut patch = patch(node);
+        patch["metadata"]["resourceVersion"] = json!(version);
+        let api: Api<Node> = Api::all(self.writer.clone());
+        let patched = api.patch(machine, &params(), &Patch::Merge(patch)).await;
+        patched.map(drop).map_err(|error| LookError::request("patch", &what, error))
+    }
+
+    async fn patch_pilot(
+        &self,
+        namespace: &str,
+        pilot: &str,
+        version: &str,
+        annotations: Value,
+    ) -> Result<(), LookError> {
+        let what = format!("pilot \"{namespace}/{pilot}\"");
+        // Without a version, the patch would change whatever is there.
+        if version.is_empty() {
+            return Err(LookError::Stale(what));
+        }
+        let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
+        let api: Api<Pilot> = Api::namespaced(self.writer.clone(), namespace);
+        let patched = api.patch(pilot, &params(), &Patch::Merge(patch)).await;
+        patched.map(drop).map_err(|error| LookError::request("patch", &what, error))
+    }
+
+    /// Evicts a pod of this uid. That the server refuses is no failure, and is remembered for people.
+    async fn evict(&mut self, namespace: &str, pod: &str, uid: &str) -> Result<(), LookError> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let options =
+            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let params = EvictParams { delete_options: Some(options), ..EvictParams::default() };
+        let api: Api<Pod> = Api::namespaced(self.writer.clone(), namespace);
+        let result = match api.evict(pod, &params).await {
+            Ok(_) => {
+                self.refusals.remove(uid);
+                "accepted"
+            }
+            // Another pod has its name, or none.
+            Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => "gone",
+            // A budget, a policy, or two budgets over one pod, which the server answers with 500.
+            Err(kube::Error::Api(answer)) if matches!(answer.code, 403 | 422 | 429 | 500) => {
+                let refusal = format!("pod {namespace}/{pod}: {}", answer.message);
+                self.refusals.insert(uid.to_owned(), refusal);
+                "refused"
+            }
+            Err(error) => {
+                let what = format!("pod \"{namespace}/{pod}\"");
+                return Err(LookError::request("evict", &what, error));
+            }
+        };
+        self.metrics.evictions.with_label_values(&[result]).inc();
+        Ok(())
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// Returns the taints of a Node without ours.
+fn other_taints(node: &Node) -> Vec<Taint> {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    taints.into_iter().filter(|taint| taint.key != name::UPGRADE_PENDING).collect()
+}
+
+/// Returns the patch that takes off a Node what the run `by` put on it.
+fn release(node: &Node, by: &str, uncordon: bool) -> Value {
+    let bears = |mark: &str| {
+        node.metadata.annotations.as_ref().and_then(|all| all.get(mark)).is_some_and(|of| of == by)
+    };
+    let mut patch = json!({});
+    if bears(name::TAINTED_BY) {
+        let taints = other_taints(node);
+        patch["metadata"]["annotations"][name::TAINTED_BY] = Value::Null;
+        patch["spec"]["taints"] = if taints.is_empty() { Value::Null } else { json!(taints) };
+    }
+    if bears(name::CORDONED_BY) {
+        patch["metadata"]["annotations"][name::CORDONED_BY] = Value::Null;
+        if uncordon {
+            patch["spec"]["unschedulable"] = Value::Null;
+        }
+    }
+    patch
+}
