@@ -86,15 +86,20 @@ impl Scene {
 
     /// Looks until the first machine is in this phase, as if time had gone by between looks.
     async fn until(&mut self, phase: &str) {
+        self.until_on(0, phase).await;
+    }
+
+    /// As `until`, of any machine of the run.
+    async fn until_on(&mut self, at: usize, phase: &str) {
         for _ in 0..20 {
             self.coordinator.look().await.unwrap();
             let run = self.run();
-            if run["status"]["nodes"][0]["phase"] == phase {
+            if run["status"]["nodes"][at]["phase"] == phase {
                 return;
             }
-            if !run["status"]["nodes"][0]["stableSince"].is_null() {
+            if !run["status"]["nodes"][at]["stableSince"].is_null() {
                 let mut nodes = run["status"]["nodes"].clone();
-                nodes[0]["stableSince"] = json!("2026-01-01T00:00:00Z");
+                nodes[at]["stableSince"] = json!("2026-01-01T00:00:00Z");
                 self.server.lock().edit(RUN, &json!({"status": {"nodes": nodes}}));
             }
         }
@@ -236,8 +241,10 @@ async fn a_database_is_asked_and_waited_for_and_every_mark_is_taken_off() {
     assert_eq!(node["spec"]["taints"], json!([{"key": "of-a-person", "effect": "NoSchedule"}]));
     let annotations = scene.server.lock().objects[PILOT]["metadata"]["annotations"].clone();
     assert_eq!(annotations, json!({}));
+    scene.until_on(1, "Run").await;
     scene.server.lock().edit(&machine("m-2"), &new);
-    for _ in 0..5 {
+    scene.until_on(1, "Done").await;
+    for _ in 0..3 {
         scene.coordinator.look().await.unwrap();
     }
     assert_eq!(scene.run()["status"]["phase"], "Success");
