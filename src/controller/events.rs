@@ -179,12 +179,16 @@ pub(crate) fn of_status(
     plan: &Plan,
 ) -> Vec<EventNotice> {
     let mut notices = Vec::new();
+    let mut turns = turns(before, after);
     let id = |status: &ClusterStatus| status.operation.as_ref().map(|o| o.id.clone());
     if id(before) != id(after) {
         if let Some(operation) = &after.last_operation
             && id(before).as_ref() == Some(&operation.id)
         {
-            let note = format!("{} has ended", operation.type_);
+            // Both at once are one piece of news.
+            let ready = turns.pop_if(|turn| turn.reason == "Ready").map(|turn| turn.note);
+            let rest = ready.map(|ready| format!(": {ready}")).unwrap_or_default();
+            let note = format!("{} has ended{rest}", operation.type_);
             notices.push(EventNotice::normal("OperationFinished", note));
         }
         if let Some(operation) = &after.operation {
@@ -209,7 +213,7 @@ pub(crate) fn of_status(
     {
         notices.push(EventNotice::warning("PilotUpdateFailed", message));
     }
-    notices.extend(turns(before, after));
+    notices.extend(turns);
     let was = said(before, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
     let is = said(after, "Progressing").map(|(reason, _)| reason).unwrap_or_default();
     for (reason, note) in [
@@ -303,7 +307,9 @@ mod tests {
         };
         let rolled = told(&[outdated, |_, _| ()]);
         assert!(!rolled.iter().any(|text| text.contains("Lost")), "{rolled:?}");
-        assert!(rolled.contains(&"Normal Ready 3 of 3 nodes serve".to_owned()), "{rolled:?}");
+        let ended = "Normal OperationFinished Configure has ended: 3 of 3 nodes serve";
+        assert!(rolled.contains(&ended.to_owned()), "{rolled:?}");
+        assert!(!rolled.iter().any(|text| text.contains("Normal Ready")), "{rolled:?}");
         let stopped = told(&[|d, _| d.stopped = true, |_, o| down(o, 3)]);
         assert!(!stopped.iter().any(|text| text.contains("Lost")), "{stopped:?}");
     }

@@ -16,7 +16,7 @@ use super::queue::ClusterKey;
 use crate::api::v1beta1::{ClusterStatus, Operation};
 
 /// Shortest time between two writes of which the second one changes words alone.
-const WORDS_EVERY: Duration = Duration::from_secs(10);
+const WORDS_EVERY: Duration = Duration::from_secs(15);
 
 /// When the status of each cluster was last written.
 #[derive(Clone, Debug, Default)]
@@ -88,9 +88,9 @@ mod tests {
         assert_eq!(pace.waits(&key, &starts, &joins), None, "nothing was written yet");
         pace.note(key.clone());
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert_eq!(pace.waits(&key, &starts, &joins), Some(Duration::from_secs(6)));
+        assert_eq!(pace.waits(&key, &starts, &joins), Some(Duration::from_secs(11)));
         assert_eq!(pace.waits(&key, &joins, &said("serves", "True")), None);
-        tokio::time::advance(Duration::from_secs(6)).await;
+        tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(pace.waits(&key, &starts, &joins), None);
     }
 }

@@ -17,9 +17,9 @@ from raw import Watch
 
 NS = "written"
 ONE = Cassandra(NS)
-# Writes of the controller for one node that is edited in its pod, and for one that gets another pod, beside one for each ten seconds that it
+# Writes of the controller for one node that is edited in its pod, and for one that gets another pod, beside one for each 15 seconds that it
 # takes, of what changes in words; seconds until the other one acts; at most.
-WRITES, WITH_POD, SECONDS = 12, 16, 18
+WRITES, WITH_POD, SECONDS = 11, 15, 18
 CONTROLLER = ("deployment/navigator-controller", "-n", "navigator")
 LEASE = ("lease", "-n", "navigator", "navigator-controller")
 
@@ -99,7 +99,7 @@ def edited(what, change, most, keeps_pod):
         ONE.ready()
         claim(f"the pod is {'the same' if keeps_pod else 'another one'}", (ONE.pod_uid() == uid) == keeps_pod, uid)
         took = time.monotonic() - begun
-        most += int(took // 10)
+        most += int(took // 15)
         say(f"    Ready after {took:.0f} s")
         # What is said late is counted as well.
         time.sleep(20)
