@@ -281,8 +281,8 @@ e2e-scenarios: ## what once gave way there, tried again; not part of ci
 e2e-drains: ## machines are drained under clients, DRAIN_SECONDS=60 for each cluster; not part of ci
 	$(MAKE) e2e JOBS=drain_job
 
-e2e-lost: ## a node and a rack of Cassandra are lost for good under a client, and given up; not part of ci
-	$(MAKE) e2e JOBS=lost_job
+e2e-lost: ## a node and a rack of Cassandra, and two masters of Elasticsearch, are lost for good, and given up; not part of ci
+	$(MAKE) e2e JOBS="lost_job voters_job"
 
 e2e-edits: ## what people ask of clusters and take back, under clients: departures, a stop, a pool; not part of ci
 	$(MAKE) e2e JOBS=edits_job+pools_job
