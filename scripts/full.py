@@ -23,7 +23,7 @@ PARTS = {
     "guides": ("the guides of Cassandra, Elasticsearch, hardening and migration as typed, on the shipped image", "make e2e-guides TRIED=release", 120, BED),
     "collector": ("Kubernetes' garbage collector deletes nothing, at ten moments at which the API goes, on the shipped image", "make e2e-collector TRIED=release", 60, BED),
     "scenarios": ("what once gave way with databases on Kubernetes, on the shipped image", "make e2e-scenarios TRIED=release", 120, BED),
-    "drains": ("machines are drained without pause under clients of Cassandra and Elasticsearch, on the shipped image", "DRAIN_SECONDS=300 make e2e-drains TRIED=release", 120, BED),
+    "drains": ("machines are drained without pause under clients of Cassandra and Elasticsearch, on the shipped image", "make e2e-drains TRIED=release DRAIN_SECONDS=300", 120, BED),
     "lost": ("a node of Cassandra, and two masters of Elasticsearch, are lost for good, given up and come back, on the shipped image", "make e2e-lost TRIED=release", 90, BED),
     "edits": ("what people ask of clusters and take back: departures, a stop, a pool; under clients, on the shipped image", "make e2e-edits TRIED=release", 90, BED),
     "refusals": ("pods that a quota or Pod Security refuses are told of within a minute, on the shipped image", "make e2e-refusals TRIED=release", 60, BED),
