@@ -18,6 +18,9 @@ pub use cluster_upgrade::*;
 pub use label_requirement::{LabelOperator, LabelRequirement, select};
 pub use upgrade_status::*;
 
+/// Group of the kinds about machines.
+pub const PROVISION_GROUP: &str = "provision.containership.io";
+
 /// Names that are a contract of the cluster manager: annotations, labels, taints and finalizers.
 pub mod name {
     /// Annotation on a Node of Kubernetes: name of the ClusterUpgrade that cordoned it. Whoever takes
