@@ -118,7 +118,8 @@ async fn an_upgrade_succeeds_though_its_coordinator_is_killed_after_each_write()
         ("PUT ", 25),
         ("PATCH /api/v1/nodes/", 10),
         ("PATCH /apis/navigator.jetstack.io/", 2),
-        ("PATCH /apis/provision.containership.io/", 2),
+        // (the last one, which lets the object go, ends the run before it is told)
+        ("PATCH /apis/provision.containership.io/", 1),
     ] {
         let count = killed.iter().filter(|write| write.starts_with(what)).count();
         assert!(count >= least, "{count} of {what}\n{killed:#?}");
