@@ -12,6 +12,8 @@ mod metrics;
 mod notices;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod upgrade;
 mod watches;
 
@@ -196,7 +198,8 @@ async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, met
         };
         metrics.looks.with_label_values(&[outcome]).inc();
         let now = Instant::now();
-        if needed {
+        // One that failed found nothing out.
+        if needed || failed {
             watchful = now + LATE;
         }
         tick = now + if failed || agenda.is_under_way() { OFTEN } else { SELDOM };

@@ -6,6 +6,7 @@ mod api;
 mod architecture;
 mod cache;
 mod cli;
+mod coordinator;
 mod engine;
 mod example;
 mod golden;

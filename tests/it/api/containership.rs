@@ -26,7 +26,7 @@ fn definitions_are_as_released() {
 }
 
 /// Defines the kinds, and waits until they are served.
-async fn define(server: &Server) {
+pub(crate) async fn define(server: &Server) {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     for definition in definitions() {
         let (status, said) =
