@@ -1,4 +1,5 @@
-//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, one leader at a time.
+//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, and says on which of them
+//! the keys of Users stand, one leader at a time.
 //!
 //! What is done next is decided in `engine/machines`; this role reads, carries out and writes down.
 //! It stands on kube-apiserver alone: where Navigator's own API does not answer, no further database
@@ -12,6 +13,7 @@ mod notices;
 #[cfg(test)]
 mod testing;
 mod upgrade;
+mod users;
 mod watches;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -25,7 +27,9 @@ use tokio::{
 };
 use tracing::warn;
 
-use self::{metrics::Metrics, upgrade::UpgradeCoordinator, watches::WatchedAgenda};
+use self::{
+    metrics::Metrics, upgrade::UpgradeCoordinator, users::UserCoordinator, watches::WatchedAgenda,
+};
 use crate::{
     api::{database_names::DatabaseNames, names},
     error::chain,
@@ -41,7 +45,7 @@ use crate::{
 /// Settings of the coordinator.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Namespace of the ClusterUpgrades and of the leader lease.
+    /// Namespace of the ClusterUpgrades, of the Users and of the leader lease.
     pub namespace: String,
     /// The databases whose clusters are heeded.
     pub databases: Vec<&'static DatabaseNames>,
@@ -94,7 +98,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
         admin::router(Arc::new(|| None), runtime.readiness().clone(), runtime.metrics().clone());
     runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
     // A candidate that waits for the lead watches too, so that it is ready to lead.
-    let agenda = watches::start(&client, &config.namespace, &runtime);
+    let (agenda, users) = watches::start(&client, &config.namespace, &runtime);
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
@@ -120,8 +124,11 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     metrics.leader.set(1);
 
     let identity = config.election.identity.clone();
+    let writer = fenced(client.clone(), claim.clone(), AGENT);
+    let users =
+        UserCoordinator { writer: writer.clone(), namespace: config.namespace.clone(), users };
     let coordinator = UpgradeCoordinator {
-        writer: fenced(client.clone(), claim.clone(), AGENT),
+        writer,
         events: EventPublisher::new(client.clone(), names::COORDINATOR, identity),
         client,
         namespace: config.namespace,
@@ -133,15 +140,8 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     // A look may be dropped anywhere: the next leader decides anew from what was written.
     let halt = Shutdown::new();
     let work = TaskGroup::new(shutdown.child());
-    let looks = look_on(coordinator, agenda, metrics.clone());
-    let halted = halt.clone();
-    work.spawn("upgrades", async move {
-        tokio::select! {
-            biased;
-            () = halted.triggered() => {}
-            () = looks => {}
-        }
-    });
+    work.spawn("upgrades", until(halt.clone(), look_on(coordinator, agenda, metrics.clone())));
+    work.spawn("users", until(halt.clone(), users.work()));
     let ended = tokio::select! {
         () = shutdown.triggered() => Ok(()),
         () = leader::ended(&mut claim) => Err(Error::Deposed),
@@ -159,6 +159,15 @@ pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(build_info::collector());
     described(&collectors)
+}
+
+/// Works until it is halted, and is dropped then.
+async fn until(halt: Shutdown, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = halt.triggered() => {}
+        () = work => {}
+    }
 }
 
 /// Looks whenever something is to be done and a watch stirs, and from time to time.

@@ -6,6 +6,7 @@
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
+pub mod agent;
 mod store_keeper;
 
 use self::store_keeper::ProtectedStore;

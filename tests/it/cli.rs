@@ -28,6 +28,8 @@ fn bad_usage_ends_with_64_and_says_why() {
         &["manifest", "--store", "etcd", "--etcd-servers", "https://etcd:2379"],
         &["apiserver", "--store", "cupboard"],
         &["controller", "--no-such-flag"],
+        &["agent", "--keys-folder", "/nonexistent"],
+        &["agent", "keys"],
         &["pilot", "no-such-database"],
         &["install"],
         &["local", "up", "--file", "/nonexistent.yaml"],
@@ -50,6 +52,9 @@ fn help_of_every_applet_shows_examples_and_exit_codes() {
     for applet in [
         &["apiserver"][..],
         &["controller"],
+        &["agent"],
+        &["agent", "keys"],
+        &["agent", "cleanup"],
         &["pilot", "cassandra"],
         &["pilot", "elasticsearch"],
         &["install"],
@@ -76,6 +81,7 @@ fn a_link_is_its_applet() {
     for (link, part) in [
         ("/usr/bin/navigator-apiserver", "--store"),
         ("navigator-controller", "--pilot-image"),
+        ("navigator-agent", "--keys-folder"),
         ("pilot-cassandra", "--pilot-name"),
         ("pilot-elasticsearch", "--pilot-name"),
         ("kubectl-navigator", "predicates"),
