@@ -401,22 +401,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_stays_when_the_agent_ends_and_one_that_is_not_known_is_left_alone() {
+    async fn an_agent_that_knows_no_users_yet_goes_by_what_the_last_one_wrote() {
         let scene = Scene::new();
         scene.see(&[("anne", &[KEY])], true);
         assert!(scene.has_key(1).await);
-        let home = scene.home.path().to_owned();
-        let path = home.join(".ssh/authorized_keys");
-        scene.shutdown.trigger();
-        scene.tasks.join().await;
-        assert!(has_key(&home), "the file stays");
-        let next = Scene::new();
-        fs::copy(&path, next.home.path().join(".ssh/authorized_keys")).unwrap();
-        // That one began before the file was there, and a file that is not known is left alone.
-        assert!(next.has_key(60).await);
-        fs::write(next.home.path().join(".ssh/authorized_keys"), "theirs\n").unwrap();
-        assert!(!next.has_key(60).await);
-        assert_eq!(next.standing.borrow().hash, None);
-        next.end().await;
+        let written = fs::read(scene.home.path().join(".ssh/authorized_keys")).unwrap();
+        scene.end().await;
+        for (found, stays) in [(written.as_slice(), false), (b"theirs\n", true)] {
+            // The keeper has not begun yet: nothing was waited for.
+            let next = Scene::new();
+            let file = next.home.path().join(".ssh/authorized_keys");
+            fs::write(&file, found).unwrap();
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!(fs::read(&file).unwrap(), found);
+            fs::write(&file, "edited\n").unwrap();
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!(fs::read(&file).unwrap() == b"edited\n", stays);
+            assert_eq!(next.standing.borrow().hash.is_none(), stays);
+            next.end().await;
+        }
     }
 }

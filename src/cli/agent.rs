@@ -77,7 +77,7 @@ struct FolderArgs {
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     Keys(KeysArgs),
-    Cleanup(CleanupArgs),
+    Cleanup(AgentCleanupArgs),
 }
 
 /// Prints the keys that let into an account, for sshd's AuthorizedKeysCommand.
@@ -108,7 +108,7 @@ struct KeysArgs {
 /// Exit codes: 0 nothing of the agent's is left, 1 failed, 64 unusable arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  navigator agent cleanup")]
-struct CleanupArgs {
+struct AgentCleanupArgs {
     #[command(flatten)]
     folder: FolderArgs,
 }
@@ -186,7 +186,7 @@ fn print_keys(args: &KeysArgs) -> u8 {
     }
 }
 
-fn clean_up(args: &CleanupArgs) -> u8 {
+fn clean_up(args: &AgentCleanupArgs) -> u8 {
     let folder = &args.folder.keys_folder;
     match KeyFile::new(folder, true).clean() {
         Ok(_) => exit::OK,
