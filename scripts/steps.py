@@ -168,8 +168,12 @@ class Supervisor:
         environment = {**os.environ, "NAVIGATOR_TIMES": str(self.logs / "times.tsv"), "NAVIGATOR_BEGUN": f"{self.begun:.0f}"}
         with open(self.logs / f"{self.step.name}.log", "w", encoding="utf-8") as self.log:
             # The object is kept in self: Popen's destructor would wait for the process beside reap().
-            self.process = subprocess.Popen(shlex.split(self.step.command), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                                            stdout=self.log, stderr=self.log, process_group=0)
+            try:
+                self.process = subprocess.Popen(shlex.split(self.step.command), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                                                stdout=self.log, stderr=self.log, process_group=0)
+            except OSError as error:
+                self.log.write(f"{self.step.command}: {error}\n")
+                return OUTCOMES.index(FAILED)
             while self.reap():
                 if time.monotonic() > self.due:
                     self.end()

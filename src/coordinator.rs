@@ -7,6 +7,7 @@
 
 mod agenda;
 mod fleet;
+mod gauges;
 mod look_error;
 mod metrics;
 mod notices;
@@ -28,7 +29,8 @@ use tokio::{
 use tracing::warn;
 
 use self::{
-    metrics::Metrics, upgrade::UpgradeCoordinator, users::UserCoordinator, watches::WatchedAgenda,
+    gauges::UpgradeGauges, metrics::Metrics, upgrade::UpgradeCoordinator, users::UserCoordinator,
+    watches::WatchedAgenda,
 };
 use crate::{
     api::{database_names::DatabaseNames, names},
@@ -98,7 +100,8 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
         admin::router(Arc::new(|| None), runtime.readiness().clone(), runtime.metrics().clone());
     runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
     // A candidate that waits for the lead watches too, so that it is ready to lead.
-    let (agenda, users) = watches::start(&client, &config.namespace, &runtime);
+    let gauges = UpgradeGauges::new(metrics.clone());
+    let (agenda, users) = watches::start(&client, &config.namespace, gauges, &runtime);
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();

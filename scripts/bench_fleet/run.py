@@ -4,7 +4,8 @@
 Each operator gets a small Kubernetes of its own (tests/parity/world.py), in namespaces of network and processes: etcd, kube-apiserver, and CROWD
 (main.go beside this file), which is StatefulSet controller, kubelet and databases. Clusters are made up to each of SIZES (10 100 1000 clusters of
 ten, PEER_SIZES 10 100 500 clusters of three): by the operator itself, but of ours only the first SEEDS (10), and the others as copies. SETTLES (60)
-seconds after all are ready the fleet is measured for SECONDS (120), then EDITS (5) clusters are edited, one after the other. PEER is a folder with cass-operator's program, `manager`, and its `config` folder; without it no peer is measured.
+seconds after all are ready the fleet is measured for SECONDS (120), then EDITS (5) clusters are edited, one after the other. Our server has a memory
+limit of LIMIT (1024) MiB. PEER is a folder with cass-operator's program, `manager`, and its `config` folder; without it no peer is measured.
 Prints Markdown. KEEP=1 keeps the logs.
 """
 import concurrent.futures
@@ -36,6 +37,8 @@ SECONDS = int(os.environ.get("SECONDS", "120"))
 EDITS = int(os.environ.get("EDITS", "5"))
 SETTLES = int(os.environ.get("SETTLES", "60"))
 SEEDS = int(os.environ.get("SEEDS", "10"))
+# Memory limit of our server, MiB: it decides how much may be stored.
+LIMIT = int(os.environ.get("LIMIT", "1024"))
 NODES = 10
 PEER_NODES = 3
 MACHINES = 10
@@ -54,6 +57,17 @@ world.POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"l
 def spent(pid):
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def cgroup(name, limit):
+    """A cgroup of its own below ours, with this memory limit in MiB."""
+    own = {kinds: path for _, kinds, path in (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())}
+    one = "memory" in own
+    root = Path("/sys/fs/cgroup", "memory" if one else "")
+    folder = next(folder for folder in [root / own["memory" if one else ""].lstrip("/"), root] if folder.is_dir()) / name
+    folder.mkdir()
+    (folder / ("memory.limit_in_bytes" if one else "memory.max")).write_text(str(limit << 20))
+    return folder
 
 
 def memory(pid):
@@ -105,9 +119,9 @@ class Bed(world.World):
         self.begin_crowd()
         self.say("is up")
 
-    def begin(self, name, *command, **environment):
+    def begin(self, name, *command, before=None, **environment):
         with open(self.folder / f"{name}.log", "ab") as log:
-            self.running[name] = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=log, stderr=log,
+            self.running[name] = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=log, stderr=log, preexec_fn=before,
                                                   env={**os.environ, **environment})
 
     def begin_crowd(self):
@@ -303,8 +317,10 @@ class Ours(Bed):
         return self.kubeconfig(name, "navigator", token=token["status"]["token"])
 
     def begin_ours(self):
+        limited = cgroup(f"{self.folder.parent.name}-{self.folder.name}", LIMIT)
         self.begin("navigator", os.environ["NAVIGATOR"], "apiserver", f"--kubeconfig={self.account('navigator-apiserver')}", "--namespace=navigator",
-                   "--secure-port=8443", "--store=embedded", f"--store-path={self.folder}/store", "--audit-log-path=-", **ALLOCATOR)
+                   "--secure-port=8443", "--store=embedded", f"--store-path={self.folder}/store", "--audit-log-path=-",
+                   before=lambda: (limited / "cgroup.procs").write_text("0"), **ALLOCATOR)
 
     def make(self, begun, size):
         """The controller makes the first SEEDS clusters. What it made for the first one is copied for all others while no controller runs."""
@@ -448,6 +464,8 @@ def measured(name, folder):
     command = ["unshare", "--net", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", sys.executable, __file__, "--inside", name, folder]
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     ended = subprocess.run(["setpriv", "--pdeathsig", "KILL", "--", command[0], *user, *map(str, command[1:])], check=False)
+    for left in Path("/sys/fs/cgroup").rglob(f"{folder.parent.name}-{folder.name}"):
+        left.rmdir()
     rows = folder / "rows.json"
     return json.loads(rows.read_text()) if rows.exists() else [], ended.returncode == 0
 

@@ -20,6 +20,11 @@ pub use label_requirement::{LabelOperator, LabelRequirement, select};
 pub use upgrade_status::*;
 pub use user::*;
 
+/// Group of the kinds about people and what they bring.
+pub const GROUP: &str = "containership.io";
+/// Group of the kinds about machines.
+pub const PROVISION_GROUP: &str = "provision.containership.io";
+
 /// Names that are a contract of the cluster manager: annotations, labels, taints and finalizers.
 pub mod name {
     /// Annotation on a Node of Kubernetes: name of the ClusterUpgrade that cordoned it. Whoever takes

@@ -90,13 +90,16 @@ impl ObjectCaches {
             WatchFactory { databases: known, runtime: runtime.clone(), client, namespace, queue };
         let all = || watcher::Config::default().page_size(PAGE);
         let ours = || all().labels("app.kubernetes.io/managed-by=navigator");
+        // Our API server sends what is there as one stream of one revision. Pages of many Pilots take
+        // longer than it knows that revision: their heartbeats are the changes that it keeps.
+        let streamed = || watcher::Config::default().streaming_lists();
         Self {
             clusters: databases
                 .iter()
-                .map(|database| (*database, watches.clusters(database, all())))
+                .map(|database| (*database, watches.clusters(database, streamed())))
                 .collect(),
             // Unmanaged Pilots too: silent ones are marked and abandoned ones collected.
-            pilots: watches.pilots(all(), heard),
+            pilots: watches.pilots(streamed(), heard),
             leases: watches.leases(all()),
             sets: watches.typed("watch-statefulsets", ours(), |_| {}),
             pods: watches.typed("watch-pods", ours(), stripping::strip_pod),

@@ -10,7 +10,7 @@ use kube::{
 };
 use tokio::sync::Notify;
 
-use super::{agenda::UpgradeAgenda, users::WatchedUsers};
+use super::{agenda::UpgradeAgenda, gauges::UpgradeGauges, users::WatchedUsers};
 use crate::{
     api::containership::{ClusterUpgrade, User},
     runtime::{
@@ -57,6 +57,7 @@ impl WatchedAgenda {
 pub(crate) fn start(
     client: &Client,
     namespace: &str,
+    mut gauges: UpgradeGauges,
     runtime: &Runtime,
 ) -> (WatchedAgenda, WatchedUsers) {
     let (agenda, users) = (WatchedAgenda::default(), WatchedUsers::default());
@@ -65,7 +66,10 @@ pub(crate) fn start(
     let upgrades = follow(
         "watch-clusterupgrades",
         watcher(upgrades, paged()).default_backoff(),
-        move |event| seen.change(|agenda| see_run(agenda, event)),
+        move |event| {
+            gauges.see(event);
+            seen.change(|agenda| see_run(agenda, event));
+        },
         Some(runtime.readiness().add("watch-clusterupgrades")),
         runtime.shutdown(),
     );

@@ -1,12 +1,14 @@
 //! The agent's objects: a pod on every machine that keeps the key file, and what holds its rights to its
 //! own Node.
 //!
-//! `settings` is that of the cluster manager: its image, and the namespace of its kinds.
+//! They are part of no listing yet: the pods have a folder of the machine, which the standard
+//! `restricted` of the cluster manager's namespace refuses.
 
 use serde_json::{Value, json};
 
 use super::{
-    InstallSettings, RBAC_V1, binding, from_field, liveness, object, probe, restricted, rule, with,
+    ClusterManagerSettings, RBAC_V1, binding, from_field, liveness, object, probe, restricted,
+    rule, with,
 };
 use crate::api::{
     containership::name::{CORDONED_BY, TAINTED_BY},
@@ -19,8 +21,9 @@ const KEYS_FOLDER: &str = "/etc/containership/home";
 const COMPONENT: &str = "agent";
 
 /// Returns the objects of the agent, in the order in which they are applied.
-pub fn objects(settings: &InstallSettings) -> Vec<Value> {
-    let (name, namespace) = (names::AGENT, Some(settings.namespace.as_str()));
+pub fn objects(settings: &ClusterManagerSettings) -> Vec<Value> {
+    let (name, home) = (names::AGENT, settings.namespace.as_str());
+    let namespace = Some(home);
     let cluster_rules = json!([
         // The policy below leaves the agent its own Node, and of that what it says.
         rule("", &["nodes"], &[], &["patch"]),
@@ -33,9 +36,9 @@ pub fn objects(settings: &InstallSettings) -> Vec<Value> {
             object(RBAC_V1, "ClusterRole", name, None, COMPONENT),
             json!({"rules": cluster_rules}),
         ),
-        binding(settings, name, None, ("ClusterRole", name), name),
+        binding(home, name, None, ("ClusterRole", name), name),
         with(object(RBAC_V1, "Role", name, namespace, COMPONENT), json!({"rules": own_rules})),
-        binding(settings, name, namespace, ("Role", name), name),
+        binding(home, name, namespace, ("Role", name), name),
         policy(settings),
         policy_binding(),
         daemon_set(settings),
@@ -46,7 +49,7 @@ const ADMISSION_V1: &str = "admissionregistration.k8s.io/v1";
 
 /// Builds the policy that holds the agent's account to annotations of the Node on which its pod runs.
 /// kube-apiserver itself says which Node that is, by what the token is bound to.
-fn policy(settings: &InstallSettings) -> Value {
+fn policy(settings: &ClusterManagerSettings) -> Value {
     let account = format!("system:serviceaccount:{}:{}", settings.namespace, names::AGENT);
     let key = "authentication.kubernetes.io/node-name";
     let bound = format!(
@@ -105,7 +108,7 @@ fn policy_binding() -> Value {
 }
 
 /// Builds the agent's pods: root without any capability, one folder of the machine, all machines.
-fn daemon_set(settings: &InstallSettings) -> Value {
+fn daemon_set(settings: &ClusterManagerSettings) -> Value {
     let container = json!({
         "name": "agent",
         "image": settings.image,
@@ -156,8 +159,7 @@ mod tests {
 
     #[test]
     fn the_agent_is_root_of_one_folder_and_of_nothing_else() {
-        let namespace = names::CORE_NAMESPACE.to_owned();
-        let objects = objects(&InstallSettings { namespace, ..InstallSettings::default() });
+        let objects = objects(&ClusterManagerSettings::default());
         let set = objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap();
         let pod = &set["spec"]["template"]["spec"];
         for shared in ["hostPID", "hostIPC", "hostNetwork"] {

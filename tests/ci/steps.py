@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import full  # noqa: E402
 import steps  # noqa: E402
 from steps import Run, Step  # noqa: E402
 
@@ -35,6 +36,15 @@ class Steps(unittest.TestCase):
         self.assertEqual({name: one.outcome for name, one in ended.items()},
                          {"bad": steps.FAILED, "next": steps.LEFT_OUT, "last": steps.LEFT_OUT, "other": steps.PASSED})
         self.assertIn("bad FAILED after 0 s; it last said:\nwhy\n", said)
+
+    def test_a_program_that_is_not_there_is_told(self):
+        ended, said = run(Step("none", "THIS=that make"))
+        self.assertEqual(ended["none"].outcome, steps.FAILED)
+        self.assertIn("THIS=that make: [Errno 2] No such file", said)
+
+    def test_each_part_of_full_can_be_started(self):
+        for part, (_, command, *_) in full.PARTS.items():
+            self.assertEqual(steps.shlex.split(command)[0], "make", part)
 
     def test_the_first_that_may_begin_does(self):
         ended, _ = run(Step("one", "sleep 0.2"), Step("two", "true", ("one",)), Step("three", "sleep 0.2"), at_once=1)

@@ -5,8 +5,9 @@ Owns the names of what a cluster consists of and how each thing is asked for. Wh
 import contextlib
 import json
 import time
+from pathlib import Path
 
-from bed import KUBECTL, ROOT, Failed, claim, condition_is, get, kubectl, run, wait
+from bed import KUBECTL, ROOT, Failed, claim, condition_is, get, kubectl, run, say, wait
 from cql import Session
 from es import INDEX, Node
 
@@ -192,6 +193,28 @@ class Cluster:
         self.wait("another pod", lambda: self.pod_uid(ordinal) != uid or uid)
         self.wait("it is Ready", condition_is("Ready", "True", "pod", "-n", self.namespace, name), 300)
         self.ready()
+
+    def says(self, word, deadline=300):
+        """Waits until the status has these words; returns the condition or the block that has them, and says after how long."""
+        begun = time.monotonic()
+
+        def check():
+            status = self.status()
+            lines = [shown(entry) for entry in status.get("conditions", [])]
+            lines += [f"{entry.get('predicate')}: {entry.get('message')}; {entry.get('hint')}" for entry in status.get("operation", {}).get("blockedBy", [])]
+            return [line for line in lines if word in line] or "; ".join(lines)
+        found = self.wait(f"the status to say {word}", check, deadline)
+        say(f"    after {time.monotonic() - begun:.0f} s: {found[0]}")
+        return found[0]
+
+    def lose(self, node):
+        """The machine of a node goes with its disk; returns the uid of its claim. The bed has one machine: it is the folder of its volume that is
+        gone, and its pod that ends without a word."""
+        held = self.get("pvc", f"{self.volume}-{node}")
+        place = Path(get("pv", held["spec"]["volumeName"])["spec"]["local"]["path"])
+        place.rename(place.with_name(f"{place.name}-lost"))
+        kubectl("delete", "pod", "-n", self.namespace, node, "--grace-period=0", "--force")
+        return held["metadata"]["uid"]
 
     def pods_are_gone(self, deadline):
         self.wait("no pod", lambda: self.pods() == [] or str(self.names("pods")), deadline)

@@ -1,13 +1,12 @@
 """Machines that are lost for good, with their disks, under a client that writes and reads at QUORUM: a node is given up and joins anew; a rack is
 taken out of the spec, given up, forgotten by the ring, and added again.
 
-The bed has one machine, so a lost one is a volume whose folder is gone, and a pod that ends without a word. Not part of CI: `make e2e-lost`.
+Not part of CI: `make e2e-lost`.
 """
 import json
 import time
-from pathlib import Path
 
-from bed import claim, get, kubectl, main, say, step
+from bed import claim, kubectl, main, say, step
 from cluster import Cassandra
 from cql import QuorumClient, Session
 from navigator import install
@@ -16,29 +15,6 @@ from plugin import Plugin
 NS = "lost"
 THREE = Cassandra(NS, "racks")
 ROWS = 2_000
-
-
-def lose(node):
-    """The machine of a node goes with its disk; returns the uid of its claim."""
-    held = THREE.get("pvc", f"{THREE.volume}-{node}")
-    place = Path(get("pv", held["spec"]["volumeName"])["spec"]["local"]["path"])
-    place.rename(place.with_name(f"{place.name}-lost"))
-    kubectl("delete", "pod", "-n", NS, node, "--grace-period=0", "--force")
-    return held["metadata"]["uid"]
-
-
-def told(word, deadline=300):
-    """Waits until the cluster's status has these words; returns the condition or the block that has them, and says after how long."""
-    begun = time.monotonic()
-
-    def check():
-        status = THREE.status()
-        lines = [f"{entry['type']}={entry['status']}/{entry.get('reason')}: {entry.get('message')}" for entry in status.get("conditions", [])]
-        lines += [f"{entry.get('predicate')}: {entry.get('message')}; {entry.get('hint')}" for entry in status.get("operation", {}).get("blockedBy", [])]
-        return [line for line in lines if word in line] or "; ".join(lines)
-    found = THREE.wait(f"the status to say {word}", check, deadline)
-    say(f"    after {time.monotonic() - begun:.0f} s: {found[0]}")
-    return found[0]
 
 
 def ring_is(nodes):
@@ -65,22 +41,14 @@ def came_back(node):
     claim(f"all {ROWS} rows are read through it", found == ROWS, found)
 
 
-def give_up(plugin, node, data):
-    """As a person types it. While the Pilot's last word is that the node serves, for up to 90 s, it is refused."""
-    def taken():
-        done = plugin.run("give-up", THREE.name, node, "--data", data)
-        return done.returncode == 0 or done.stdout + done.stderr
-    THREE.wait("kubectl navigator give-up", taken, 240, every=5)
-
-
 def node_is_given_up(plugin):
     node = THREE.node("b")
     with step("a node is lost with its volume: told"):
-        data = lose(node)
-        line = told("FailedMount", 120)
+        data = THREE.lose(node)
+        line = THREE.says("FailedMount", 120)
         claim("it names the node", node in line, line)
     with step("the word that gives it up is told"):
-        told(f"give-up={data}")
+        THREE.says(f"give-up={data}")
     with step("a word about other data has no effect"):
         wrong = "00000000-0000-0000-0000-000000000000"
         said = plugin.run("give-up", THREE.name, "b-0", "--data", wrong)
@@ -91,7 +59,7 @@ def node_is_given_up(plugin):
         claim("its claim is there", there and there["metadata"]["uid"] == data and "deletionTimestamp" not in there["metadata"], there)
     with step("kubectl navigator give-up: it joins anew"):
         begun = time.monotonic()
-        give_up(plugin, "b-0", data)
+        plugin.give_up(THREE, "b-0", data)
         THREE.ready(nodes=3, deadline=900)
         say(f"    Ready after {time.monotonic() - begun:.0f} s")
         other = THREE.get("pvc", f"{THREE.volume}-{node}")["metadata"]["uid"]
@@ -103,14 +71,14 @@ def node_is_given_up(plugin):
 def rack_is_given_up(plugin):
     node = THREE.node("c")
     with step("a rack is lost, and taken out of the spec: told that its node stays"):
-        data = lose(node)
+        data = THREE.lose(node)
         THREE.apply(THREE.pools("ab"))
-        line = told("it may hold data, so it leaves only once it serves", 120)
+        line = THREE.says("it may hold data, so it leaves only once it serves", 120)
         claim("it names the node", node in line, line)
     with step("the word that gives it up is told"):
-        told(f"give-up={data}")
+        THREE.says(f"give-up={data}")
     with step("kubectl navigator give-up: it goes, and the ring forgets it"):
-        give_up(plugin, "c-0", data)
+        plugin.give_up(THREE, "c-0", data)
         THREE.wait("its Pilot is gone", lambda: THREE.get("pilot", node) is None or "still there", 400)
         THREE.ready(nodes=2, deadline=600)
         THREE.wait("it is Green", lambda: THREE.status().get("health") == "Green" or json.dumps(THREE.status()), 300)

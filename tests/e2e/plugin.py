@@ -54,3 +54,10 @@ class Plugin:
         claim("pause writes spec.paused", read()["spec"].get("paused") is True, read()["spec"])
         self.says(0, "resume", name)
         claim("resume takes it back", not read()["spec"].get("paused"), read()["spec"])
+
+    def give_up(self, cluster, node, data):
+        """As a person types it. While the Pilot's last word is that the node serves, for up to 90 s, it is refused."""
+        def taken():
+            done = self.run("give-up", cluster.name, node, "--data", data)
+            return done.returncode == 0 or done.stdout + done.stderr
+        cluster.wait("kubectl navigator give-up", taken, 240, every=5)

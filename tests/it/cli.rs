@@ -26,10 +26,15 @@ fn bad_usage_ends_with_64_and_says_why() {
         &["manifest", "--store", "etcd"],
         &["manifest", "--etcd-servers", "http://etcd:2379"],
         &["manifest", "--store", "etcd", "--etcd-servers", "https://etcd:2379"],
+        &["manifest", "--enable-cluster-upgrade"],
+        &["manifest", "--cluster-manager", "--store", "kubernetes"],
+        &["manifest", "--cluster-manager", "--watch-namespace", "shop"],
         &["apiserver", "--store", "cupboard"],
         &["controller", "--no-such-flag"],
         &["agent", "--keys-folder", "/nonexistent"],
         &["agent", "keys"],
+        &["coordinator", "--no-such-flag"],
+        &["coordinator", "--core-namespace="],
         &["pilot", "no-such-database"],
         &["install"],
         &["local", "up", "--file", "/nonexistent.yaml"],
@@ -55,6 +60,7 @@ fn help_of_every_applet_shows_examples_and_exit_codes() {
         &["agent"],
         &["agent", "keys"],
         &["agent", "cleanup"],
+        &["coordinator"],
         &["pilot", "cassandra"],
         &["pilot", "elasticsearch"],
         &["install"],
@@ -82,6 +88,7 @@ fn a_link_is_its_applet() {
         ("/usr/bin/navigator-apiserver", "--store"),
         ("navigator-controller", "--pilot-image"),
         ("navigator-agent", "--keys-folder"),
+        ("navigator-coordinator", "--enable-cluster-upgrade"),
         ("pilot-cassandra", "--pilot-name"),
         ("pilot-elasticsearch", "--pilot-name"),
         ("kubectl-navigator", "predicates"),
@@ -100,6 +107,10 @@ fn version_is_one_json_object() {
 
 #[test]
 fn deploy_holds_what_manifest_prints() {
-    let printed = text(&called("navigator", &["manifest"]).stdout);
-    golden::check_file("deploy/navigator.yaml", &printed);
+    for (file, args) in [
+        ("deploy/navigator.yaml", &["manifest"][..]),
+        ("deploy/cluster-manager.yaml", &["manifest", "--cluster-manager"]),
+    ] {
+        golden::check_file(file, &text(&called("navigator", args).stdout));
+    }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::Frame;
@@ -49,10 +49,15 @@ impl Server {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
-                if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
-                    let silence = stream::pending::<Result<Frame<Bytes>, Infallible>>();
-                    let body = Either::Left(StreamBody::new(silence));
-                    return Ok::<_, Infallible>(Response::new(body));
+                let query = parts.uri.query().unwrap_or_default();
+                if query.contains("watch=true") {
+                    let streamed = query.contains("sendInitialEvents=true");
+                    let shown = if streamed { initial(parts.uri.path()) } else { Vec::new() };
+                    let shown = shown.into_iter().map(|event| {
+                        Ok::<_, Infallible>(Frame::data(Bytes::from(format!("{event}\n"))))
+                    });
+                    let body = stream::iter(shown).chain(stream::pending());
+                    return Ok::<_, Infallible>(Response::new(Either::Left(StreamBody::new(body))));
                 }
                 let given = serde_json::from_slice(&body).unwrap_or_default();
                 let answer = server.answer(&parts.method, parts.uri.path(), given);
@@ -96,17 +101,30 @@ impl Server {
             }
             names::STORE_CONFIG_MAP => (200, json!({"metadata": {}, "data": {"id": "store"}})),
             _ if is_lease => lease.clone().map_or((404, none), |lease| (200, lease)),
-            plural => {
-                let cluster = json!({
-                    "apiVersion": API_VERSION, "kind": "ExampleCluster",
-                    "metadata": {"name": "shop", "namespace": "default", "uid": "u", "generation": 1},
-                    "spec": {"version": "5.0.6", "nodePools": []},
-                });
-                let items = if plural == "exampleclusters" { vec![cluster] } else { vec![] };
-                (200, json!({"metadata": {"resourceVersion": "1"}, "items": items}))
-            }
+            _ => (200, json!({"metadata": {"resourceVersion": "1"}, "items": []})),
         })
     }
+}
+
+/// Returns the events that a watch with `sendInitialEvents` begins with.
+fn initial(path: &str) -> Vec<Value> {
+    let cluster = json!({
+        "apiVersion": API_VERSION, "kind": "ExampleCluster",
+        "metadata": {
+            "name": "shop", "namespace": "default", "uid": "u", "generation": 1,
+            "resourceVersion": "1",
+        },
+        "spec": {"version": "5.0.6", "nodePools": []},
+    });
+    let end = json!({
+        "apiVersion": API_VERSION, "kind": "ExampleCluster",
+        "metadata": {
+            "resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"},
+        },
+    });
+    let added =
+        path.ends_with("/exampleclusters").then(|| json!({"type": "ADDED", "object": cluster}));
+    added.into_iter().chain([json!({"type": "BOOKMARK", "object": end})]).collect()
 }
 
 fn config() -> Config {

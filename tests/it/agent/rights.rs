@@ -4,7 +4,7 @@ use http::Method;
 use kube::Client;
 use navigator::{
     api::names,
-    manifest::{InstallSettings, agent},
+    manifest::{ClusterManagerSettings, agent},
 };
 use serde_json::{Value, json};
 
@@ -55,8 +55,10 @@ async fn agent_client(machine: &Machine, node: Option<&str>) -> Client {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_may_say_what_it_has_to_on_its_own_node_and_nothing_else() {
     let machine = Machine::new("agent-rights").await;
-    let settings =
-        InstallSettings { namespace: machine.name.to_owned(), ..InstallSettings::default() };
+    let settings = ClusterManagerSettings {
+        namespace: machine.name.to_owned(),
+        ..ClusterManagerSettings::default()
+    };
     for object in agent::objects(&settings) {
         machine.make(&collection(&object, machine.name), &object).await;
     }
