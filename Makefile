@@ -128,7 +128,7 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	@scripts/crates.sh keep dev
 
 test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## format, lints, unit, conformance, HTTP surface, process tests
-	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server
+	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server sshd=openssh-server ssh=openssh-client
 	@# (most of these wait for a process: three times as many as cores)
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(TESTED)
 

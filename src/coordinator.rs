@@ -1,4 +1,5 @@
-//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, one leader at a time.
+//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, and says on which of them
+//! the keys of Users stand, one leader at a time.
 //!
 //! What is done next is decided in `engine/machines`; this role reads, carries out and writes down.
 //! It stands on kube-apiserver alone: where Navigator's own API does not answer, no further database
@@ -15,6 +16,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod users;
 mod watches;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -29,7 +31,8 @@ use tokio::{
 use tracing::warn;
 
 use self::{
-    gauges::UpgradeGauges, metrics::Metrics, upgrade::UpgradeCoordinator, watches::WatchedAgenda,
+    gauges::UpgradeGauges, metrics::Metrics, upgrade::UpgradeCoordinator, users::UserCoordinator,
+    watches::WatchedAgenda,
 };
 use crate::{
     api::{database_names::DatabaseNames, names},
@@ -46,7 +49,7 @@ use crate::{
 /// Settings of the coordinator.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Namespace of the ClusterUpgrades and of the leader lease.
+    /// Namespace of the ClusterUpgrades, of the Users and of the leader lease.
     pub namespace: String,
     /// The databases whose clusters are heeded.
     pub databases: Vec<&'static DatabaseNames>,
@@ -100,7 +103,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
     // A candidate that waits for the lead watches too, so that it is ready to lead.
     let gauges = UpgradeGauges::new(metrics.clone());
-    let agenda = watches::start(&client, &config.namespace, gauges, &runtime);
+    let (agenda, users) = watches::start(&client, &config.namespace, gauges, &runtime);
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
@@ -126,8 +129,11 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     metrics.leader.set(1);
 
     let identity = config.election.identity.clone();
+    let writer = fenced(client.clone(), claim.clone(), AGENT);
+    let users =
+        UserCoordinator { writer: writer.clone(), namespace: config.namespace.clone(), users };
     let coordinator = UpgradeCoordinator {
-        writer: fenced(client.clone(), claim.clone(), AGENT),
+        writer,
         events: EventPublisher::new(client.clone(), names::COORDINATOR, identity),
         client,
         namespace: config.namespace,
@@ -139,15 +145,8 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     // A look may be dropped anywhere: the next leader decides anew from what was written.
     let halt = Shutdown::new();
     let work = TaskGroup::new(shutdown.child());
-    let looks = look_on(coordinator, agenda, metrics.clone());
-    let halted = halt.clone();
-    work.spawn("upgrades", async move {
-        tokio::select! {
-            biased;
-            () = halted.triggered() => {}
-            () = looks => {}
-        }
-    });
+    work.spawn("upgrades", until(halt.clone(), look_on(coordinator, agenda, metrics.clone())));
+    work.spawn("users", until(halt.clone(), users.work()));
     let ended = tokio::select! {
         () = shutdown.triggered() => Ok(()),
         () = leader::ended(&mut claim) => Err(Error::Deposed),
@@ -165,6 +164,15 @@ pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(build_info::collector());
     described(&collectors)
+}
+
+/// Works until it is halted, and is dropped then.
+async fn until(halt: Shutdown, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = halt.triggered() => {}
+        () = work => {}
+    }
 }
 
 /// Looks whenever something is to be done and a watch stirs, and from time to time.

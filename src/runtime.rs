@@ -1,11 +1,13 @@
 //! Starts and stops a process: signals, shutdown, named tasks, readiness, the admin port,
-//! logging, metrics, events, leader election. Knows no database and no Navigator type.
+//! logging, metrics, events, leader election, watches, files that appear whole. Knows no database and no
+//! Navigator type.
 
 pub mod admin;
 pub mod build_info;
 pub mod cgroup;
 pub mod deadline;
 pub mod events;
+pub mod folder;
 pub mod leader;
 pub mod log;
 pub mod metric_catalogue;
@@ -14,6 +16,7 @@ pub mod readiness;
 pub mod shutdown;
 pub mod signals;
 pub mod tasks;
+pub mod watch;
 
 pub use readiness::Readiness;
 pub use shutdown::Shutdown;

@@ -1,5 +1,5 @@
-//! The kinds of the cluster manager: how machines are upgraded, in the groups that Containership's
-//! cluster manager had in 2019.
+//! The kinds of the cluster manager: how machines are upgraded, and whose SSH keys stand on them, in
+//! the groups that Containership's cluster manager had in 2019.
 //!
 //! kube-apiserver serves these kinds, by CustomResourceDefinitions, and not Navigator's own API
 //! server: what drains and upgrades machines must not stand on a pod of one of them. Manifests of
@@ -9,6 +9,7 @@
 mod cluster_upgrade;
 mod label_requirement;
 mod upgrade_status;
+mod user;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -17,7 +18,10 @@ use serde_json::Value;
 pub use cluster_upgrade::*;
 pub use label_requirement::{LabelOperator, LabelRequirement, select};
 pub use upgrade_status::*;
+pub use user::*;
 
+/// Group of the kinds about people and what they bring.
+pub const GROUP: &str = "containership.io";
 /// Group of the kinds about machines.
 pub const PROVISION_GROUP: &str = "provision.containership.io";
 
@@ -34,6 +38,8 @@ pub mod name {
     /// Annotation on a ClusterUpgrade that failed: the machines that failed are tried again. The
     /// value is any text, and tells one request from the next.
     pub const RETRY: &str = "containership.io/retry";
+    /// Annotation on a Node: what its agent says, an [`super::AgentReport`] as JSON.
+    pub const AGENT: &str = "containership.io/agent";
     /// Label on a Node: its pool.
     pub const NODE_POOL_ID: &str = "containership.io/node-pool-id";
     /// Finalizer of a ClusterUpgrade, held while a machine may bear a mark of it.
@@ -42,7 +48,7 @@ pub mod name {
 
 /// Returns the definitions of all kinds of the cluster manager, as they are applied to a cluster.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![tidied(&ClusterUpgrade::crd())]
+    vec![tidied(&ClusterUpgrade::crd()), tidied(&User::crd())]
 }
 
 /// Takes null and the margins of doc comments out of the schemas. kube-apiserver drops a null

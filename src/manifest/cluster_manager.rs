@@ -88,13 +88,17 @@ fn definitions() -> Vec<Value> {
 }
 
 /// Builds the roles that add the kinds to Kubernetes' own roles. An `edit` of one namespace does not
-/// let anybody drain machines; an `admin` of the namespace of the ClusterUpgrades may.
+/// let anybody drain machines or log in on them; an `admin` of the namespace of the kinds may.
 fn user_roles() -> [Value; 2] {
-    let upgrades =
-        |verbs: &[&str]| json!([rule(PROVISION_GROUP, &["clusterupgrades"], &[], verbs)]);
+    let all = |verbs: &[&str]| {
+        json!([
+            rule(PROVISION_GROUP, &["clusterupgrades"], &[], verbs),
+            rule(containership::GROUP, &["users"], &[], verbs),
+        ])
+    };
     let (read, write) = (
-        upgrades(&["get", "list", "watch"]),
-        upgrades(&["create", "update", "patch", "delete", "deletecollection"]),
+        all(&["get", "list", "watch"]),
+        all(&["create", "update", "patch", "delete", "deletecollection"]),
     );
     [
         user_role("navigator-machines-view", &["view", "edit", "admin"], &read),

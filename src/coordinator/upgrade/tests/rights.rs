@@ -53,9 +53,12 @@ fn needed(method: &str, path: &str) -> Option<String> {
 }
 
 /// What other parts of the coordinator ask: the watches, the election, and an event that repeats.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 9] = [
     " nodes watch",
     "provision.containership.io clusterupgrades watch",
+    "containership.io users list",
+    "containership.io users watch",
+    "containership.io users/status update",
     "coordination.k8s.io leases create",
     "coordination.k8s.io leases get",
     "coordination.k8s.io leases update",
