@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use super::{
     complain,
-    election::{self, ClientArgs},
+    election::{self, ClientArgs, ClientRetry},
     logging,
 };
 use crate::{
@@ -133,7 +133,7 @@ fn serve(args: Args) -> u8 {
             return exit::USAGE;
         }
     };
-    election::run("agent", kubeconfig.as_deref(), |client, runtime| {
+    election::run("agent", kubeconfig.as_deref(), ClientRetry::Tried, |client, runtime| {
         agent::run(config, client, runtime)
     })
 }

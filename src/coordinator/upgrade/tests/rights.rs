@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::json;
 
-use super::{EXAMPLE, POD, RUN, Scene, machine};
-use crate::engine::rbac;
+use super::{POD, RUN, Scene, machine};
+use crate::{coordinator::testing::EXAMPLE, engine::rbac};
 
 /// A right, as `GROUP RESOURCE VERB`.
 type Rights = BTreeSet<String>;
