@@ -93,6 +93,8 @@ async fn whatever_is_put_in_its_place_the_file_is_mended() {
     let agent = machine.agent(machine.config(Duration::from_millis(1))).await;
     machine.until_file_is(&wanted).await;
     let (file, folder) = (machine.file(), machine.home.path().join(".ssh"));
+    // What is mended at once is put in place at once, too.
+    let aside = machine.home.path().join("aside");
     let elsewhere = machine.home.path().join("elsewhere");
     fs::write(&elsewhere, "root's").unwrap();
     let edits: [(&str, &dyn Fn()); 8] = [
@@ -101,12 +103,12 @@ async fn whatever_is_put_in_its_place_the_file_is_mended() {
         ("gone", &|| fs::remove_file(&file).unwrap()),
         ("writable", &|| fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap()),
         ("a link", &|| {
-            fs::remove_file(&file).unwrap();
-            symlink(&elsewhere, &file).unwrap();
+            symlink(&elsewhere, &aside).unwrap();
+            fs::rename(&aside, &file).unwrap();
         }),
         ("a pipe", &|| {
-            fs::remove_file(&file).unwrap();
-            nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            nix::unistd::mkfifo(&aside, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            fs::rename(&aside, &file).unwrap();
         }),
         ("the folder gone", &|| fs::rename(&folder, machine.home.path().join("away")).unwrap()),
         ("the folder open", &|| {
