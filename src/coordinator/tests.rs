@@ -79,7 +79,8 @@ async fn a_leader_looks_for_late_marks_and_then_leaves_an_idle_cluster_alone() {
 async fn looks_come_at_once_when_a_watch_stirs_and_often_while_a_run_is_under_way() {
     let client = FakeServer::default().client();
     let looks = Looks::start(client.clone(), client);
-    sleep(Duration::from_secs(600)).await;
+    // (not at the moment at which it would wake by itself)
+    sleep(Duration::from_secs(630)).await;
     let before = looks.count("done");
     looks.sees("Pending");
     sleep(Duration::from_millis(1)).await;
