@@ -1,5 +1,5 @@
-//! The kinds of the cluster manager: how machines are upgraded, in the groups that Containership's
-//! cluster manager had in 2019.
+//! The kinds of the cluster manager: how machines are upgraded, which labels they bear, and who pulls
+//! images from where, in the groups that Containership's cluster manager had in 2019.
 //!
 //! kube-apiserver serves these kinds, by CustomResourceDefinitions, and not Navigator's own API
 //! server: what drains and upgrades machines must not stand on a pod of one of them. Manifests of
@@ -7,7 +7,9 @@
 //! ignored.
 
 mod cluster_upgrade;
+mod label;
 mod label_requirement;
+mod registry;
 mod upgrade_status;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,8 +17,15 @@ use kube::CustomResourceExt as _;
 use serde_json::Value;
 
 pub use cluster_upgrade::*;
+pub use label::*;
 pub use label_requirement::{LabelOperator, LabelRequirement, select};
+pub use registry::*;
 pub use upgrade_status::*;
+
+/// Group of the kinds about people, registries and the whole cluster.
+pub const GROUP: &str = "containership.io";
+/// Group of the kinds about machines.
+pub const PROVISION_GROUP: &str = "provision.containership.io";
 
 /// Names that are a contract of the cluster manager: annotations, labels, taints and finalizers.
 pub mod name {
@@ -33,13 +42,36 @@ pub mod name {
     pub const RETRY: &str = "containership.io/retry";
     /// Label on a Node: its pool.
     pub const NODE_POOL_ID: &str = "containership.io/node-pool-id";
+    /// What the keys of labels begin with that ClusterLabels and NodePoolLabels alone put on Nodes.
+    pub const LABEL_PREFIXES: [&str; 2] =
+        ["cluster.containership.io/", "nodepool.containership.io/"];
+    /// Label on Secrets by which images are pulled: uid of the Registry that they are of. Whoever takes
+    /// the label off takes the Secret over.
+    pub const REGISTRY: &str = "containership.io/registry";
+    /// Label on the Secret into which the credentials of a Registry were moved: uid of the Registry.
+    pub const REGISTRY_CREDENTIALS: &str = "containership.io/registry-credentials";
+    /// Annotation on Secrets by which images are pulled: digest of what they hold.
+    pub const REGISTRY_DIGEST: &str = "containership.io/registry-digest";
+    /// Annotation on a ServiceAccount: names of the Secrets that Registries had it pull with.
+    pub const REGISTRY_SECRETS: &str = "containership.io/registry-secrets";
+    /// Annotation `disabled` on a namespace: no Registry is meant for it.
+    pub const REGISTRY_SYNC: &str = "containership.io/registry-sync";
+    /// Finalizer of a Registry, held while a copy of its credentials may be left.
+    pub const REGISTRY_FINALIZER: &str = "containership.io/registry";
+    /// ServiceAccount that is made in each namespace that a Registry is meant for.
+    pub const SERVICE_ACCOUNT: &str = "containership";
     /// Finalizer of a ClusterUpgrade, held while a machine may bear a mark of it.
     pub const UPGRADE_FINALIZER: &str = "provision.containership.io/upgrade";
 }
 
 /// Returns the definitions of all kinds of the cluster manager, as they are applied to a cluster.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![tidied(&ClusterUpgrade::crd())]
+    vec![
+        tidied(&Registry::crd()),
+        tidied(&ClusterLabel::crd()),
+        tidied(&ClusterUpgrade::crd()),
+        tidied(&NodePoolLabel::crd()),
+    ]
 }
 
 /// Takes null and the margins of doc comments out of the schemas. kube-apiserver drops a null

@@ -1,6 +1,6 @@
 //! The API as a library: conversion, corpus, samples.
 
-mod containership;
+pub(crate) mod containership;
 mod conversion;
 mod corpus;
 mod defaults;
