@@ -1,4 +1,5 @@
-//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, one leader at a time.
+//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, labels them, and copies
+//! the credentials of image registries into namespaces, one leader at a time.
 //!
 //! What is done next is decided in `engine/machines`; this role reads, carries out and writes down.
 //! It stands on kube-apiserver alone: where Navigator's own API does not answer, no further database
@@ -6,9 +7,12 @@
 
 mod agenda;
 mod fleet;
+mod labels;
 mod look_error;
 mod metrics;
 mod notices;
+mod registries;
+mod stirring;
 #[cfg(test)]
 mod testing;
 mod upgrade;
@@ -25,7 +29,10 @@ use tokio::{
 };
 use tracing::warn;
 
-use self::{metrics::Metrics, upgrade::UpgradeCoordinator, watches::WatchedAgenda};
+use self::{
+    labels::LabelCoordinator, metrics::Metrics, registries::RegistryCoordinator,
+    stirring::StatusWriter, upgrade::UpgradeCoordinator, watches::WatchedAgenda,
+};
 use crate::{
     api::{database_names::DatabaseNames, names},
     error::chain,
@@ -41,12 +48,14 @@ use crate::{
 /// Settings of the coordinator.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Namespace of the ClusterUpgrades and of the leader lease.
+    /// Namespace of the objects of the cluster manager and of the leader lease.
     pub namespace: String,
     /// The databases whose clusters are heeded.
     pub databases: Vec<&'static DatabaseNames>,
     /// Carry upgrades out; else new ones are refused.
     pub upgrades_enabled: bool,
+    /// Copy the credentials of Registries, which takes rights over all Secrets.
+    pub registries: bool,
     /// Take part in leader election; off where only one coordinator can run.
     pub leader_elect: bool,
     pub election: ElectionConfig,
@@ -95,6 +104,9 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
     // A candidate that waits for the lead watches too, so that it is ready to lead.
     let agenda = watches::start(&client, &config.namespace, &runtime);
+    let labels = labels::watch(&client, &config.namespace, &runtime);
+    let registries =
+        config.registries.then(|| registries::watch(&client, &config.namespace, &runtime));
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
@@ -120,9 +132,23 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     metrics.leader.set(1);
 
     let identity = config.election.identity.clone();
+    let writer = fenced(client.clone(), claim.clone(), AGENT);
+    let events = EventPublisher::new(client.clone(), names::COORDINATOR, identity);
+    let status = || StatusWriter {
+        writer: writer.clone(),
+        namespace: config.namespace.clone(),
+        events: events.clone(),
+    };
+    let labels = LabelCoordinator { seen: labels, status: status(), metrics: metrics.clone() };
+    let registries = registries.map(|seen| RegistryCoordinator {
+        seen,
+        client: client.clone(),
+        status: status(),
+        metrics: metrics.clone(),
+    });
     let coordinator = UpgradeCoordinator {
-        writer: fenced(client.clone(), claim.clone(), AGENT),
-        events: EventPublisher::new(client.clone(), names::COORDINATOR, identity),
+        writer,
+        events,
         client,
         namespace: config.namespace,
         databases: config.databases,
@@ -133,15 +159,11 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     // A look may be dropped anywhere: the next leader decides anew from what was written.
     let halt = Shutdown::new();
     let work = TaskGroup::new(shutdown.child());
-    let looks = look_on(coordinator, agenda, metrics.clone());
-    let halted = halt.clone();
-    work.spawn("upgrades", async move {
-        tokio::select! {
-            biased;
-            () = halted.triggered() => {}
-            () = looks => {}
-        }
-    });
+    work.spawn("upgrades", until(halt.clone(), look_on(coordinator, agenda, metrics.clone())));
+    work.spawn("labels", until(halt.clone(), stirring::keep(labels)));
+    if let Some(registries) = registries {
+        work.spawn("registries", until(halt.clone(), stirring::keep(registries)));
+    }
     let ended = tokio::select! {
         () = shutdown.triggered() => Ok(()),
         () = leader::ended(&mut claim) => Err(Error::Deposed),
@@ -159,6 +181,15 @@ pub fn metrics_catalogue() -> Vec<MetricDescription> {
     let mut collectors = Metrics::new().collectors();
     collectors.push(build_info::collector());
     described(&collectors)
+}
+
+/// Works until it is halted, and is dropped then.
+async fn until(halt: Shutdown, work: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = halt.triggered() => {}
+        () = work => {}
+    }
 }
 
 /// Looks whenever something is to be done and a watch stirs, and from time to time.

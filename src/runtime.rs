@@ -1,5 +1,5 @@
 //! Starts and stops a process: signals, shutdown, named tasks, readiness, the admin port,
-//! logging, metrics, events, leader election. Knows no database and no Navigator type.
+//! logging, metrics, events, leader election, watches. Knows no database and no Navigator type.
 
 pub mod admin;
 pub mod build_info;
@@ -14,6 +14,7 @@ pub mod readiness;
 pub mod shutdown;
 pub mod signals;
 pub mod tasks;
+pub mod watch;
 
 pub use readiness::Readiness;
 pub use shutdown::Shutdown;

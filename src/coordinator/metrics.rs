@@ -1,6 +1,6 @@
 //! The coordinator's own metrics.
 
-use prometheus::{IntCounterVec, IntGauge, Opts, Registry, core::Collector};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
@@ -10,6 +10,10 @@ pub(crate) struct Metrics {
     pub(crate) looks: IntCounterVec,
     /// `navigator_coordinator_evictions_total{result}`: evictions that were asked for.
     pub(crate) evictions: IntCounterVec,
+    /// `navigator_coordinator_label_patches_total`: Nodes whose labels were changed.
+    pub(crate) label_patches: IntCounter,
+    /// `navigator_coordinator_registry_secrets`: Secrets that Registries had made, and that stand.
+    pub(crate) registry_secrets: IntGauge,
 }
 
 impl Metrics {
@@ -22,8 +26,14 @@ impl Metrics {
     }
 
     pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
-        let Self { leader, looks, evictions } = self;
-        vec![Box::new(leader.clone()), Box::new(looks.clone()), Box::new(evictions.clone())]
+        let Self { leader, looks, evictions, label_patches, registry_secrets } = self;
+        vec![
+            Box::new(leader.clone()),
+            Box::new(looks.clone()),
+            Box::new(evictions.clone()),
+            Box::new(label_patches.clone()),
+            Box::new(registry_secrets.clone()),
+        ]
     }
 
     pub(super) fn new() -> Self {
@@ -44,6 +54,16 @@ impl Metrics {
                 "Evictions that were asked for, by what was answered.",
                 "result",
             ),
+            label_patches: IntCounter::new(
+                "navigator_coordinator_label_patches_total",
+                "Changes of labels of nodes, as ClusterLabels and NodePoolLabels ask for them.",
+            )
+            .expect("the metric's name is valid"),
+            registry_secrets: IntGauge::new(
+                "navigator_coordinator_registry_secrets",
+                "Secrets by which namespaces pull images, as Registries ask for them.",
+            )
+            .expect("the metric's name is valid"),
         }
     }
 }

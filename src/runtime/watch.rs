@@ -1,0 +1,169 @@
+//! Watches of Kubernetes: what they tell is handed on until shutdown, and kept by name where a role
+//! needs the whole.
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use futures::{Stream, StreamExt};
+use kube::{ResourceExt, runtime::watcher};
+use tracing::warn;
+
+use super::{Shutdown, readiness::ReadinessHandle};
+use crate::error::chain;
+
+/// Most objects of one answer while a watch is filled.
+const PAGE: u32 = 500;
+
+/// Returns how watches are filled: in pages.
+pub fn paged() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
+
+/// Hands on what a watch tells, until shutdown. What holds readiness back is let go once the watch is
+/// filled.
+pub async fn follow<K: Debug>(
+    task: &'static str,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    mut see: impl FnMut(&watcher::Event<K>),
+    mut ready: Option<ReadinessHandle>,
+    shutdown: Shutdown,
+) {
+    let mut last_error = String::new();
+    let mut events = Box::pin(events);
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = shutdown.triggered() => return,
+        };
+        match event {
+            None => return,
+            Some(Err(error)) => {
+                let text = chain(&error).to_string();
+                if text != last_error {
+                    warn!(watch = task, error = text, "Watch failed, trying again");
+                    last_error = text;
+                }
+            }
+            Some(Ok(event)) => {
+                last_error.clear();
+                see(&event);
+                if matches!(event, watcher::Event::InitDone) {
+                    drop(ready.take());
+                }
+            }
+        }
+    }
+}
+
+/// What a watch told, by name or another key. While it is filled anew, what it told before stands: there is no moment
+/// at which only a part is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedReplica<V> {
+    /// `None` until the watch was filled once.
+    held: Option<BTreeMap<String, V>>,
+    filling: BTreeMap<String, V>,
+}
+
+impl<V> Default for WatchedReplica<V> {
+    fn default() -> Self {
+        Self { held: None, filling: BTreeMap::new() }
+    }
+}
+
+impl<V: PartialEq> WatchedReplica<V> {
+    /// Returns what the watch told; `None` until it was filled once.
+    pub fn held(&self) -> Option<&BTreeMap<String, V>> {
+        self.held.as_ref()
+    }
+
+    /// Takes what a watch tells, by name; `value` is what is kept of an object. Returns whether something
+    /// else is held now.
+    pub fn take<K: ResourceExt>(
+        &mut self,
+        event: &watcher::Event<K>,
+        value: impl Fn(&K) -> V,
+    ) -> bool {
+        self.take_by(event, ResourceExt::name_any, value)
+    }
+
+    /// Takes what a watch tells, by a key of its own, such as [`namespaced`].
+    pub fn take_by<K>(
+        &mut self,
+        event: &watcher::Event<K>,
+        key: impl Fn(&K) -> String,
+        value: impl Fn(&K) -> V,
+    ) -> bool {
+        match (event, &mut self.held) {
+            (watcher::Event::Init, _) => {
+                self.filling.clear();
+                false
+            }
+            (watcher::Event::InitApply(object), _) => {
+                self.filling.insert(key(object), value(object));
+                false
+            }
+            (watcher::Event::InitDone, held) => {
+                let filled = Some(std::mem::take(&mut self.filling));
+                let changed = *held != filled;
+                *held = filled;
+                changed
+            }
+            (watcher::Event::Apply(object), Some(held)) => {
+                let value = value(object);
+                let key = key(object);
+                held.get(&key) != Some(&value) && {
+                    held.insert(key, value);
+                    true
+                }
+            }
+            (watcher::Event::Delete(object), Some(held)) => held.remove(&key(object)).is_some(),
+            (watcher::Event::Apply(_) | watcher::Event::Delete(_), None) => false,
+        }
+    }
+}
+
+/// Key of an object among those of all namespaces: `namespace/name`.
+pub fn namespaced<K: ResourceExt>(object: &K) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use watcher::Event;
+
+    use super::*;
+
+    fn object(name: &str, value: &str) -> ConfigMap {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": name}, "data": {"value": value},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn while_a_watch_is_filled_anew_what_it_told_before_stands() {
+        let mut replica = WatchedReplica::default();
+        let mut take = |event| {
+            let value =
+                |object: &ConfigMap| object.data.clone().unwrap_or_default()["value"].clone();
+            let changed = replica.take(&event, value);
+            let held = replica.held().map(|held| {
+                let pairs = held.iter().map(|(name, value)| format!("{name}={value}"));
+                pairs.collect::<Vec<_>>().join(" ")
+            });
+            (changed, held)
+        };
+        let holds = |text: &str| Some(text.to_owned());
+        assert_eq!(take(Event::Init), (false, None));
+        assert_eq!(take(Event::InitApply(object("a", "1"))), (false, None));
+        assert_eq!(take(Event::InitDone), (true, holds("a=1")));
+        assert_eq!(take(Event::Apply(object("b", "1"))), (true, holds("a=1 b=1")));
+        assert_eq!(take(Event::Apply(object("b", "1"))), (false, holds("a=1 b=1")));
+        assert_eq!(take(Event::Delete(object("b", "1"))), (true, holds("a=1")));
+        // A list that ends early is begun again.
+        assert_eq!(take(Event::Init), (false, holds("a=1")));
+        assert_eq!(take(Event::InitApply(object("c", "1"))), (false, holds("a=1")));
+        assert_eq!(take(Event::Init), (false, holds("a=1")));
+        assert_eq!(take(Event::InitDone), (true, holds("")));
+    }
+}
