@@ -101,7 +101,7 @@ pub fn registry_rules() -> Vec<PolicyRule> {
         rule("", &["namespaces"], &["list", "watch"]),
         // `update` is for new credentials, and for Secrets that were edited.
         rule("", &["secrets"], &["list", "watch", "create", "update", "delete"]),
-        // `create` and `patch` are for server-side apply.
+        // `create` is for `containership`, and `patch` for `imagePullSecrets`.
         rule("", &["serviceaccounts"], &["list", "watch", "create", "patch"]),
     ]
 }

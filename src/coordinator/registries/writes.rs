@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{LocalObjectReference, Secret, ServiceAccount};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -84,21 +84,35 @@ impl RegistryCoordinator {
 
     /// Has a ServiceAccount pull with our Secrets, besides those that others gave it.
     pub(super) async fn write_account(&self, step: AccountStep) -> WriteEnd {
-        let AccountStep { namespace, name, uid, secrets } = step;
+        let AccountStep { namespace, name, version, ours, pulls } = step;
         let api: Api<ServiceAccount> = Api::namespaced(self.status.writer.clone(), &namespace);
-        let mut meta = json!({"name": name, "namespace": namespace});
-        // One that was deleted meanwhile is not made again.
-        if let Some(uid) = uid {
-            meta["uid"] = uid.into();
-        }
-        let mut account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta});
-        if !secrets.is_empty() {
-            let pulls: Vec<Value> = secrets.iter().map(|name| json!({"name": name})).collect();
-            account["metadata"]["annotations"] = json!({name::REGISTRY_SECRETS: secrets.join(",")});
-            account["imagePullSecrets"] = pulls.into();
-        }
-        let params = PatchParams::apply(names::COORDINATOR).force();
-        match api.patch(&name, &params, &Patch::Apply(account)).await {
+        let answer = match version {
+            None => {
+                let mut account = ServiceAccount::default();
+                account.metadata.name = Some(name.clone());
+                account.metadata.annotations =
+                    Some([(name::REGISTRY_SECRETS.to_owned(), ours)].into());
+                let reference = |name| LocalObjectReference { name };
+                account.image_pull_secrets = Some(pulls.into_iter().map(reference).collect());
+                api.create(&posted(), &account).await
+            }
+            Some(version) => {
+                let pulls: Vec<Value> = pulls.iter().map(|name| json!({"name": name})).collect();
+                let ours = if ours.is_empty() { Value::Null } else { ours.into() };
+                let patch = Patch::Merge(json!({
+                    "metadata": {
+                        "resourceVersion": version, "annotations": {name::REGISTRY_SECRETS: ours},
+                    },
+                    "imagePullSecrets": pulls,
+                }));
+                let params = PatchParams {
+                    field_manager: Some(names::COORDINATOR.to_owned()),
+                    ..PatchParams::default()
+                };
+                api.patch(&name, &params, &patch).await
+            }
+        };
+        match answer {
             Ok(account) => {
                 self.seen.lock().note_account(account);
                 WriteEnd::Done

@@ -10,11 +10,12 @@ use crate::api::containership::name;
 /// A ServiceAccount, as far as Registries go by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountFacts {
-    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
     /// Secrets that Registries had it pull with, by the annotation, joined by commas.
     pub ours: String,
-    /// All Secrets that it pulls with, as far as a Registry has a Secret of the name.
-    pub pulls: BTreeSet<String>,
+    /// All Secrets that it pulls with.
+    pub pulls: Vec<String>,
 }
 
 impl AccountFacts {
@@ -24,22 +25,25 @@ impl AccountFacts {
         let ours = meta.annotations.as_ref().and_then(|all| all.get(name::REGISTRY_SECRETS));
         let pulls = account.image_pull_secrets.iter().flatten();
         Self {
-            uid: meta.uid.clone().unwrap_or_default(),
+            version: meta.resource_version.clone().unwrap_or_default(),
             ours: ours.cloned().unwrap_or_default(),
             pulls: pulls.map(|secret| secret.name.clone()).collect(),
         }
     }
 }
 
-/// One write of a ServiceAccount, by server-side apply: what is ours and not among `secrets` goes, and
-/// what others wrote stays.
+/// One write of a ServiceAccount. The list is one value for Kubernetes, which merges no lists of this
+/// kind: so it is written as a whole, with what others put there, where it still is as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountStep {
     pub namespace: String,
     pub name: String,
-    /// uid of the ServiceAccount that is meant; without it, one is made.
-    pub uid: Option<String>,
-    pub secrets: Vec<String>,
+    /// resourceVersion of the ServiceAccount that is meant; without it, one is made.
+    pub version: Option<String>,
+    /// Secrets that Registries have it pull with, joined by commas.
+    pub ours: String,
+    /// All Secrets that it is to pull with.
+    pub pulls: Vec<String>,
 }
 
 /// Decides which ServiceAccounts are written; `accounts` are by `namespace/name`. A Secret is named once
@@ -69,40 +73,47 @@ pub fn account_steps(
             }
         }
     }
+    let none = BTreeSet::new();
     let mut steps = Vec::new();
-    let mut step = |key: &str, uid: Option<&String>, secrets: &BTreeSet<&str>| {
-        let (namespace, name) = key.split_once('/').unwrap_or_default();
-        steps.push(AccountStep {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: uid.cloned(),
-            secrets: secrets.iter().map(|secret| (*secret).to_owned()).collect(),
-        });
-    };
     for (key, secrets) in &wanted {
+        let made = key.ends_with(&format!("/{}", name::SERVICE_ACCOUNT));
         match accounts.get(key) {
-            Some(account) => {
-                let joined = joined(secrets);
-                let pulls = secrets.iter().all(|secret| account.pulls.contains(*secret));
-                if account.ours != joined || !pulls {
-                    step(key, Some(&account.uid), secrets);
-                }
-            }
-            None if key.ends_with(&format!("/{}", name::SERVICE_ACCOUNT)) => {
-                step(key, None, secrets);
+            Some(account) => steps.extend(change(key, account, secrets)),
+            None if made => {
+                let there = AccountFacts::default();
+                steps.push(AccountStep { version: None, ..step(key, &there, secrets) });
             }
             None => {}
         }
     }
-    for (key, account) in accounts {
-        if !account.ours.is_empty() && !wanted.contains_key(key) {
-            step(key, Some(&account.uid), &BTreeSet::new());
-        }
+    for (key, account) in accounts.iter().filter(|(key, _)| !wanted.contains_key(*key)) {
+        steps.extend(change(key, account, &none));
     }
     steps
 }
 
-/// Returns the value of the annotation that names the Secrets.
-fn joined(secrets: &BTreeSet<&str>) -> String {
-    secrets.iter().copied().collect::<Vec<_>>().join(",")
+/// Returns how a ServiceAccount is written, where something is to be changed.
+fn change(key: &str, account: &AccountFacts, secrets: &BTreeSet<&str>) -> Option<AccountStep> {
+    let step = step(key, account, secrets);
+    (step.ours != account.ours || step.pulls != account.pulls).then_some(step)
+}
+
+fn step(key: &str, account: &AccountFacts, secrets: &BTreeSet<&str>) -> AccountStep {
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    let mut pulls = account.pulls.clone();
+    pulls.retain(|pull| {
+        secrets.contains(pull.as_str()) || !account.ours.split(',').any(|ours| ours == pull)
+    });
+    for secret in secrets {
+        if !pulls.iter().any(|pull| pull == secret) {
+            pulls.push((*secret).to_owned());
+        }
+    }
+    AccountStep {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        version: Some(account.version.clone()),
+        ours: secrets.iter().copied().collect::<Vec<_>>().join(","),
+        pulls,
+    }
 }

@@ -129,10 +129,13 @@ fn secrets_are_made_mended_and_taken_away_and_else_left() {
 
 #[test]
 fn accounts_name_the_secrets_that_stand_and_keep_those_of_others() {
-    let account = |uid: &str, ours: &str, pulls: &[&str]| {
+    let account = |version: &str, ours: &str, pulls: &[&str]| {
         let pulls: Vec<_> = pulls.iter().map(|name| json!({"name": name})).collect();
         let account: ServiceAccount = serde_json::from_value(json!({
-            "metadata": {"uid": uid, "annotations": {"containership.io/registry-secrets": ours}},
+            "metadata": {
+                "resourceVersion": version,
+                "annotations": {"containership.io/registry-secrets": ours},
+            },
             "imagePullSecrets": pulls,
         }))
         .unwrap();
@@ -143,31 +146,33 @@ fn accounts_name_the_secrets_that_stand_and_keep_those_of_others() {
     let steps = |held: &BTreeMap<_, _>, accounts: &[(&str, AccountFacts)]| {
         let accounts = accounts.iter().cloned().map(|(key, one)| (key.to_owned(), one)).collect();
         let line = |step: AccountStep| {
-            let uid = step.uid.unwrap_or_else(|| "new".to_owned());
-            format!("{}/{} {uid}: {}", step.namespace, step.name, step.secrets.join(","))
+            let version = step.version.unwrap_or_else(|| "new".to_owned());
+            let pulls = step.pulls.join(" ");
+            format!("{}/{} {version}: {} of {pulls}", step.namespace, step.name, step.ours)
         };
         account_steps(&wishes, held, &accounts).into_iter().map(line).collect::<Vec<_>>()
     };
     // Only `containership` is made.
-    assert_eq!(steps(&secrets, &[]), ["shop/containership new: a,b"]);
+    assert_eq!(steps(&secrets, &[]), ["shop/containership new: a,b of a b"]);
     // A Secret that is foreign or not there yet is not named.
     let one = held(&[("shop/a", "uid-a", "1", false), ("shop/b", "uid-x", "1", false)]);
-    assert_eq!(steps(&one, &[]), ["shop/containership new: a"]);
+    assert_eq!(steps(&one, &[]), ["shop/containership new: a of a"]);
     let there = |ours: &str, pulls: &[&str]| {
         [
-            ("shop/containership", account("c", "a,b", &["a", "b"])),
-            ("shop/default", account("d", ours, pulls)),
+            ("shop/containership", account("6", "a,b", &["a", "b"])),
+            ("shop/default", account("7", ours, pulls)),
         ]
     };
-    assert_eq!(steps(&secrets, &there("a,b", &["a", "b", "mine"])), [""; 0]);
-    assert_eq!(steps(&secrets, &there("", &["mine"])), ["shop/default d: a,b"]);
-    assert_eq!(steps(&secrets, &there("a,b", &["a"])), ["shop/default d: a,b"]);
-    assert_eq!(steps(&secrets, &there("a,b,c", &["a", "b", "c"])), ["shop/default d: a,b"]);
+    assert_eq!(steps(&secrets, &there("a,b", &["a", "mine", "b"])), [""; 0]);
+    assert_eq!(steps(&secrets, &there("", &["mine"])), ["shop/default 7: a,b of mine a b"]);
+    assert_eq!(steps(&secrets, &there("", &["b"])), ["shop/default 7: a,b of b a"]);
+    assert_eq!(steps(&secrets, &there("a,b", &["a"])), ["shop/default 7: a,b of a b"]);
+    assert_eq!(steps(&secrets, &there("a,b,c", &["c", "a", "b"])), ["shop/default 7: a,b of a b"]);
     // Where no Registry is meant any more, ours go.
     let mut left = there("a,b", &["a", "b"]).to_vec();
-    left.push(("default/default", account("e", "a", &["a", "mine"])));
-    left.push(("default/other", account("f", "", &["mine"])));
-    assert_eq!(steps(&secrets, &left), ["default/default e: "]);
+    left.push(("default/default", account("8", "a", &["a", "mine"])));
+    left.push(("default/other", account("9", "", &["a"])));
+    assert_eq!(steps(&secrets, &left), ["default/default 8:  of mine"]);
 }
 
 fn source(type_: &str, data: &Value) -> Secret {
