@@ -25,7 +25,7 @@ DENY     := 0.20.2
 # MiB of the shipped binary, at most.
 LARGEST  := 28
 JOLOKIA  := .cache/jolokia-agent-jvm-2.2.9.jar
-GUIDES   := docs/quickstart.md docs/local.md docs/cassandra.md docs/elasticsearch.md docs/hardening.md docs/migration.md
+GUIDES   := docs/quickstart.md docs/local.md docs/cassandra.md docs/elasticsearch.md docs/hardening.md docs/migration.md docs/machines.md
 IMAGE     = $$(bin/navigator manifest --print-image)
 # Of the commit, so that one commit makes one image.
 LABELS    = --label org.opencontainers.image.version=$$(bin/navigator version --output json | sed -n 's/.*"version": *"\([^"]*\)".*/\1/p') \
@@ -101,8 +101,9 @@ deny: ## the same and known vulnerabilities by cargo-deny; needs github.com
 	@[ -x .cache/deny/bin/cargo-deny ] || $(CARGO) install --locked --root .cache/deny cargo-deny@$(DENY)
 	PATH="$(CURDIR)/.cache/deny/bin:$$PATH" $(CARGO) deny check
 
-manifest: build ## rewrites deploy/navigator.yaml
+manifest: build ## rewrites deploy/navigator.yaml and deploy/cluster-manager.yaml
 	bin/navigator manifest >deploy/navigator.yaml
+	bin/navigator manifest --cluster-manager >deploy/cluster-manager.yaml
 
 fmt: ## formats the code
 	$(CARGO) fmt

@@ -7,6 +7,7 @@
 
 mod agenda;
 mod fleet;
+mod gauges;
 mod labels;
 mod look_error;
 mod metrics;
@@ -30,8 +31,9 @@ use tokio::{
 use tracing::warn;
 
 use self::{
-    labels::LabelCoordinator, metrics::Metrics, registries::RegistryCoordinator,
-    stirring::StatusWriter, upgrade::UpgradeCoordinator, watches::WatchedAgenda,
+    gauges::UpgradeGauges, labels::LabelCoordinator, metrics::Metrics,
+    registries::RegistryCoordinator, stirring::StatusWriter, upgrade::UpgradeCoordinator,
+    watches::WatchedAgenda,
 };
 use crate::{
     api::{database_names::DatabaseNames, names},
@@ -103,7 +105,8 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
         admin::router(Arc::new(|| None), runtime.readiness().clone(), runtime.metrics().clone());
     runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
     // A candidate that waits for the lead watches too, so that it is ready to lead.
-    let agenda = watches::start(&client, &config.namespace, &runtime);
+    let gauges = UpgradeGauges::new(metrics.clone());
+    let agenda = watches::start(&client, &config.namespace, gauges, &runtime);
     let labels = labels::watch(&client, &config.namespace, &runtime);
     let registries =
         config.registries.then(|| registries::watch(&client, &config.namespace, &runtime));

@@ -1,13 +1,18 @@
 //! The objects of an install, which `navigator manifest` prints and `deploy/navigator.yaml` holds,
-//! built from the names, ports and rules that the code itself uses.
+//! built from the names, ports and rules that the code itself uses. Those of the cluster manager are
+//! in `cluster_manager.rs`.
 //!
 //! Pure: settings in, objects out.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
+mod cluster_manager;
 mod store_keeper;
 
+pub use self::cluster_manager::{
+    ClusterManagerSettings, cluster_manager_objects, cluster_manager_yaml,
+};
 use self::store_keeper::ProtectedStore;
 use crate::{
     api::{
@@ -74,20 +79,25 @@ impl Default for InstallSettings {
 
 /// Writes the manifest as YAML documents, in the order in which they are applied.
 pub fn yaml(settings: &InstallSettings, scheme: &Scheme) -> String {
-    let mut text = format!(
+    let head = format!(
         "# Installs Navigator into the namespace {}. Made by `navigator manifest`; edit that, not this.\n",
         settings.namespace
     );
-    for object in objects(settings, scheme) {
+    documents(head, &objects(settings, scheme))
+}
+
+fn documents(head: String, objects: &[Value]) -> String {
+    let mut text = head;
+    for object in objects {
         text.push_str("---\n");
-        text.push_str(&serde_yaml::to_string(&object).expect("JSON values are YAML values"));
+        text.push_str(&serde_yaml::to_string(object).expect("JSON values are YAML values"));
     }
     text
 }
 
 /// Returns the objects of an install, in the order in which they are applied.
 pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
-    let mut objects = vec![namespace(settings)];
+    let mut objects = vec![namespace(&settings.namespace, STORE_COMPONENT)];
     objects.extend(apiserver_access(settings));
     objects.extend(controller_access(settings, scheme));
     objects.extend(user_roles(scheme));
@@ -102,15 +112,16 @@ pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
     objects.push(apiserver_service(settings));
     objects.push(apiserver_deployment(settings));
     if settings.store != InstallStore::Embedded {
-        objects.push(disruption_budget(settings, names::APISERVER, "apiserver"));
+        objects.push(disruption_budget(&settings.namespace, names::APISERVER, "apiserver"));
     }
     objects.push(controller_deployment(settings));
     objects.extend(VERSIONS.map(|version| api_service(settings, version)));
     objects
 }
 
-fn namespace(settings: &InstallSettings) -> Value {
-    let mut namespace = object("v1", "Namespace", &settings.namespace, None, STORE_COMPONENT);
+/// Builds a namespace for pods without privileges.
+fn namespace(name: &str, component: &str) -> Value {
+    let mut namespace = object("v1", "Namespace", name, None, component);
     namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
     namespace
 }
@@ -157,8 +168,9 @@ fn rule(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Valu
     rule
 }
 
+/// Binds a role to a ServiceAccount of the namespace `home`.
 fn binding(
-    settings: &InstallSettings,
+    home: &str,
     name: &str,
     namespace: Option<&str>,
     role: (&str, &str),
@@ -169,7 +181,7 @@ fn binding(
         object(RBAC_V1, kind, name, namespace, account.trim_start_matches("navigator-")),
         json!({
             "roleRef": {"apiGroup": RBAC, "kind": role.0, "name": role.1},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": settings.namespace}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": home}],
         }),
     )
 }
@@ -210,23 +222,23 @@ fn apiserver_access(settings: &InstallSettings) -> Vec<Value> {
             object(RBAC_V1, "ClusterRole", name, None, "apiserver"),
             json!({"rules": cluster_rules}),
         ),
-        binding(settings, name, None, ("ClusterRole", name), name),
+        binding(&settings.namespace, name, None, ("ClusterRole", name), name),
         binding(
-            settings,
+            &settings.namespace,
             "navigator-apiserver:auth-delegator",
             None,
             ("ClusterRole", "system:auth-delegator"),
             name,
         ),
         binding(
-            settings,
+            &settings.namespace,
             "navigator-apiserver:authentication-reader",
             Some("kube-system"),
             ("Role", "extension-apiserver-authentication-reader"),
             name,
         ),
         with(object(RBAC_V1, "Role", name, namespace, "apiserver"), json!({"rules": own_rules})),
-        binding(settings, name, namespace, ("Role", name), name),
+        binding(&settings.namespace, name, namespace, ("Role", name), name),
     ]
 }
 
@@ -241,7 +253,7 @@ fn controller_access(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> 
             object(RBAC_V1, "Role", name, namespace, "controller"),
             json!({"rules": rbac::controller_install_rules()}),
         ),
-        binding(settings, name, namespace, ("Role", name), name),
+        binding(&settings.namespace, name, namespace, ("Role", name), name),
     ]
 }
 
@@ -250,7 +262,7 @@ fn controller_access(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> 
 fn controller_binding(settings: &InstallSettings) -> Value {
     let (name, watched) = (names::CONTROLLER, settings.watch_namespace.as_deref());
     let binding_name = if watched.is_some() { WATCH_BINDING } else { name };
-    binding(settings, binding_name, watched, ("ClusterRole", name), name)
+    binding(&settings.namespace, binding_name, watched, ("ClusterRole", name), name)
 }
 
 /// Returns the plurals of the kinds of clusters.
@@ -265,25 +277,27 @@ fn user_roles(scheme: &Scheme) -> Vec<Value> {
         scheme.own().map(crate::machinery::served_kind::ServedKind::plural).collect();
     let read = rule(GROUP, &all, &[], &["get", "list", "watch"]);
     let write = ["create", "update", "patch", "delete", "deletecollection"];
-    let role = |name: &str, aggregate_to: &[&str], rules: Value| {
-        let mut role = object(RBAC_V1, "ClusterRole", name, None, "users");
-        for target in aggregate_to {
-            role["metadata"]["labels"][format!("{RBAC}/aggregate-to-{target}")] = json!("true");
-        }
-        with(role, json!({"rules": rules}))
-    };
     vec![
-        role("navigator-view", &["view", "edit", "admin"], json!([read])),
-        role(
+        user_role("navigator-view", &["view", "edit", "admin"], &json!([read])),
+        user_role(
             "navigator-edit",
             &["edit", "admin"],
-            json!([
+            &json!([
                 rule(GROUP, &clusters, &[], &write),
                 // A person may fence or decommission a node, and delete an abandoned Pilot.
                 rule(GROUP, &["pilots"], &[], &["patch", "update", "delete"]),
             ]),
         ),
     ]
+}
+
+/// Builds a role for people, whose rules are added to these roles of Kubernetes.
+fn user_role(name: &str, aggregate_to: &[&str], rules: &Value) -> Value {
+    let mut role = object(RBAC_V1, "ClusterRole", name, None, "users");
+    for target in aggregate_to {
+        role["metadata"]["labels"][format!("{RBAC}/aggregate-to-{target}")] = json!("true");
+    }
+    with(role, json!({"rules": rules}))
 }
 
 /// Builds the definition of the kind in which objects are stored. Deleting the definition deletes
@@ -345,9 +359,9 @@ fn api_service(settings: &InstallSettings, version: ServedVersion) -> Value {
     )
 }
 
-fn disruption_budget(settings: &InstallSettings, name: &str, component: &str) -> Value {
+fn disruption_budget(namespace: &str, name: &str, component: &str) -> Value {
     with(
-        object("policy/v1", "PodDisruptionBudget", name, Some(&settings.namespace), component),
+        object("policy/v1", "PodDisruptionBudget", name, Some(namespace), component),
         json!({"spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels(component)}}}),
     )
 }
@@ -461,7 +475,8 @@ fn apiserver_deployment(settings: &InstallSettings) -> Value {
     container["startupProbe"]["periodSeconds"] = json!(1);
     container["readinessProbe"]["periodSeconds"] = json!(2);
     container["readinessProbe"]["timeoutSeconds"] = json!(15);
-    deployment(settings, names::APISERVER, "apiserver", replicas, &strategy, &container, &volumes)
+    let name = names::APISERVER;
+    deployment(&settings.namespace, name, "apiserver", replicas, &strategy, &container, &volumes)
 }
 
 fn controller_deployment(settings: &InstallSettings) -> Value {
@@ -488,11 +503,12 @@ fn controller_deployment(settings: &InstallSettings) -> Value {
         env.push(json!({"name": "NAVIGATOR_WATCH_NAMESPACE", "value": watched}));
     }
     let strategy = json!({"type": "RollingUpdate"});
-    deployment(settings, names::CONTROLLER, "controller", 1, &strategy, &container, &json!([]))
+    let (namespace, name) = (&settings.namespace, names::CONTROLLER);
+    deployment(namespace, name, "controller", 1, &strategy, &container, &json!([]))
 }
 
 fn deployment(
-    settings: &InstallSettings,
+    namespace: &str,
     name: &str,
     component: &str,
     replicas: i32,
@@ -501,7 +517,7 @@ fn deployment(
     volumes: &Value,
 ) -> Value {
     with(
-        object("apps/v1", "Deployment", name, Some(&settings.namespace), component),
+        object("apps/v1", "Deployment", name, Some(namespace), component),
         json!({"spec": {
             "replicas": replicas,
             "strategy": strategy,
@@ -597,7 +613,10 @@ mod tests {
 
     #[test]
     fn no_role_of_ours_may_escalate() {
-        for object in objects(&InstallSettings::default(), Scheme::new(&[])) {
+        let scheme = Scheme::new(&[]);
+        let mut all = objects(&InstallSettings::default(), scheme);
+        all.extend(cluster_manager_objects(&ClusterManagerSettings::default(), scheme));
+        for object in all {
             let text = object["rules"].to_string();
             for verb in ["escalate", "bind", "impersonate", "*"] {
                 assert!(!text.contains(&format!("\"{verb}\"")), "{object}");

@@ -12,6 +12,7 @@ pub mod error;
 pub mod install_check;
 pub mod logs;
 pub mod lookup;
+pub mod machines;
 pub mod predicates;
 pub mod status;
 pub mod text;

@@ -52,8 +52,8 @@ const FORMS: usize = 1;
 const NAMESPACES: usize = 2;
 /// Divisor of the memory limit: this fraction of it holds one kind's latest changes for watchers,
 /// up to [`LARGEST_WINDOW`] bytes.
-const WINDOWS: usize = 64;
-const LARGEST_WINDOW: usize = 16 << 20;
+const WINDOWS: usize = 32;
+const LARGEST_WINDOW: usize = 64 << 20;
 
 /// Bytes that an object is counted with beside its JSON: key, labels, counts, its place in the
 /// cache.

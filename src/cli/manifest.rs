@@ -9,10 +9,10 @@ use crate::{
     api::{names, validation::format},
     database::{DatabaseList, scheme},
     error::exit,
-    manifest::{self, InstallSettings, InstallStore},
+    manifest::{self, ClusterManagerSettings, InstallSettings, InstallStore},
 };
 
-/// Prints what to apply to install Navigator.
+/// Prints what to apply to install Navigator, or its cluster manager.
 ///
 /// Exit codes: 0 printed, 1 standard output failed, 64 unusable arguments.
 #[derive(Debug, clap::Args)]
@@ -21,6 +21,7 @@ use crate::{
   navigator manifest --store etcd --etcd-servers https://etcd-0:2379,https://etcd-1:2379 \\
     --etcd-secret etcd-tls
   navigator manifest --store kubernetes | kubectl apply -f -
+  navigator manifest --cluster-manager --enable-cluster-upgrade | kubectl apply -f -
   navigator manifest --image registry.example.org/navigator:v0.2.0")]
 pub(crate) struct Args {
     /// Image of every role, and of the pilots.
@@ -35,12 +36,24 @@ pub(crate) struct Args {
     /// Secret in the namespace of the install with ca.crt, tls.crt and tls.key for etcd.
     #[arg(long, requires = "etcd_servers")]
     etcd_secret: Option<String>,
-    /// Namespace of the install; there is one install in a Kubernetes cluster.
-    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE, value_parser = namespace)]
-    namespace: String,
+    /// Namespace of the install; there is one install in a Kubernetes cluster. `navigator` when
+    /// absent, and `containership-core` with `--cluster-manager`.
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    namespace: Option<String>,
     /// The one namespace whose clusters are looked after; all of them when absent.
     #[arg(long, value_name = "NAME", value_parser = namespace)]
     watch_namespace: Option<String>,
+    /// Prints the cluster manager instead: the coordinator, which upgrades, reboots and labels machines,
+    /// and its kinds.
+    #[arg(long, conflicts_with_all = ["store", "etcd_servers", "etcd_secret", "watch_namespace"])]
+    cluster_manager: bool,
+    /// Lets the coordinator carry upgrades out; without it new ones are refused.
+    #[arg(long, requires = "cluster_manager")]
+    enable_cluster_upgrade: bool,
+    /// Has the coordinator copy credentials of Registries into namespaces, with the right to read and
+    /// write all Secrets.
+    #[arg(long, requires = "cluster_manager")]
+    registries: bool,
     /// Prints the image's name alone.
     #[arg(long)]
     print_image: bool,
@@ -57,8 +70,18 @@ enum InstallStoreBackend {
 }
 
 pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
-    let Args { image, store, etcd_servers, etcd_secret, namespace, watch_namespace, print_image } =
-        args;
+    let Args {
+        image,
+        store,
+        etcd_servers,
+        etcd_secret,
+        namespace,
+        watch_namespace,
+        cluster_manager,
+        enable_cluster_upgrade,
+        registries,
+        print_image,
+    } = args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
         Ok(store) => store,
         Err(text) => {
@@ -68,7 +91,13 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     };
     let text = if print_image {
         format!("{image}\n")
+    } else if cluster_manager {
+        let namespace = namespace.unwrap_or_else(|| names::CORE_NAMESPACE.to_owned());
+        let settings =
+            ClusterManagerSettings { image, namespace, enable_cluster_upgrade, registries };
+        manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {
+        let namespace = namespace.unwrap_or_else(|| names::NAMESPACE.to_owned());
         let settings = InstallSettings { image, store, namespace, watch_namespace };
         manifest::yaml(&settings, scheme(databases))
     };

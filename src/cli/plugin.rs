@@ -153,6 +153,9 @@ async fn ask(
             let waits = within(limit, drain::begin(common, session, &args)).await?;
             if waits && args.wait { drain::follow(common, session, &args).await? } else { exit::OK }
         }
+        PluginCommand::Machines { form } => {
+            within(limit, queries::machines(common, form, session)).await?
+        }
         PluginCommand::Fence(args) => within(limit, changes::fence(session, &args)).await?,
         PluginCommand::Cleanup(args) => within(limit, changes::cleanup(session, &args)).await?,
         PluginCommand::Scale(args) => within(limit, changes::scale(session, &args)).await?,

@@ -1,6 +1,15 @@
 //! The coordinator's own metrics.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector};
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    core::Collector,
+};
+
+use crate::api::containership::{ClusterUpgradeStatus, MachinePhase};
+
+/// Seconds that a machine may take from its cordon until its databases serve again.
+const MACHINE_SECONDS: [f64; 9] =
+    [60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14_400.0];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
@@ -10,6 +19,13 @@ pub(crate) struct Metrics {
     pub(crate) looks: IntCounterVec,
     /// `navigator_coordinator_evictions_total{result}`: evictions that were asked for.
     pub(crate) evictions: IntCounterVec,
+    /// `navigator_coordinator_upgrade_nodes{phase}`: machines of the ClusterUpgrades that there are.
+    pub(crate) machines: IntGaugeVec,
+    /// `navigator_coordinator_waits_since_timestamp_seconds{predicate}`: since when the oldest wait
+    /// for a rule holds.
+    pub(crate) waits: IntGaugeVec,
+    /// `navigator_coordinator_upgrade_node_seconds`: how long machines took that are done.
+    pub(crate) machine_seconds: Histogram,
     /// `navigator_coordinator_label_patches_total`: Nodes whose labels were changed.
     pub(crate) label_patches: IntCounter,
     /// `navigator_coordinator_registry_secrets`: Secrets that Registries had made, and that stand.
@@ -26,14 +42,43 @@ impl Metrics {
     }
 
     pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
-        let Self { leader, looks, evictions, label_patches, registry_secrets } = self;
+        let Self {
+            leader,
+            looks,
+            evictions,
+            machines,
+            waits,
+            machine_seconds,
+            label_patches,
+            registry_secrets,
+        } = self;
         vec![
             Box::new(leader.clone()),
             Box::new(looks.clone()),
             Box::new(evictions.clone()),
+            Box::new(machines.clone()),
+            Box::new(waits.clone()),
+            Box::new(machine_seconds.clone()),
             Box::new(label_patches.clone()),
             Box::new(registry_secrets.clone()),
         ]
+    }
+
+    /// Counts the machines that a written status says are done, and the one before did not.
+    pub(crate) fn count_done(&self, before: &ClusterUpgradeStatus, after: &ClusterUpgradeStatus) {
+        let was_done = |name: &str| {
+            let mut nodes = before.nodes.iter();
+            nodes.any(|node| node.name == name && node.phase == MachinePhase::Done)
+        };
+        for node in &after.nodes {
+            // A machine that was as wanted before its turn began never.
+            if node.phase == MachinePhase::Done
+                && !was_done(&node.name)
+                && let (Some(start), Some(end)) = (&node.start_time, &node.completion_time)
+            {
+                self.machine_seconds.observe(end.0.duration_since(start.0).as_secs_f64());
+            }
+        }
     }
 
     pub(super) fn new() -> Self {
@@ -41,6 +86,14 @@ impl Metrics {
             IntCounterVec::new(Opts::new(name, help), &[label])
                 .expect("the metric's name and labels are valid")
         };
+        let gauge = |name: &str, help: &str, label| {
+            IntGaugeVec::new(Opts::new(name, help), &[label])
+                .expect("the metric's name and labels are valid")
+        };
+        let machine_seconds = HistogramOpts::new(
+            "navigator_coordinator_upgrade_node_seconds",
+            "How long a machine took from its cordon until its databases served again.",
+        );
         Self {
             leader: IntGauge::new("navigator_coordinator_leader", "1 while this process leads.")
                 .expect("the metric's name is valid"),
@@ -54,6 +107,20 @@ impl Metrics {
                 "Evictions that were asked for, by what was answered.",
                 "result",
             ),
+            machines: gauge(
+                "navigator_coordinator_upgrade_nodes",
+                "Machines of the ClusterUpgrades that there are, by phase.",
+                "phase",
+            ),
+            waits: gauge(
+                "navigator_coordinator_waits_since_timestamp_seconds",
+                "Since when an upgrade of machines waits for a rule, by the oldest wait.",
+                "predicate",
+            ),
+            machine_seconds: Histogram::with_opts(
+                machine_seconds.buckets(MACHINE_SECONDS.to_vec()),
+            )
+            .expect("the metric's name and buckets are valid"),
             label_patches: IntCounter::new(
                 "navigator_coordinator_label_patches_total",
                 "Changes of labels of nodes, as ClusterLabels and NodePoolLabels ask for them.",
@@ -65,5 +132,33 @@ impl Metrics {
             )
             .expect("the metric's name is valid"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_is_counted_once_when_it_is_done() {
+        let status = |phase: &str| -> ClusterUpgradeStatus {
+            serde_json::from_value(json!({"nodes": [
+                {
+                    "name": "m-1", "phase": phase,
+                    "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:10:00Z",
+                },
+                {"name": "m-2", "phase": "Done"},
+            ]}))
+            .unwrap()
+        };
+        let metrics = Metrics::new();
+        metrics.count_done(&status("Settle"), &status("Settle"));
+        metrics.count_done(&status("Settle"), &status("Done"));
+        metrics.count_done(&status("Done"), &status("Done"));
+        let seen = &metrics.machine_seconds;
+        assert_eq!(seen.get_sample_count(), 1);
+        assert_eq!(seen.get_sample_sum().to_string(), "600");
     }
 }

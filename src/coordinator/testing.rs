@@ -2,7 +2,7 @@
 //! resourceVersion, evictions, deletion with finalizers. Some answers can be scripted.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -44,6 +44,8 @@ pub(crate) struct FakeObjects {
     pub(crate) objects: BTreeMap<String, Value>,
     /// Writes that were asked for, as `PATCH /api/v1/nodes/m-1`, without events.
     pub(crate) writes: Vec<String>,
+    /// Methods and paths of all requests so far.
+    pub(crate) requests: BTreeSet<(String, String)>,
     /// Codes by which requests are answered whose method and path begin so.
     pub(crate) refuses: BTreeMap<String, u16>,
     version: u64,
@@ -99,6 +101,7 @@ impl FakeObjects {
     }
 
     fn answer(&mut self, method: &Method, path: &str, body: &Value) -> FakeAnswer {
+        self.requests.insert((method.to_string(), path.to_owned()));
         let request = format!("{method} {path}");
         if path.ends_with("/events") {
             return (201, body.clone());

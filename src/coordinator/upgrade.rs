@@ -191,6 +191,7 @@ impl UpgradeCoordinator {
                 return Err(LookError::request("write the status of", &told(name), error));
             }
         }
+        self.metrics.count_done(&before, &status);
         let regarding: ObjectReference = run.object_ref(&());
         for notice in notices(&before, &status) {
             info!(upgrade = name, reason = notice.reason, "{}", notice.note);

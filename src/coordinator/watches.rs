@@ -15,7 +15,7 @@ use kube::{
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::agenda::UpgradeAgenda;
+use super::{agenda::UpgradeAgenda, gauges::UpgradeGauges};
 use crate::{
     api::containership::ClusterUpgrade,
     error::chain,
@@ -60,7 +60,12 @@ impl WatchedAgenda {
 }
 
 /// Starts the watches. Readiness waits until each was filled once.
-pub(crate) fn start(client: &Client, namespace: &str, runtime: &Runtime) -> WatchedAgenda {
+pub(crate) fn start(
+    client: &Client,
+    namespace: &str,
+    mut gauges: UpgradeGauges,
+    runtime: &Runtime,
+) -> WatchedAgenda {
     let agenda = WatchedAgenda::default();
     let config = || watcher::Config::default().page_size(PAGE);
     let upgrades: Api<ClusterUpgrade> = Api::namespaced(client.clone(), namespace);
@@ -68,7 +73,10 @@ pub(crate) fn start(client: &Client, namespace: &str, runtime: &Runtime) -> Watc
     let upgrades = follow(
         "watch-clusterupgrades",
         watcher(upgrades, config()).default_backoff(),
-        move |event| seen.change(|agenda| see_run(agenda, event)),
+        move |event| {
+            gauges.see(event);
+            seen.change(|agenda| see_run(agenda, event));
+        },
         runtime.readiness().add("watch-clusterupgrades"),
         runtime.shutdown(),
     );

@@ -1,4 +1,4 @@
-//! What the controller and the pilots may do on Kubernetes: tables of RBAC rules.
+//! What the controller, the pilots and the coordinator may do on Kubernetes: tables of RBAC rules.
 //!
 //! The controller creates the pilots' Role, and Kubernetes lets a subject grant only rights that it
 //! holds itself: so [`controller_rules`] covers [`pilot_rules`], without `escalate` or `bind`. A
@@ -94,6 +94,40 @@ pub fn controller_install_rules() -> Vec<PolicyRule> {
     ]
 }
 
+/// Returns the rules of the coordinator's ClusterRole; `clusters` holds the plurals of the kinds of
+/// clusters. `coordinator/upgrade/tests/rights.rs` holds that it uses each of them, and needs no
+/// other.
+pub fn coordinator_rules(clusters: &[&str]) -> Vec<PolicyRule> {
+    let mut clusters = clusters.to_vec();
+    clusters.sort_unstable();
+    vec![
+        // `patch` is for cordons and taints.
+        rule("", &["nodes"], &["list", "watch", "patch"]),
+        rule("", &["pods", "persistentvolumes"], &["list"]),
+        rule("", &["pods/eviction"], &["create"]),
+        rule(GROUP, &clusters, &["list"]),
+        // `patch` is for the request to leave a machine.
+        rule(GROUP, &["pilots"], &["list", "patch"]),
+    ]
+}
+
+/// Returns the rules of the coordinator's Role in the namespace of the ClusterUpgrades, where the
+/// lease of its replicas is, too.
+pub fn coordinator_core_rules() -> Vec<PolicyRule> {
+    let upgrades =
+        |resource: &str, verbs: &[&str]| rule(containership::PROVISION_GROUP, &[resource], verbs);
+    let leases = |verbs: &[&str]| rule("coordination.k8s.io", &["leases"], verbs);
+    vec![
+        // `patch` is for the finalizer, `delete` for runs that are over for as long as they say.
+        upgrades("clusterupgrades", &["list", "watch", "patch", "delete"]),
+        upgrades("clusterupgrades/status", &["update"]),
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        // A create names nothing yet, so it cannot be limited to a name.
+        leases(&["create"]),
+        named(leases(&["get", "update"]), names::COORDINATOR),
+    ]
+}
+
 /// Returns the rules of the coordinator's ClusterRole that Registries need, on top of its others. Kubernetes
 /// cannot limit a list to metadata or to a label, so that who holds these may read every Secret.
 pub fn registry_rules() -> Vec<PolicyRule> {
@@ -173,7 +207,10 @@ mod tests {
 
     #[test]
     fn nobody_escalates() {
-        for rule in controller_rules(&["exampleclusters"]).into_iter().chain(pilot_rules("lease")) {
+        let controllers = controller_rules(&["exampleclusters"]).into_iter();
+        let coordinators = coordinator_rules(&["exampleclusters"]).into_iter();
+        let all = controllers.chain(pilot_rules("lease")).chain(coordinators);
+        for rule in all.chain(coordinator_core_rules()) {
             for verb in rule.verbs {
                 assert!(!["*", "escalate", "bind", "impersonate"].contains(&verb.as_str()));
             }

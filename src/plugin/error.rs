@@ -27,6 +27,11 @@ pub enum Error {
         "Kubernetes does not serve navigator.jetstack.io; `kubectl navigator install check` says why"
     )]
     NotInstalled,
+    #[error(
+        "Kubernetes does not serve ClusterUpgrades: `navigator manifest --cluster-manager` installs \
+         what does"
+    )]
+    NoClusterManager,
     /// A rule forbids the step now, and may allow it later.
     #[error("{0}")]
     Held(String),

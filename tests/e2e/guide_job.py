@@ -31,7 +31,7 @@ def follow(page, namespace):
 def job():
     with step("install"):
         install()
-    for page in ("docs/migration.md", "docs/hardening.md", "docs/cassandra.md", "docs/elasticsearch.md"):
+    for page in ("docs/machines.md", "docs/migration.md", "docs/hardening.md", "docs/cassandra.md", "docs/elasticsearch.md"):
         with step(f"{page}, as typed"):
             follow(page, f"guide-{page.split('/')[1].split('.')[0]}")
 

@@ -19,7 +19,7 @@ NS = "written"
 ONE = Cassandra(NS)
 # Writes of the controller for one node that is edited in its pod, and for one that gets another pod, beside one for each 15 seconds that it
 # takes, of what changes in words; seconds until the other one acts; at most.
-WRITES, WITH_POD, SECONDS = 11, 15, 18
+WRITES, WITH_POD, SECONDS = 11, 16, 18
 CONTROLLER = ("deployment/navigator-controller", "-n", "navigator")
 LEASE = ("lease", "-n", "navigator", "navigator-controller")
 

@@ -29,7 +29,10 @@ def word():
 
 
 def serves_alone():
-    code, health = THREE.ask("GET", "/_cluster/health")
+    try:
+        code, health = THREE.ask("GET", "/_cluster/health")
+    except OSError as error:
+        return str(error)
     return code == 200 and (health["number_of_nodes"], health["status"] != "red") == (1, True) or json.dumps([code, health])
 
 
@@ -53,7 +56,8 @@ def job():
         line = THREE.says("unsafe-bootstrap", 400)
         claim("it names the lost, the one that is left and the cluster", all(name in line for name in (*LOST, LEFT, identity)), line)
     with step("what may be lost is said first, and another cluster is refused"):
-        said = plugin.run("unsafe-bootstrap", THREE.name, "a-0").stdout
+        asked = plugin.run("unsafe-bootstrap", THREE.name, "a-0")
+        said = asked.stdout + asked.stderr
         say(f"    {said.strip()}")
         claim("it says what may be lost, and the id to type", "lost" in said and identity in said, said)
         wrong = plugin.run("unsafe-bootstrap", THREE.name, "a-0", "--cluster-id", "another")

@@ -16,7 +16,7 @@ use std::{
 
 use navigator::{
     database, databases,
-    manifest::{self, InstallSettings, InstallStore},
+    manifest::{self, ClusterManagerSettings, InstallSettings, InstallStore},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -66,7 +66,8 @@ fn by_name(objects: impl IntoIterator<Item = Value>) -> Objects {
     named
 }
 
-/// An empty list, map or nothing at all mean the same; Helm's own annotations mean nothing to Kubernetes.
+/// An empty list, map or nothing at all mean the same, and so do 1 and 1.0; Helm's own annotations mean
+/// nothing to Kubernetes.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -79,6 +80,12 @@ fn tidy(value: &mut Value) {
             });
         }
         Value::Array(entries) => entries.iter_mut().for_each(tidy),
+        Value::Number(number) if number.is_f64() => {
+            let text = number.to_string();
+            if let Some(whole) = text.strip_suffix(".0") {
+                *value = json!(whole.parse::<i64>().unwrap());
+            }
+        }
         _ => {}
     }
 }
@@ -212,9 +219,33 @@ fn components_are_what_the_chart_adds() {
         },
         "networkPolicy": {"enabled": true},
         "tls": {"certManager": {"enabled": true}},
+        "clusterManager": {"enabled": true},
     });
     let built = kustomize("tests/install/kustomize/extras");
     assert_same(&helm(&values), &without_namespace(built));
+}
+
+#[test]
+fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
+    let printed = |settings: &ClusterManagerSettings| {
+        by_name(manifest::cluster_manager_objects(settings, database::scheme(databases::ALL)))
+    };
+    let applied = parsed(&fs::read_to_string(root("deploy/cluster-manager.yaml")).unwrap());
+    assert_same(&applied, &printed(&ClusterManagerSettings::default()));
+    for enable_cluster_upgrade in [false, true] {
+        let values = json!({"clusterManager": {
+            "enabled": true, "enableClusterUpgrade": enable_cluster_upgrade,
+        }});
+        let mut added = parsed(&rendered_in("databases", &values).unwrap());
+        let without = parsed(&rendered_in("databases", &json!({})).unwrap());
+        added.retain(|name, _| !without.contains_key(name));
+        let settings = ClusterManagerSettings {
+            namespace: "databases".into(),
+            enable_cluster_upgrade,
+            ..ClusterManagerSettings::default()
+        };
+        assert_same(&added, &without_namespace(printed(&settings)));
+    }
 }
 
 /// A value for each place, other than the default.
@@ -257,6 +288,7 @@ fn around(path: &str) -> Value {
         path if path.starts_with("tls.certManager.") => {
             json!({"tls": {"certManager": {"enabled": true}}})
         }
+        "clusterManager.enableClusterUpgrade" => json!({"clusterManager": {"enabled": true}}),
         path if path.starts_with("networkPolicy.") => json!({"networkPolicy": {"enabled": true}}),
         "store.type" => json!({"store": {"etcd": {"servers": PLAIN}}}),
         _ => json!({}),

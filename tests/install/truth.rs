@@ -15,6 +15,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use navigator::runtime::metric_catalogue::MetricDescription;
 use serde_json::{Value, json};
 
 use super::{
@@ -405,14 +406,33 @@ async fn a_controller_runs_as_rendered() {
         },
         "extraArgs": ["--status-page=nobody"],
     });
-    let objects = objects(values);
-    let deployment = "navigator-controller";
-    let (_, container) = pod(&objects, deployment);
-    let monitor = &objects["PodMonitor navigator navigator-controller"]["spec"];
+    let described = navigator::controller::metrics_catalogue();
+    runs_as_rendered(&place, &objects(values), "controller", &described).await;
+}
+
+#[tokio::test]
+async fn a_coordinator_runs_as_rendered() {
+    let place = Place::new(8).await;
+    let mut values = example("closed-values.yaml");
+    values["clusterManager"] = json!({"enabled": true, "enableClusterUpgrade": true});
+    let described = navigator::coordinator::metrics_catalogue();
+    runs_as_rendered(&place, &objects(values), "coordinator", &described).await;
+}
+
+/// Starts a role that listens for probes and metrics alone.
+async fn runs_as_rendered(
+    place: &Place,
+    objects: &Objects,
+    role: &str,
+    described: &[MetricDescription],
+) {
+    let deployment = &format!("navigator-{role}");
+    let (_, container) = pod(objects, deployment);
+    let monitor = &objects[&format!("PodMonitor navigator {deployment}")]["spec"];
     let port = named_port(container, &monitor["podMetricsEndpoints"][0]["port"]);
     let address = SocketAddr::new(place.address, port);
     let more = [("NAVIGATOR_ADMIN_ADDRESS", address.to_string())];
-    let running = start_pod(&place.world, &objects, deployment, &Secrets::new(), &more);
+    let running = start_pod(&place.world, objects, deployment, &Secrets::new(), &more);
     let mut page = String::new();
     for path in [text(&container["livenessProbe"]["httpGet"]["path"]), "/metrics"] {
         page = until(path, PATIENCE, async || {
@@ -420,12 +440,12 @@ async fn a_controller_runs_as_rendered() {
         })
         .await;
     }
-    assert_described(&page, &navigator::controller::metrics_catalogue());
-    assert_ports(&objects, deployment, &running.ports());
-    // Where the controller would listen without the variable.
+    assert_described(&page, described);
+    assert_ports(objects, deployment, &running.ports());
+    // Where the role would listen without the variable.
     let command = navigator::cli::command(navigator::databases::ALL);
-    let role = command.find_subcommand("controller").unwrap();
-    let flag = role.get_arguments().find(|arg| arg.get_id() == "admin_address").unwrap();
+    let command = command.find_subcommand(role).unwrap();
+    let flag = command.get_arguments().find(|arg| arg.get_id() == "admin_address").unwrap();
     let default = flag.get_default_values()[0].to_str().unwrap();
     assert_eq!(default.parse::<SocketAddr>().unwrap().port(), port);
 }

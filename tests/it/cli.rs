@@ -26,8 +26,13 @@ fn bad_usage_ends_with_64_and_says_why() {
         &["manifest", "--store", "etcd"],
         &["manifest", "--etcd-servers", "http://etcd:2379"],
         &["manifest", "--store", "etcd", "--etcd-servers", "https://etcd:2379"],
+        &["manifest", "--enable-cluster-upgrade"],
+        &["manifest", "--cluster-manager", "--store", "kubernetes"],
+        &["manifest", "--cluster-manager", "--watch-namespace", "shop"],
         &["apiserver", "--store", "cupboard"],
         &["controller", "--no-such-flag"],
+        &["coordinator", "--no-such-flag"],
+        &["coordinator", "--core-namespace="],
         &["pilot", "no-such-database"],
         &["install"],
         &["local", "up", "--file", "/nonexistent.yaml"],
@@ -50,6 +55,7 @@ fn help_of_every_applet_shows_examples_and_exit_codes() {
     for applet in [
         &["apiserver"][..],
         &["controller"],
+        &["coordinator"],
         &["pilot", "cassandra"],
         &["pilot", "elasticsearch"],
         &["install"],
@@ -76,6 +82,7 @@ fn a_link_is_its_applet() {
     for (link, part) in [
         ("/usr/bin/navigator-apiserver", "--store"),
         ("navigator-controller", "--pilot-image"),
+        ("navigator-coordinator", "--enable-cluster-upgrade"),
         ("pilot-cassandra", "--pilot-name"),
         ("pilot-elasticsearch", "--pilot-name"),
         ("kubectl-navigator", "predicates"),
@@ -94,6 +101,10 @@ fn version_is_one_json_object() {
 
 #[test]
 fn deploy_holds_what_manifest_prints() {
-    let printed = text(&called("navigator", &["manifest"]).stdout);
-    golden::check_file("deploy/navigator.yaml", &printed);
+    for (file, args) in [
+        ("deploy/navigator.yaml", &["manifest"][..]),
+        ("deploy/cluster-manager.yaml", &["manifest", "--cluster-manager"]),
+    ] {
+        golden::check_file(file, &text(&called("navigator", args).stdout));
+    }
 }

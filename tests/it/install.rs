@@ -6,6 +6,7 @@
 mod additions;
 mod chart;
 mod kustomize;
+mod machines;
 mod template;
 mod values;
 

@@ -11,7 +11,8 @@ use std::{
 
 use clap::{Arg, ArgAction, Command};
 use navigator::{
-    apiserver, cli, controller, databases, pilot, runtime::metric_catalogue::MetricDescription,
+    apiserver, cli, controller, coordinator, databases, pilot,
+    runtime::metric_catalogue::MetricDescription,
 };
 use serde_json::Value;
 
@@ -27,6 +28,7 @@ pub(crate) fn catalogue() -> Vec<(String, Vec<MetricDescription>)> {
     let mut roles = vec![
         ("API server".to_owned(), apiserver::metrics_catalogue(scheme())),
         ("Controller".to_owned(), controller::metrics_catalogue()),
+        ("Coordinator".to_owned(), coordinator::metrics_catalogue()),
         ("Pilot".to_owned(), pilot::node::metrics::catalogue()),
     ];
     for database in databases::ALL {

@@ -4,4 +4,5 @@ mod answers;
 mod completion;
 mod drain;
 mod help;
+mod machines;
 mod screens;

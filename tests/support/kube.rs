@@ -22,7 +22,7 @@ use tokio::sync::{broadcast, watch};
 use super::client::{Client, SERVICE};
 
 /// Resources that it keeps, by the last part of their collections' paths.
-const COLLECTIONS: [(&str, &str, &str); 15] = [
+const COLLECTIONS: [(&str, &str, &str); 16] = [
     ("configmaps", "v1", "ConfigMap"),
     ("nodes", "v1", "Node"),
     ("events", "v1", "Event"),
@@ -36,6 +36,7 @@ const COLLECTIONS: [(&str, &str, &str); 15] = [
     ("persistentvolumeclaims", "v1", "PersistentVolumeClaim"),
     ("poddisruptionbudgets", "policy/v1", "PodDisruptionBudget"),
     ("storageclasses", "storage.k8s.io/v1", "StorageClass"),
+    ("clusterupgrades", "provision.containership.io/v3", "ClusterUpgrade"),
     (
         "validatingwebhookconfigurations",
         "admissionregistration.k8s.io/v1",

@@ -385,5 +385,6 @@ mod tests {
         let wanted = ["Type", "Target", "Phase", "Node", "Done", "Failed", "Waits-For", "Age"];
         assert_eq!(names, wanted);
         assert_eq!(definition["spec"]["names"]["shortNames"], json!(["cup"]));
+        assert_eq!(definition["spec"]["group"], crate::api::containership::PROVISION_GROUP);
     }
 }

@@ -127,6 +127,20 @@ pub(super) enum PluginCommand {
     GiveUp(GiveUpArgs),
     UnsafeBootstrap(UnsafeBootstrapArgs),
     Drain(DrainArgs),
+    /// Shows upgrades and reboots of machines, and what each waits for.
+    ///
+    /// They are ClusterUpgrades, which the cluster manager carries out. Those of all namespaces are
+    /// meant, or of the one that `--namespace` names.
+    ///
+    /// Exit codes: 0 none failed or waits, 1 they could not be read, 3 some failed or wait, 64
+    /// unusable arguments.
+    #[command(after_help = "Examples:
+  kubectl navigator machines
+  kubectl navigator machines -n containership-core -o json")]
+    Machines {
+        #[command(flatten)]
+        form: OutputArgs,
+    },
     Cleanup(CleanupArgs),
     Scale(ScaleArgs),
     Upgrade(UpgradeArgs),

@@ -5,6 +5,7 @@ use std::{
     path::PathBuf,
 };
 
+use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     output::{object, only, print, say, style},
 };
 use crate::{
-    api::names,
+    api::{containership::PROVISION_GROUP, names},
     database::{DatabaseList, shown},
     error::exit,
     plugin::{
@@ -21,7 +22,7 @@ use crate::{
         install_check,
         logs::{LogOptions, LogOutput, pretty::pretty, short_name},
         lookup::{ClusterName, PluginSession, node},
-        predicates, status,
+        machines, predicates, status,
         text::clean,
     },
     runtime::build_info,
@@ -71,6 +72,32 @@ pub(super) async fn status(
 
 fn code(ready: bool) -> u8 {
     if ready { exit::OK } else { exit::NOT_READY }
+}
+
+pub(super) async fn machines(
+    common: &CommonArgs,
+    form: OutputArgs,
+    session: &PluginSession,
+) -> Result<u8, Error> {
+    let runs = session.upgrades(common.namespace.as_deref()).await?;
+    match form.output {
+        Some(form @ (OutputFormat::Json | OutputFormat::Yaml)) => {
+            object(form, &machines::list_json(&runs))?;
+        }
+        Some(OutputFormat::Name) => {
+            let names = runs
+                .iter()
+                .map(|run| format!("clusterupgrade.{PROVISION_GROUP}/{}\n", run.name_any()));
+            print(&names.collect::<String>())?;
+        }
+        None | Some(OutputFormat::Wide) if runs.is_empty() => {
+            say("There are no upgrades of machines.");
+        }
+        None | Some(OutputFormat::Wide) => {
+            print(&machines::screen(&runs, session.now, style(common)))?;
+        }
+    }
+    Ok(code(machines::are_well(&runs)))
 }
 
 pub(super) async fn logs(

@@ -1,5 +1,7 @@
 //! What one look asks of the server, and in which order.
 
+mod rights;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -30,6 +30,7 @@ pub(super) fn objects(addition: &str) -> Vec<Value> {
         "network-policy" => vec![
             network_policy(names::APISERVER, "apiserver", "https"),
             network_policy(names::CONTROLLER, "controller", "metrics"),
+            network_policy(names::COORDINATOR, "coordinator", "metrics"),
         ],
         "monitoring" => monitors(),
         "alerts" => vec![alerts()],
@@ -88,18 +89,23 @@ fn monitors() -> Vec<Value> {
             },
         }],
     });
-    let mut controller = object(PROMETHEUS, "PodMonitor", names::CONTROLLER, "controller");
-    controller["spec"] = json!({
-        "selector": {"matchLabels": labels("controller")},
-        "podMetricsEndpoints": [{"port": "metrics"}],
-    });
+    let own_pods = |name: &str, component: &str| {
+        let mut monitor = object(PROMETHEUS, "PodMonitor", name, component);
+        monitor["spec"] = json!({
+            "selector": {"matchLabels": labels(component)},
+            "podMetricsEndpoints": [{"port": "metrics"}],
+        });
+        monitor
+    };
+    let controller = own_pods(names::CONTROLLER, "controller");
+    let coordinator = own_pods(names::COORDINATOR, "coordinator");
     let mut pilots = object(PROMETHEUS, "PodMonitor", "navigator-pilots", "pilot");
     pilots["spec"] = json!({
         "namespaceSelector": {"any": true},
         "selector": {"matchExpressions": [{"key": label::HAS_PILOT, "operator": "Exists"}]},
         "podMetricsEndpoints": [{"port": "prometheus"}],
     });
-    vec![server, controller, pilots]
+    vec![server, controller, coordinator, pilots]
 }
 
 fn deployed(path: &str) -> String {

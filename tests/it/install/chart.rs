@@ -10,7 +10,7 @@ use navigator::{
 use serde_json::{Value, json};
 
 use super::{
-    additions, etcd, find, objects,
+    additions, etcd, find, machines, objects,
     template::{
         argument, block, document, either_document, entries, optional, optional_word, raw, when,
         when_all,
@@ -196,6 +196,9 @@ kubectl wait --for=condition=Available apiservice v1beta1.navigator.jetstack.io 
 
 Upgrade, uninstall, who may do what, ports: [docs/install.md](../../../docs/install.md). `helm uninstall` deletes no database and keeps the store.
 
+With `clusterManager.enabled` it installs what `deploy/cluster-manager.yaml` does, too, in the namespace of the release: a coordinator, which upgrades
+and reboots machines ([docs/machines.md](../../../docs/machines.md)).
+
 Values for common cases are in [ci](ci), each rendered and linted by a test:
 
 | file | for |
@@ -213,10 +216,12 @@ Unknown and wrong values are refused; what may stand where is also in `values.sc
 
 ";
 
+const IMAGE: &str = r#"{{ include "navigator.image" . }}"#;
+
 /// Settings whose words are expressions.
 fn settings(store: InstallStore, watch_namespace: Option<&str>) -> InstallSettings {
     InstallSettings {
-        image: r#"{{ include "navigator.image" . }}"#.to_owned(),
+        image: IMAGE.to_owned(),
         store,
         namespace: "{{ .Release.Namespace }}".to_owned(),
         watch_namespace: watch_namespace.map(str::to_owned),
@@ -308,6 +313,7 @@ fn templates() -> BTreeMap<String, String> {
     ] {
         templates.insert(name.to_owned(), addition(name, condition));
     }
+    templates.insert(machines::COMPONENT.to_owned(), machines::template(IMAGE));
     templates
 }
 
@@ -360,7 +366,7 @@ fn controllers_budget(of_servers: &Value) -> (Value, String) {
 }
 
 /// A condition in Helm's way that holds when all of these hold.
-fn all(conditions: &[&str]) -> Option<String> {
+pub(super) fn all(conditions: &[&str]) -> Option<String> {
     match conditions {
         [] => None,
         [one] => Some((*one).to_owned()),
@@ -526,16 +532,21 @@ fn deployment(object: &mut Value, watching: &[Value]) {
             env.push(when(".Values.watchNamespace", &more));
         }
     }
-    for (name, path) in [("NAVIGATOR_LOG", "log.filter"), ("NAVIGATOR_LOG_FORMAT", "log.format")] {
-        env.push(raw(format!(
-            "{{{{- with .Values.{path} }}}}\n- name: {name}\n  value: {{{{ . | quote }}}}\n{{{{- end }}}}"
-        )));
-    }
+    env.extend(logged());
     env.push(entries(&of_role("extraEnv")));
     container["env"] = json!(env);
     container["args"] = json!(args);
     container["volumeMounts"] = json!(mounts);
     spec["volumes"] = json!(volumes);
+}
+
+/// Variables that say what a role logs.
+pub(super) fn logged() -> [Value; 2] {
+    [("NAVIGATOR_LOG", "log.filter"), ("NAVIGATOR_LOG_FORMAT", "log.format")].map(|(name, path)| {
+        raw(format!(
+            "{{{{- with .Values.{path} }}}}\n- name: {name}\n  value: {{{{ . | quote }}}}\n{{{{- end }}}}"
+        ))
+    })
 }
 
 /// Entries of a list; those that need the Secret for etcd are there when that is named.
@@ -554,6 +565,9 @@ fn addition(name: &str, condition: &str) -> String {
     for mut object in additions::objects(name) {
         object["metadata"]["namespace"] = json!("{{ .Release.Namespace }}");
         let mut conditions = vec![condition];
+        if object["metadata"]["name"] == names::COORDINATOR {
+            conditions.push(machines::ENABLED);
+        }
         match object["kind"].as_str().unwrap() {
             "ServiceMonitor" | "PodMonitor" => monitor(&mut object),
             "PrometheusRule" => {

@@ -6,7 +6,7 @@ use navigator::{
 };
 use serde_json::{Value, json};
 
-use super::{additions, etcd, objects};
+use super::{additions, etcd, machines, objects};
 use crate::scheme;
 
 const MADE: &str =
@@ -34,6 +34,7 @@ pub(super) fn files() -> Vec<(String, String)> {
     component("etcd-tls", &etcd_component(Some(ETCD_SECRET)));
     component("kubernetes", &kubernetes_component());
     component("single-namespace", &single_namespace());
+    component(machines::COMPONENT, &json!({"resources": ["objects.yaml"]}));
     for name in additions::ALL {
         let patches = if name == additions::CERT_MANAGER { certificate_patches() } else { vec![] };
         let mut fields = json!({"resources": ["objects.yaml"]});
@@ -47,6 +48,7 @@ pub(super) fn files() -> Vec<(String, String)> {
         ("etcd-tls", changes(&with_etcd(None)).added),
         ("kubernetes", changes(&with_kubernetes()).added),
         ("single-namespace", changes(&watching()).added),
+        (machines::COMPONENT, machines::objects(names::IMAGE, names::NAMESPACE, false)),
     ];
     let adding = additions::ALL.map(|name| (name, additions::objects(name)));
     for (name, added) in changing.into_iter().chain(adding) {

@@ -439,6 +439,18 @@ fn settings() -> Vec<Setting> {
         "Security context of their containers.",
     );
     add(
+        "clusterManager.enabled",
+        switch(),
+        json!(false),
+        "Install the coordinator, which upgrades and reboots machines, and its kind ClusterUpgrade. It runs in the namespace of the release, and its ClusterUpgrades are made there, where `navigator manifest --cluster-manager` takes a namespace of its own, containership-core.",
+    );
+    add(
+        "clusterManager.enableClusterUpgrade",
+        switch(),
+        json!(false),
+        "Carry ClusterUpgrades out; without it new ones are refused, as where a provider upgrades the machines.",
+    );
+    add(
         "extraObjects",
         maps(),
         json!([]),

@@ -1,25 +1,33 @@
-//! The table of the controller's rights in `docs/hardening.md`: each right has a row that says what
-//! it is for, and no row tells of another.
+//! The tables of rights in `docs/hardening.md`, `docs/machines.md` and `docs/registries.md`: each right has
+//! a row that says what it is for, and no row tells of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use navigator::engine::rbac;
 
-/// Stands for the kinds of clusters, in the table and here.
+/// Stands for the kinds of clusters, in the tables and here.
 const CLUSTERS: &str = "clusters";
 
-#[test]
-fn every_right_of_the_controller_is_weighed() {
-    let mut held = BTreeMap::<String, BTreeSet<String>>::new();
-    for rule in rbac::controller_rules(&[CLUSTERS]) {
+/// Verbs by resource.
+type Rights = BTreeMap<String, BTreeSet<String>>;
+
+fn held(rules: Vec<PolicyRule>) -> Rights {
+    let mut held = Rights::new();
+    for rule in rules {
         for resource in rule.resources.into_iter().flatten() {
             held.entry(resource).or_default().extend(rule.verbs.clone());
         }
     }
-    let page = super::page("docs/hardening.md");
-    let section = page.split("## What the controller may do\n").nth(1).expect("the section exists");
-    let section = section.split("\n## ").next().unwrap();
-    let mut told = BTreeMap::<String, BTreeSet<String>>::new();
+    held
+}
+
+/// Rights of the table below a heading.
+fn told(page: &str, heading: &str) -> Rights {
+    let page = super::page(page);
+    let section = page.split(&format!(" {heading}\n")).nth(1).expect("the section exists");
+    let section = section.split("\n#").next().unwrap();
+    let mut told = Rights::new();
     for row in section.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.split(" | ").collect();
         let verbs = || cells[1].split(", ").map(str::to_owned);
@@ -28,5 +36,29 @@ fn every_right_of_the_controller_is_weighed() {
         }
         assert!(cells.len() == 4 && cells[2..].iter().all(|cell| cell.len() > 10), "{row}");
     }
+    told
+}
+
+#[test]
+fn every_right_of_the_controller_is_weighed() {
+    let told = told("docs/hardening.md", "What the controller may do");
+    let held = held(rbac::controller_rules(&[CLUSTERS]));
     assert_eq!(told, held, "left: docs/hardening.md; right: the controller's ClusterRole");
+}
+
+#[test]
+fn every_right_of_the_coordinator_is_weighed() {
+    let told = told("docs/machines.md", "What the coordinator may do");
+    let mut rules = rbac::coordinator_rules(&[CLUSTERS]);
+    rules.extend(rbac::coordinator_core_rules());
+    assert_eq!(told, held(rules), "left: docs/machines.md; right: the coordinator's roles");
+}
+
+#[test]
+fn every_right_that_labels_and_registries_need_is_weighed() {
+    let told = told("docs/registries.md", "What it may do");
+    let mut rules = rbac::registry_rules();
+    rules.extend(rbac::registry_core_rules());
+    rules.extend(rbac::label_core_rules());
+    assert_eq!(told, held(rules), "left: docs/registries.md; right: the coordinator's roles");
 }

@@ -30,6 +30,7 @@ const COMMANDS: &[&[&str]] = &[
     &["give-up"],
     &["unsafe-bootstrap"],
     &["drain"],
+    &["machines"],
     &["cleanup"],
     &["scale"],
     &["upgrade"],

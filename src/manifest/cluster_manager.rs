@@ -1,0 +1,217 @@
+//! The objects of the cluster manager, which `navigator manifest --cluster-manager` prints and
+//! `deploy/cluster-manager.yaml` holds: the coordinator, its rights, and the kinds that kube-apiserver
+//! serves for it.
+//!
+//! They stand beside Navigator's own install and need nothing of it: a coordinator works where
+//! databases are not, or not yet.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+
+use super::{
+    RBAC_V1, binding, clusters, deployment, disruption_budget, documents, from_field, labels,
+    liveness, namespace, object, probe, restricted, rule, user_role, with,
+};
+use crate::{
+    api::{
+        containership::{self, GROUP, PROVISION_GROUP},
+        names::{self, port},
+        scheme::Scheme,
+    },
+    engine::rbac,
+};
+
+/// Component label of all objects of the cluster manager but the roles for people.
+const COMPONENT: &str = "coordinator";
+
+/// Settings of the cluster manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterManagerSettings {
+    /// Image of the coordinator.
+    pub image: String,
+    /// Namespace of the coordinator and of the ClusterUpgrades.
+    pub namespace: String,
+    /// Upgrades are carried out; else the coordinator refuses new ones.
+    pub enable_cluster_upgrade: bool,
+    /// Credentials of Registries are copied, with rights over all Secrets.
+    pub registries: bool,
+}
+
+impl Default for ClusterManagerSettings {
+    fn default() -> Self {
+        Self {
+            image: names::IMAGE.to_owned(),
+            namespace: names::CORE_NAMESPACE.to_owned(),
+            enable_cluster_upgrade: false,
+            registries: false,
+        }
+    }
+}
+
+/// Writes the manifest as YAML documents, in the order in which they are applied.
+pub fn cluster_manager_yaml(settings: &ClusterManagerSettings, scheme: &Scheme) -> String {
+    let head = format!(
+        "# Installs the cluster manager into the namespace {}. Made by `navigator manifest \
+         --cluster-manager`; edit that, not this.\n",
+        settings.namespace
+    );
+    documents(head, &cluster_manager_objects(settings, scheme))
+}
+
+/// Returns the objects of the cluster manager, in the order in which they are applied.
+pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Scheme) -> Vec<Value> {
+    let (name, home) = (names::COORDINATOR, settings.namespace.as_str());
+    let mut objects = vec![namespace(home, COMPONENT)];
+    objects.extend(definitions());
+    let mut rules = rbac::coordinator_rules(&clusters(scheme));
+    let mut core = rbac::coordinator_core_rules();
+    core.extend(rbac::label_core_rules());
+    if settings.registries {
+        rules.extend(rbac::registry_rules());
+        core.extend(rbac::registry_core_rules());
+    }
+    objects.extend([
+        object("v1", "ServiceAccount", name, Some(home), COMPONENT),
+        with(object(RBAC_V1, "ClusterRole", name, None, COMPONENT), json!({"rules": rules})),
+        binding(home, name, None, ("ClusterRole", name), name),
+        with(object(RBAC_V1, "Role", name, Some(home), COMPONENT), json!({"rules": core})),
+        binding(home, name, Some(home), ("Role", name), name),
+    ]);
+    objects.extend(user_roles());
+    objects.push(disruption_budget(home, name, COMPONENT));
+    objects.push(coordinator_deployment(settings));
+    objects
+}
+
+/// Builds the definitions of the kinds. Deleting one deletes all objects of its kind.
+fn definitions() -> Vec<Value> {
+    let labelled = |definition: CustomResourceDefinition| {
+        let mut definition = serde_json::to_value(definition).expect("a definition is JSON");
+        definition["metadata"]["labels"] = labels(COMPONENT);
+        definition
+    };
+    containership::definitions().into_iter().map(labelled).collect()
+}
+
+/// Builds the roles that add the kinds to Kubernetes' own roles. An `edit` of one namespace does not
+/// let anybody drain machines; an `admin` of the namespace of the ClusterUpgrades may.
+fn user_roles() -> [Value; 2] {
+    let (read, write) = (
+        &["get", "list", "watch"][..],
+        &["create", "update", "patch", "delete", "deletecollection"][..],
+    );
+    let kinds = |verbs: &[&str]| {
+        vec![
+            rule(PROVISION_GROUP, &["clusterupgrades", "nodepoollabels"], &[], verbs),
+            rule(GROUP, &["clusterlabels"], &[], verbs),
+        ]
+    };
+    // A Registry may hold credentials until they are moved into a Secret.
+    let mut all = kinds(write);
+    all.push(rule(GROUP, &["registries"], &[], &[read, write].concat()));
+    let (read, write) = (json!(kinds(read)), json!(all));
+    [
+        user_role("navigator-machines-view", &["view", "edit", "admin"], &read),
+        user_role("navigator-machines-admin", &["admin"], &write),
+    ]
+}
+
+/// Builds the coordinator's Deployment. One of two leads: when a machine with the leader is drained,
+/// the other one goes on.
+fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
+    let mut args = vec![COMPONENT];
+    if settings.enable_cluster_upgrade {
+        args.push("--enable-cluster-upgrade");
+    }
+    if settings.registries {
+        args.push("--registries");
+    }
+    let container = json!({
+        "name": COMPONENT,
+        "image": settings.image,
+        "args": args,
+        "env": [
+            from_field("NAVIGATOR_CORE_NAMESPACE", "metadata.namespace"),
+            from_field("NAVIGATOR_POD_NAME", "metadata.name"),
+        ],
+        "ports": [{"name": "metrics", "containerPort": port::METRICS}],
+        "livenessProbe": liveness("metrics", "HTTP"),
+        "readinessProbe": probe("/readyz", "metrics", "HTTP"),
+        "resources": {
+            "requests": {"cpu": "20m", "memory": "32Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": restricted(),
+    });
+    let strategy = json!({"type": "RollingUpdate"});
+    let (home, name) = (&settings.namespace, names::COORDINATOR);
+    let mut deployment = deployment(home, name, COMPONENT, 2, &strategy, &container, &json!([]));
+    let own = deployment["spec"]["selector"].clone();
+    deployment["spec"]["template"]["spec"]["affinity"] = json!({"podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 100,
+            "podAffinityTerm": {"labelSelector": own, "topologyKey": "kubernetes.io/hostname"},
+        }],
+    }});
+    deployment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::names::label;
+
+    fn spec(enable_cluster_upgrade: bool) -> Value {
+        let settings =
+            ClusterManagerSettings { enable_cluster_upgrade, ..ClusterManagerSettings::default() };
+        let objects = cluster_manager_objects(&settings, Scheme::new(&[]));
+        let found = objects.iter().find(|object| object["kind"] == "Deployment");
+        found.unwrap()["spec"].clone()
+    }
+
+    #[test]
+    fn upgrades_are_off_unless_they_are_asked_for() {
+        let args = |spec: &Value| spec["template"]["spec"]["containers"][0]["args"].clone();
+        assert_eq!(args(&spec(false)), json!(["coordinator"]));
+        assert_eq!(args(&spec(true)), json!(["coordinator", "--enable-cluster-upgrade"]));
+    }
+
+    #[test]
+    fn rights_over_secrets_come_with_registries_alone() {
+        for registries in [false, true] {
+            let settings =
+                ClusterManagerSettings { registries, ..ClusterManagerSettings::default() };
+            let objects = cluster_manager_objects(&settings, Scheme::new(&[]));
+            let roles = objects.iter().filter(|object| {
+                let kind = object["kind"].as_str().unwrap_or_default();
+                kind.ends_with("Role") && object["metadata"]["name"] == names::COORDINATOR
+            });
+            let rules: Vec<&Value> =
+                roles.flat_map(|role| role["rules"].as_array().unwrap()).collect();
+            let of = |resource: &str| {
+                rules.iter().any(|rule| rule["resources"].to_string().contains(resource))
+            };
+            assert!(of("\"clusterlabels\"") && of("\"nodepoollabels/status\""));
+            assert_eq!(of("\"secrets\""), registries);
+            assert_eq!(of("\"registries\""), registries);
+        }
+    }
+
+    /// By these labels a drain knows the coordinator's pods, and evicts them last.
+    #[test]
+    fn the_coordinators_pods_are_known_to_a_drain() {
+        let labels = spec(true)["template"]["metadata"]["labels"].clone();
+        assert_eq!(labels[label::K8S_PART_OF], "navigator");
+        assert_eq!(labels[label::K8S_COMPONENT], "coordinator");
+    }
+
+    #[test]
+    fn machines_are_drained_by_those_only_who_administer_the_namespace() {
+        let [view, admin] = user_roles();
+        assert_eq!(view["rules"][0]["verbs"], json!(["get", "list", "watch"]));
+        let labels = admin["metadata"]["labels"].as_object().unwrap();
+        let joined: Vec<&String> =
+            labels.keys().filter(|key| key.contains("aggregate-to")).collect();
+        assert_eq!(joined, ["rbac.authorization.k8s.io/aggregate-to-admin"]);
+    }
+}
