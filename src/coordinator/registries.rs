@@ -116,12 +116,11 @@ impl RegistryCoordinator {
         let registry = self.hold(registry).await?;
         let (registry, kept) = self.keep_credentials(registry).await?;
         let uid = registry.uid().unwrap_or_default();
-        let config = match kept {
-            Some(trouble) => Err(trouble),
-            None => {
-                let source = self.source(&registry).await?;
-                pull_config(&registry.spec, &uid, source.as_ref())
-            }
+        let config = if let Some(trouble) = kept {
+            Err(trouble)
+        } else {
+            let source = self.source(&registry).await?;
+            pull_config(&registry.spec, &uid, source.as_ref())
         };
         let namespaces = self.seen.lock().meant(&registry.spec);
         let trouble = namespaces.clone().err().map(RegistryTrouble::Selector);

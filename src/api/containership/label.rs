@@ -1,5 +1,7 @@
 //! ClusterLabel and NodePoolLabel: a label that all Nodes bear, or those of one pool.
 
+#![expect(clippy::duplicated_attributes, reason = "several columns are of one type")]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;

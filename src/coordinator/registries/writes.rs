@@ -137,7 +137,7 @@ impl RegistryCoordinator {
         match LookError::request("write", &format!("{namespace}/{name}"), error) {
             LookError::NotLeading => WriteEnd::NotLeading,
             LookError::Stale(_) => WriteEnd::Stale,
-            error => {
+            error @ LookError::Request { .. } => {
                 let why = chain(&error).to_string();
                 self.seen.lock().note_refusal(kind, format!("{namespace}/{name}"), Some(why));
                 WriteEnd::Done
