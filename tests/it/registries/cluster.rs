@@ -96,23 +96,15 @@ impl Cluster {
         }
     }
 
-    /// Gives the coordinator the rights of the manifest that labels and Registries need.
+    /// Gives the coordinator the rights of the manifest, with those that Registries need.
     async fn grant(&self) {
         let roles = "/apis/rbac.authorization.k8s.io/v1";
-        let mut wide = serde_json::to_value(rbac::registry_rules()).unwrap();
-        let nodes =
-            json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch", "patch"]});
-        wide.as_array_mut().unwrap().push(nodes);
-        let mut core = rbac::registry_core_rules();
+        let mut wide = rbac::coordinator_rules(&["cassandraclusters"]);
+        wide.extend(rbac::registry_rules());
+        let mut core = rbac::coordinator_core_rules();
         core.extend(rbac::label_core_rules());
-        let mut core = serde_json::to_value(core).unwrap();
-        core.as_array_mut().unwrap().extend([
-            json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
-            json!({
-                "apiGroups": ["provision.containership.io"], "resources": ["clusterupgrades"],
-                "verbs": ["list", "watch"],
-            }),
-        ]);
+        core.extend(rbac::registry_core_rules());
+        let [wide, core] = [wide, core].map(|rules| serde_json::to_value(rules).unwrap());
         for (place, kind, rules) in [
             (roles.to_owned(), "ClusterRole", wide),
             (format!("{roles}/namespaces/{}", self.core), "Role", core),

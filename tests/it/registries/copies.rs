@@ -202,7 +202,7 @@ async fn a_registry_without_usable_credentials_says_so_in_one_sentence() {
     cluster.start(&["--registries"]);
     for (name, reason, says) in [
         ("none", "CredentialsMissing", "neither credentials nor credentialsSecretRef is given"),
-        ("absent", "CredentialsMissing", "Secret \"absent\" is not there"),
+        ("absent", "CredentialsMissing", "is not there"),
         ("opaque", "CredentialsMissing", "must be of kubernetes.io/basic-auth"),
         ("amazon", "Unsupported", "are not renewed"),
     ] {
