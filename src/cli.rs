@@ -1,6 +1,7 @@
 //! Parses command lines: argv → applet → Args → role. No other module reads flags and the
 //! environment.
 
+mod agent;
 mod apiserver;
 mod applet;
 mod controller;
@@ -33,6 +34,7 @@ struct Cli {
 enum Applet {
     Controller(Box<controller::Args>),
     Coordinator(Box<coordinator::Args>),
+    Agent(Box<agent::Args>),
     Apiserver(Box<apiserver::Args>),
     Manifest(manifest::Args),
     Pilot(pilot::Args),
@@ -68,6 +70,7 @@ pub fn main(argv: impl IntoIterator<Item = OsString>, databases: DatabaseList) -
         Invocation::Applet(applet) => match applet {
             Applet::Controller(args) => controller::run(*args, databases),
             Applet::Coordinator(args) => coordinator::run(*args, databases),
+            Applet::Agent(args) => agent::run(*args),
             Applet::Apiserver(args) => apiserver::run(*args, databases),
             Applet::Manifest(args) => manifest::run(args, databases),
             Applet::Pilot(args) => pilot::run(args.into(), databases),

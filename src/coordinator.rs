@@ -1,5 +1,6 @@
-//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, labels them, and copies
-//! the credentials of image registries into namespaces, one leader at a time.
+//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, labels them, says on which
+//! of them the keys of Users stand, and copies the credentials of image registries into namespaces, one
+//! leader at a time.
 //!
 //! What is done next is decided in `engine/machines`; this role reads, carries out and writes down.
 //! It stands on kube-apiserver alone: where Navigator's own API does not answer, no further database
@@ -16,7 +17,10 @@ mod registries;
 mod stirring;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod upgrade;
+mod users;
 mod watches;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -33,7 +37,7 @@ use tracing::warn;
 use self::{
     gauges::UpgradeGauges, labels::LabelCoordinator, metrics::Metrics,
     registries::RegistryCoordinator, stirring::StatusWriter, upgrade::UpgradeCoordinator,
-    watches::WatchedAgenda,
+    users::UserCoordinator, watches::WatchedAgenda,
 };
 use crate::{
     api::{database_names::DatabaseNames, names},
@@ -106,7 +110,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
     // A candidate that waits for the lead watches too, so that it is ready to lead.
     let gauges = UpgradeGauges::new(metrics.clone());
-    let agenda = watches::start(&client, &config.namespace, gauges, &runtime);
+    let (agenda, users) = watches::start(&client, &config.namespace, gauges, &runtime);
     let labels = labels::watch(&client, &config.namespace, &runtime);
     let registries =
         config.registries.then(|| registries::watch(&client, &config.namespace, &runtime));
@@ -136,6 +140,8 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
 
     let identity = config.election.identity.clone();
     let writer = fenced(client.clone(), claim.clone(), AGENT);
+    let users =
+        UserCoordinator { writer: writer.clone(), namespace: config.namespace.clone(), users };
     let events = EventPublisher::new(client.clone(), names::COORDINATOR, identity);
     let status = || StatusWriter {
         writer: writer.clone(),
@@ -163,6 +169,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let halt = Shutdown::new();
     let work = TaskGroup::new(shutdown.child());
     work.spawn("upgrades", until(halt.clone(), look_on(coordinator, agenda, metrics.clone())));
+    work.spawn("users", until(halt.clone(), users.work()));
     work.spawn("labels", until(halt.clone(), stirring::keep(labels)));
     if let Some(registries) = registries {
         work.spawn("registries", until(halt.clone(), stirring::keep(registries)));
@@ -226,7 +233,8 @@ async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, met
         };
         metrics.looks.with_label_values(&[outcome]).inc();
         let now = Instant::now();
-        if needed {
+        // One that failed found nothing out.
+        if needed || failed {
             watchful = now + LATE;
         }
         tick = now + if failed || agenda.is_under_way() { OFTEN } else { SELDOM };

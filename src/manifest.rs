@@ -7,6 +7,7 @@
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::{Value, json};
 
+pub mod agent;
 mod cluster_manager;
 mod store_keeper;
 

@@ -1,11 +1,13 @@
 //! Starts and stops a process: signals, shutdown, named tasks, readiness, the admin port,
-//! logging, metrics, events, leader election, watches. Knows no database and no Navigator type.
+//! logging, metrics, events, leader election, watches, files that appear whole. Knows no database and no
+//! Navigator type.
 
 pub mod admin;
 pub mod build_info;
 pub mod cgroup;
 pub mod deadline;
 pub mod events;
+pub mod folder;
 pub mod leader;
 pub mod log;
 pub mod metric_catalogue;

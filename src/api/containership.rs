@@ -1,5 +1,6 @@
-//! The kinds of the cluster manager: how machines are upgraded, which labels they bear, and who pulls
-//! images from where, in the groups that Containership's cluster manager had in 2019.
+//! The kinds of the cluster manager: how machines are upgraded, which labels they bear, whose SSH keys
+//! stand on them, and who pulls images from where, in the groups that Containership's cluster manager
+//! had in 2019.
 //!
 //! kube-apiserver serves these kinds, by CustomResourceDefinitions, and not Navigator's own API
 //! server: what drains and upgrades machines must not stand on a pod of one of them. Manifests of
@@ -11,6 +12,7 @@ mod label;
 mod label_requirement;
 mod registry;
 mod upgrade_status;
+mod user;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -21,6 +23,7 @@ pub use label::*;
 pub use label_requirement::{LabelOperator, LabelRequirement, select};
 pub use registry::*;
 pub use upgrade_status::*;
+pub use user::*;
 
 /// Group of the kinds about people, registries and the whole cluster.
 pub const GROUP: &str = "containership.io";
@@ -40,6 +43,8 @@ pub mod name {
     /// Annotation on a ClusterUpgrade that failed: the machines that failed are tried again. The
     /// value is any text, and tells one request from the next.
     pub const RETRY: &str = "containership.io/retry";
+    /// Annotation on a Node: what its agent says, an [`super::AgentReport`] as JSON.
+    pub const AGENT: &str = "containership.io/agent";
     /// Label on a Node: its pool.
     pub const NODE_POOL_ID: &str = "containership.io/node-pool-id";
     /// What the keys of labels begin with that ClusterLabels and NodePoolLabels alone put on Nodes.
@@ -71,6 +76,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         tidied(&ClusterLabel::crd()),
         tidied(&ClusterUpgrade::crd()),
         tidied(&NodePoolLabel::crd()),
+        tidied(&User::crd()),
     ]
 }
 

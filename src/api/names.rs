@@ -137,7 +137,9 @@ pub const APISERVER: &str = "navigator-apiserver";
 pub const CONTROLLER: &str = "navigator-controller";
 /// Name of the coordinator's Deployment, ServiceAccount and lease.
 pub const COORDINATOR: &str = "navigator-coordinator";
-/// Namespace of the kinds of the cluster manager, and of the coordinator.
+/// Name of the agent's DaemonSet and ServiceAccount.
+pub const AGENT: &str = "navigator-agent";
+/// Namespace of the kinds of the cluster manager, of the coordinator and of the agents.
 pub const CORE_NAMESPACE: &str = "containership-core";
 /// Name of the ConfigMap, in the install's namespace, that records the identity of the API server's
 /// store.

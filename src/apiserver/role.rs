@@ -2,11 +2,15 @@
 //! knows none of them.
 
 pub mod pilot_lease;
+pub mod pilot_leave;
 pub mod pilot_status;
 
 use std::sync::Arc;
 
-use self::{pilot_lease::PilotLeaseRestriction, pilot_status::PilotStatusRestriction};
+use self::{
+    pilot_lease::PilotLeaseRestriction, pilot_leave::PilotLeaveRestriction,
+    pilot_status::PilotStatusRestriction,
+};
 use super::{
     admission::AdmissionPlugin,
     installation::{InstallationNames, ServedApi},
@@ -44,9 +48,10 @@ pub fn served(scheme: &'static Scheme) -> ServedApi {
         kinds: scheme.served_kinds(),
         names: &NAMES,
         plugins: Box::new(move |namespace| {
-            let plugins: [Arc<dyn AdmissionPlugin>; 2] = [
+            let plugins: [Arc<dyn AdmissionPlugin>; 3] = [
                 Arc::new(PilotStatusRestriction::new(namespace)),
                 Arc::new(PilotLeaseRestriction::new(scheme, namespace)),
+                Arc::new(PilotLeaveRestriction),
             ];
             plugins.into()
         }),

@@ -8,7 +8,7 @@ use super::{PILOT, PLUGIN};
 pub(crate) const COMPLETE: &str = "__complete";
 
 /// Roles that a link to the binary may be named after, with the prefix `navigator-`.
-const ROLES: [&str; 3] = ["apiserver", "controller", "coordinator"];
+const ROLES: [&str; 4] = ["agent", "apiserver", "controller", "coordinator"];
 
 /// Returns the subcommands that a link of this file name stands for: `navigator-apiserver`,
 /// `navigator-pilot-NAME` and `pilot-NAME` of one of these databases, and the names by which

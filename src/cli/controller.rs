@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::{
     complain,
-    election::{self, ClientArgs, ElectionArgs},
+    election::{self, ClientArgs, ClientRetry, ElectionArgs},
     logging,
 };
 use crate::{
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
             return exit::USAGE;
         }
     };
-    election::run("controller", kubeconfig.as_deref(), |client, runtime| {
+    election::run("controller", kubeconfig.as_deref(), ClientRetry::Tried, |client, runtime| {
         info!(identity = config.identity, "This is a candidate for the lead");
         controller::run(config, controllers(databases), client, runtime)
     })

@@ -9,7 +9,7 @@ use tracing::info;
 
 use super::{
     complain,
-    election::{self, ClientArgs, ElectionArgs},
+    election::{self, ClientArgs, ClientRetry, ElectionArgs},
     logging,
 };
 use crate::{
@@ -84,7 +84,9 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
             return exit::USAGE;
         }
     };
-    election::run("coordinator", kubeconfig.as_deref(), |client, runtime| {
+    // A budget's refusal is told in the status, and an API that is away does not hold up the rest.
+    let retry = ClientRetry::Told;
+    election::run("coordinator", kubeconfig.as_deref(), retry, |client, runtime| {
         info!(identity = config.election.identity, "This is a candidate for the lead");
         coordinator::run(config, client, runtime)
     })

@@ -99,11 +99,21 @@ impl ElectionArgs {
     }
 }
 
+/// What becomes of a request that the server refuses for now (429, 503, 504).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientRetry {
+    /// It is asked again for a while, before its author hears of it.
+    Tried,
+    /// Its author is told at once.
+    Told,
+}
+
 /// Runs a role to its end on threads of its own, and returns the exit code. `what` names the role in
 /// the log.
 pub(super) fn run<E, R>(
     what: &str,
     kubeconfig: Option<&Path>,
+    retry: ClientRetry,
     role: impl FnOnce(Client, Runtime) -> R,
 ) -> u8
 where
@@ -117,7 +127,7 @@ where
             return exit::FAILURE;
         }
     };
-    let code = runtime.block_on(act(what, kubeconfig, role));
+    let code = runtime.block_on(act(what, kubeconfig, retry, role));
     // A name lookup that is under way holds its thread; the process does not wait for it.
     runtime.shutdown_background();
     code
@@ -126,13 +136,14 @@ where
 async fn act<E, R>(
     what: &str,
     kubeconfig: Option<&Path>,
+    retry: ClientRetry,
     role: impl FnOnce(Client, Runtime) -> R,
 ) -> u8
 where
     E: std::error::Error + 'static,
     R: Future<Output = Result<(), E>>,
 {
-    let client = match client(kubeconfig).await {
+    let client = match client(kubeconfig, retry).await {
         Ok(client) => client,
         Err(text) => {
             complain(&text);
@@ -164,8 +175,8 @@ where
     }
 }
 
-async fn client(kubeconfig: Option<&Path>) -> Result<Client, String> {
-    let config = match kubeconfig {
+async fn client(kubeconfig: Option<&Path>, retry: ClientRetry) -> Result<Client, String> {
+    let mut config = match kubeconfig {
         Some(path) => {
             let read = Kubeconfig::read_from(path)
                 .map_err(|error| format!("--kubeconfig {}: {}", path.display(), chain(&error)))?;
@@ -177,5 +188,6 @@ async fn client(kubeconfig: Option<&Path>) -> Result<Client, String> {
             format!("not in a pod, and no --kubeconfig was given: {}", chain(&error))
         })?,
     };
+    config.default_retry = retry == ClientRetry::Tried;
     Client::try_from(config).map_err(|error| format!("failed to make a client: {}", chain(&error)))
 }

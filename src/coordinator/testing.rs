@@ -13,7 +13,11 @@ use http_body_util::{BodyExt, Full};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
-use crate::api::database_names::DatabaseNames;
+use super::{metrics::Metrics, upgrade::UpgradeCoordinator};
+use crate::{
+    api::{database_names::DatabaseNames, names},
+    runtime::events::EventPublisher,
+};
 
 /// A database of which there is nothing but its names.
 pub(crate) const EXAMPLE: DatabaseNames = DatabaseNames {
@@ -35,6 +39,20 @@ pub(crate) const EXAMPLE: DatabaseNames = DatabaseNames {
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
 
+/// A coordinator that reads by one client and writes by another.
+pub(crate) fn coordinator(client: Client, writer: Client, metrics: Metrics) -> UpgradeCoordinator {
+    UpgradeCoordinator {
+        writer,
+        events: EventPublisher::new(client.clone(), names::COORDINATOR, "test".to_owned()),
+        client,
+        namespace: names::CORE_NAMESPACE.to_owned(),
+        databases: vec![&EXAMPLE],
+        enabled: true,
+        metrics,
+        refusals: BTreeMap::new(),
+    }
+}
+
 #[derive(Clone, Default)]
 pub(crate) struct FakeServer(Arc<Mutex<FakeObjects>>);
 
@@ -48,10 +66,13 @@ pub(crate) struct FakeObjects {
     pub(crate) requests: BTreeSet<(String, String)>,
     /// Codes by which requests are answered whose method and path begin so.
     pub(crate) refuses: BTreeMap<String, u16>,
+    /// Called with each write that was carried out, before it is answered.
+    pub(crate) written: Option<WriteHook>,
     version: u64,
 }
 
 type FakeAnswer = (u16, Value);
+type WriteHook = Box<dyn Fn(&str) + Send>;
 
 fn failure(code: u16, reason: &str) -> FakeAnswer {
     let body = json!({
@@ -70,7 +91,14 @@ impl FakeServer {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
                 let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                let (code, body) = server.lock().answer(&parts.method, parts.uri.path(), &body);
+                let mut objects = server.lock();
+                let before = objects.writes.len();
+                let (code, body) = objects.answer(&parts.method, parts.uri.path(), &body);
+                if let (Some(written), Some(write)) = (&objects.written, objects.writes.get(before))
+                {
+                    written(write);
+                }
+                drop(objects);
                 let body = Full::new(Bytes::from(body.to_string()));
                 Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
             }

@@ -1,11 +1,7 @@
-//! The two watches, which say when to look.
+//! The watches, which say when to look, and what agents say of the keys on their machines.
 
-use std::{
-    fmt::Debug,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::{Stream, StreamExt};
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{
     Api, Client,
@@ -13,17 +9,15 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use tokio::sync::Notify;
-use tracing::warn;
 
-use super::{agenda::UpgradeAgenda, gauges::UpgradeGauges};
+use super::{agenda::UpgradeAgenda, gauges::UpgradeGauges, users::WatchedUsers};
 use crate::{
-    api::containership::ClusterUpgrade,
-    error::chain,
-    runtime::{Runtime, Shutdown, readiness::ReadinessHandle},
+    api::containership::{ClusterUpgrade, User},
+    runtime::{
+        Runtime,
+        watch::{follow, paged},
+    },
 };
-
-/// Most objects of one answer while a watch is filled.
-const PAGE: u32 = 500;
 
 /// What the watches saw, and word of it.
 #[derive(Clone, Default)]
@@ -59,50 +53,51 @@ impl WatchedAgenda {
     }
 }
 
-/// Starts the watches. Readiness waits until each was filled once.
+/// Starts the watches. Readiness waits until those that upgrades need were filled once.
 pub(crate) fn start(
     client: &Client,
     namespace: &str,
     mut gauges: UpgradeGauges,
     runtime: &Runtime,
-) -> WatchedAgenda {
-    let agenda = WatchedAgenda::default();
-    let config = || watcher::Config::default().page_size(PAGE);
+) -> (WatchedAgenda, WatchedUsers) {
+    let (agenda, users) = (WatchedAgenda::default(), WatchedUsers::default());
     let upgrades: Api<ClusterUpgrade> = Api::namespaced(client.clone(), namespace);
     let seen = agenda.clone();
     let upgrades = follow(
         "watch-clusterupgrades",
-        watcher(upgrades, config()).default_backoff(),
+        watcher(upgrades, paged()).default_backoff(),
         move |event| {
             gauges.see(event);
             seen.change(|agenda| see_run(agenda, event));
         },
-        runtime.readiness().add("watch-clusterupgrades"),
+        Some(runtime.readiness().add("watch-clusterupgrades")),
         runtime.shutdown(),
     );
     runtime.tasks().spawn_vital("watch-clusterupgrades", upgrades);
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
-    let seen = agenda.clone();
+    let (seen, words) = (agenda.clone(), users.clone());
     let nodes = follow(
         "watch-nodes",
-        watcher(nodes, config()).default_backoff(),
+        watcher(nodes, paged()).default_backoff(),
         move |event| {
-            seen.change(|agenda| match event {
-                watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
-                    agenda.see_node(&node.metadata);
-                }
-                watcher::Event::Delete(node) => {
-                    agenda.forget_node(node.metadata.name.as_deref().unwrap_or_default());
-                }
-                watcher::Event::Init => agenda.forget_nodes(),
-                watcher::Event::InitDone => {}
-            });
+            words.see_node(event);
+            seen.change(|agenda| see_node(agenda, event));
         },
-        runtime.readiness().add("watch-nodes"),
+        Some(runtime.readiness().add("watch-nodes")),
         runtime.shutdown(),
     );
     runtime.tasks().spawn_vital("watch-nodes", nodes);
-    agenda
+    let all: Api<User> = Api::namespaced(client.clone(), namespace);
+    let seen = users.clone();
+    let all = follow(
+        "watch-users",
+        watcher(all, paged()).default_backoff(),
+        move |event| seen.see_user(event),
+        None,
+        runtime.shutdown(),
+    );
+    runtime.tasks().spawn_vital("watch-users", all);
+    (agenda, users)
 }
 
 fn see_run(agenda: &mut UpgradeAgenda, event: &watcher::Event<ClusterUpgrade>) {
@@ -116,39 +111,15 @@ fn see_run(agenda: &mut UpgradeAgenda, event: &watcher::Event<ClusterUpgrade>) {
     }
 }
 
-/// Hands on what a watch tells, until shutdown.
-async fn follow<K: Debug>(
-    task: &'static str,
-    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-    mut see: impl FnMut(&watcher::Event<K>),
-    ready: ReadinessHandle,
-    shutdown: Shutdown,
-) {
-    // Dropped once the watch is filled.
-    let mut ready = Some(ready);
-    let mut last_error = String::new();
-    let mut events = Box::pin(events);
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            () = shutdown.triggered() => return,
-        };
-        match event {
-            None => return,
-            Some(Err(error)) => {
-                let text = chain(&error).to_string();
-                if text != last_error {
-                    warn!(watch = task, error = text, "Watch failed, trying again");
-                    last_error = text;
-                }
-            }
-            Some(Ok(event)) => {
-                last_error.clear();
-                see(&event);
-                if matches!(event, watcher::Event::InitDone) {
-                    drop(ready.take());
-                }
-            }
+fn see_node(agenda: &mut UpgradeAgenda, event: &watcher::Event<PartialObjectMeta<Node>>) {
+    match event {
+        watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
+            agenda.see_node(&node.metadata);
         }
+        watcher::Event::Delete(node) => {
+            agenda.forget_node(node.metadata.name.as_deref().unwrap_or_default());
+        }
+        watcher::Event::Init => agenda.forget_nodes(),
+        watcher::Event::InitDone => {}
     }
 }

@@ -5,6 +5,11 @@
 //! the cluster, and of the time. It keeps nothing in memory, so whoever leads next goes on from the
 //! objects.
 //!
+//! A run that is deleted lets go of a machine that is only cordoned: nothing was done to it. From its
+//! drain on a machine is finished, well or not: pods left it for a change, and whoever makes that
+//! change may be at it. So a drain that hangs ends at its timeout, or when the finalizer is taken off
+//! by hand: then [`sweep`] lets go of everything.
+//!
 //! What the caller must keep to, for the decision to be safe whatever happens between two steps:
 //!
 //! - It reads the ClusterUpgrades themselves from the API server, and no cache. All else may be

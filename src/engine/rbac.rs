@@ -121,6 +121,8 @@ pub fn coordinator_core_rules() -> Vec<PolicyRule> {
         // `patch` is for the finalizer, `delete` for runs that are over for as long as they say.
         upgrades("clusterupgrades", &["list", "watch", "patch", "delete"]),
         upgrades("clusterupgrades/status", &["update"]),
+        rule(containership::GROUP, &["users"], &["list", "watch"]),
+        rule(containership::GROUP, &["users/status"], &["update"]),
         rule("events.k8s.io", &["events"], &["create", "patch"]),
         // A create names nothing yet, so it cannot be limited to a name.
         leases(&["create"]),

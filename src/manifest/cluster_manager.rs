@@ -94,7 +94,7 @@ fn definitions() -> Vec<Value> {
 }
 
 /// Builds the roles that add the kinds to Kubernetes' own roles. An `edit` of one namespace does not
-/// let anybody drain machines; an `admin` of the namespace of the ClusterUpgrades may.
+/// let anybody drain machines or log in on them; an `admin` of the namespace of the kinds may.
 fn user_roles() -> [Value; 2] {
     let (read, write) = (
         &["get", "list", "watch"][..],
@@ -103,7 +103,7 @@ fn user_roles() -> [Value; 2] {
     let kinds = |verbs: &[&str]| {
         vec![
             rule(PROVISION_GROUP, &["clusterupgrades", "nodepoollabels"], &[], verbs),
-            rule(GROUP, &["clusterlabels"], &[], verbs),
+            rule(GROUP, &["clusterlabels", "users"], &[], verbs),
         ]
     };
     // A Registry may hold credentials until they are moved into a Secret.

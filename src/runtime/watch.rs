@@ -54,8 +54,8 @@ pub async fn follow<K: Debug>(
     }
 }
 
-/// What a watch told, by name or another key. While it is filled anew, what it told before stands: there is no moment
-/// at which only a part is known.
+/// What a watch told, by name or another key. While it is filled anew, what it told before stands: there is
+/// no moment at which only a part is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedReplica<V> {
     /// `None` until the watch was filled once.

@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("engine", &["engine", "machinery", "api"]),
     ("runtime", &["runtime", "error"]),
     ("error", &["error"]),
+    ("agent", &["agent", "engine", "runtime", "api", "error"]),
     ("apiserver", &["apiserver", "engine", "runtime", "machinery", "api", "error"]),
     ("controller", &["controller", "engine", "runtime", "machinery", "api", "error"]),
     ("coordinator", &["coordinator", "engine", "runtime", "api", "error"]),
@@ -53,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "cli",
         &[
             "cli",
+            "agent",
             "apiserver",
             "controller",
             "coordinator",

@@ -31,6 +31,8 @@ fn bad_usage_ends_with_64_and_says_why() {
         &["manifest", "--cluster-manager", "--watch-namespace", "shop"],
         &["apiserver", "--store", "cupboard"],
         &["controller", "--no-such-flag"],
+        &["agent", "--keys-folder", "/nonexistent"],
+        &["agent", "keys"],
         &["coordinator", "--no-such-flag"],
         &["coordinator", "--core-namespace="],
         &["pilot", "no-such-database"],
@@ -55,6 +57,9 @@ fn help_of_every_applet_shows_examples_and_exit_codes() {
     for applet in [
         &["apiserver"][..],
         &["controller"],
+        &["agent"],
+        &["agent", "keys"],
+        &["agent", "cleanup"],
         &["coordinator"],
         &["pilot", "cassandra"],
         &["pilot", "elasticsearch"],
@@ -82,6 +87,7 @@ fn a_link_is_its_applet() {
     for (link, part) in [
         ("/usr/bin/navigator-apiserver", "--store"),
         ("navigator-controller", "--pilot-image"),
+        ("navigator-agent", "--keys-folder"),
         ("navigator-coordinator", "--enable-cluster-upgrade"),
         ("pilot-cassandra", "--pilot-name"),
         ("pilot-elasticsearch", "--pilot-name"),

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod agent;
 mod api;
 mod architecture;
 mod cache;
 mod cli;
+mod coordinator;
 mod engine;
 mod example;
 mod golden;

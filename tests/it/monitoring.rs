@@ -11,7 +11,7 @@ use std::{
 
 use clap::{Arg, ArgAction, Command};
 use navigator::{
-    apiserver, cli, controller, coordinator, databases, pilot,
+    agent, apiserver, cli, controller, coordinator, databases, pilot,
     runtime::metric_catalogue::MetricDescription,
 };
 use serde_json::Value;
@@ -29,6 +29,7 @@ pub(crate) fn catalogue() -> Vec<(String, Vec<MetricDescription>)> {
         ("API server".to_owned(), apiserver::metrics_catalogue(scheme())),
         ("Controller".to_owned(), controller::metrics_catalogue()),
         ("Coordinator".to_owned(), coordinator::metrics_catalogue()),
+        ("Agent".to_owned(), agent::metrics_catalogue()),
         ("Pilot".to_owned(), pilot::node::metrics::catalogue()),
     ];
     for database in databases::ALL {

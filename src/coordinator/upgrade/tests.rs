@@ -2,8 +2,6 @@
 
 mod rights;
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::{UpgradeCoordinator, name};
@@ -11,9 +9,8 @@ use crate::{
     api::names,
     coordinator::{
         metrics::Metrics,
-        testing::{EXAMPLE, FakeServer},
+        testing::{FakeServer, coordinator},
     },
-    runtime::events::EventPublisher,
 };
 
 const RUN: &str =
@@ -60,16 +57,7 @@ impl Scene {
         });
         server.lock().put(RUN, run);
         let client = server.client();
-        let coordinator = UpgradeCoordinator {
-            writer: client.clone(),
-            events: EventPublisher::new(client.clone(), names::COORDINATOR, "test".to_owned()),
-            client,
-            namespace: names::CORE_NAMESPACE.to_owned(),
-            databases: vec![&EXAMPLE],
-            enabled: true,
-            metrics: Metrics::new(),
-            refusals: BTreeMap::new(),
-        };
+        let coordinator = coordinator(client.clone(), client, Metrics::new());
         Self { server, coordinator }
     }
 

@@ -149,6 +149,7 @@ fn cordon(
     machine: Option<&MachineFacts>,
 ) -> MachineStatus {
     if look.run.deleting {
+        // No pod was evicted yet.
         return enter(look, node, MachinePhase::Pending);
     }
     if machine.is_none() {
@@ -210,9 +211,6 @@ fn drain(
     mut node: MachineStatus,
     machine: Option<&MachineFacts>,
 ) -> MachineStatus {
-    if look.run.deleting {
-        return enter(look, node, MachinePhase::Pending);
-    }
     let (actions, waits) = (look.actions.len(), look.waits.len());
     let left = drain::drain(look, &mut node);
     if left && is_overdue(look, &node) {

@@ -537,6 +537,10 @@ impl World {
         let drained: Vec<_> = away.iter().filter(|(_, _, _, drained)| *drained).collect();
         self.law(fits(&own) && fits(&drained), "no more machines are away than maxUnavailable");
         for (name, phase) in &changes {
+            let was = before.nodes.iter().find(|old| old.name == *name).map(|old| old.phase);
+            let drained = was.is_some_and(|was| was.is_under_way() && was != MachinePhase::Cordon);
+            let finished = *phase != MachinePhase::Pending || !drained;
+            self.law(finished, "from its drain on a machine is finished, whoever deletes the run");
             if *phase == MachinePhase::Cordon {
                 let nodes = &self.runs[run].status.nodes;
                 let begins = nodes.iter().find(|node| node.name == *name).unwrap();

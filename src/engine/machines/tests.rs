@@ -665,30 +665,52 @@ fn the_first_machine_goes_alone_and_then_as_many_as_may() {
 }
 
 #[test]
-fn a_run_that_is_deleted_lets_go_of_what_it_has_not_changed() {
+fn a_run_that_is_deleted_lets_go_of_a_machine_that_is_only_cordoned() {
+    let mut scene = Scene::new(json!({}), vec![worker("w1"), worker("w2")]);
+    scene.looks(4);
+    assert_eq!(scene.phase("w1"), MachinePhase::Cordon);
+    assert!(scene.machine("w1").cordoned);
+    scene.deleting = true;
+    scene.looks(6);
+    assert!(!scene.finalizer);
+    let clean = |machine: &MachineFacts| !machine.cordoned && machine.tainted_by.is_none();
+    assert!(scene.fleet.machines.iter().all(clean));
+    assert_eq!(
+        scene.status.message.as_deref(),
+        Some("the upgrade was deleted; 2 were left as they are")
+    );
+}
+
+#[test]
+fn a_run_that_is_deleted_finishes_a_machine_whose_drain_began() {
     let mut scene = Scene::new(json!({}), vec![worker("w1"), worker("w2")]);
     scene.add_member("a-0", "db/kind/a", "w1");
     scene.looks(9);
     assert_eq!(scene.phase("w1"), MachinePhase::Drain);
-    assert!(scene.pilot("a-0").leave.is_some());
     scene.deleting = true;
     scene.looks(6);
-    assert!(!scene.finalizer);
-    assert_eq!(scene.pilot("a-0").leave, None);
-    let clean = |machine: &MachineFacts| !machine.cordoned && machine.tainted_by.is_none();
-    assert!(scene.fleet.machines.iter().all(clean));
-
-    // One that is being changed is finished.
-    let mut scene = Scene::new(json!({}), vec![worker("w1"), worker("w2")]);
-    scene.looks(8);
-    scene.deleting = true;
+    assert_eq!(scene.phase("w1"), MachinePhase::Drain);
+    assert!(scene.finalizer && scene.pilot("a-0").leave.is_some());
+    assert!(scene.machine("w2").tainted_by.is_none(), "no further machine is marked");
+    scene.fleet.pods.clear();
     scene.looks(3);
     assert_eq!(scene.phase("w1"), MachinePhase::Run);
-    assert!(scene.finalizer);
     scene.upgrade("w1");
     scene.looks(20);
-    assert_eq!(scene.phase("w1"), MachinePhase::Done);
-    assert!(!scene.finalizer);
+    assert_eq!((scene.phase("w1"), scene.phase("w2")), (MachinePhase::Done, MachinePhase::Pending));
+    assert_eq!(scene.pilot("a-0").leave, None);
+    assert!(!scene.finalizer && !scene.machine("w1").cordoned);
+
+    // One that hangs ends at its timeout.
+    let fields = json!({"drain": {"timeoutSeconds": 60}});
+    let mut scene = Scene::new(fields, vec![worker("w1"), worker("w2")]);
+    scene.add_member("a-0", "db/kind/a", "w1");
+    scene.looks(9);
+    scene.deleting = true;
+    scene.looks(20);
+    assert_eq!(scene.phase("w1"), MachinePhase::Failed);
+    assert_eq!(scene.pilot("a-0").leave, None);
+    assert!(!scene.finalizer && !scene.machine("w1").cordoned);
 }
 
 #[test]

@@ -1,126 +1,25 @@
-//! A folder that another user may write to: what the pilot does in the folder stays in it.
-//!
-//! On a host the pilot is root, and its files lie in folders of the database's user, who could put
-//! links in their places: to have root write elsewhere, or read or give away files of other users.
-//! So a folder is opened once, no link in it is followed, and a file is made anew under another
-//! name and then renamed.
+//! The pilot's folders, which may be given to the database's user.
 
-use std::{
-    ffi::{OsStr, OsString},
-    fs::{self, File},
-    io::{self, Read, Write},
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::{MetadataExt, fchown},
-    },
-    path::Path,
-};
+use std::{ffi::OsStr, io, os::unix::fs::fchown};
 
 use nix::{
-    errno::Errno,
-    fcntl::{AtFlags, OFlag, open, openat, renameat},
-    sys::stat::{Mode, SFlag, fstatat, mkdirat},
-    unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat},
+    fcntl::AtFlags,
+    sys::stat::fstatat,
+    unistd::{Gid, Uid, fchownat},
 };
 
 use crate::pilot::process::supervisor::ProcessUser;
-
-/// An open folder: what its path means by now does not matter any more.
-#[derive(Debug)]
-pub struct FolderHandle(OwnedFd);
-
-const OPEN: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
+pub use crate::runtime::folder::FolderHandle;
 
 impl FolderHandle {
-    /// Opens a folder that the pilot was told of: the path to it is trusted, and may be a link.
-    ///
-    /// # Errors
-    /// When the folder is not there or is no folder.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self(open(path, OPEN, Mode::empty())?))
-    }
-
-    /// Opens a folder in this one. A link does not count as a folder.
-    pub fn at(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
-        Ok(Self(openat(&self.0, name.as_ref(), OPEN | OFlag::O_NOFOLLOW, Mode::empty())?))
-    }
-
-    /// Opens a folder in this one, and makes it when it is missing.
-    pub fn make(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Self> {
-        match mkdirat(&self.0, name.as_ref(), Mode::from_bits_truncate(mode)) {
-            Ok(()) | Err(Errno::EEXIST) => self.at(name),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Reads a file. A link does not count as a file.
-    pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mut file = File::from(openat(&self.0, name.as_ref(), flags, Mode::empty())?);
-        let mut content = Vec::new();
-        file.read_to_end(&mut content)?;
-        Ok(content)
-    }
-
-    /// Writes a file so that a crash leaves the old one or the new one, of the same owner.
-    pub fn write(&self, name: impl AsRef<OsStr>, content: &[u8], mode: u32) -> io::Result<()> {
-        let name = name.as_ref();
-        let mut temporary = name.to_owned();
-        temporary.push(".new");
-        // The temporary file may be left from a crash, or another user put it there.
-        match unlinkat(&self.0, temporary.as_os_str(), UnlinkatFlags::NoRemoveDir) {
-            Ok(()) | Err(Errno::ENOENT) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let flags =
-            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mode = Mode::from_bits_truncate(mode);
-        let file = openat(&self.0, temporary.as_os_str(), flags, mode)?;
-        let mut file = File::from(file);
-        self.keep_owner(name, &file)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        Ok(renameat(&self.0, temporary.as_os_str(), &self.0, name)?)
-    }
-
-    /// Gives the new file the owner of the old one, so that the same processes can read it.
-    fn keep_owner(&self, name: &OsStr, file: &File) -> io::Result<()> {
-        let Ok(old) = fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW) else { return Ok(()) };
-        let is_file =
-            SFlag::from_bits_truncate(old.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
-        let new = file.metadata()?;
-        if is_file
-            && (new.uid(), new.gid()) != (old.st_uid, old.st_gid)
-            && Uid::effective().is_root()
-        {
-            fchown(file, Some(old.st_uid), Some(old.st_gid))?;
-        }
-        Ok(())
-    }
-
-    pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
-        Ok(unlinkat(&self.0, name.as_ref(), UnlinkatFlags::NoRemoveDir)?)
-    }
-
-    /// Waits until the folder's entries are on the disk.
-    pub fn sync(&self) -> io::Result<()> {
-        File::from(self.0.try_clone()?).sync_all()
-    }
-
-    /// Lists the names of the folder's entries.
-    pub fn names(&self) -> io::Result<Vec<OsString>> {
-        let own = format!("/proc/self/fd/{}", self.0.as_raw_fd());
-        fs::read_dir(own)?.map(|entry| Ok(entry?.file_name())).collect()
-    }
-
     /// Gives the folder itself to `user`, but not what is in it.
     pub fn give(&self, user: ProcessUser) -> io::Result<()> {
-        fchown(self.0.as_fd(), Some(user.uid), Some(user.gid))
+        fchown(self, Some(user.uid), Some(user.gid))
     }
 
     /// Does the entry `name` belong to `user` already?
     pub fn is_of(&self, name: &OsStr, user: ProcessUser) -> io::Result<bool> {
-        let about = fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        let about = fstatat(self, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         Ok((about.st_uid, about.st_gid) == (user.uid, user.gid))
     }
 
@@ -140,7 +39,7 @@ impl FolderHandle {
             {
                 let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
                 let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
-                Ok(fchownat(&self.0, name, Some(uid), Some(gid), flags)?)
+                Ok(fchownat(self, name, Some(uid), Some(gid), flags)?)
             }
             Err(error) => Err(error),
         }
@@ -149,32 +48,9 @@ impl FolderHandle {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::{fs, os::unix::fs::MetadataExt};
 
     use super::*;
-
-    #[test]
-    fn links_that_somebody_planted_lead_nowhere() {
-        let place = tempfile::tempdir().unwrap();
-        let (victim, inside) = (place.path().join("victim"), place.path().join("inside"));
-        fs::create_dir(&inside).unwrap();
-        fs::write(&victim, "root's").unwrap();
-        let folder = FolderHandle::open(&inside).unwrap();
-        for name in ["a.yaml.new", "a.yaml", "b.yaml"] {
-            symlink(&victim, inside.join(name)).unwrap();
-        }
-        symlink(place.path(), inside.join("outside")).unwrap();
-        assert!(folder.read("b.yaml").is_err());
-        assert!(folder.at("outside").is_err());
-        assert!(folder.make("outside", 0o700).is_err());
-        // A link in the place of a file is replaced, and not followed.
-        folder.write("a.yaml", b"ours", 0o600).unwrap();
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "root's");
-        let about = fs::symlink_metadata(inside.join("a.yaml")).unwrap();
-        assert!(about.is_file());
-        assert_eq!(about.permissions().mode() & 0o777, 0o600);
-        assert_eq!(folder.read("a.yaml").unwrap(), b"ours");
-    }
 
     #[test]
     fn a_file_that_is_written_again_stays_its_owners() {

@@ -15,6 +15,7 @@ use crate::{
 
 const UPGRADES: &str =
     "/apis/provision.containership.io/v3/namespaces/containership-core/clusterupgrades";
+const USERS: &str = "/apis/containership.io/v3/namespaces/containership-core/users";
 
 #[test]
 fn definitions_are_as_released() {
@@ -210,4 +211,39 @@ async fn an_accepted_upgrade_is_immutable_but_for_paused_and_failure_policy() {
     // Status is a subresource: an edit of the object does not reach it.
     let (_, said) = server.ask(Method::PATCH, &path, &phase("Success")).await;
     assert_eq!(said["status"]["phase"], "InProgress");
+}
+
+#[tokio::test]
+async fn users_of_2019_are_accepted_and_endless_ones_refused() {
+    let server = kube_apiserver::shared();
+    define(server).await;
+    let path = format!("{USERS}?fieldValidation=Strict");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/containership");
+    for file in ["user-2019.yaml", "user-2019-written.yaml"] {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        let object: Value = serde_yaml::from_str(&text).unwrap();
+        let (status, said) = server.ask(Method::POST, &path, &object).await;
+        assert_eq!(status, 201, "{file}: {said}");
+        assert_eq!(said["spec"]["id"], object["spec"]["id"], "{file}");
+    }
+    let user = |spec: Value| {
+        json!({
+            "apiVersion": "containership.io/v3", "kind": "User",
+            "metadata": {"name": "bad"}, "spec": spec,
+        })
+    };
+    let key = |length| json!({"key": "x".repeat(length)});
+    for (spec, says) in [
+        (json!({"ssh_keys": [{"id": "1"}]}), "spec.ssh_keys[0].key: Required value"),
+        (json!({"ssh_keys": [key(2 << 20)]}), "spec.ssh_keys[0].key"),
+        (json!({"ssh_keys": vec![key(1); 101]}), "spec.ssh_keys"),
+        (json!({"sshKeys": []}), "unknown field \"spec.sshKeys\""),
+    ] {
+        let (status, said) = server.ask(Method::POST, &path, &user(spec)).await;
+        let message = said["message"].as_str().unwrap_or_default();
+        assert!(
+            matches!(status, 400 | 422) && message.contains(says),
+            "{says}: {status} {message}"
+        );
+    }
 }

@@ -71,10 +71,7 @@ impl Cluster {
         let turn = TURN.lock().await;
         let server = &shared().server;
         define(server).await;
-        let config = kube::config::Kubeconfig::read_from(server.master()).unwrap();
-        let options = kube::config::KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(config, &options).await.unwrap();
-        let client = Client::try_from(config).unwrap();
+        let client = Client::try_from(server.config().await).unwrap();
         let cluster = Self { client, core: core.to_owned(), coordinator: None, _turn: turn };
         cluster.clear().await;
         cluster.namespace(core, &json!({})).await;

@@ -4,6 +4,7 @@
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::{Mutex, OnceLock},
@@ -141,12 +142,20 @@ impl Server {
         self.kubeconfig("master", &["system:masters"])
     }
 
-    /// A request of a user who may do everything.
-    pub(crate) async fn ask(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.address
+    }
+
+    /// How a user who may do everything gets here.
+    pub(crate) async fn config(&self) -> kube::Config {
         let config = kube::config::Kubeconfig::read_from(self.master()).unwrap();
         let options = kube::config::KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(config, &options).await.unwrap();
-        let client = Client::try_from(config).unwrap();
+        kube::Config::from_custom_kubeconfig(config, &options).await.unwrap()
+    }
+
+    /// A request of a user who may do everything.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        let client = Client::try_from(self.config().await).unwrap();
         let deadline = Instant::now() + PATIENCE;
         loop {
             let form = if method == Method::PATCH {

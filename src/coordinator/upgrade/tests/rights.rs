@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::json;
 
-use super::{EXAMPLE, POD, RUN, Scene, machine};
-use crate::engine::rbac;
+use super::{POD, RUN, Scene, machine};
+use crate::{coordinator::testing::EXAMPLE, engine::rbac};
 
 /// A right, as `GROUP RESOURCE VERB`.
 type Rights = BTreeSet<String>;
@@ -53,9 +53,12 @@ fn needed(method: &str, path: &str) -> Option<String> {
 }
 
 /// What other parts of the coordinator ask: the watches, the election, and an event that repeats.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 9] = [
     " nodes watch",
     "provision.containership.io clusterupgrades watch",
+    "containership.io users list",
+    "containership.io users watch",
+    "containership.io users/status update",
     "coordination.k8s.io leases create",
     "coordination.k8s.io leases get",
     "coordination.k8s.io leases update",

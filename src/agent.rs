@@ -1,0 +1,119 @@
+//! The agent: keeps the SSH keys of all Users on one machine, and says on its Node how that stands.
+//!
+//! A machine keeps the keys that it has while the agent or the API is away. The agent reads Users, writes
+//! one file and one annotation, and needs no other right.
+
+mod folder_watch;
+mod key_file;
+mod keys;
+mod mending_pace;
+mod metrics;
+mod report;
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use kube::{
+    Api, Client,
+    runtime::{WatchStreamExt, watcher},
+};
+use tokio::{net::TcpListener, sync::watch};
+
+pub use self::key_file::KeyFile;
+use self::{
+    keys::{KeyKeeper, UserView},
+    metrics::Metrics,
+    report::{NodeReporter, Standing},
+};
+use crate::{
+    api::containership::User,
+    runtime::{
+        Runtime, admin, build_info,
+        deadline::bounded,
+        metric_catalogue::{MetricDescription, described},
+        watch::{WatchedReplica, follow, paged},
+    },
+};
+
+/// Settings of the agent.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of this machine's Node.
+    pub node: String,
+    /// Namespace of the Users.
+    pub namespace: String,
+    /// Home folder in which `.ssh/authorized_keys` lies. It must exist.
+    pub folder: PathBuf,
+    /// Lines of others in the file stay as they are; else they are removed.
+    pub shared: bool,
+    /// Time in which the file is mended at most ten times; then once in that time.
+    pub mending_period: Duration,
+    /// Address that serves metrics and health.
+    pub admin: SocketAddr,
+}
+
+/// Why the agent ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to listen on {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("failed to open {folder:?}")]
+    Folder { folder: PathBuf, source: std::io::Error },
+}
+
+/// Timeout of one request to the API server.
+const REQUEST: Duration = Duration::from_secs(30);
+
+/// Runs the agent until shutdown. The key file stays.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(), Error> {
+    let client = bounded(client, REQUEST);
+    let metrics = Metrics::register(runtime.metrics());
+    let address = config.admin;
+    let listener =
+        TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    let router =
+        admin::router(Arc::new(|| None), runtime.readiness().clone(), runtime.metrics().clone());
+    runtime.tasks().spawn_vital("admin", admin::serve(listener, router, runtime.shutdown()));
+
+    let file = KeyFile::new(&config.folder, config.shared);
+    let folder = config.folder;
+    let prepared = file.prepare();
+    let stirs = prepared.and_then(|()| folder_watch::FolderWatch::new(file.folders()));
+    let stirs = stirs.map_err(|source| Error::Folder { folder, source })?;
+
+    let users: Api<User> = Api::namespaced(client.clone(), &config.namespace);
+    let (view, seen) = watch::channel(None);
+    let mut replica = WatchedReplica::default();
+    let watched = follow(
+        "watch-users",
+        watcher(users.clone(), paged()).default_backoff(),
+        move |event| {
+            let changed = replica.take(event, |user: &User| user.spec.clone());
+            if let (true, Some(users)) = (changed, replica.held().cloned()) {
+                let listed = matches!(event, watcher::Event::InitDone);
+                view.send_replace(Some(UserView { users, listed }));
+            }
+        },
+        Some(runtime.readiness().add("watch-users")),
+        runtime.shutdown(),
+    );
+    runtime.tasks().spawn_vital("watch-users", watched);
+
+    let (standing, told) = watch::channel(Standing::default());
+    let reporter = NodeReporter::new(client, config.node);
+    runtime.tasks().spawn_vital("report", reporter.work(told, runtime.shutdown()));
+    let keeper = KeyKeeper::new(file, users, standing, config.mending_period, metrics);
+    let shutdown = runtime.shutdown();
+    runtime.tasks().spawn_vital("keys", keeper.work(seen, stirs, shutdown.clone()));
+    shutdown.triggered().await;
+    Ok(())
+}
+
+/// Describes the metrics that the agent exports to Prometheus.
+pub fn metrics_catalogue() -> Vec<MetricDescription> {
+    let mut collectors = Metrics::new().collectors();
+    collectors.push(build_info::collector());
+    described(&collectors)
+}

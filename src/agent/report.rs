@@ -1,0 +1,221 @@
+//! What the agent says on its Node: how the key file stands, at changes and every five minutes, and an
+//! event when somebody else changed it.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::core::v1::{Node, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tracing::{debug, warn};
+
+use crate::{
+    api::{
+        containership::{AgentReport, name},
+        names,
+    },
+    error::chain,
+    runtime::{
+        Shutdown,
+        events::{EventNotice, EventPublisher},
+    },
+};
+
+/// Changes within this time are said at once.
+const BREATH: Duration = Duration::from_secs(1);
+/// Time after which the agent speaks though nothing changed, so that its silence means something.
+const HEARTBEAT: Duration = Duration::from_secs(5 * 60);
+/// Pause after a first failure, doubled by each further one, up to the longest.
+const RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Time that an event may take; one that is lost is no reason to stop working.
+const EVENT: Duration = Duration::from_secs(5);
+
+/// How the key file stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Hash of what was seen in the file; `None` until it is known what should be in it.
+    pub(crate) hash: Option<String>,
+    pub(crate) users: String,
+    pub(crate) trouble: Option<String>,
+    /// How often the file was mended.
+    pub(crate) drifts: u64,
+}
+
+/// Speaks on this machine's Node.
+pub(crate) struct NodeReporter {
+    nodes: Api<Node>,
+    events: EventPublisher,
+    node: String,
+}
+
+impl NodeReporter {
+    pub(crate) fn new(client: Client, node: String) -> Self {
+        let events = EventPublisher::new(client.clone(), names::AGENT, node.clone());
+        Self { nodes: Api::all(client), events, node }
+    }
+
+    pub(crate) async fn work(self, told: watch::Receiver<Standing>, shutdown: Shutdown) {
+        tokio::select! {
+            () = shutdown.triggered() => {}
+            () = self.speak(told) => {}
+        }
+    }
+
+    /// Speaks until what it speaks of is over. May be dropped anywhere.
+    async fn speak(self, mut told: watch::Receiver<Standing>) {
+        // What was said last, and when it is said anew.
+        let (mut said, mut due): (Option<AgentReport>, _) = (None, Instant::now() + HEARTBEAT);
+        let (mut retry, mut drifts) = (RETRY, 0);
+        loop {
+            tokio::select! {
+                changed = told.changed() => if changed.is_err() { return },
+                () = sleep_until(due) => {}
+            }
+            sleep(BREATH).await;
+            let standing = told.borrow_and_update().clone();
+            if standing.drifts > drifts {
+                self.tell_of_drift(standing.drifts - drifts).await;
+                drifts = standing.drifts;
+            }
+            let now = Timestamp::now();
+            let Some(keys) = standing.hash else {
+                due = Instant::now() + HEARTBEAT;
+                continue;
+            };
+            let report = AgentReport {
+                at: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
+                keys,
+                users: standing.users,
+                trouble: standing.trouble,
+            };
+            let same =
+                |said: &AgentReport| AgentReport { at: said.at.clone(), ..report.clone() } == *said;
+            if said.as_ref().is_some_and(same) && Instant::now() < due {
+                continue;
+            }
+            match self.write(&report).await {
+                Ok(_) => {
+                    debug!(keys = report.keys, "Said how the keys stand");
+                    (said, retry) = (Some(report), RETRY);
+                    due = Instant::now() + HEARTBEAT;
+                }
+                Err(error) => {
+                    warn!(error = %chain(&error), "Failed to say on the node how the keys stand");
+                    said = None;
+                    due = Instant::now() + retry;
+                    retry = LONGEST_RETRY.min(2 * retry);
+                }
+            }
+        }
+    }
+
+    async fn write(&self, report: &AgentReport) -> kube::Result<Node> {
+        let text = json!(report).to_string();
+        let patch = json!({"metadata": {"annotations": {name::AGENT: text}}});
+        let params =
+            PatchParams { field_manager: Some(names::AGENT.to_owned()), ..PatchParams::default() };
+        self.nodes.patch(&self.node, &params, &Patch::Merge(patch)).await
+    }
+
+    async fn tell_of_drift(&self, times: u64) {
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(self.node.clone()),
+            // As the kubelet has it: kubectl looks for events of a Node by its name.
+            uid: Some(self.node.clone()),
+            ..ObjectReference::default()
+        };
+        let times = if times == 1 { String::new() } else { format!(" {times} times") };
+        let note = format!("somebody else changed the file of SSH keys{times}; it is mended");
+        let notice = EventNotice::warning("AuthorizedKeysDrift", note);
+        drop(timeout(EVENT, self.events.publish(&regarding, &notice)).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex},
+    };
+
+    use http::{Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_agent_speaks_at_changes_and_every_five_minutes() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (seen, away) = (Arc::clone(&asked), Arc::new(Mutex::new(false)));
+        let is_away = Arc::clone(&away);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (seen, away) = (Arc::clone(&seen), *is_away.lock().unwrap());
+            async move {
+                let what = format!("{} {}", request.method(), request.uri().path());
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let read: Value = serde_json::from_slice(&body).unwrap();
+                seen.lock().unwrap().push((what, read));
+                let code = if away { 500 } else { 200 };
+                let answer = if away { "{}".into() } else { body };
+                let answer = Response::builder().status(code).body(Body::from(answer.to_vec()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        let reporter = NodeReporter::new(Client::new(service, "default"), "m1".to_owned());
+        let (standing, told) = watch::channel(Standing::default());
+        let shutdown = Shutdown::new();
+        let tasks = crate::runtime::TaskGroup::new(shutdown.clone());
+        tasks.spawn("report", reporter.work(told, shutdown.clone()));
+        let after = async |seconds| {
+            sleep(Duration::from_secs(seconds)).await;
+            let asked = std::mem::take(&mut *asked.lock().unwrap());
+            let said = asked.iter().map(|(what, body)| {
+                let text = body["metadata"]["annotations"]["containership.io/agent"].as_str();
+                let report: Option<AgentReport> =
+                    text.map(|text| serde_json::from_str(text).unwrap());
+                match report {
+                    Some(AgentReport { keys, trouble: Some(trouble), .. }) => {
+                        format!("{what} {keys} {trouble}")
+                    }
+                    Some(AgentReport { keys, .. }) => format!("{what} {keys}"),
+                    None => format!("{what} {}", body["note"].as_str().unwrap()),
+                }
+            });
+            said.collect::<Vec<_>>()
+        };
+        let node = "PATCH /api/v1/nodes/m1";
+        assert_eq!(after(600).await, [""; 0], "nothing is known yet");
+        let set = |hash: &str| standing.send_modify(|now| now.hash = Some(hash.to_owned()));
+        set("a");
+        set("b");
+        assert_eq!(after(2).await, [format!("{node} b")]);
+        assert_eq!(after(290).await, [""; 0]);
+        assert_eq!(after(20).await, [format!("{node} b")]);
+        standing.send_modify(|now| now.drifts += 3);
+        let events = "POST /apis/events.k8s.io/v1/namespaces/default/events";
+        let note = "somebody else changed the file of SSH keys 3 times; it is mended";
+        assert_eq!(after(2).await, [format!("{events} {note}")]);
+        *away.lock().unwrap() = true;
+        standing.send_modify(|now| now.trouble = Some("t".to_owned()));
+        assert!(after(60).await.len() >= 3, "it tries again");
+        *away.lock().unwrap() = false;
+        assert_eq!(after(70).await, [format!("{node} b t")]);
+        shutdown.trigger();
+        tasks.join().await;
+    }
+}

@@ -1,0 +1,177 @@
+//! The agent's objects: a pod on every machine that keeps the key file, and what holds its rights to its
+//! own Node.
+//!
+//! They are part of no listing yet: the pods have a folder of the machine, which the standard
+//! `restricted` of the cluster manager's namespace refuses.
+
+use serde_json::{Value, json};
+
+use super::{
+    ClusterManagerSettings, RBAC_V1, binding, from_field, liveness, object, probe, restricted,
+    rule, with,
+};
+use crate::api::{
+    containership::name::{CORDONED_BY, TAINTED_BY},
+    names::{self, port},
+};
+
+/// Home folder of the key file, on the machine and in the pod.
+const KEYS_FOLDER: &str = "/etc/containership/home";
+/// Component label.
+const COMPONENT: &str = "agent";
+
+/// Returns the objects of the agent, in the order in which they are applied.
+pub fn objects(settings: &ClusterManagerSettings) -> Vec<Value> {
+    let (name, home) = (names::AGENT, settings.namespace.as_str());
+    let namespace = Some(home);
+    let cluster_rules = json!([
+        // The policy below leaves the agent its own Node, and of that what it says.
+        rule("", &["nodes"], &[], &["patch"]),
+        rule("events.k8s.io", &["events"], &[], &["create", "patch"]),
+    ]);
+    let own_rules = json!([rule("containership.io", &["users"], &[], &["get", "list", "watch"])]);
+    vec![
+        object("v1", "ServiceAccount", name, namespace, COMPONENT),
+        with(
+            object(RBAC_V1, "ClusterRole", name, None, COMPONENT),
+            json!({"rules": cluster_rules}),
+        ),
+        binding(home, name, None, ("ClusterRole", name), name),
+        with(object(RBAC_V1, "Role", name, namespace, COMPONENT), json!({"rules": own_rules})),
+        binding(home, name, namespace, ("Role", name), name),
+        policy(settings),
+        policy_binding(),
+        daemon_set(settings),
+    ]
+}
+
+const ADMISSION_V1: &str = "admissionregistration.k8s.io/v1";
+
+/// Builds the policy that holds the agent's account to annotations of the Node on which its pod runs.
+/// kube-apiserver itself says which Node that is, by what the token is bound to.
+fn policy(settings: &ClusterManagerSettings) -> Value {
+    let account = format!("system:serviceaccount:{}:{}", settings.namespace, names::AGENT);
+    let key = "authentication.kubernetes.io/node-name";
+    let bound = format!(
+        "'{key}' in request.userInfo.extra && request.userInfo.extra['{key}'] == \
+         [object.metadata.name]"
+    );
+    // Marks of the coordinator are not the agent's to set, either.
+    let ours = format!(
+        "key.startsWith('containership.io/') && !(key in ['{CORDONED_BY}', '{TAINTED_BY}'])"
+    );
+    let kept = |this: &str, other: &str| {
+        format!(
+            "variables.{this}.all(key, ({ours}) || (key in variables.{other} && \
+             variables.{this}[key] == variables.{other}[key]))"
+        )
+    };
+    let same = |field: &str| format!("object.metadata.?{field} == oldObject.metadata.?{field}");
+    let message = "an agent may change its own Node only, and of that annotations below \
+                   containership.io/ that are not the coordinator's";
+    let rules = [
+        bound,
+        kept("after", "before"),
+        kept("before", "after"),
+        same("labels"),
+        same("finalizers"),
+        same("ownerReferences"),
+        "object.spec == oldObject.spec".to_owned(),
+    ];
+    let rules =
+        rules.map(|rule| json!({"expression": rule, "message": message, "reason": "Forbidden"}));
+    with(
+        object(ADMISSION_V1, "ValidatingAdmissionPolicy", names::AGENT, None, COMPONENT),
+        json!({"spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["*"], "operations": ["*"],
+                "resources": ["nodes", "nodes/*"],
+            }]},
+            "matchConditions": [{
+                "name": "agent", "expression": format!("request.userInfo.username == '{account}'"),
+            }],
+            "variables": [
+                {"name": "after", "expression": "object.metadata.?annotations.orValue({})"},
+                {"name": "before", "expression": "oldObject.metadata.?annotations.orValue({})"},
+            ],
+            "validations": rules,
+        }}),
+    )
+}
+
+fn policy_binding() -> Value {
+    with(
+        object(ADMISSION_V1, "ValidatingAdmissionPolicyBinding", names::AGENT, None, COMPONENT),
+        json!({"spec": {"policyName": names::AGENT, "validationActions": ["Deny"]}}),
+    )
+}
+
+/// Builds the agent's pods: root without any capability, one folder of the machine, all machines.
+fn daemon_set(settings: &ClusterManagerSettings) -> Value {
+    let container = json!({
+        "name": "agent",
+        "image": settings.image,
+        "args": ["agent"],
+        "env": [
+            from_field("NODE_NAME", "spec.nodeName"),
+            from_field("NAVIGATOR_CORE_NAMESPACE", "metadata.namespace"),
+        ],
+        "ports": [{"name": "metrics", "containerPort": port::METRICS}],
+        "livenessProbe": liveness("metrics", "HTTP"),
+        "readinessProbe": probe("/readyz", "metrics", "HTTP"),
+        "resources": {
+            "requests": {"cpu": "5m", "memory": "16Mi"},
+            "limits": {"memory": "128Mi"},
+        },
+        "securityContext": restricted(),
+        "volumeMounts": [{"name": "home", "mountPath": KEYS_FOLDER}],
+    });
+    let folder = json!({"path": KEYS_FOLDER, "type": "DirectoryOrCreate"});
+    with(
+        object("apps/v1", "DaemonSet", names::AGENT, Some(&settings.namespace), COMPONENT),
+        json!({"spec": {
+            "selector": {"matchLabels": super::labels(COMPONENT)},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {
+                "metadata": {"labels": super::labels(COMPONENT)},
+                "spec": {
+                    "serviceAccountName": names::AGENT,
+                    "priorityClassName": "system-node-critical",
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "tolerations": [{"operator": "Exists"}],
+                    "securityContext": {
+                        "runAsUser": 0,
+                        "runAsGroup": 0,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [container],
+                    "volumes": [{"name": "home", "hostPath": folder}],
+                },
+            },
+        }}),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agent_is_root_of_one_folder_and_of_nothing_else() {
+        let objects = objects(&ClusterManagerSettings::default());
+        let set = objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap();
+        let pod = &set["spec"]["template"]["spec"];
+        for shared in ["hostPID", "hostIPC", "hostNetwork"] {
+            assert!(pod.get(shared).is_none());
+        }
+        let container = &pod["containers"][0];
+        assert_eq!(container["securityContext"], restricted());
+        assert_eq!(pod["volumes"].as_array().unwrap().len(), 1);
+        assert_eq!(pod["volumes"][0]["hostPath"]["path"], KEYS_FOLDER);
+        for object in &objects {
+            let rules = object["rules"].to_string();
+            assert!(!rules.contains("secrets") && !rules.contains("pods"), "{rules}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The coordinator as a process, on a real kube-apiserver: it is killed after each of its writes, each
+//! of its writes meets a person's edit, machines do not come back, runs are deleted in the middle.
+
+mod databases;
+mod ends;
+mod fleet;
+mod killed;
+mod lead;
+mod others;
+mod process;
+mod wire;
