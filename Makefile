@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-machines e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet idle compare-inits kill-store full-stores golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-machines e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -203,6 +203,9 @@ kill-store: deps ## kills the embedded store 1000 times under load, and lets the
 
 full-stores: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## fills each store to its bound; ten servers in a row serve it in the manifest's memory
 	$(TESTED) --test it serve::load::full:: -- --ignored --nocapture --test-threads 1
+
+full-registries: deps $(TESTBED)/bin/etcd $(TESTBED)/bin/kube-apiserver ## 500 namespaces get the credentials of ten registries, and nothing is written in a minute at rest
+	$(TESTED) --test it registries::scale:: -- --ignored --nocapture --test-threads 1
 
 golden: deps ## rewrites expected outputs; read the diff
 	@scripts/need.sh python3=python3

@@ -35,6 +35,7 @@ PARTS = {
     "histories": ("100 histories of API servers that break", "make test-history HISTORY_SEED=1..100", 120, REST),
     "kill-store": ("the embedded store, killed 1000 times and without power 200 times", "make kill-store", 120, REST),
     "full-stores": ("each store, full to its bound, is served by ten servers in a row in 256 MiB", "make full-stores", 60, REST),
+    "full-registries": ("500 namespaces get the credentials of ten registries, and nothing is written in a minute at rest", "make full-registries", 60, REST),
     "fuzz": ("decoding of damaged manifests for 10 minutes", "make fuzz FUZZ=600", 30, REST),
     "monitoring": ("alerts and dashboards by promtool of the newest Prometheus", "make test-monitoring-newest", 60, REST),
     # Its build overwrites the program of the tests, so it shares neither.

@@ -1,5 +1,6 @@
-//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, and says on which of them
-//! the keys of Users stand, one leader at a time.
+//! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, labels them, says on which
+//! of them the keys of Users stand, and copies the credentials of image registries into namespaces, one
+//! leader at a time.
 //!
 //! What is done next is decided in `engine/machines`; this role reads, carries out and writes down.
 //! It stands on kube-apiserver alone: where Navigator's own API does not answer, no further database
@@ -8,9 +9,12 @@
 mod agenda;
 mod fleet;
 mod gauges;
+mod labels;
 mod look_error;
 mod metrics;
 mod notices;
+mod registries;
+mod stirring;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -31,8 +35,9 @@ use tokio::{
 use tracing::warn;
 
 use self::{
-    gauges::UpgradeGauges, metrics::Metrics, upgrade::UpgradeCoordinator, users::UserCoordinator,
-    watches::WatchedAgenda,
+    gauges::UpgradeGauges, labels::LabelCoordinator, metrics::Metrics,
+    registries::RegistryCoordinator, stirring::StatusWriter, upgrade::UpgradeCoordinator,
+    users::UserCoordinator, watches::WatchedAgenda,
 };
 use crate::{
     api::{database_names::DatabaseNames, names},
@@ -49,12 +54,14 @@ use crate::{
 /// Settings of the coordinator.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Namespace of the ClusterUpgrades, of the Users and of the leader lease.
+    /// Namespace of the objects of the cluster manager and of the leader lease.
     pub namespace: String,
     /// The databases whose clusters are heeded.
     pub databases: Vec<&'static DatabaseNames>,
     /// Carry upgrades out; else new ones are refused.
     pub upgrades_enabled: bool,
+    /// Copy the credentials of Registries, which takes rights over all Secrets.
+    pub registries: bool,
     /// Take part in leader election; off where only one coordinator can run.
     pub leader_elect: bool,
     pub election: ElectionConfig,
@@ -104,6 +111,9 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     // A candidate that waits for the lead watches too, so that it is ready to lead.
     let gauges = UpgradeGauges::new(metrics.clone());
     let (agenda, users) = watches::start(&client, &config.namespace, gauges, &runtime);
+    let labels = labels::watch(&client, &config.namespace, &runtime);
+    let registries =
+        config.registries.then(|| registries::watch(&client, &config.namespace, &runtime));
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
@@ -132,9 +142,22 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let writer = fenced(client.clone(), claim.clone(), AGENT);
     let users =
         UserCoordinator { writer: writer.clone(), namespace: config.namespace.clone(), users };
+    let events = EventPublisher::new(client.clone(), names::COORDINATOR, identity);
+    let status = || StatusWriter {
+        writer: writer.clone(),
+        namespace: config.namespace.clone(),
+        events: events.clone(),
+    };
+    let labels = LabelCoordinator { seen: labels, status: status(), metrics: metrics.clone() };
+    let registries = registries.map(|seen| RegistryCoordinator {
+        seen,
+        client: client.clone(),
+        status: status(),
+        metrics: metrics.clone(),
+    });
     let coordinator = UpgradeCoordinator {
         writer,
-        events: EventPublisher::new(client.clone(), names::COORDINATOR, identity),
+        events,
         client,
         namespace: config.namespace,
         databases: config.databases,
@@ -147,6 +170,10 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let work = TaskGroup::new(shutdown.child());
     work.spawn("upgrades", until(halt.clone(), look_on(coordinator, agenda, metrics.clone())));
     work.spawn("users", until(halt.clone(), users.work()));
+    work.spawn("labels", until(halt.clone(), stirring::keep(labels)));
+    if let Some(registries) = registries {
+        work.spawn("registries", until(halt.clone(), stirring::keep(registries)));
+    }
     let ended = tokio::select! {
         () = shutdown.triggered() => Ok(()),
         () = leader::ended(&mut claim) => Err(Error::Deposed),

@@ -1,5 +1,6 @@
-//! The kinds of the cluster manager: how machines are upgraded, and whose SSH keys stand on them, in
-//! the groups that Containership's cluster manager had in 2019.
+//! The kinds of the cluster manager: how machines are upgraded, which labels they bear, whose SSH keys
+//! stand on them, and who pulls images from where, in the groups that Containership's cluster manager
+//! had in 2019.
 //!
 //! kube-apiserver serves these kinds, by CustomResourceDefinitions, and not Navigator's own API
 //! server: what drains and upgrades machines must not stand on a pod of one of them. Manifests of
@@ -7,7 +8,9 @@
 //! ignored.
 
 mod cluster_upgrade;
+mod label;
 mod label_requirement;
+mod registry;
 mod upgrade_status;
 mod user;
 
@@ -16,11 +19,13 @@ use kube::CustomResourceExt as _;
 use serde_json::Value;
 
 pub use cluster_upgrade::*;
+pub use label::*;
 pub use label_requirement::{LabelOperator, LabelRequirement, select};
+pub use registry::*;
 pub use upgrade_status::*;
 pub use user::*;
 
-/// Group of the kinds about people and what they bring.
+/// Group of the kinds about people, registries and the whole cluster.
 pub const GROUP: &str = "containership.io";
 /// Group of the kinds about machines.
 pub const PROVISION_GROUP: &str = "provision.containership.io";
@@ -42,13 +47,37 @@ pub mod name {
     pub const AGENT: &str = "containership.io/agent";
     /// Label on a Node: its pool.
     pub const NODE_POOL_ID: &str = "containership.io/node-pool-id";
+    /// What the keys of labels begin with that ClusterLabels and NodePoolLabels alone put on Nodes.
+    pub const LABEL_PREFIXES: [&str; 2] =
+        ["cluster.containership.io/", "nodepool.containership.io/"];
+    /// Label on Secrets by which images are pulled: uid of the Registry that they are of. Whoever takes
+    /// the label off takes the Secret over.
+    pub const REGISTRY: &str = "containership.io/registry";
+    /// Label on the Secret into which the credentials of a Registry were moved: uid of the Registry.
+    pub const REGISTRY_CREDENTIALS: &str = "containership.io/registry-credentials";
+    /// Annotation on Secrets by which images are pulled: digest of what they hold.
+    pub const REGISTRY_DIGEST: &str = "containership.io/registry-digest";
+    /// Annotation on a ServiceAccount: names of the Secrets that Registries had it pull with.
+    pub const REGISTRY_SECRETS: &str = "containership.io/registry-secrets";
+    /// Annotation `disabled` on a namespace: no Registry is meant for it.
+    pub const REGISTRY_SYNC: &str = "containership.io/registry-sync";
+    /// Finalizer of a Registry, held while a copy of its credentials may be left.
+    pub const REGISTRY_FINALIZER: &str = "containership.io/registry";
+    /// ServiceAccount that is made in each namespace that a Registry is meant for.
+    pub const SERVICE_ACCOUNT: &str = "containership";
     /// Finalizer of a ClusterUpgrade, held while a machine may bear a mark of it.
     pub const UPGRADE_FINALIZER: &str = "provision.containership.io/upgrade";
 }
 
 /// Returns the definitions of all kinds of the cluster manager, as they are applied to a cluster.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![tidied(&ClusterUpgrade::crd()), tidied(&User::crd())]
+    vec![
+        tidied(&Registry::crd()),
+        tidied(&ClusterLabel::crd()),
+        tidied(&ClusterUpgrade::crd()),
+        tidied(&NodePoolLabel::crd()),
+        tidied(&User::crd()),
+    ]
 }
 
 /// Takes null and the margins of doc comments out of the schemas. kube-apiserver drops a null

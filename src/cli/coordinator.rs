@@ -19,7 +19,8 @@ use crate::{
     error::exit,
 };
 
-/// Upgrades and reboots the machines of a Kubernetes cluster, one after the other.
+/// Upgrades and reboots the machines of a Kubernetes cluster, one after the other, labels them, and
+/// copies credentials of image registries into namespaces.
 ///
 /// A machine is drained only when the databases on it let it go. Several may run: one leads and acts,
 /// the others wait for its lease.
@@ -31,7 +32,8 @@ use crate::{
   navigator coordinator --enable-cluster-upgrade
   navigator coordinator --kubeconfig ~/.kube/config --core-namespace containership-core")]
 pub(crate) struct Args {
-    /// Namespace of the ClusterUpgrades and of the leader lease.
+    /// Namespace of the objects of the cluster manager, such as ClusterUpgrades, and of the leader
+    /// lease.
     #[arg(long, env = "NAVIGATOR_CORE_NAMESPACE", value_name = "NAMESPACE", default_value = names::CORE_NAMESPACE)]
     core_namespace: String,
     #[command(flatten)]
@@ -49,6 +51,17 @@ pub(crate) struct Args {
         default_missing_value = "true"
     )]
     enable_cluster_upgrade: bool,
+    /// Copy the credentials of Registries into the namespaces that they are meant for. This takes the
+    /// right to read and write the Secrets of all namespaces.
+    #[arg(
+        long,
+        env = "NAVIGATOR_REGISTRIES",
+        default_value_t = false,
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    registries: bool,
     /// Address of metrics and health.
     #[arg(long, env = "NAVIGATOR_ADMIN_ADDRESS", value_name = "ADDRESS:PORT", default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), names::port::METRICS))]
     admin_address: SocketAddr,
@@ -86,6 +99,7 @@ fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf
         client,
         election,
         enable_cluster_upgrade,
+        registries,
         admin_address,
         pod_name,
         logging: _,
@@ -98,6 +112,7 @@ fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf
         namespace: core_namespace,
         databases: databases.iter().map(|database| database.controller.names).collect(),
         upgrades_enabled: enable_cluster_upgrade,
+        registries,
         leader_elect: election.leader_elect,
         election: election.settings(identity)?,
         admin: admin_address,
@@ -124,10 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_are_off_unless_they_are_asked_for() {
+    fn upgrades_and_registries_are_off_unless_they_are_asked_for() {
         let config = parsed("").unwrap();
         assert_eq!(config.namespace, "containership-core");
-        assert!(config.leader_elect && !config.upgrades_enabled);
+        assert!(config.leader_elect && !config.upgrades_enabled && !config.registries);
+        assert!(parsed("--registries").unwrap().registries);
         assert!(parsed("--enable-cluster-upgrade").unwrap().upgrades_enabled);
         assert!(!parsed("--enable-cluster-upgrade=false").unwrap().upgrades_enabled);
         assert!(parsed("--core-namespace=").unwrap_err().contains("--core-namespace"));

@@ -43,13 +43,17 @@ pub(crate) struct Args {
     /// The one namespace whose clusters are looked after; all of them when absent.
     #[arg(long, value_name = "NAME", value_parser = namespace)]
     watch_namespace: Option<String>,
-    /// Prints the cluster manager instead: the coordinator, which upgrades and reboots machines, and
-    /// the kind ClusterUpgrade.
+    /// Prints the cluster manager instead: the coordinator, which upgrades, reboots and labels machines,
+    /// and its kinds.
     #[arg(long, conflicts_with_all = ["store", "etcd_servers", "etcd_secret", "watch_namespace"])]
     cluster_manager: bool,
     /// Lets the coordinator carry upgrades out; without it new ones are refused.
     #[arg(long, requires = "cluster_manager")]
     enable_cluster_upgrade: bool,
+    /// Has the coordinator copy credentials of Registries into namespaces, with the right to read and
+    /// write all Secrets.
+    #[arg(long, requires = "cluster_manager")]
+    registries: bool,
     /// Prints the image's name alone.
     #[arg(long)]
     print_image: bool,
@@ -75,6 +79,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         watch_namespace,
         cluster_manager,
         enable_cluster_upgrade,
+        registries,
         print_image,
     } = args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
@@ -88,7 +93,8 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         format!("{image}\n")
     } else if cluster_manager {
         let namespace = namespace.unwrap_or_else(|| names::CORE_NAMESPACE.to_owned());
-        let settings = ClusterManagerSettings { image, namespace, enable_cluster_upgrade };
+        let settings =
+            ClusterManagerSettings { image, namespace, enable_cluster_upgrade, registries };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {
         let namespace = namespace.unwrap_or_else(|| names::NAMESPACE.to_owned());

@@ -25,6 +25,12 @@ impl LookError {
         }
     }
 
+    /// Is the object gone that the request was about?
+    pub(super) fn is_missing(&self) -> bool {
+        let Self::Request { source, .. } = self else { return false };
+        matches!(&**source, kube::Error::Api(status) if status.code == 404)
+    }
+
     /// Returns the value of the label `outcome` in the metrics.
     pub(super) fn outcome(&self) -> &'static str {
         match self {

@@ -1,7 +1,8 @@
 //! The coordinator's own metrics.
 
 use prometheus::{
-    Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, core::Collector,
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    core::Collector,
 };
 
 use crate::api::containership::{ClusterUpgradeStatus, MachinePhase};
@@ -25,6 +26,10 @@ pub(crate) struct Metrics {
     pub(crate) waits: IntGaugeVec,
     /// `navigator_coordinator_upgrade_node_seconds`: how long machines took that are done.
     pub(crate) machine_seconds: Histogram,
+    /// `navigator_coordinator_label_patches_total`: Nodes whose labels were changed.
+    pub(crate) label_patches: IntCounter,
+    /// `navigator_coordinator_registry_secrets`: Secrets that Registries had made, and that stand.
+    pub(crate) registry_secrets: IntGauge,
 }
 
 impl Metrics {
@@ -37,7 +42,16 @@ impl Metrics {
     }
 
     pub(super) fn collectors(&self) -> Vec<Box<dyn Collector>> {
-        let Self { leader, looks, evictions, machines, waits, machine_seconds } = self;
+        let Self {
+            leader,
+            looks,
+            evictions,
+            machines,
+            waits,
+            machine_seconds,
+            label_patches,
+            registry_secrets,
+        } = self;
         vec![
             Box::new(leader.clone()),
             Box::new(looks.clone()),
@@ -45,6 +59,8 @@ impl Metrics {
             Box::new(machines.clone()),
             Box::new(waits.clone()),
             Box::new(machine_seconds.clone()),
+            Box::new(label_patches.clone()),
+            Box::new(registry_secrets.clone()),
         ]
     }
 
@@ -105,6 +121,16 @@ impl Metrics {
                 machine_seconds.buckets(MACHINE_SECONDS.to_vec()),
             )
             .expect("the metric's name and buckets are valid"),
+            label_patches: IntCounter::new(
+                "navigator_coordinator_label_patches_total",
+                "Changes of labels of nodes, as ClusterLabels and NodePoolLabels ask for them.",
+            )
+            .expect("the metric's name is valid"),
+            registry_secrets: IntGauge::new(
+                "navigator_coordinator_registry_secrets",
+                "Secrets by which namespaces pull images, as Registries ask for them.",
+            )
+            .expect("the metric's name is valid"),
         }
     }
 }

@@ -25,6 +25,7 @@ mod advance;
 mod drain;
 mod facts;
 mod kube_version;
+mod labels;
 #[cfg(test)]
 mod model;
 mod preflight;
@@ -42,6 +43,7 @@ pub use self::{
         OtherRun, PodRole, RunFacts, UpgradeAction,
     },
     kube_version::KubeVersion,
+    labels::{LabelOutcome, LabelPlan, LabelWish, label_status, plan_labels},
 };
 use crate::api::containership::{
     ClusterUpgradeStatus, FailurePolicy, MachinePhase, MachineStatus, MachineWait, UpgradePhase,

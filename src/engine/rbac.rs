@@ -130,6 +130,42 @@ pub fn coordinator_core_rules() -> Vec<PolicyRule> {
     ]
 }
 
+/// Returns the rules of the coordinator's ClusterRole that Registries need, on top of its others. Kubernetes
+/// cannot limit a list to metadata or to a label, so that who holds these may read every Secret.
+pub fn registry_rules() -> Vec<PolicyRule> {
+    vec![
+        rule("", &["namespaces"], &["list", "watch"]),
+        // `update` is for new credentials, and for Secrets that were edited.
+        rule("", &["secrets"], &["list", "watch", "create", "update", "delete"]),
+        // `create` is for `containership`, and `patch` for `imagePullSecrets`.
+        rule("", &["serviceaccounts"], &["list", "watch", "create", "patch"]),
+    ]
+}
+
+/// Returns the rules of the coordinator's Role in the namespace of the Registries that these need.
+pub fn registry_core_rules() -> Vec<PolicyRule> {
+    vec![
+        // `patch` is for the finalizer, and for credentials that are moved into a Secret.
+        rule(containership::GROUP, &["registries"], &["list", "watch", "patch"]),
+        rule(containership::GROUP, &["registries/status"], &["update"]),
+        rule("", &["secrets"], &["get"]),
+    ]
+}
+
+/// Returns the rules of the coordinator's Role in the namespace of the labels that these need. It patches
+/// Nodes, too, which it may for upgrades.
+pub fn label_core_rules() -> Vec<PolicyRule> {
+    let labels = |group: &str, plural: &str| {
+        [
+            rule(group, &[plural], &["list", "watch"]),
+            rule(group, &[&format!("{plural}/status")], &["update"]),
+        ]
+    };
+    let mut rules = labels(containership::GROUP, "clusterlabels").to_vec();
+    rules.extend(labels(containership::PROVISION_GROUP, "nodepoollabels"));
+    rules
+}
+
 /// Do the rules of `holder` allow `verb` on every object of the resource?
 #[cfg(test)]
 pub(crate) fn covers(holder: &[PolicyRule], group: &str, resource: &str, verb: &str) -> bool {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     api::{
-        containership::{self, PROVISION_GROUP},
+        containership::{self, GROUP, PROVISION_GROUP},
         names::{self, port},
         scheme::Scheme,
     },
@@ -33,6 +33,8 @@ pub struct ClusterManagerSettings {
     pub namespace: String,
     /// Upgrades are carried out; else the coordinator refuses new ones.
     pub enable_cluster_upgrade: bool,
+    /// Credentials of Registries are copied, with rights over all Secrets.
+    pub registries: bool,
 }
 
 impl Default for ClusterManagerSettings {
@@ -41,6 +43,7 @@ impl Default for ClusterManagerSettings {
             image: names::IMAGE.to_owned(),
             namespace: names::CORE_NAMESPACE.to_owned(),
             enable_cluster_upgrade: false,
+            registries: false,
         }
     }
 }
@@ -60,15 +63,18 @@ pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Schem
     let (name, home) = (names::COORDINATOR, settings.namespace.as_str());
     let mut objects = vec![namespace(home, COMPONENT)];
     objects.extend(definitions());
-    let rules = rbac::coordinator_rules(&clusters(scheme));
+    let mut rules = rbac::coordinator_rules(&clusters(scheme));
+    let mut core = rbac::coordinator_core_rules();
+    core.extend(rbac::label_core_rules());
+    if settings.registries {
+        rules.extend(rbac::registry_rules());
+        core.extend(rbac::registry_core_rules());
+    }
     objects.extend([
         object("v1", "ServiceAccount", name, Some(home), COMPONENT),
         with(object(RBAC_V1, "ClusterRole", name, None, COMPONENT), json!({"rules": rules})),
         binding(home, name, None, ("ClusterRole", name), name),
-        with(
-            object(RBAC_V1, "Role", name, Some(home), COMPONENT),
-            json!({"rules": rbac::coordinator_core_rules()}),
-        ),
+        with(object(RBAC_V1, "Role", name, Some(home), COMPONENT), json!({"rules": core})),
         binding(home, name, Some(home), ("Role", name), name),
     ]);
     objects.extend(user_roles());
@@ -90,16 +96,20 @@ fn definitions() -> Vec<Value> {
 /// Builds the roles that add the kinds to Kubernetes' own roles. An `edit` of one namespace does not
 /// let anybody drain machines or log in on them; an `admin` of the namespace of the kinds may.
 fn user_roles() -> [Value; 2] {
-    let all = |verbs: &[&str]| {
-        json!([
-            rule(PROVISION_GROUP, &["clusterupgrades"], &[], verbs),
-            rule(containership::GROUP, &["users"], &[], verbs),
-        ])
-    };
     let (read, write) = (
-        all(&["get", "list", "watch"]),
-        all(&["create", "update", "patch", "delete", "deletecollection"]),
+        &["get", "list", "watch"][..],
+        &["create", "update", "patch", "delete", "deletecollection"][..],
     );
+    let kinds = |verbs: &[&str]| {
+        vec![
+            rule(PROVISION_GROUP, &["clusterupgrades", "nodepoollabels"], &[], verbs),
+            rule(GROUP, &["clusterlabels", "users"], &[], verbs),
+        ]
+    };
+    // A Registry may hold credentials until they are moved into a Secret.
+    let mut all = kinds(write);
+    all.push(rule(GROUP, &["registries"], &[], &[read, write].concat()));
+    let (read, write) = (json!(kinds(read)), json!(all));
     [
         user_role("navigator-machines-view", &["view", "edit", "admin"], &read),
         user_role("navigator-machines-admin", &["admin"], &write),
@@ -112,6 +122,9 @@ fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
     let mut args = vec![COMPONENT];
     if settings.enable_cluster_upgrade {
         args.push("--enable-cluster-upgrade");
+    }
+    if settings.registries {
+        args.push("--registries");
     }
     let container = json!({
         "name": COMPONENT,
@@ -161,6 +174,27 @@ mod tests {
         let args = |spec: &Value| spec["template"]["spec"]["containers"][0]["args"].clone();
         assert_eq!(args(&spec(false)), json!(["coordinator"]));
         assert_eq!(args(&spec(true)), json!(["coordinator", "--enable-cluster-upgrade"]));
+    }
+
+    #[test]
+    fn rights_over_secrets_come_with_registries_alone() {
+        for registries in [false, true] {
+            let settings =
+                ClusterManagerSettings { registries, ..ClusterManagerSettings::default() };
+            let objects = cluster_manager_objects(&settings, Scheme::new(&[]));
+            let roles = objects.iter().filter(|object| {
+                let kind = object["kind"].as_str().unwrap_or_default();
+                kind.ends_with("Role") && object["metadata"]["name"] == names::COORDINATOR
+            });
+            let rules: Vec<&Value> =
+                roles.flat_map(|role| role["rules"].as_array().unwrap()).collect();
+            let of = |resource: &str| {
+                rules.iter().any(|rule| rule["resources"].to_string().contains(resource))
+            };
+            assert!(of("\"clusterlabels\"") && of("\"nodepoollabels/status\""));
+            assert_eq!(of("\"secrets\""), registries);
+            assert_eq!(of("\"registries\""), registries);
+        }
     }
 
     /// By these labels a drain knows the coordinator's pods, and evicts them last.

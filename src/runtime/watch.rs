@@ -54,8 +54,8 @@ pub async fn follow<K: Debug>(
     }
 }
 
-/// What a watch told, by name. While it is filled anew, what it told before stands: there is no moment
-/// at which only a part is known.
+/// What a watch told, by name or another key. While it is filled anew, what it told before stands: there is
+/// no moment at which only a part is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedReplica<V> {
     /// `None` until the watch was filled once.
@@ -75,11 +75,21 @@ impl<V: PartialEq> WatchedReplica<V> {
         self.held.as_ref()
     }
 
-    /// Takes what a watch tells; `value` is what is kept of an object. Returns whether something else is
-    /// held now.
+    /// Takes what a watch tells, by name; `value` is what is kept of an object. Returns whether something
+    /// else is held now.
     pub fn take<K: ResourceExt>(
         &mut self,
         event: &watcher::Event<K>,
+        value: impl Fn(&K) -> V,
+    ) -> bool {
+        self.take_by(event, ResourceExt::name_any, value)
+    }
+
+    /// Takes what a watch tells, by a key of its own, such as [`namespaced`].
+    pub fn take_by<K>(
+        &mut self,
+        event: &watcher::Event<K>,
+        key: impl Fn(&K) -> String,
         value: impl Fn(&K) -> V,
     ) -> bool {
         match (event, &mut self.held) {
@@ -88,7 +98,7 @@ impl<V: PartialEq> WatchedReplica<V> {
                 false
             }
             (watcher::Event::InitApply(object), _) => {
-                self.filling.insert(object.name_any(), value(object));
+                self.filling.insert(key(object), value(object));
                 false
             }
             (watcher::Event::InitDone, held) => {
@@ -99,18 +109,21 @@ impl<V: PartialEq> WatchedReplica<V> {
             }
             (watcher::Event::Apply(object), Some(held)) => {
                 let value = value(object);
-                let name = object.name_any();
-                held.get(&name) != Some(&value) && {
-                    held.insert(name, value);
+                let key = key(object);
+                held.get(&key) != Some(&value) && {
+                    held.insert(key, value);
                     true
                 }
             }
-            (watcher::Event::Delete(object), Some(held)) => {
-                held.remove(&object.name_any()).is_some()
-            }
+            (watcher::Event::Delete(object), Some(held)) => held.remove(&key(object)).is_some(),
             (watcher::Event::Apply(_) | watcher::Event::Delete(_), None) => false,
         }
     }
+}
+
+/// Key of an object among those of all namespaces: `namespace/name`.
+pub fn namespaced<K: ResourceExt>(object: &K) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
 #[cfg(test)]

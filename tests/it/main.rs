@@ -19,6 +19,7 @@ mod monitoring;
 mod page;
 mod pilot;
 mod plugin;
+mod registries;
 mod rooms;
 mod serve;
 mod storage;

@@ -23,6 +23,7 @@ async fn a_user_says_on_how_many_machines_the_keys_stand() {
         namespace: machine.name.to_owned(),
         databases: Vec::new(),
         upgrades_enabled: false,
+        registries: false,
         leader_elect: false,
         election: ElectionConfig {
             identity: "test".to_owned(),

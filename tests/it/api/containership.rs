@@ -40,8 +40,10 @@ pub(crate) async fn define(server: &Server) {
     let (status, said) = server.ask(Method::POST, "/api/v1/namespaces", &namespace).await;
     assert!(matches!(status, 201 | 409), "{said}");
     let deadline = Instant::now() + Duration::from_secs(60);
-    for kind in [UPGRADES, USERS] {
-        while server.ask(Method::GET, kind, &Value::Null).await.0 != 200 {
+    for definition in definitions() {
+        let (group, plural) = (&definition.spec.group, &definition.spec.names.plural);
+        let kind = format!("/apis/{group}/v3/namespaces/containership-core/{plural}");
+        while server.ask(Method::GET, &kind, &Value::Null).await.0 != 200 {
             assert!(Instant::now() < deadline, "{kind} is not served");
             sleep(Duration::from_millis(50)).await;
         }

@@ -1,5 +1,5 @@
-//! The tables of rights in `docs/hardening.md` and `docs/machines.md`: each right has a row that says
-//! what it is for, and no row tells of another.
+//! The tables of rights in `docs/hardening.md`, `docs/machines.md` and `docs/registries.md`: each right has
+//! a row that says what it is for, and no row tells of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,4 +52,13 @@ fn every_right_of_the_coordinator_is_weighed() {
     let mut rules = rbac::coordinator_rules(&[CLUSTERS]);
     rules.extend(rbac::coordinator_core_rules());
     assert_eq!(told, held(rules), "left: docs/machines.md; right: the coordinator's roles");
+}
+
+#[test]
+fn every_right_that_labels_and_registries_need_is_weighed() {
+    let told = told("docs/registries.md", "What it may do");
+    let mut rules = rbac::registry_rules();
+    rules.extend(rbac::registry_core_rules());
+    rules.extend(rbac::label_core_rules());
+    assert_eq!(told, held(rules), "left: docs/registries.md; right: the coordinator's roles");
 }

@@ -1,0 +1,254 @@
+//! The labels of Nodes, as ClusterLabels and NodePoolLabels ask for them. Which they are is decided in
+//! `engine/machines/labels`.
+
+use std::{collections::BTreeMap, fmt::Debug};
+
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+    core::{NamespaceResourceScope, PartialObjectMeta},
+    runtime::{watcher, watcher::Event},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+
+use super::{
+    look_error::LookError,
+    metrics::Metrics,
+    stirring::{LookEnd, StatusWriter, StirredWork, WatchedLedger, watch_into},
+};
+use crate::{
+    api::{
+        containership::{ClusterLabel, LabelStatus, NodePoolLabel},
+        names,
+    },
+    engine::machines::{LabelOutcome, LabelPlan, LabelWish, label_status, plan_labels},
+    runtime::{
+        Runtime,
+        watch::{WatchedReplica, paged},
+    },
+};
+
+/// What the watches told of labels.
+#[derive(Default)]
+pub(crate) struct LabelLedger {
+    clusters: WatchedReplica<ClusterLabel>,
+    pools: WatchedReplica<NodePoolLabel>,
+    /// Labels that Nodes bear.
+    nodes: WatchedReplica<BTreeMap<String, String>>,
+}
+
+/// ClusterLabel or NodePoolLabel.
+pub(crate) trait LabelKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + PartialEq
+    + Send
+    + Sync
+    + Serialize
+    + DeserializeOwned
+    + 'static
+{
+    const WATCH: &'static str;
+
+    /// Returns pool, key and value.
+    fn asks(&self) -> (Option<&str>, &str, &str);
+
+    fn status(&mut self) -> &mut Option<LabelStatus>;
+
+    fn replica(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self>;
+}
+
+impl LabelKind for ClusterLabel {
+    const WATCH: &'static str = "watch-clusterlabels";
+
+    fn asks(&self) -> (Option<&str>, &str, &str) {
+        (None, &self.spec.key, &self.spec.value)
+    }
+
+    fn status(&mut self) -> &mut Option<LabelStatus> {
+        &mut self.status
+    }
+
+    fn replica(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self> {
+        &mut ledger.clusters
+    }
+}
+
+impl LabelKind for NodePoolLabel {
+    const WATCH: &'static str = "watch-nodepoollabels";
+
+    fn asks(&self) -> (Option<&str>, &str, &str) {
+        (Some(&self.spec.node_pool_id), &self.spec.key, &self.spec.value)
+    }
+
+    fn status(&mut self) -> &mut Option<LabelStatus> {
+        &mut self.status
+    }
+
+    fn replica(ledger: &mut LabelLedger) -> &mut WatchedReplica<Self> {
+        &mut ledger.pools
+    }
+}
+
+impl LabelLedger {
+    fn see_node(&mut self, event: &Event<PartialObjectMeta<Node>>) -> bool {
+        self.nodes.take(event, |node| node.labels().clone())
+    }
+
+    /// Decides anew. `None` until each watch was filled once.
+    fn decision(&self) -> Option<LabelDecision> {
+        let clusters = live(self.clusters.held()?);
+        let pools = live(self.pools.held()?);
+        let mut wishes: Vec<LabelWish> = clusters.iter().map(wish).collect();
+        wishes.extend(pools.iter().map(wish));
+        let plan = plan_labels(&wishes, self.nodes.held()?);
+        Some(LabelDecision { plan, clusters, pools })
+    }
+}
+
+fn live<L: LabelKind>(all: &BTreeMap<String, L>) -> Vec<L> {
+    all.values().filter(|label| label.meta().deletion_timestamp.is_none()).cloned().collect()
+}
+
+fn wish<L: LabelKind>(label: &L) -> LabelWish {
+    let (pool, key, value) = label.asks();
+    LabelWish {
+        object: format!("{}/{}", L::kind(&()).to_lowercase(), label.name_any()),
+        created: label.creation_timestamp().map_or(Timestamp::MIN, |time| time.0),
+        pool: pool.map(str::to_owned),
+        key: key.to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+struct LabelDecision {
+    /// Its outcomes are those of the first list, then of the second.
+    plan: LabelPlan,
+    clusters: Vec<ClusterLabel>,
+    pools: Vec<NodePoolLabel>,
+}
+
+/// Starts the watches.
+pub(crate) fn watch(
+    client: &Client,
+    namespace: &str,
+    runtime: &Runtime,
+) -> WatchedLedger<LabelLedger> {
+    let ledger: WatchedLedger<LabelLedger> = WatchedLedger::default();
+    let nodes = watcher(Api::<PartialObjectMeta<Node>>::all(client.clone()), paged());
+    watch_into(runtime, "watch-labels", nodes, &ledger, LabelLedger::see_node);
+    watch_kind::<ClusterLabel>(client, namespace, runtime, &ledger);
+    watch_kind::<NodePoolLabel>(client, namespace, runtime, &ledger);
+    ledger
+}
+
+fn watch_kind<L: LabelKind>(
+    client: &Client,
+    namespace: &str,
+    runtime: &Runtime,
+    ledger: &WatchedLedger<LabelLedger>,
+) {
+    let labels = watcher(Api::<L>::namespaced(client.clone(), namespace), paged());
+    watch_into(runtime, L::WATCH, labels, ledger, |all, event| {
+        L::replica(all).take(event, L::clone)
+    });
+}
+
+/// Labels Nodes, while this process leads.
+pub(crate) struct LabelCoordinator {
+    pub(super) seen: WatchedLedger<LabelLedger>,
+    pub(super) status: StatusWriter,
+    pub(super) metrics: Metrics,
+}
+
+impl StirredWork for LabelCoordinator {
+    const WORK: &'static str = "labels";
+
+    async fn stirred(&self) {
+        self.seen.stirred().await;
+    }
+
+    /// Labels each Node that needs it, and writes each status that says something new.
+    async fn look(&self) -> Result<LookEnd, LookError> {
+        let Some(decision) = self.decide() else { return Ok(LookEnd::Done) };
+        let mut failure = None;
+        for (node, patch) in &decision.plan.patches {
+            if let Err(error) = self.label(node, patch).await {
+                failure = failure.or(Some(error));
+            }
+        }
+        // What the statuses say goes by the answers.
+        let Some(decision) = self.decide() else { return Ok(LookEnd::Done) };
+        let LabelDecision { plan, clusters, pools } = decision;
+        let (of_clusters, of_pools) = plan.outcomes.split_at(clusters.len());
+        let written = self.write_statuses(clusters, of_clusters).await;
+        let written = self.write_statuses(pools, of_pools).await.and(written);
+        failure = failure.or(written.err());
+        failure.map_or(Ok(LookEnd::Done), Err)
+    }
+}
+
+impl LabelCoordinator {
+    fn decide(&self) -> Option<LabelDecision> {
+        self.seen.lock().decision()
+    }
+
+    /// Notes our own write, ahead of the watch.
+    fn told(&self, see: impl FnOnce(&mut LabelLedger) -> bool) {
+        self.seen.change(|ledger| {
+            see(ledger);
+            false
+        });
+    }
+
+    async fn label(
+        &self,
+        node: &str,
+        labels: &BTreeMap<String, Option<String>>,
+    ) -> Result<(), LookError> {
+        let api: Api<Node> = Api::all(self.status.writer.clone());
+        let params = PatchParams {
+            field_manager: Some(names::COORDINATOR.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        match api.patch_metadata(node, &params, &patch).await {
+            Ok(answer) => {
+                self.metrics.label_patches.inc();
+                self.told(|ledger| ledger.see_node(&Event::Apply(answer)));
+                Ok(())
+            }
+            Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+            Err(error) => Err(LookError::request("label", &format!("node {node:?}"), error)),
+        }
+    }
+
+    /// Writes each status that says something new.
+    async fn write_statuses<L: LabelKind>(
+        &self,
+        labels: Vec<L>,
+        outcomes: &[LabelOutcome],
+    ) -> Result<(), LookError> {
+        let mut failure = None;
+        for (mut label, outcome) in labels.into_iter().zip(outcomes) {
+            let generation = label.meta().generation;
+            let before = label.status().clone().unwrap_or_default();
+            let after = label_status(&before, generation, outcome, Timestamp::now());
+            if after == before {
+                continue;
+            }
+            *label.status() = Some(after.clone());
+            match self.status.write(&label, &before.conditions, &after.conditions).await {
+                Ok(Some(label)) => {
+                    self.told(|all| L::replica(all).take(&Event::Apply(label), L::clone));
+                }
+                Ok(None) => {}
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}

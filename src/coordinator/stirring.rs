@@ -1,0 +1,208 @@
+//! Work that is done whenever a watch stirs, and from time to time, while this process leads.
+
+use std::{
+    fmt::Debug,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::Stream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::PostParams,
+    core::NamespaceResourceScope,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+use tracing::{info, warn};
+
+use super::look_error::LookError;
+use crate::{
+    api::names,
+    error::chain,
+    runtime::{
+        Runtime,
+        events::{EventNotice, EventPublisher},
+        watch::follow,
+    },
+};
+
+/// Timeout of one look. One that is dropped is done anew, from what was written.
+const LOOK: Duration = Duration::from_secs(300);
+/// Pause between two looks, at least.
+const BREATH: Duration = Duration::from_secs(1);
+/// Pause after a look that failed; twice as long each time, until [`SELDOM`].
+const RETRY: Duration = Duration::from_secs(2);
+/// Interval of looks while nothing stirs.
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// What watches told, and word of it.
+pub(crate) struct WatchedLedger<L>(Arc<WatchedCell<L>>);
+
+#[derive(Default)]
+struct WatchedCell<L> {
+    ledger: Mutex<L>,
+    stirred: Notify,
+}
+
+impl<L> Clone for WatchedLedger<L> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<L: Default> Default for WatchedLedger<L> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<L> WatchedLedger<L> {
+    /// Changes the ledger. True: something is to be looked at.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut L) -> bool) {
+        if change(&mut self.lock()) {
+            self.0.stirred.notify_one();
+        }
+    }
+
+    /// The guard is not to be held while something is awaited.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, L> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a watch stirs; returns at once where one did since the last time.
+    pub(crate) async fn stirred(&self) {
+        self.0.stirred.notified().await;
+    }
+}
+
+/// Starts a watch that changes a ledger; `see` says whether something is to be looked at.
+pub(crate) fn watch_into<L, K>(
+    runtime: &Runtime,
+    task: &'static str,
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    ledger: &WatchedLedger<L>,
+    see: impl Fn(&mut L, &watcher::Event<K>) -> bool + Send + 'static,
+) where
+    L: Send + 'static,
+    K: Debug + Send + 'static,
+{
+    let ledger = ledger.clone();
+    let see = move |event: &_| ledger.change(|all| see(all, event));
+    let watch = follow(task, events.default_backoff(), see, None, runtime.shutdown());
+    runtime.tasks().spawn_vital(task, watch);
+}
+
+/// How a look ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookEnd {
+    Done,
+    /// There is more to write than one look does.
+    More,
+    /// Some writes were refused, and are tried again.
+    Partly,
+}
+
+/// Work whose looks may be dropped anywhere.
+pub(crate) trait StirredWork {
+    /// What is worked on, in the plural.
+    const WORK: &'static str;
+
+    fn stirred(&self) -> impl Future<Output = ()> + Send;
+
+    fn look(&self) -> impl Future<Output = Result<LookEnd, LookError>> + Send;
+}
+
+/// Looks whenever a watch stirs, and from time to time.
+pub(crate) async fn keep<W: StirredWork>(work: W) {
+    let (mut rest, mut retry) = (BREATH, RETRY);
+    loop {
+        tokio::select! {
+            () = work.stirred() => {}
+            () = sleep(rest) => {}
+        }
+        let failed = match timeout(LOOK, work.look()).await {
+            Ok(Ok(LookEnd::Done)) => false,
+            Ok(Ok(LookEnd::More)) => {
+                rest = Duration::ZERO;
+                continue;
+            }
+            Ok(Ok(LookEnd::Partly) | Err(LookError::Stale(_))) => true,
+            Ok(Err(error)) => {
+                warn!(work = W::WORK, error = %chain(&error), "A look failed, trying again");
+                true
+            }
+            Err(_) => {
+                warn!(work = W::WORK, seconds = LOOK.as_secs(), "A look took too long");
+                true
+            }
+        };
+        (rest, retry) = if failed { (retry, (retry * 2).min(SELDOM)) } else { (SELDOM, RETRY) };
+        sleep(BREATH).await;
+    }
+}
+
+/// Writes the status of objects in the core namespace, and tells people when one is Stalled.
+pub(crate) struct StatusWriter {
+    /// Client whose writes fail once this process no longer leads.
+    pub(crate) writer: Client,
+    pub(crate) namespace: String,
+    pub(crate) events: EventPublisher,
+}
+
+impl StatusWriter {
+    /// Writes a status against the version that the object was read in. Returns the object as it is then;
+    /// `None` once it is gone.
+    ///
+    /// # Errors
+    /// The request's.
+    pub(crate) async fn write<K>(
+        &self,
+        object: &K,
+        before: &[Condition],
+        after: &[Condition],
+    ) -> Result<Option<K>, LookError>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let api: Api<K> = Api::namespaced(self.writer.clone(), &self.namespace);
+        let (kind, name) = (K::kind(&()), object.name_any());
+        let written = match api.replace_status(&name, &posted(), object).await {
+            Ok(written) => written,
+            Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(None),
+            Err(error) => {
+                let what = format!("{kind} {name:?}");
+                return Err(LookError::request("write the status of", &what, error));
+            }
+        };
+        let stalled = |all: &[Condition]| {
+            let mut all = all.iter();
+            all.find(|one| one.type_ == "Stalled" && one.status == "True").cloned()
+        };
+        if let Some(now) = stalled(after)
+            && stalled(before)
+                .is_none_or(|old| (&old.reason, &old.message) != (&now.reason, &now.message))
+        {
+            info!(kind = %kind, name, reason = now.reason, "{}", now.message);
+            let note = format!("{}: {}", now.reason, now.message);
+            self.events
+                .publish(&object.object_ref(&()), &EventNotice::warning("Stalled", note))
+                .await;
+        }
+        Ok(Some(written))
+    }
+}
+
+/// How an object is posted or put.
+pub(crate) fn posted() -> PostParams {
+    PostParams { field_manager: Some(names::COORDINATOR.to_owned()), ..PostParams::default() }
+}

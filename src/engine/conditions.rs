@@ -1,0 +1,92 @@
+//! The conditions that every kind of the cluster manager has: Ready, Reconciling and Stalled.
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+
+/// What the conditions are to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectVerdict {
+    /// All is as wanted.
+    pub ready: bool,
+    /// Reason of Ready and of Reconciling.
+    pub reason: &'static str,
+    pub message: String,
+    /// What a person has to mend, as reason and sentence. Without it, what is not ready is under way.
+    pub stalled: Option<(&'static str, String)>,
+}
+
+/// Returns the conditions by a verdict; one that holds as before keeps its time.
+pub fn conditions(
+    before: &[Condition],
+    generation: Option<i64>,
+    verdict: ObjectVerdict,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let ObjectVerdict { ready, reason, message, stalled } = verdict;
+    let is_stalled = stalled.is_some();
+    let (why, said) = stalled.unwrap_or(("Progressing", String::new()));
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let rows = [
+        ("Ready", ready, reason, message.clone()),
+        ("Reconciling", !ready && !is_stalled, reason, message),
+        ("Stalled", is_stalled, why, said),
+    ];
+    let row = |(type_, holds, reason, message): (&str, bool, &str, String)| {
+        let status = if holds { "True" } else { "False" }.to_owned();
+        let same = before.iter().find(|old| old.type_ == type_ && old.status == status);
+        Condition {
+            type_: type_.to_owned(),
+            last_transition_time: same.map_or(Time(now), |old| old.last_transition_time.clone()),
+            observed_generation: generation,
+            status,
+            reason: reason.to_owned(),
+            message,
+        }
+    };
+    rows.map(row).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_holds_as_before_keeps_its_time() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let verdict = |ready, stalled: Option<&'static str>| ObjectVerdict {
+            ready,
+            reason: "Synced",
+            message: "1/1".to_owned(),
+            stalled: stalled.map(|reason| (reason, "a sentence".to_owned())),
+        };
+        let told = |all: &[Condition]| -> Vec<String> {
+            let line = |one: &Condition| {
+                let second = one.last_transition_time.0.as_second() % 60;
+                format!("{}={} {} {second}", one.type_, one.status, one.reason)
+            };
+            all.iter().map(line).collect()
+        };
+        let first = conditions(&[], Some(1), verdict(false, None), at("2026-01-01T00:00:01.5Z"));
+        assert_eq!(
+            told(&first),
+            ["Ready=False Synced 1", "Reconciling=True Synced 1", "Stalled=False Progressing 1"]
+        );
+        let second = conditions(
+            &first,
+            Some(2),
+            verdict(false, Some("Refused")),
+            at("2026-01-01T00:00:02Z"),
+        );
+        assert_eq!(
+            told(&second),
+            ["Ready=False Synced 1", "Reconciling=False Synced 2", "Stalled=True Refused 2"]
+        );
+        let third = conditions(&second, Some(2), verdict(true, None), at("2026-01-01T00:00:03Z"));
+        assert_eq!(
+            told(&third),
+            ["Ready=True Synced 3", "Reconciling=False Synced 2", "Stalled=False Progressing 3"]
+        );
+    }
+}
