@@ -20,7 +20,7 @@ ALL = BED | REST
 PARTS = {
     "shipped": ("what is shipped: built, at most as large as it may be, and in charge of real clusters on one machine", "make shipped", 120, BED),
     "e2e": ("all of CI's jobs on Kubernetes, on the shipped image", "make e2e TRIED=release", 180, BED),
-    "guides": ("the guides of Cassandra, Elasticsearch, hardening and migration as typed, on the shipped image", "make e2e-guides TRIED=release", 120, BED),
+    "guides": ("the guides of machines, Cassandra, Elasticsearch, hardening and migration as typed, on the shipped image", "make e2e-guides TRIED=release", 120, BED),
     "collector": ("Kubernetes' garbage collector deletes nothing, at ten moments at which the API goes, on the shipped image", "make e2e-collector TRIED=release", 60, BED),
     "scenarios": ("what once gave way with databases on Kubernetes, on the shipped image", "make e2e-scenarios TRIED=release", 120, BED),
     "drains": ("machines are drained without pause under clients of Cassandra and Elasticsearch, on the shipped image", "make e2e-drains TRIED=release DRAIN_SECONDS=300", 120, BED),
