@@ -162,7 +162,7 @@ impl Cluster {
     }
 
     /// Returns what the coordinator wrote so far, as `verb resource namespace/name`.
-    pub(super) fn writes(&self) -> Vec<String> {
+    pub(super) fn writes() -> Vec<String> {
         let text = fs::read_to_string(&shared().trail).unwrap();
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let ours = events.filter(|event| event["user"]["username"] == USER);

@@ -52,7 +52,7 @@ async fn nodes_bear_what_labels_say_and_nothing_else_below_the_prefixes() {
     let ready = cluster.condition(&format!("{pools}/disk"), "Ready", "Labelled").await;
     assert_eq!(ready["status"]["progress"], "1/1");
     // One patch for each Node, whatever changed on it.
-    let patches = cluster.writes().into_iter().filter(|write| write.starts_with("patch nodes"));
+    let patches = Cluster::writes().into_iter().filter(|write| write.starts_with("patch nodes"));
     assert_eq!(patches.count(), 2);
 
     // Drift, a Node that comes, and one that changes its pool.

@@ -63,14 +63,14 @@ async fn copies(core: &str, namespaces: usize, registries: usize, rest: Duration
     let took = begun.elapsed();
     // The ServiceAccounts are written in the same look.
     let before = wait::until("rest", Duration::from_secs(60), async || {
-        let before = cluster.writes().len();
+        let before = Cluster::writes().len();
         sleep(Duration::from_secs(2)).await;
-        let after = cluster.writes().len();
+        let after = Cluster::writes().len();
         if before == after { Ok(after) } else { Err(format!("{before} {after}")) }
     })
     .await;
     sleep(rest).await;
-    let writes = cluster.writes();
+    let writes = Cluster::writes();
     assert_eq!(writes[before..], [""; 0], "written at rest");
 
     let begun = Instant::now();
@@ -88,10 +88,10 @@ async fn copies(core: &str, namespaces: usize, registries: usize, rest: Duration
 
     // One that begins finds all as it should be.
     cluster.kill();
-    let before = cluster.writes().len();
+    let before = Cluster::writes().len();
     cluster.start(&["--registries"]);
     sleep(rest.min(Duration::from_secs(15))).await;
-    assert_eq!(cluster.writes()[before..], [""; 0], "written by the next one");
+    assert_eq!(Cluster::writes()[before..], [""; 0], "written by the next one");
     let (now, most) = cluster.memory();
     #[allow(clippy::print_stderr, reason = "the figures of docs/registries.md")]
     {
