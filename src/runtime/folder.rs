@@ -58,7 +58,11 @@ impl FolderHandle {
 
     /// Reads a file. A link does not count as a file.
     pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
-        Ok(self.read_at_most(name, u64::MAX)?.0)
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut file = File::from(openat(&self.0, name.as_ref(), flags, Mode::empty())?);
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        Ok(content)
     }
 
     /// Reads a file up to this many bytes, and what is known of it. Only a plain file counts as one: a
