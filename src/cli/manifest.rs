@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// write all Secrets.
     #[arg(long, requires = "cluster_manager")]
     registries: bool,
+    /// Runs an agent on every machine, which writes the SSH keys of Users there. Its pods have a folder
+    /// of the machine, so the namespace enforces Pod Security's `privileged` in place of `restricted`.
+    #[arg(long, requires = "cluster_manager")]
+    agents: bool,
     /// Prints the image's name alone.
     #[arg(long)]
     print_image: bool,
@@ -80,6 +84,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         cluster_manager,
         enable_cluster_upgrade,
         registries,
+        agents,
         print_image,
     } = args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
@@ -94,7 +99,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
     } else if cluster_manager {
         let namespace = namespace.unwrap_or_else(|| names::CORE_NAMESPACE.to_owned());
         let settings =
-            ClusterManagerSettings { image, namespace, enable_cluster_upgrade, registries };
+            ClusterManagerSettings { image, namespace, enable_cluster_upgrade, registries, agents };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {
         let namespace = namespace.unwrap_or_else(|| names::NAMESPACE.to_owned());
