@@ -35,9 +35,14 @@ use tokio::{
 use tracing::warn;
 
 use self::{
-    gauges::UpgradeGauges, labels::LabelCoordinator, metrics::Metrics,
-    registries::RegistryCoordinator, stirring::StatusWriter, upgrade::UpgradeCoordinator,
-    users::UserCoordinator, watches::WatchedAgenda,
+    agenda::UpgradeAgenda,
+    gauges::UpgradeGauges,
+    labels::LabelCoordinator,
+    metrics::Metrics,
+    registries::RegistryCoordinator,
+    stirring::{StatusWriter, WatchedLedger},
+    upgrade::UpgradeCoordinator,
+    users::UserCoordinator,
 };
 use crate::{
     api::{database_names::DatabaseNames, names},
@@ -140,14 +145,13 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
 
     let identity = config.election.identity.clone();
     let writer = fenced(client.clone(), claim.clone(), AGENT);
-    let users =
-        UserCoordinator { writer: writer.clone(), namespace: config.namespace.clone(), users };
     let events = EventPublisher::new(client.clone(), names::COORDINATOR, identity);
     let status = || StatusWriter {
         writer: writer.clone(),
         namespace: config.namespace.clone(),
         events: events.clone(),
     };
+    let users = UserCoordinator { seen: users, status: status() };
     let labels = LabelCoordinator { seen: labels, status: status(), metrics: metrics.clone() };
     let registries = registries.map(|seen| RegistryCoordinator {
         seen,
@@ -169,7 +173,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let halt = Shutdown::new();
     let work = TaskGroup::new(shutdown.child());
     work.spawn("upgrades", until(halt.clone(), look_on(coordinator, agenda, metrics.clone())));
-    work.spawn("users", until(halt.clone(), users.work()));
+    work.spawn("users", until(halt.clone(), stirring::keep(users)));
     work.spawn("labels", until(halt.clone(), stirring::keep(labels)));
     if let Some(registries) = registries {
         work.spawn("registries", until(halt.clone(), stirring::keep(registries)));
@@ -203,7 +207,11 @@ async fn until(halt: Shutdown, work: impl Future<Output = ()>) {
 }
 
 /// Looks whenever something is to be done and a watch stirs, and from time to time.
-async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, metrics: Metrics) {
+async fn look_on(
+    mut coordinator: UpgradeCoordinator,
+    agenda: WatchedLedger<UpgradeAgenda>,
+    metrics: Metrics,
+) {
     let mut tick = Instant::now();
     let mut watchful = tick + LATE;
     loop {
@@ -211,7 +219,7 @@ async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, met
             () = agenda.stirred() => true,
             () = sleep_until(tick) => false,
         };
-        let needed = agenda.needs_look(Timestamp::now());
+        let needed = agenda.lock().needs_look(Timestamp::now());
         // Nodes stir by their heartbeats, too.
         if !needed && (stirred || Instant::now() >= watchful) {
             if !stirred {
@@ -237,7 +245,7 @@ async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, met
         if needed || failed {
             watchful = now + LATE;
         }
-        tick = now + if failed || agenda.is_under_way() { OFTEN } else { SELDOM };
+        tick = now + if failed || agenda.lock().is_under_way() { OFTEN } else { SELDOM };
         sleep_until(begun + BREATH).await;
     }
 }
