@@ -54,6 +54,17 @@ pub(crate) struct Args {
     /// write all Secrets.
     #[arg(long, requires = "cluster_manager")]
     registries: bool,
+    /// Has the coordinator keep the ClusterRoles and bindings that AuthorizationRoles ask for, with the
+    /// right to give any right.
+    #[arg(long, requires = "cluster_manager")]
+    rbac_sync: bool,
+    /// Has the coordinator accept AuthorizationRoles that let their holders take rights beyond those
+    /// that are named.
+    #[arg(long, requires = "rbac_sync")]
+    allow_privileged_roles: bool,
+    /// Has the coordinator apply Plugins, with the right to act as the ServiceAccounts of its namespace.
+    #[arg(long, requires = "cluster_manager")]
+    plugins: bool,
     /// Prints the image's name alone.
     #[arg(long)]
     print_image: bool,
@@ -80,6 +91,9 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         cluster_manager,
         enable_cluster_upgrade,
         registries,
+        rbac_sync,
+        allow_privileged_roles,
+        plugins,
         print_image,
     } = args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
@@ -93,8 +107,15 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         format!("{image}\n")
     } else if cluster_manager {
         let namespace = namespace.unwrap_or_else(|| names::CORE_NAMESPACE.to_owned());
-        let settings =
-            ClusterManagerSettings { image, namespace, enable_cluster_upgrade, registries };
+        let settings = ClusterManagerSettings {
+            image,
+            namespace,
+            enable_cluster_upgrade,
+            registries,
+            rbac_sync,
+            allow_privileged_roles,
+            plugins,
+        };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {
         let namespace = namespace.unwrap_or_else(|| names::NAMESPACE.to_owned());

@@ -7,6 +7,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
+/// What a person has to mend, as reason and sentence.
+pub type Stall = (&'static str, String);
+
 /// What the conditions are to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectVerdict {
@@ -27,7 +30,7 @@ impl ObjectVerdict {
         complete: bool,
         reason: &'static str,
         message: String,
-        stalled: Option<(&'static str, String)>,
+        stalled: Option<Stall>,
     ) -> Self {
         let stalled = stalled.map(|(why, said)| (Cow::Borrowed(why), said));
         let [ready, reconciling] = [complete, !complete].map(|holds| holds && stalled.is_none());

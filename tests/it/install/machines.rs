@@ -20,9 +20,12 @@ pub(super) const ENABLED: &str = ".Values.clusterManager.enabled";
 
 /// Objects of the cluster manager in this namespace, without the namespace.
 pub(super) fn objects(image: &str, namespace: &str, enable_cluster_upgrade: bool) -> Vec<Value> {
-    let (image, namespace) = (image.to_owned(), namespace.to_owned());
-    let settings =
-        ClusterManagerSettings { image, namespace, enable_cluster_upgrade, registries: false };
+    let settings = ClusterManagerSettings {
+        image: image.to_owned(),
+        namespace: namespace.to_owned(),
+        enable_cluster_upgrade,
+        ..ClusterManagerSettings::default()
+    };
     let mut objects = manifest::cluster_manager_objects(&settings, scheme());
     objects.retain(|object| object["kind"] != "Namespace");
     objects
