@@ -65,6 +65,10 @@ pub(crate) struct Args {
     /// Has the coordinator apply Plugins, with the right to act as the ServiceAccounts of its namespace.
     #[arg(long, requires = "cluster_manager")]
     plugins: bool,
+    /// Runs an agent on every machine, which writes the SSH keys of Users there. Its pods have a folder
+    /// of the machine, so the namespace enforces Pod Security's `privileged` in place of `restricted`.
+    #[arg(long, requires = "cluster_manager")]
+    agents: bool,
     /// Prints the image's name alone.
     #[arg(long)]
     print_image: bool,
@@ -94,6 +98,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         rbac_sync,
         allow_privileged_roles,
         plugins,
+        agents,
         print_image,
     } = args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
@@ -115,6 +120,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
             rbac_sync,
             allow_privileged_roles,
             plugins,
+            agents,
         };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {

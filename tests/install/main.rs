@@ -232,16 +232,22 @@ fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
     };
     let applied = parsed(&fs::read_to_string(root("deploy/cluster-manager.yaml")).unwrap());
     assert_same(&applied, &printed(&ClusterManagerSettings::default()));
-    for enable_cluster_upgrade in [false, true] {
+    for on in [false, true] {
         let values = json!({"clusterManager": {
-            "enabled": true, "enableClusterUpgrade": enable_cluster_upgrade,
+            "enabled": true, "enableClusterUpgrade": on, "registries": on, "agents": on,
+            "rbacSync": on, "allowPrivilegedRoles": on, "plugins": on,
         }});
         let mut added = parsed(&rendered_in("databases", &values).unwrap());
         let without = parsed(&rendered_in("databases", &json!({})).unwrap());
         added.retain(|name, _| !without.contains_key(name));
         let settings = ClusterManagerSettings {
             namespace: "databases".into(),
-            enable_cluster_upgrade,
+            enable_cluster_upgrade: on,
+            registries: on,
+            agents: on,
+            rbac_sync: on,
+            allow_privileged_roles: on,
+            plugins: on,
             ..ClusterManagerSettings::default()
         };
         assert_same(&added, &without_namespace(printed(&settings)));
@@ -288,7 +294,7 @@ fn around(path: &str) -> Value {
         path if path.starts_with("tls.certManager.") => {
             json!({"tls": {"certManager": {"enabled": true}}})
         }
-        "clusterManager.enableClusterUpgrade" => json!({"clusterManager": {"enabled": true}}),
+        path if path.starts_with("clusterManager.") => json!({"clusterManager": {"enabled": true}}),
         path if path.starts_with("networkPolicy.") => json!({"networkPolicy": {"enabled": true}}),
         "store.type" => json!({"store": {"etcd": {"servers": PLAIN}}}),
         _ => json!({}),

@@ -18,25 +18,63 @@ pub(super) const COMPONENT: &str = "cluster-manager";
 /// The values ask for the cluster manager.
 pub(super) const ENABLED: &str = ".Values.clusterManager.enabled";
 
-/// Objects of the cluster manager in this namespace, without the namespace.
-pub(super) fn objects(image: &str, namespace: &str, enable_cluster_upgrade: bool) -> Vec<Value> {
-    let settings = ClusterManagerSettings {
-        image: image.to_owned(),
-        namespace: namespace.to_owned(),
-        enable_cluster_upgrade,
-        ..ClusterManagerSettings::default()
-    };
+/// A part of the cluster manager that is off unless a value of the chart asks for it.
+struct Part {
+    value: &'static str,
+    turn_on: fn(&mut ClusterManagerSettings),
+}
+
+const PARTS: [Part; 6] = [
+    Part {
+        value: ".Values.clusterManager.enableClusterUpgrade",
+        turn_on: |settings| settings.enable_cluster_upgrade = true,
+    },
+    Part {
+        value: ".Values.clusterManager.registries",
+        turn_on: |settings| settings.registries = true,
+    },
+    Part {
+        value: ".Values.clusterManager.rbacSync",
+        turn_on: |settings| settings.rbac_sync = true,
+    },
+    Part {
+        value: ".Values.clusterManager.allowPrivilegedRoles",
+        turn_on: |settings| settings.allow_privileged_roles = true,
+    },
+    Part { value: ".Values.clusterManager.plugins", turn_on: |settings| settings.plugins = true },
+    Part { value: ".Values.clusterManager.agents", turn_on: |settings| settings.agents = true },
+];
+
+/// Objects of the cluster manager in this namespace with these parts, without the namespace.
+fn objects_with(image: &str, namespace: &str, parts: &[Part]) -> Vec<Value> {
+    let (image, namespace) = (image.to_owned(), namespace.to_owned());
+    let mut settings =
+        ClusterManagerSettings { image, namespace, ..ClusterManagerSettings::default() };
+    for part in parts {
+        (part.turn_on)(&mut settings);
+    }
     let mut objects = manifest::cluster_manager_objects(&settings, scheme());
     objects.retain(|object| object["kind"] != "Namespace");
     objects
 }
 
+/// Objects of the cluster manager in this namespace, without the namespace and the parts that are off.
+pub(super) fn objects(image: &str, namespace: &str) -> Vec<Value> {
+    objects_with(image, namespace, &[])
+}
+
 /// The template of the chart.
 pub(super) fn template(image: &str) -> String {
+    let with = |parts: &[Part]| objects_with(image, "{{ .Release.Namespace }}", parts);
+    let (plain, alone) = (with(&[]), PARTS.map(|part| (part.value, with(&[part]))));
     let mut text = String::new();
-    for mut object in objects(image, "{{ .Release.Namespace }}", true) {
+    for mut object in with(&PARTS) {
         let is_for_people = object["metadata"]["labels"][names::label::K8S_COMPONENT] == "users";
         let mut conditions = vec![ENABLED];
+        match same_object(&plain, &object) {
+            Some(without) => mark_parts(&mut object, without, &alone),
+            None => conditions.push(part_of(&alone, |all| same_object(all, &object).is_some())),
+        }
         match object["kind"].as_str().unwrap() {
             "ClusterRole" if is_for_people => {
                 conditions.extend([".Values.rbac.create", ".Values.rbac.aggregate"]);
@@ -49,7 +87,13 @@ pub(super) fn template(image: &str) -> String {
             "CustomResourceDefinition" => {
                 object["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
             }
-            "Deployment" => deployment(&mut object),
+            "Deployment" => {
+                let spec = &mut object["spec"]["template"]["spec"];
+                spec["securityContext"] = block("securityContext", "podSecurityContext");
+                pod(spec);
+            }
+            // Its user is root, whatever the values say of others.
+            "DaemonSet" => pod(&mut object["spec"]["template"]["spec"]),
             _ => {}
         }
         text.push_str(&document(&object, all(&conditions).as_deref()));
@@ -57,17 +101,40 @@ pub(super) fn template(image: &str) -> String {
     text
 }
 
-fn deployment(object: &mut Value) {
-    let spec = &mut object["spec"]["template"]["spec"];
-    spec["securityContext"] = block("securityContext", "podSecurityContext");
+fn same_object<'a>(all: &'a [Value], object: &Value) -> Option<&'a Value> {
+    let id = |one: &Value| (one["kind"].clone(), one["metadata"]["name"].clone());
+    all.iter().find(|one| id(one) == id(object))
+}
+
+/// The value of the one part whose objects these are.
+fn part_of(alone: &[(&'static str, Vec<Value>)], has: impl Fn(&[Value]) -> bool) -> &'static str {
+    let mut found = alone.iter().filter(|(_, objects)| has(objects)).map(|(value, _)| *value);
+    let value = found.next().unwrap();
+    assert!(found.next().is_none(), "several parts add it");
+    value
+}
+
+/// Puts under its value what a part adds to the object's rules or arguments.
+fn mark_parts(object: &mut Value, without: &Value, alone: &[(&'static str, Vec<Value>)]) {
+    for place in ["/rules", "/spec/template/spec/containers/0/args"] {
+        let entries = |object: &Value| object.pointer(place).and_then(Value::as_array).cloned();
+        let (Some(plain), Some(mut marked)) = (entries(without), entries(object)) else { continue };
+        for entry in marked.iter_mut().filter(|entry| !plain.contains(entry)) {
+            let has = |all: &[Value]| {
+                let same = same_object(all, object).and_then(entries);
+                same.is_some_and(|entries| entries.contains(entry))
+            };
+            *entry = when(part_of(alone, has), entry);
+        }
+        *object.pointer_mut(place).unwrap() = marked.into();
+    }
+}
+
+/// What the values say of every pod of Navigator's own.
+fn pod(spec: &mut Value) {
     spec["imagePullSecrets"] = optional("imagePullSecrets", "imagePullSecrets");
     let container = &mut spec["containers"][0];
     container["imagePullPolicy"] = optional_word("imagePullPolicy", "image.pullPolicy");
     container["securityContext"] = block("securityContext", "securityContext");
-    for arg in container["args"].as_array_mut().unwrap() {
-        if arg == "--enable-cluster-upgrade" {
-            *arg = when(".Values.clusterManager.enableClusterUpgrade", arg);
-        }
-    }
     container["env"].as_array_mut().unwrap().extend(logged());
 }

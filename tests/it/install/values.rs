@@ -451,6 +451,36 @@ fn settings() -> Vec<Setting> {
         "Carry ClusterUpgrades out; without it new ones are refused, as where a provider upgrades the machines.",
     );
     add(
+        "clusterManager.registries",
+        switch(),
+        json!(false),
+        "Copy credentials of Registries into namespaces, with the right to read and write all Secrets.",
+    );
+    add(
+        "clusterManager.rbacSync",
+        switch(),
+        json!(false),
+        "Keep the ClusterRoles and bindings that AuthorizationRoles ask for, with the right to give any right.",
+    );
+    add(
+        "clusterManager.allowPrivilegedRoles",
+        switch(),
+        json!(false),
+        "Accept AuthorizationRoles that let their holders take rights beyond those that are named, such as by reading Secrets.",
+    );
+    add(
+        "clusterManager.plugins",
+        switch(),
+        json!(false),
+        "Apply Plugins, with the right to act as every ServiceAccount of the namespace.",
+    );
+    add(
+        "clusterManager.agents",
+        switch(),
+        json!(false),
+        "Run an agent on every machine, which writes the SSH keys of Users there. Its pods are root and have a folder of the machine, so the namespace may not enforce a Pod Security below `privileged`.",
+    );
+    add(
         "extraObjects",
         maps(),
         json!([]),
