@@ -183,7 +183,7 @@ async fn roles_that_lead_to_further_rights_and_objects_of_others_are_left_alone(
         (format!("{roles}/of-a-person"), "ForeignObject", "is not Navigator's stays as it is"),
         (format!("{bindings}/wide"), "RoleMissing", "no AuthorizationRole with the id"),
         (format!("{bindings}/keys"), "RoleMissing", "no AuthorizationRole with the id"),
-        (format!("{bindings}/lost"), "NamespaceMissing", "\"nowhere\" is not there"),
+        (format!("{bindings}/lost"), "NamespaceMissing", "is not there, or not for long"),
     ] {
         let found = cluster.condition(&path, "Stalled", reason).await;
         assert!(found["status"]["conditions"].to_string().contains(says), "{found}");
