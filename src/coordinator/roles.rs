@@ -6,7 +6,7 @@
 
 mod ledger;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -24,7 +24,7 @@ use crate::{
     api::containership::AuthorizationStatus,
     engine::{
         conditions::{ObjectVerdict, Stall, conditions},
-        roles::{Grant, GrantKey, GrantStep, grant_steps, plan_grants},
+        roles::{Grant, GrantKey, GrantKind, GrantStep, grant_steps, plan_bindings, plan_roles},
     },
     error::chain,
 };
@@ -49,37 +49,36 @@ impl StirredWork for RoleCoordinator {
         // Where one cannot be held, nothing is decided: without it, its rights would be taken away.
         let (roles, leaving_roles) = self.hold(roles).await?;
         let (bindings, leaving_bindings) = self.hold(bindings).await?;
-        let plan = plan_grants(&roles, &bindings, self.allow_privileged);
-        let wanted: Vec<Grant> =
-            plan.roles.iter().chain(&plan.bindings).flatten().cloned().collect();
-        let steps = grant_steps(&wanted, &self.seen.lock().standing());
-        let mut refused = BTreeMap::new();
-        let mut failure = None;
-        for step in steps {
-            match self.carry_out(step).await {
-                Ok(()) => {}
-                Err(StepFailure::Refused(key, why)) => drop(refused.insert(key, why)),
-                Err(StepFailure::Failed(LookError::NotLeading)) => {
-                    return Err(LookError::NotLeading);
-                }
-                Err(StepFailure::Failed(error)) => failure = failure.or(Some(error)),
-            }
-        }
+        let mut round = GrantRound::default();
+        let role_wishes = plan_roles(&roles, self.allow_privileged);
+        self.make_so(&role_wishes, &[GrantKind::ClusterRole], &mut round).await?;
+        let stand = self.standing_roles(&role_wishes);
+        let binding_wishes = plan_bindings(&bindings, &stand);
+        let bound = [GrantKind::ClusterRoleBinding, GrantKind::RoleBinding];
+        self.make_so(&binding_wishes, &bound, &mut round).await?;
+        let GrantRound { refused, mut failure } = round;
         for role in &leaving_roles {
             failure = self.release(role).await.err().or(failure);
         }
         for binding in &leaving_bindings {
             failure = self.release(binding).await.err().or(failure);
         }
-        for (role, wish) in roles.into_iter().zip(plan.roles) {
+        for (role, wish) in roles.into_iter().zip(role_wishes) {
             failure = self.write_status(role, wish, &refused).await.err().or(failure);
         }
-        for (binding, wish) in bindings.into_iter().zip(plan.bindings) {
+        for (binding, wish) in bindings.into_iter().zip(binding_wishes) {
             failure = self.write_status(binding, wish, &refused).await.err().or(failure);
         }
         let end = if refused.is_empty() { LookEnd::Done } else { LookEnd::Partly };
         failure.map_or(Ok(end), Err)
     }
+}
+
+/// What could not be written in one look.
+#[derive(Default)]
+struct GrantRound {
+    refused: BTreeMap<GrantKey, Stall>,
+    failure: Option<LookError>,
 }
 
 /// Why a step was not carried out.
@@ -101,6 +100,41 @@ impl RoleCoordinator {
             held.push(one);
         }
         Ok((held, leaving))
+    }
+
+    /// Makes what stands of these kinds as it is wished.
+    async fn make_so(
+        &self,
+        wishes: &[Result<Grant, Stall>],
+        kinds: &[GrantKind],
+        round: &mut GrantRound,
+    ) -> Result<(), LookError> {
+        let wanted: Vec<Grant> = wishes.iter().flatten().cloned().collect();
+        let mut standing = self.seen.lock().standing();
+        standing.retain(|key, _| kinds.contains(&key.kind));
+        for step in grant_steps(&wanted, &standing) {
+            match self.carry_out(step).await {
+                Ok(()) => {}
+                Err(StepFailure::Refused(key, why)) => drop(round.refused.insert(key, why)),
+                Err(StepFailure::Failed(LookError::NotLeading)) => {
+                    return Err(LookError::NotLeading);
+                }
+                Err(StepFailure::Failed(error)) => {
+                    round.failure = round.failure.take().or(Some(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of the ClusterRoles that stand by their AuthorizationRoles.
+    fn standing_roles(&self, wishes: &[Result<Grant, Stall>]) -> BTreeSet<String> {
+        let standing = self.seen.lock().standing();
+        let stands = |grant: &&Grant| {
+            standing.get(&grant.key).is_some_and(|found| found.owner() == grant.owner)
+        };
+        let stand = wishes.iter().flatten().filter(stands);
+        stand.map(|grant| grant.key.name.clone()).collect()
     }
 
     async fn carry_out(&self, step: GrantStep) -> Result<(), StepFailure> {

@@ -155,25 +155,20 @@ pub fn grant_steps(
     deletes
 }
 
-/// What objects ask for, each by its place in its list, or why it gets nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GrantPlan {
-    pub roles: Vec<Result<Grant, Stall>>,
-    pub bindings: Vec<Result<Grant, Stall>>,
+/// Decides which ClusterRole each AuthorizationRole has, in their order, or why it has none. Those that are
+/// being deleted ask for nothing, and are left out. `privileged`: roles may let their holders take further
+/// rights.
+pub fn plan_roles(roles: &[AuthorizationRole], privileged: bool) -> Vec<Result<Grant, Stall>> {
+    without_doubles(roles, |role| cluster_role(role, privileged))
 }
 
-/// Decides what is wanted. Objects that are being deleted ask for nothing, and are left out. `privileged`:
-/// roles may let their holders take further rights.
-pub fn plan_grants(
-    roles: &[AuthorizationRole],
+/// Decides the same of bindings. `roles` has the names of ClusterRoles that stand by an AuthorizationRole: no
+/// other is bound, or who may make these objects could give any right.
+pub fn plan_bindings(
     bindings: &[AuthorizationRoleBinding],
-    privileged: bool,
-) -> GrantPlan {
-    let roles = without_doubles(roles, |role| cluster_role(role, privileged));
-    let known: BTreeSet<&str> =
-        roles.iter().flatten().map(|grant| grant.key.name.as_str()).collect();
-    let bindings = without_doubles(bindings, |one| binding(one, &known));
-    GrantPlan { roles, bindings }
+    roles: &BTreeSet<String>,
+) -> Vec<Result<Grant, Stall>> {
+    without_doubles(bindings, |one| binding(one, roles))
 }
 
 /// Of two objects that ask for one name the older has it.
@@ -270,11 +265,11 @@ fn below(held: &str, grants: &str) -> bool {
     !grants.contains('/') && held.split('/').next() == Some(grants)
 }
 
-fn binding(binding: &AuthorizationRoleBinding, roles: &BTreeSet<&str>) -> Result<Grant, Stall> {
+fn binding(binding: &AuthorizationRoleBinding, roles: &BTreeSet<String>) -> Result<Grant, Stall> {
     let spec = &binding.spec;
     let role = spec.authorization_role_id.as_str();
     if !roles.contains(role) {
-        let said = format!("no AuthorizationRole with the id {role:?} is accepted");
+        let said = format!("no AuthorizationRole with the id {role:?} is accepted and stands");
         return Err(("RoleMissing", said));
     }
     let (kind, subject) = match spec.type_ {

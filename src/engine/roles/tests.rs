@@ -27,6 +27,22 @@ fn pods(name: &str, second: i64) -> AuthorizationRole {
     role(name, second, &json!({"rules": [{"resources": ["pods"], "verbs": ["list"]}]}))
 }
 
+struct GrantPlan {
+    roles: Vec<Result<Grant, Stall>>,
+    bindings: Vec<Result<Grant, Stall>>,
+}
+
+/// Plans with all ClusterRoles that are wanted in place.
+fn plan_grants(
+    roles: &[AuthorizationRole],
+    bindings: &[AuthorizationRoleBinding],
+    privileged: bool,
+) -> GrantPlan {
+    let roles = plan_roles(roles, privileged);
+    let stand = roles.iter().flatten().map(|grant| grant.key.name.clone()).collect();
+    GrantPlan { bindings: plan_bindings(bindings, &stand), roles }
+}
+
 fn standing(grants: &[Grant]) -> BTreeMap<GrantKey, StandingGrant> {
     let found = |grant: &Grant| StandingGrant {
         labels: grant.labels(),

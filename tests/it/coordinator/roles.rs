@@ -176,6 +176,7 @@ async fn roles_that_lead_to_further_rights_and_objects_of_others_are_left_alone(
     cluster.make(&roles, &role("pods", "pods", "get")).await;
     cluster.make(&bindings, &binding("wide", "cluster-admin", "")).await;
     cluster.make(&bindings, &binding("keys", "secrets", "")).await;
+    cluster.make(&bindings, &binding("borrowed", "of-a-person", "")).await;
     cluster.make(&bindings, &binding("lost", "pods", "nowhere")).await;
     cluster.start(&["--rbac-sync"]);
     for (path, reason, says) in [
@@ -183,6 +184,7 @@ async fn roles_that_lead_to_further_rights_and_objects_of_others_are_left_alone(
         (format!("{roles}/of-a-person"), "ForeignObject", "is not Navigator's stays as it is"),
         (format!("{bindings}/wide"), "RoleMissing", "no AuthorizationRole with the id"),
         (format!("{bindings}/keys"), "RoleMissing", "no AuthorizationRole with the id"),
+        (format!("{bindings}/borrowed"), "RoleMissing", "no AuthorizationRole with the id"),
         (format!("{bindings}/lost"), "NamespaceMissing", "is not there, or not for long"),
     ] {
         let found = cluster.condition(&path, "Stalled", reason).await;
@@ -190,7 +192,7 @@ async fn roles_that_lead_to_further_rights_and_objects_of_others_are_left_alone(
     }
     assert_eq!(cluster.get(&cluster_role("of-a-person")).await.unwrap(), mine);
     assert!(cluster.get(&cluster_role("secrets")).await.is_none());
-    for name in ["wide", "keys"] {
+    for name in ["wide", "keys", "borrowed"] {
         assert!(cluster.get(&wide_binding(name)).await.is_none(), "{name}");
     }
     cluster.namespace("nowhere", &json!({})).await;
@@ -249,9 +251,10 @@ async fn roles_that_lead_to_further_rights_and_objects_of_others_are_left_alone(
         let message = said["message"].as_str().unwrap_or_default();
         assert!(matches!(status, 400 | 422) && message.contains(says), "{spec}: {message}");
     }
-    for (plural, names) in
-        [(&bindings, &["wide", "keys", "lost"][..]), (&roles, &["secrets", "of-a-person", "pods"])]
-    {
+    for (plural, names) in [
+        (&bindings, &["wide", "keys", "borrowed", "lost"][..]),
+        (&roles, &["secrets", "of-a-person", "pods"]),
+    ] {
         for name in names {
             let path = format!("{plural}/{name}");
             cluster.delete(&path).await;
