@@ -1,6 +1,6 @@
 //! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, labels them, says on which
-//! of them the keys of Users stand, and copies the credentials of image registries into namespaces, one
-//! leader at a time.
+//! of them the keys of Users stand, copies the credentials of image registries into namespaces, gives
+//! people rights, and applies plugins, one leader at a time.
 //!
 //! What is done next is decided in `engine/machines`; this role reads, carries out and writes down.
 //! It stands on kube-apiserver alone: where Navigator's own API does not answer, no further database
@@ -13,7 +13,9 @@ mod labels;
 mod look_error;
 mod metrics;
 mod notices;
+mod plugins;
 mod registries;
+mod roles;
 mod stirring;
 #[cfg(test)]
 mod testing;
@@ -35,9 +37,16 @@ use tokio::{
 use tracing::warn;
 
 use self::{
-    gauges::UpgradeGauges, labels::LabelCoordinator, metrics::Metrics,
-    registries::RegistryCoordinator, stirring::StatusWriter, upgrade::UpgradeCoordinator,
-    users::UserCoordinator, watches::WatchedAgenda,
+    agenda::UpgradeAgenda,
+    gauges::UpgradeGauges,
+    labels::LabelCoordinator,
+    metrics::Metrics,
+    plugins::PluginCoordinator,
+    registries::RegistryCoordinator,
+    roles::RoleCoordinator,
+    stirring::{StatusWriter, WatchedLedger},
+    upgrade::UpgradeCoordinator,
+    users::UserCoordinator,
 };
 use crate::{
     api::{database_names::DatabaseNames, names},
@@ -62,6 +71,13 @@ pub struct Config {
     pub upgrades_enabled: bool,
     /// Copy the credentials of Registries, which takes rights over all Secrets.
     pub registries: bool,
+    /// Apply Plugins, which takes the right to act as the ServiceAccounts of the core namespace.
+    pub plugins: bool,
+    /// Keep the ClusterRoles and bindings that AuthorizationRoles ask for, which takes the right to give
+    /// any right.
+    pub rbac_sync: bool,
+    /// Accept AuthorizationRoles that let their holders take rights beyond those that are named.
+    pub allow_privileged_roles: bool,
     /// Take part in leader election; off where only one coordinator can run.
     pub leader_elect: bool,
     pub election: ElectionConfig,
@@ -114,6 +130,8 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let labels = labels::watch(&client, &config.namespace, &runtime);
     let registries =
         config.registries.then(|| registries::watch(&client, &config.namespace, &runtime));
+    let plugins = config.plugins.then(|| plugins::watch(&client, &config.namespace, &runtime));
+    let roles = config.rbac_sync.then(|| roles::watch(&client, &config.namespace, &runtime));
 
     // This shutdown outlives the other tasks: the lease is released after the last write.
     let term_over = Shutdown::new();
@@ -140,20 +158,30 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
 
     let identity = config.election.identity.clone();
     let writer = fenced(client.clone(), claim.clone(), AGENT);
-    let users =
-        UserCoordinator { writer: writer.clone(), namespace: config.namespace.clone(), users };
     let events = EventPublisher::new(client.clone(), names::COORDINATOR, identity);
     let status = || StatusWriter {
         writer: writer.clone(),
         namespace: config.namespace.clone(),
         events: events.clone(),
     };
+    let users = UserCoordinator { seen: users, status: status() };
     let labels = LabelCoordinator { seen: labels, status: status(), metrics: metrics.clone() };
     let registries = registries.map(|seen| RegistryCoordinator {
         seen,
         client: client.clone(),
         status: status(),
         metrics: metrics.clone(),
+    });
+    let plugins = plugins.map(|seen| PluginCoordinator {
+        seen,
+        client: client.clone(),
+        status: status(),
+        metrics: metrics.clone(),
+    });
+    let roles = roles.map(|seen| RoleCoordinator {
+        seen,
+        status: status(),
+        allow_privileged: config.allow_privileged_roles,
     });
     let coordinator = UpgradeCoordinator {
         writer,
@@ -169,10 +197,16 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let halt = Shutdown::new();
     let work = TaskGroup::new(shutdown.child());
     work.spawn("upgrades", until(halt.clone(), look_on(coordinator, agenda, metrics.clone())));
-    work.spawn("users", until(halt.clone(), users.work()));
+    work.spawn("users", until(halt.clone(), stirring::keep(users)));
     work.spawn("labels", until(halt.clone(), stirring::keep(labels)));
     if let Some(registries) = registries {
         work.spawn("registries", until(halt.clone(), stirring::keep(registries)));
+    }
+    if let Some(plugins) = plugins {
+        work.spawn("plugins", until(halt.clone(), stirring::keep(plugins)));
+    }
+    if let Some(roles) = roles {
+        work.spawn("roles", until(halt.clone(), stirring::keep(roles)));
     }
     let ended = tokio::select! {
         () = shutdown.triggered() => Ok(()),
@@ -203,7 +237,11 @@ async fn until(halt: Shutdown, work: impl Future<Output = ()>) {
 }
 
 /// Looks whenever something is to be done and a watch stirs, and from time to time.
-async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, metrics: Metrics) {
+async fn look_on(
+    mut coordinator: UpgradeCoordinator,
+    agenda: WatchedLedger<UpgradeAgenda>,
+    metrics: Metrics,
+) {
     let mut tick = Instant::now();
     let mut watchful = tick + LATE;
     loop {
@@ -211,7 +249,7 @@ async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, met
             () = agenda.stirred() => true,
             () = sleep_until(tick) => false,
         };
-        let needed = agenda.needs_look(Timestamp::now());
+        let needed = agenda.lock().needs_look(Timestamp::now());
         // Nodes stir by their heartbeats, too.
         if !needed && (stirred || Instant::now() >= watchful) {
             if !stirred {
@@ -237,7 +275,7 @@ async fn look_on(mut coordinator: UpgradeCoordinator, agenda: WatchedAgenda, met
         if needed || failed {
             watchful = now + LATE;
         }
-        tick = now + if failed || agenda.is_under_way() { OFTEN } else { SELDOM };
+        tick = now + if failed || agenda.lock().is_under_way() { OFTEN } else { SELDOM };
         sleep_until(begun + BREATH).await;
     }
 }

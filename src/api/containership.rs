@@ -1,15 +1,17 @@
 //! The kinds of the cluster manager: how machines are upgraded, which labels they bear, whose SSH keys
-//! stand on them, and who pulls images from where, in the groups that Containership's cluster manager
-//! had in 2019.
+//! stand on them, who pulls images from where, who may do what, and what is applied together, in the
+//! groups that Containership's cluster manager had in 2019.
 //!
 //! kube-apiserver serves these kinds, by CustomResourceDefinitions, and not Navigator's own API
 //! server: what drains and upgrades machines must not stand on a pod of one of them. Manifests of
 //! 2019 are accepted: fields that they may hold are known, and those without a meaning any more are
 //! ignored.
 
+mod authorization;
 mod cluster_upgrade;
 mod label;
 mod label_requirement;
+mod plugin;
 mod registry;
 mod upgrade_status;
 mod user;
@@ -18,13 +20,17 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt as _;
 use serde_json::Value;
 
+pub use authorization::*;
 pub use cluster_upgrade::*;
 pub use label::*;
 pub use label_requirement::{LabelOperator, LabelRequirement, select};
+pub use plugin::*;
 pub use registry::*;
 pub use upgrade_status::*;
 pub use user::*;
 
+/// Group of the kinds about rights.
+pub const AUTH_GROUP: &str = "auth.containership.io";
 /// Group of the kinds about people, registries and the whole cluster.
 pub const GROUP: &str = "containership.io";
 /// Group of the kinds about machines.
@@ -40,8 +46,8 @@ pub mod name {
     /// Taint `PreferNoSchedule` on Nodes that a ClusterUpgrade will still come to, so that pods which
     /// are evicted go to machines that are done.
     pub const UPGRADE_PENDING: &str = "containership.io/upgrade-pending";
-    /// Annotation on a ClusterUpgrade that failed: the machines that failed are tried again. The
-    /// value is any text, and tells one request from the next.
+    /// Annotation on a ClusterUpgrade that failed: the machines that failed are tried again. On a Plugin:
+    /// the version that failed is. The value is any text, and tells one request from the next.
     pub const RETRY: &str = "containership.io/retry";
     /// Annotation on a Node: what its agent says, an [`super::AgentReport`] as JSON.
     pub const AGENT: &str = "containership.io/agent";
@@ -65,6 +71,18 @@ pub mod name {
     pub const REGISTRY_FINALIZER: &str = "containership.io/registry";
     /// ServiceAccount that is made in each namespace that a Registry is meant for.
     pub const SERVICE_ACCOUNT: &str = "containership";
+    /// Label on ClusterRoles and bindings: uid of the AuthorizationRole or the binding that they are of.
+    /// Whoever takes the label off takes the object over.
+    pub const AUTHORIZATION: &str = "containership.io/authorization";
+    /// Finalizer of an AuthorizationRole, as in 2019, held while its ClusterRole stands.
+    pub const ROLE_FINALIZER: &str = "authorizationrole.finalizers.containership.io";
+    /// Finalizer of an AuthorizationRoleBinding, as in 2019, held while its binding stands.
+    pub const BINDING_FINALIZER: &str = "authorizationrolebinding.finalizers.containership.io";
+    /// Label on what a Plugin had applied: uid of the Plugin. Whoever takes the label off takes the
+    /// object over.
+    pub const PLUGIN: &str = "containership.io/plugin";
+    /// Finalizer of a Plugin, held while something of it stands.
+    pub const PLUGIN_FINALIZER: &str = "containership.io/plugin";
     /// Finalizer of a ClusterUpgrade, held while a machine may bear a mark of it.
     pub const UPGRADE_FINALIZER: &str = "provision.containership.io/upgrade";
 }
@@ -72,6 +90,9 @@ pub mod name {
 /// Returns the definitions of all kinds of the cluster manager, as they are applied to a cluster.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
     vec![
+        tidied(&AuthorizationRole::crd()),
+        tidied(&AuthorizationRoleBinding::crd()),
+        tidied(&Plugin::crd()),
         tidied(&Registry::crd()),
         tidied(&ClusterLabel::crd()),
         tidied(&ClusterUpgrade::crd()),

@@ -19,8 +19,8 @@ use crate::{
     error::exit,
 };
 
-/// Upgrades and reboots the machines of a Kubernetes cluster, one after the other, labels them, and
-/// copies credentials of image registries into namespaces.
+/// Upgrades and reboots the machines of a Kubernetes cluster, one after the other, labels them, copies
+/// credentials of image registries into namespaces, gives people rights, and applies plugins.
 ///
 /// A machine is drained only when the databases on it let it go. Several may run: one leads and acts,
 /// the others wait for its lease.
@@ -62,6 +62,39 @@ pub(crate) struct Args {
         default_missing_value = "true"
     )]
     registries: bool,
+    /// Keep the ClusterRoles and bindings that AuthorizationRoles and their bindings ask for. This takes
+    /// the right to give any right.
+    #[arg(
+        long,
+        env = "NAVIGATOR_RBAC_SYNC",
+        default_value_t = false,
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    rbac_sync: bool,
+    /// Accept AuthorizationRoles that let their holders take rights beyond those that are named, such as
+    /// by reading Secrets. Without it they are refused.
+    #[arg(
+        long,
+        env = "NAVIGATOR_ALLOW_PRIVILEGED_ROLES",
+        default_value_t = false,
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    allow_privileged_roles: bool,
+    /// Apply Plugins, each as the ServiceAccount `plugin-NAME` of the core namespace. This takes the
+    /// right to act as every ServiceAccount there.
+    #[arg(
+        long,
+        env = "NAVIGATOR_PLUGINS",
+        default_value_t = false,
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    plugins: bool,
     /// Address of metrics and health.
     #[arg(long, env = "NAVIGATOR_ADMIN_ADDRESS", value_name = "ADDRESS:PORT", default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), names::port::METRICS))]
     admin_address: SocketAddr,
@@ -100,6 +133,9 @@ fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf
         election,
         enable_cluster_upgrade,
         registries,
+        rbac_sync,
+        allow_privileged_roles,
+        plugins,
         admin_address,
         pod_name,
         logging: _,
@@ -113,6 +149,9 @@ fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf
         databases: databases.iter().map(|database| database.controller.names).collect(),
         upgrades_enabled: enable_cluster_upgrade,
         registries,
+        rbac_sync,
+        allow_privileged_roles,
+        plugins,
         leader_elect: election.leader_elect,
         election: election.settings(identity)?,
         admin: admin_address,
@@ -139,11 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_and_registries_are_off_unless_they_are_asked_for() {
+    fn what_takes_further_rights_is_off_unless_it_is_asked_for() {
         let config = parsed("").unwrap();
         assert_eq!(config.namespace, "containership-core");
         assert!(config.leader_elect && !config.upgrades_enabled && !config.registries);
+        assert!(!config.rbac_sync && !config.allow_privileged_roles && !config.plugins);
         assert!(parsed("--registries").unwrap().registries);
+        let roles = parsed("--rbac-sync --allow-privileged-roles --plugins").unwrap();
+        assert!(roles.rbac_sync && roles.allow_privileged_roles && roles.plugins);
         assert!(parsed("--enable-cluster-upgrade").unwrap().upgrades_enabled);
         assert!(!parsed("--enable-cluster-upgrade=false").unwrap().upgrades_enabled);
         assert!(parsed("--core-namespace=").unwrap_err().contains("--core-namespace"));

@@ -54,6 +54,17 @@ pub(crate) struct Args {
     /// write all Secrets.
     #[arg(long, requires = "cluster_manager")]
     registries: bool,
+    /// Has the coordinator keep the ClusterRoles and bindings that AuthorizationRoles ask for, with the
+    /// right to give any right.
+    #[arg(long, requires = "cluster_manager")]
+    rbac_sync: bool,
+    /// Has the coordinator accept AuthorizationRoles that let their holders take rights beyond those
+    /// that are named.
+    #[arg(long, requires = "rbac_sync")]
+    allow_privileged_roles: bool,
+    /// Has the coordinator apply Plugins, with the right to act as the ServiceAccounts of its namespace.
+    #[arg(long, requires = "cluster_manager")]
+    plugins: bool,
     /// Runs an agent on every machine, which writes the SSH keys of Users there. Its pods have a folder
     /// of the machine, so the namespace enforces Pod Security's `privileged` in place of `restricted`.
     #[arg(long, requires = "cluster_manager")]
@@ -84,6 +95,9 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         cluster_manager,
         enable_cluster_upgrade,
         registries,
+        rbac_sync,
+        allow_privileged_roles,
+        plugins,
         agents,
         print_image,
     } = args;
@@ -98,8 +112,16 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         format!("{image}\n")
     } else if cluster_manager {
         let namespace = namespace.unwrap_or_else(|| names::CORE_NAMESPACE.to_owned());
-        let settings =
-            ClusterManagerSettings { image, namespace, enable_cluster_upgrade, registries, agents };
+        let settings = ClusterManagerSettings {
+            image,
+            namespace,
+            enable_cluster_upgrade,
+            registries,
+            rbac_sync,
+            allow_privileged_roles,
+            plugins,
+            agents,
+        };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {
         let namespace = namespace.unwrap_or_else(|| names::NAMESPACE.to_owned());

@@ -1,22 +1,21 @@
 //! The labels of Nodes, as ClusterLabels and NodePoolLabels ask for them. Which they are is decided in
 //! `engine/machines/labels`.
 
-use std::{collections::BTreeMap, fmt::Debug};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, ResourceExt,
     api::{Patch, PatchParams},
-    core::{NamespaceResourceScope, PartialObjectMeta},
+    core::PartialObjectMeta,
     runtime::{watcher, watcher::Event},
 };
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use super::{
     look_error::LookError,
     metrics::Metrics,
-    stirring::{LookEnd, StatusWriter, StirredWork, WatchedLedger, watch_into},
+    stirring::{CoreKind, LookEnd, StatusWriter, StirredWork, WatchedLedger, watch_into},
 };
 use crate::{
     api::{
@@ -40,17 +39,7 @@ pub(crate) struct LabelLedger {
 }
 
 /// ClusterLabel or NodePoolLabel.
-pub(crate) trait LabelKind:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + PartialEq
-    + Send
-    + Sync
-    + Serialize
-    + DeserializeOwned
-    + 'static
-{
+pub(crate) trait LabelKind: CoreKind + PartialEq + Send + Sync + 'static {
     const WATCH: &'static str;
 
     /// Returns pool, key and value.

@@ -28,6 +28,8 @@ pub(crate) struct Metrics {
     pub(crate) machine_seconds: Histogram,
     /// `navigator_coordinator_label_patches_total`: Nodes whose labels were changed.
     pub(crate) label_patches: IntCounter,
+    /// `navigator_coordinator_plugin_ready{plugin}`: 1 where the version that is asked for stands.
+    pub(crate) plugin_ready: IntGaugeVec,
     /// `navigator_coordinator_registry_secrets`: Secrets that Registries had made, and that stand.
     pub(crate) registry_secrets: IntGauge,
 }
@@ -50,6 +52,7 @@ impl Metrics {
             waits,
             machine_seconds,
             label_patches,
+            plugin_ready,
             registry_secrets,
         } = self;
         vec![
@@ -60,6 +63,7 @@ impl Metrics {
             Box::new(waits.clone()),
             Box::new(machine_seconds.clone()),
             Box::new(label_patches.clone()),
+            Box::new(plugin_ready.clone()),
             Box::new(registry_secrets.clone()),
         ]
     }
@@ -126,6 +130,11 @@ impl Metrics {
                 "Changes of labels of nodes, as ClusterLabels and NodePoolLabels ask for them.",
             )
             .expect("the metric's name is valid"),
+            plugin_ready: gauge(
+                "navigator_coordinator_plugin_ready",
+                "1 where the version of a Plugin stands that is asked for, else 0.",
+                "plugin",
+            ),
             registry_secrets: IntGauge::new(
                 "navigator_coordinator_registry_secrets",
                 "Secrets by which namespaces pull images, as Registries ask for them.",

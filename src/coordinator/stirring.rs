@@ -10,11 +10,12 @@ use futures::Stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::PostParams,
+    api::{Patch, PatchParams, PostParams},
     core::NamespaceResourceScope,
     runtime::{WatchStreamExt, watcher},
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
@@ -99,13 +100,15 @@ pub(crate) fn watch_into<L, K>(
 }
 
 /// How a look ended that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LookEnd {
     Done,
-    /// There is more to write than one look does.
-    More,
     /// Some writes were refused, and are tried again.
     Partly,
+    /// Something is waited for that no watch tells of.
+    Soon,
+    /// There is more to write than one look does.
+    More,
 }
 
 /// Work whose looks may be dropped anywhere.
@@ -128,6 +131,10 @@ pub(crate) async fn keep<W: StirredWork>(work: W) {
         }
         let failed = match timeout(LOOK, work.look()).await {
             Ok(Ok(LookEnd::Done)) => false,
+            Ok(Ok(LookEnd::Soon)) => {
+                rest = RETRY;
+                continue;
+            }
             Ok(Ok(LookEnd::More)) => {
                 rest = Duration::ZERO;
                 continue;
@@ -147,7 +154,27 @@ pub(crate) async fn keep<W: StirredWork>(work: W) {
     }
 }
 
-/// Writes the status of objects in the core namespace, and tells people when one is Stalled.
+/// A kind of the cluster manager.
+pub(crate) trait CoreKind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+{
+}
+
+impl<K> CoreKind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+{
+}
+
+/// Writes the status and the finalizers of objects in the core namespace, and tells people when one is
+/// Stalled. Each write is against the version that the object was read in.
 pub(crate) struct StatusWriter {
     /// Client whose writes fail once this process no longer leads.
     pub(crate) writer: Client,
@@ -156,27 +183,22 @@ pub(crate) struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Writes a status against the version that the object was read in. Returns the object as it is then;
-    /// `None` once it is gone.
+    fn api<K: CoreKind>(&self) -> Api<K> {
+        Api::namespaced(self.writer.clone(), &self.namespace)
+    }
+
+    /// Writes a status. Returns the object as it is then; `None` once it is gone.
     ///
     /// # Errors
     /// The request's.
-    pub(crate) async fn write<K>(
+    pub(crate) async fn write<K: CoreKind>(
         &self,
         object: &K,
         before: &[Condition],
         after: &[Condition],
-    ) -> Result<Option<K>, LookError>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + Serialize
-            + DeserializeOwned,
-    {
-        let api: Api<K> = Api::namespaced(self.writer.clone(), &self.namespace);
+    ) -> Result<Option<K>, LookError> {
         let (kind, name) = (K::kind(&()), object.name_any());
-        let written = match api.replace_status(&name, &posted(), object).await {
+        let written = match self.api::<K>().replace_status(&name, &posted(), object).await {
             Ok(written) => written,
             Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(None),
             Err(error) => {
@@ -199,6 +221,63 @@ impl StatusWriter {
                 .await;
         }
         Ok(Some(written))
+    }
+
+    /// Patches an object.
+    ///
+    /// # Errors
+    /// The request's.
+    pub(crate) async fn patch<K: CoreKind>(
+        &self,
+        object: &K,
+        mut patch: Value,
+    ) -> Result<K, LookError> {
+        patch["metadata"]["resourceVersion"] = object.resource_version().into();
+        let params = PatchParams {
+            field_manager: Some(names::COORDINATOR.to_owned()),
+            ..PatchParams::default()
+        };
+        let name = object.name_any();
+        let patched = self.api::<K>().patch(&name, &params, &Patch::Merge(patch)).await;
+        let what = || format!("{} {name:?}", K::kind(&()));
+        patched.map_err(|error| LookError::request("patch", &what(), error))
+    }
+
+    /// Puts a finalizer on an object, unless it has it.
+    ///
+    /// # Errors
+    /// The request's.
+    pub(crate) async fn hold<K: CoreKind>(
+        &self,
+        object: K,
+        finalizer: &str,
+    ) -> Result<K, LookError> {
+        let mut finalizers = object.finalizers().to_vec();
+        if finalizers.iter().any(|held| held == finalizer) {
+            return Ok(object);
+        }
+        finalizers.push(finalizer.to_owned());
+        self.patch(&object, json!({"metadata": {"finalizers": finalizers}})).await
+    }
+
+    /// Takes a finalizer off an object that is being deleted.
+    ///
+    /// # Errors
+    /// The request's, unless the object is gone.
+    pub(crate) async fn let_go<K: CoreKind>(
+        &self,
+        object: &K,
+        finalizer: &str,
+    ) -> Result<(), LookError> {
+        let mut finalizers = object.finalizers().to_vec();
+        finalizers.retain(|held| held != finalizer);
+        if finalizers.len() == object.finalizers().len() {
+            return Ok(());
+        }
+        match self.patch(object, json!({"metadata": {"finalizers": finalizers}})).await {
+            Err(error) if !error.is_missing() => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
-use super::{metrics::Metrics, upgrade::UpgradeCoordinator};
+use super::{metrics::Metrics, stirring::StatusWriter, upgrade::UpgradeCoordinator};
 use crate::{
     api::{database_names::DatabaseNames, names},
     runtime::events::EventPublisher,
@@ -38,6 +38,15 @@ pub(crate) const EXAMPLE: DatabaseNames = DatabaseNames {
     ports: &[],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
+
+/// What writes status by this client.
+pub(crate) fn status_writer(client: Client) -> StatusWriter {
+    StatusWriter {
+        writer: client.clone(),
+        namespace: names::CORE_NAMESPACE.to_owned(),
+        events: EventPublisher::new(client, names::COORDINATOR, "test".to_owned()),
+    }
+}
 
 /// A coordinator that reads by one client and writes by another.
 pub(crate) fn coordinator(client: Client, writer: Client, metrics: Metrics) -> UpgradeCoordinator {

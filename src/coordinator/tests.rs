@@ -8,10 +8,12 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinSet, time::sleep};
 
 use super::{
-    AGENT, look_on,
+    AGENT,
+    agenda::UpgradeAgenda,
+    look_on,
     metrics::Metrics,
+    stirring::WatchedLedger,
     testing::{FakeServer, coordinator},
-    watches::WatchedAgenda,
 };
 use crate::{
     api::containership::ClusterUpgrade,
@@ -23,14 +25,14 @@ const RUN: &str =
 
 /// The looks of one leader, which end with this.
 struct Looks {
-    agenda: WatchedAgenda,
+    agenda: WatchedLedger<UpgradeAgenda>,
     metrics: Metrics,
     _task: JoinSet<()>,
 }
 
 impl Looks {
     fn start(client: Client, writer: Client) -> Self {
-        let (agenda, metrics) = (WatchedAgenda::default(), Metrics::new());
+        let (agenda, metrics) = (WatchedLedger::default(), Metrics::new());
         let coordinator = coordinator(client, writer, metrics.clone());
         let mut task = JoinSet::new();
         task.spawn(look_on(coordinator, agenda.clone(), metrics.clone()));
@@ -56,7 +58,10 @@ impl Looks {
             "status": {"phase": phase},
         });
         let run: ClusterUpgrade = serde_json::from_value(run).unwrap();
-        self.agenda.change(|agenda| agenda.see_run(&run));
+        self.agenda.change(|agenda| {
+            agenda.see_run(&run);
+            true
+        });
     }
 }
 
@@ -69,7 +74,7 @@ async fn a_leader_looks_for_late_marks_and_then_leaves_an_idle_cluster_alone() {
     assert_eq!(looks.within(600).await, 2, "and may still do so");
     for _ in 0..100 {
         // A node's heartbeat.
-        looks.agenda.change(|_| {});
+        looks.agenda.change(|_| true);
         sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(looks.within(600).await, 0);
@@ -91,7 +96,7 @@ async fn looks_come_at_once_when_a_watch_stirs_and_often_while_a_run_is_under_wa
     assert_eq!(looks.within(60).await, 12);
     let before = looks.count("done");
     for _ in 0..1000 {
-        looks.agenda.change(|_| {});
+        looks.agenda.change(|_| true);
         sleep(Duration::from_millis(10)).await;
     }
     let busy = looks.count("done") - before;

@@ -1,74 +1,47 @@
 //! The status of Users: on how many machines their keys stand, by what the agents say on their Nodes.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp,
 };
-use kube::{Api, Client, api::PostParams, core::PartialObjectMeta, runtime::watcher};
-use tokio::{sync::Notify, time::sleep};
-use tracing::warn;
+use kube::{core::PartialObjectMeta, runtime::watcher::Event};
 
-use super::look_error::LookError;
+use super::{
+    look_error::LookError,
+    stirring::{LookEnd, StatusWriter, StirredWork, WatchedLedger},
+};
 use crate::{
-    api::{
-        containership::{User, name},
-        names,
-    },
+    api::containership::{User, UserStatus, name},
     engine::keys::{KeySet, MachineWord, standing},
-    error::chain,
     runtime::watch::WatchedReplica,
 };
 
-/// Pause between two looks, at least.
-const BREATH: Duration = Duration::from_secs(1);
-/// Interval of looks while nothing stirs: that a machine is silent, time alone says.
-const SELDOM: Duration = Duration::from_secs(60);
-/// Pause after a look that failed.
-const RETRY: Duration = Duration::from_secs(5);
-
-/// What the watches told of Users and machines, and word of it.
-#[derive(Clone, Default)]
-pub(crate) struct WatchedUsers(Arc<LedgerCell>);
-
+/// What the watches told of Users and machines.
 #[derive(Default)]
-struct LedgerCell {
-    ledger: Mutex<UserLedger>,
-    stirred: Notify,
-}
-
-#[derive(Default)]
-struct UserLedger {
+pub(crate) struct UserLedger {
     users: WatchedReplica<User>,
     /// `None` for machines that no agent runs on.
     machines: WatchedReplica<Option<MachineWord>>,
 }
 
-impl WatchedUsers {
-    pub(crate) fn see_user(&self, event: &watcher::Event<User>) {
-        let kept = |user: &User| {
+impl UserLedger {
+    pub(crate) fn see_user(&mut self, event: &Event<User>) -> bool {
+        self.users.take(event, |user| {
             let mut user = user.clone();
             user.metadata.managed_fields = None;
             user
-        };
-        if self.lock().users.take(event, kept) {
-            self.0.stirred.notify_one();
-        }
+        })
     }
 
-    pub(crate) fn see_node(&self, event: &watcher::Event<PartialObjectMeta<Node>>) {
-        if self.lock().machines.take(event, |node| word(&node.metadata)) {
-            self.0.stirred.notify_one();
-        }
+    pub(crate) fn see_node(&mut self, event: &Event<PartialObjectMeta<Node>>) -> bool {
+        self.machines.take(event, |node| word(&node.metadata))
     }
 
-    /// Returns the Users whose status is to be written, with the new status.
-    fn news(&self, now: Timestamp) -> Vec<User> {
-        let ledger = self.lock();
-        let (Some(users), Some(machines)) = (ledger.users.held(), ledger.machines.held()) else {
+    /// Returns the Users whose status is to be written, each with the status before. `now` is of whole
+    /// seconds.
+    fn news(&self, now: Timestamp) -> Vec<(User, UserStatus)> {
+        let (Some(users), Some(machines)) = (self.users.held(), self.machines.held()) else {
             return Vec::new();
         };
         let set = KeySet::new(users.iter().map(|(name, user)| (name.as_str(), &user.spec)));
@@ -77,19 +50,16 @@ impl WatchedUsers {
         let news = users.values().filter(|user| user.metadata.deletion_timestamp.is_none());
         news.filter_map(|user| {
             let status = Some(standing(user, block.hash(), &machines, now));
-            (status != user.status).then(|| User { status, ..user.clone() })
+            let before = || user.status.clone().unwrap_or_default();
+            (status != user.status).then(|| (User { status, ..user.clone() }, before()))
         })
         .collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, UserLedger> {
-        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns what the agent of a Node says; `None` where no agent of ours can run.
 fn word(node: &ObjectMeta) -> Option<MachineWord> {
-    let of = |all: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
+    let of = |all: &Option<BTreeMap<String, String>>, key: &str| {
         all.as_ref().and_then(|all| all.get(key)).cloned()
     };
     if of(&node.labels, "kubernetes.io/os").is_some_and(|os| os != "linux") {
@@ -106,65 +76,49 @@ fn word(node: &ObjectMeta) -> Option<MachineWord> {
 
 /// Writes the status of Users, while this process leads.
 pub(crate) struct UserCoordinator {
-    /// Client whose writes fail once this process no longer leads.
-    pub(crate) writer: Client,
-    pub(crate) namespace: String,
-    pub(crate) users: WatchedUsers,
+    pub(super) seen: WatchedLedger<UserLedger>,
+    pub(super) status: StatusWriter,
+}
+
+impl StirredWork for UserCoordinator {
+    const WORK: &'static str = "users";
+
+    async fn stirred(&self) {
+        self.seen.stirred().await;
+    }
+
+    async fn look(&self) -> Result<LookEnd, LookError> {
+        let now = Timestamp::now();
+        self.look_at(Timestamp::from_second(now.as_second()).unwrap_or(now)).await
+    }
 }
 
 impl UserCoordinator {
-    /// Looks whenever a watch stirs, and from time to time. May be dropped anywhere.
-    pub(crate) async fn work(self) {
-        let mut rest = BREATH;
-        loop {
-            tokio::select! {
-                () = self.users.0.stirred.notified() => {}
-                () = sleep(rest) => {}
-            }
-            rest = match self.look(Timestamp::now()).await {
-                Ok(()) => SELDOM,
-                // The watch tells of the change that came in between.
-                Err(LookError::Stale(_)) => RETRY,
-                Err(error) => {
-                    warn!(error = %chain(&error), "The status of a user was not written");
-                    RETRY
-                }
-            };
-            sleep(BREATH).await;
-        }
-    }
-
     /// Writes each status that says something new.
-    async fn look(&self, now: Timestamp) -> Result<(), LookError> {
-        let api: Api<User> = Api::namespaced(self.writer.clone(), &self.namespace);
-        let params = PostParams {
-            field_manager: Some(names::COORDINATOR.to_owned()),
-            ..PostParams::default()
-        };
-        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    async fn look_at(&self, now: Timestamp) -> Result<LookEnd, LookError> {
+        let news = self.seen.lock().news(now);
         let mut failure = None;
-        for user in self.users.news(now) {
-            let name = user.metadata.name.clone().unwrap_or_default();
-            match api.replace_status(&name, &params, &user).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(answer)) if answer.code == 404 => {}
-                Err(error) => {
-                    let what = format!("user {name:?}");
-                    failure = Some(LookError::request("write the status of", &what, error));
+        for (user, before) in news {
+            let after = user.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            match self.status.write(&user, &before.conditions, after).await {
+                // Noted ahead of the watch.
+                Ok(Some(user)) => {
+                    self.seen.lock().see_user(&Event::Apply(user));
                 }
+                Ok(None) => {}
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
-        failure.map_or(Ok(()), Err)
+        failure.map_or(Ok(LookEnd::Done), Err)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use watcher::Event;
 
     use super::*;
-    use crate::{api::names::CORE_NAMESPACE, coordinator::testing::FakeServer};
+    use crate::coordinator::testing::{FakeServer, status_writer};
 
     const ANNE: &str = "/apis/containership.io/v3/namespaces/containership-core/users/anne";
 
@@ -186,28 +140,27 @@ mod tests {
         let read =
             || -> User { serde_json::from_value(server.lock().objects[ANNE].clone()).unwrap() };
         server.lock().put(ANNE, user);
-        let users = WatchedUsers::default();
-        let coordinator = UserCoordinator {
-            writer: server.client(),
-            namespace: CORE_NAMESPACE.to_owned(),
-            users: users.clone(),
-        };
+        let seen = WatchedLedger::<UserLedger>::default();
+        let coordinator =
+            UserCoordinator { seen: seen.clone(), status: status_writer(server.client()) };
+        let see_node = |event| seen.lock().see_node(&event);
+        let see_user = |event| seen.lock().see_user(&event);
         let look = async |time: &str| {
-            coordinator.look(format!("2026-01-01T{time}Z").parse().unwrap()).await.unwrap();
+            coordinator.look_at(format!("2026-01-01T{time}Z").parse().unwrap()).await.unwrap();
             let writes = std::mem::take(&mut server.lock().writes).len();
             let status = read().status;
-            users.see_user(&Event::Apply(read()));
+            see_user(Event::Apply(read()));
             (writes, status.and_then(|status| status.progress))
         };
-        users.see_node(&Event::Init);
-        users.see_node(&Event::InitApply(node("m1", &json!({}))));
+        see_node(Event::Init);
+        see_node(Event::InitApply(node("m1", &json!({}))));
         let windows = json!({"metadata": {"labels": {"kubernetes.io/os": "windows"}}});
-        users.see_node(&Event::InitApply(node("w1", &windows)));
-        users.see_node(&Event::InitDone);
-        users.see_user(&Event::Init);
-        users.see_user(&Event::InitApply(read()));
+        see_node(Event::InitApply(node("w1", &windows)));
+        see_node(Event::InitDone);
+        see_user(Event::Init);
+        see_user(Event::InitApply(read()));
         assert_eq!(look("00:00:01").await, (0, None), "the watch is not filled yet");
-        users.see_user(&Event::InitDone);
+        see_user(Event::InitDone);
         let progress = |text: &str| Some(text.to_owned());
         assert_eq!(look("00:00:02").await, (1, progress("0/1")));
         assert_eq!(look("00:01:00").await, (0, progress("0/1")));
@@ -218,19 +171,19 @@ mod tests {
         });
         let says =
             json!({"metadata": {"annotations": {"containership.io/agent": report.to_string()}}});
-        users.see_node(&Event::Apply(node("m1", &says)));
+        see_node(Event::Apply(node("m1", &says)));
         assert_eq!(look("00:01:02").await, (1, progress("1/1")));
         assert_eq!(look("00:15:00").await, (0, progress("1/1")));
         // Fifteen minutes without a word.
         assert_eq!(look("00:16:01").await, (1, progress("1/1")));
         assert_eq!(read().status.unwrap().silent_text.as_deref(), Some("m1"));
         let broken = json!({"metadata": {"annotations": {"containership.io/agent": "{"}}});
-        users.see_node(&Event::Apply(node("m1", &broken)));
+        see_node(Event::Apply(node("m1", &broken)));
         assert_eq!(look("00:17:00").await, (1, progress("0/1")));
         server.lock().refuses.insert(format!("PUT {ANNE}"), 409);
-        users.see_node(&Event::Apply(node("m1", &says)));
+        see_node(Event::Apply(node("m1", &says)));
         let time = "2026-01-01T00:18:00Z".parse().unwrap();
-        let error = coordinator.look(time).await.unwrap_err();
+        let error = coordinator.look_at(time).await.unwrap_err();
         assert!(matches!(error, LookError::Stale(_)), "{error}");
     }
 }

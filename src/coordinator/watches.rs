@@ -1,16 +1,18 @@
 //! The watches, which say when to look, and what agents say of the keys on their machines.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
     core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
 };
-use tokio::sync::Notify;
 
-use super::{agenda::UpgradeAgenda, gauges::UpgradeGauges, users::WatchedUsers};
+use super::{
+    agenda::UpgradeAgenda,
+    gauges::UpgradeGauges,
+    stirring::{WatchedLedger, watch_into},
+    users::UserLedger,
+};
 use crate::{
     api::containership::{ClusterUpgrade, User},
     runtime::{
@@ -19,48 +21,15 @@ use crate::{
     },
 };
 
-/// What the watches saw, and word of it.
-#[derive(Clone, Default)]
-pub(crate) struct WatchedAgenda(Arc<AgendaCell>);
-
-#[derive(Default)]
-struct AgendaCell {
-    agenda: Mutex<UpgradeAgenda>,
-    stirred: Notify,
-}
-
-impl WatchedAgenda {
-    /// Waits until a watch stirs; returns at once where one did since the last time.
-    pub(crate) async fn stirred(&self) {
-        self.0.stirred.notified().await;
-    }
-
-    pub(crate) fn needs_look(&self, now: Timestamp) -> bool {
-        self.lock().needs_look(now)
-    }
-
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.lock().is_under_way()
-    }
-
-    pub(crate) fn change(&self, change: impl FnOnce(&mut UpgradeAgenda)) {
-        change(&mut self.lock());
-        self.0.stirred.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, UpgradeAgenda> {
-        self.0.agenda.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Starts the watches. Readiness waits until those that upgrades need were filled once.
 pub(crate) fn start(
     client: &Client,
     namespace: &str,
     mut gauges: UpgradeGauges,
     runtime: &Runtime,
-) -> (WatchedAgenda, WatchedUsers) {
-    let (agenda, users) = (WatchedAgenda::default(), WatchedUsers::default());
+) -> (WatchedLedger<UpgradeAgenda>, WatchedLedger<UserLedger>) {
+    let agenda = WatchedLedger::<UpgradeAgenda>::default();
+    let users = WatchedLedger::<UserLedger>::default();
     let upgrades: Api<ClusterUpgrade> = Api::namespaced(client.clone(), namespace);
     let seen = agenda.clone();
     let upgrades = follow(
@@ -68,7 +37,10 @@ pub(crate) fn start(
         watcher(upgrades, paged()).default_backoff(),
         move |event| {
             gauges.see(event);
-            seen.change(|agenda| see_run(agenda, event));
+            seen.change(|agenda| {
+                see_run(agenda, event);
+                true
+            });
         },
         Some(runtime.readiness().add("watch-clusterupgrades")),
         runtime.shutdown(),
@@ -80,23 +52,18 @@ pub(crate) fn start(
         "watch-nodes",
         watcher(nodes, paged()).default_backoff(),
         move |event| {
-            words.see_node(event);
-            seen.change(|agenda| see_node(agenda, event));
+            words.change(|users| users.see_node(event));
+            seen.change(|agenda| {
+                see_node(agenda, event);
+                true
+            });
         },
         Some(runtime.readiness().add("watch-nodes")),
         runtime.shutdown(),
     );
     runtime.tasks().spawn_vital("watch-nodes", nodes);
-    let all: Api<User> = Api::namespaced(client.clone(), namespace);
-    let seen = users.clone();
-    let all = follow(
-        "watch-users",
-        watcher(all, paged()).default_backoff(),
-        move |event| seen.see_user(event),
-        None,
-        runtime.shutdown(),
-    );
-    runtime.tasks().spawn_vital("watch-users", all);
+    let all = watcher(Api::<User>::namespaced(client.clone(), namespace), paged());
+    watch_into(runtime, "watch-users", all, &users, UserLedger::see_user);
     (agenda, users)
 }
 

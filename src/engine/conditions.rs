@@ -1,20 +1,41 @@
 //! The conditions that every kind of the cluster manager has: Ready, Reconciling and Stalled.
 
+use std::borrow::Cow;
+
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
+
+/// What a person has to mend, as reason and sentence.
+pub type Stall = (&'static str, String);
 
 /// What the conditions are to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectVerdict {
     /// All is as wanted.
     pub ready: bool,
+    /// Something is under way that will make it so.
+    pub reconciling: bool,
     /// Reason of Ready and of Reconciling.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
-    /// What a person has to mend, as reason and sentence. Without it, what is not ready is under way.
-    pub stalled: Option<(&'static str, String)>,
+    /// What a person has to mend, as reason and sentence.
+    pub stalled: Option<(Cow<'static, str>, String)>,
+}
+
+impl ObjectVerdict {
+    /// Says of work that is complete or not: it is ready, under way, or a person has to mend something.
+    pub fn new(
+        complete: bool,
+        reason: &'static str,
+        message: String,
+        stalled: Option<Stall>,
+    ) -> Self {
+        let stalled = stalled.map(|(why, said)| (Cow::Borrowed(why), said));
+        let [ready, reconciling] = [complete, !complete].map(|holds| holds && stalled.is_none());
+        Self { ready, reconciling, reason: reason.into(), message, stalled }
+    }
 }
 
 /// Returns the conditions by a verdict; one that holds as before keeps its time.
@@ -24,16 +45,16 @@ pub fn conditions(
     verdict: ObjectVerdict,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let ObjectVerdict { ready, reason, message, stalled } = verdict;
+    let ObjectVerdict { ready, reconciling, reason, message, stalled } = verdict;
     let is_stalled = stalled.is_some();
-    let (why, said) = stalled.unwrap_or(("Progressing", String::new()));
+    let (why, said) = stalled.unwrap_or(("Progressing".into(), String::new()));
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let rows = [
-        ("Ready", ready, reason, message.clone()),
-        ("Reconciling", !ready && !is_stalled, reason, message),
+        ("Ready", ready, reason.clone(), message.clone()),
+        ("Reconciling", reconciling, reason, message),
         ("Stalled", is_stalled, why, said),
     ];
-    let row = |(type_, holds, reason, message): (&str, bool, &str, String)| {
+    let row = |(type_, holds, reason, message): (&str, bool, Cow<'static, str>, String)| {
         let status = if holds { "True" } else { "False" }.to_owned();
         let same = before.iter().find(|old| old.type_ == type_ && old.status == status);
         Condition {
@@ -41,7 +62,7 @@ pub fn conditions(
             last_transition_time: same.map_or(Time(now), |old| old.last_transition_time.clone()),
             observed_generation: generation,
             status,
-            reason: reason.to_owned(),
+            reason: reason.into_owned(),
             message,
         }
     };
@@ -55,11 +76,9 @@ mod tests {
     #[test]
     fn a_condition_that_holds_as_before_keeps_its_time() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let verdict = |ready, stalled: Option<&'static str>| ObjectVerdict {
-            ready,
-            reason: "Synced",
-            message: "1/1".to_owned(),
-            stalled: stalled.map(|reason| (reason, "a sentence".to_owned())),
+        let verdict = |complete, stalled: Option<&'static str>| {
+            let stalled = stalled.map(|reason| (reason, "a sentence".to_owned()));
+            ObjectVerdict::new(complete, "Synced", "1/1".to_owned(), stalled)
         };
         let told = |all: &[Condition]| -> Vec<String> {
             let line = |one: &Condition| {

@@ -6,6 +6,7 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
+use super::roles::RBAC;
 use crate::api::{GROUP, containership, names};
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
@@ -154,6 +155,43 @@ pub fn registry_core_rules() -> Vec<PolicyRule> {
     ]
 }
 
+/// Returns the rules of the coordinator's ClusterRole that AuthorizationRoles need: to give rights that it
+/// does not hold itself, so that who holds these may take any right.
+pub fn role_rules() -> Vec<PolicyRule> {
+    let rbac = |resources: &[&str], verbs: &[&str]| rule(RBAC, resources, verbs);
+    vec![
+        rbac(
+            &["clusterroles", "clusterrolebindings", "rolebindings"],
+            &["list", "watch", "create", "update", "delete"],
+        ),
+        rbac(&["clusterroles"], &["escalate", "bind"]),
+    ]
+}
+
+/// Returns the rules of the coordinator's Role in the namespace of the AuthorizationRoles that these need.
+pub fn role_core_rules() -> Vec<PolicyRule> {
+    let kinds = ["authorizationroles", "authorizationrolebindings"];
+    let statuses = ["authorizationroles/status", "authorizationrolebindings/status"];
+    vec![
+        // `patch` is for the finalizer.
+        rule(containership::AUTH_GROUP, &kinds, &["list", "watch", "patch"]),
+        rule(containership::AUTH_GROUP, &statuses, &["update"]),
+    ]
+}
+
+/// Returns the rules of the coordinator's Role in the namespace of the Plugins that these need. Kubernetes
+/// cannot limit an impersonation to names that begin in some way.
+pub fn plugin_core_rules() -> Vec<PolicyRule> {
+    vec![
+        // `patch` is for the finalizer.
+        rule(containership::GROUP, &["plugins"], &["list", "watch", "patch"]),
+        rule(containership::GROUP, &["plugins/status"], &["update"]),
+        // The records of Plugins; `get` is for manifests, too.
+        rule("", &["configmaps"], &["get", "create", "update", "delete"]),
+        rule("", &["serviceaccounts"], &["impersonate"]),
+    ]
+}
+
 /// Returns the rules of the coordinator's Role in the namespace of the labels that these need. It patches
 /// Nodes, too, which it may for upgrades.
 pub fn label_core_rules() -> Vec<PolicyRule> {
@@ -210,11 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_escalates() {
+    fn rights_to_take_rights_come_with_their_switches_alone() {
         let controllers = controller_rules(&["exampleclusters"]).into_iter();
         let coordinators = coordinator_rules(&["exampleclusters"]).into_iter();
         let all = controllers.chain(pilot_rules("lease")).chain(coordinators);
-        for rule in all.chain(coordinator_core_rules()) {
+        let all = all.chain(coordinator_core_rules()).chain(label_core_rules());
+        let all = all.chain(registry_rules()).chain(registry_core_rules()).chain(role_core_rules());
+        for rule in all {
             for verb in rule.verbs {
                 assert!(!["*", "escalate", "bind", "impersonate"].contains(&verb.as_str()));
             }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     api::{
-        containership::{self, GROUP, PROVISION_GROUP},
+        containership::{self, AUTH_GROUP, GROUP, PROVISION_GROUP},
         names::{self, port},
         scheme::Scheme,
     },
@@ -35,6 +35,12 @@ pub struct ClusterManagerSettings {
     pub enable_cluster_upgrade: bool,
     /// Credentials of Registries are copied, with rights over all Secrets.
     pub registries: bool,
+    /// AuthorizationRoles are kept, with the right to give any right.
+    pub rbac_sync: bool,
+    /// AuthorizationRoles may let their holders take rights beyond those that are named.
+    pub allow_privileged_roles: bool,
+    /// Plugins are applied, with the right to act as the ServiceAccounts of the namespace.
+    pub plugins: bool,
     /// An agent runs on every machine and writes the SSH keys of Users there. The namespace then lets
     /// pods have folders of machines.
     pub agents: bool,
@@ -47,6 +53,9 @@ impl Default for ClusterManagerSettings {
             namespace: names::CORE_NAMESPACE.to_owned(),
             enable_cluster_upgrade: false,
             registries: false,
+            rbac_sync: false,
+            allow_privileged_roles: false,
+            plugins: false,
             agents: false,
         }
     }
@@ -74,6 +83,13 @@ pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Schem
     if settings.registries {
         rules.extend(rbac::registry_rules());
         core.extend(rbac::registry_core_rules());
+    }
+    if settings.rbac_sync {
+        rules.extend(rbac::role_rules());
+        core.extend(rbac::role_core_rules());
+    }
+    if settings.plugins {
+        core.extend(rbac::plugin_core_rules());
     }
     objects.extend([
         object("v1", "ServiceAccount", name, Some(home), COMPONENT),
@@ -112,11 +128,12 @@ fn user_roles() -> [Value; 2] {
         vec![
             rule(PROVISION_GROUP, &["clusterupgrades", "nodepoollabels"], &[], verbs),
             rule(GROUP, &["clusterlabels", "users"], &[], verbs),
+            rule(AUTH_GROUP, &["authorizationroles", "authorizationrolebindings"], &[], verbs),
         ]
     };
-    // A Registry may hold credentials until they are moved into a Secret.
+    // A Registry may hold credentials until they are moved into a Secret, and a Plugin Secrets.
     let mut all = kinds(write);
-    all.push(rule(GROUP, &["registries"], &[], &[read, write].concat()));
+    all.push(rule(GROUP, &["plugins", "registries"], &[], &[read, write].concat()));
     let (read, write) = (json!(kinds(read)), json!(all));
     [
         user_role("navigator-machines-view", &["view", "edit", "admin"], &read),
@@ -127,13 +144,15 @@ fn user_roles() -> [Value; 2] {
 /// Builds the coordinator's Deployment. One of two leads: when a machine with the leader is drained,
 /// the other one goes on.
 fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
-    let mut args = vec![COMPONENT];
-    if settings.enable_cluster_upgrade {
-        args.push("--enable-cluster-upgrade");
-    }
-    if settings.registries {
-        args.push("--registries");
-    }
+    let switches = [
+        (true, COMPONENT),
+        (settings.enable_cluster_upgrade, "--enable-cluster-upgrade"),
+        (settings.registries, "--registries"),
+        (settings.rbac_sync, "--rbac-sync"),
+        (settings.allow_privileged_roles, "--allow-privileged-roles"),
+        (settings.plugins, "--plugins"),
+    ];
+    let args: Vec<&str> = switches.iter().filter(|(on, _)| *on).map(|(_, arg)| *arg).collect();
     let container = json!({
         "name": COMPONENT,
         "image": settings.image,
@@ -185,10 +204,19 @@ mod tests {
     }
 
     #[test]
-    fn rights_over_secrets_come_with_registries_alone() {
-        for registries in [false, true] {
-            let settings =
-                ClusterManagerSettings { registries, ..ClusterManagerSettings::default() };
+    fn each_switch_brings_its_own_rights_and_no_others() {
+        for (registries, rbac_sync, plugins) in [
+            (false, false, false),
+            (true, false, false),
+            (false, true, false),
+            (false, false, true),
+        ] {
+            let settings = ClusterManagerSettings {
+                registries,
+                rbac_sync,
+                plugins,
+                ..ClusterManagerSettings::default()
+            };
             let objects = cluster_manager_objects(&settings, Scheme::new(&[]));
             let roles = objects.iter().filter(|object| {
                 let kind = object["kind"].as_str().unwrap_or_default();
@@ -202,6 +230,13 @@ mod tests {
             assert!(of("\"clusterlabels\"") && of("\"nodepoollabels/status\""));
             assert_eq!(of("\"secrets\""), registries);
             assert_eq!(of("\"registries\""), registries);
+            assert_eq!(of("\"clusterroles\""), rbac_sync);
+            assert_eq!(of("\"authorizationroles\""), rbac_sync);
+            assert_eq!(of("\"plugins\""), plugins);
+            assert_eq!(of("\"configmaps\""), plugins);
+            let verbs: String = rules.iter().map(|rule| rule["verbs"].to_string()).collect();
+            assert_eq!(verbs.contains("escalate") && verbs.contains("bind"), rbac_sync);
+            assert_eq!(verbs.contains("impersonate"), plugins);
         }
     }
 

@@ -235,6 +235,7 @@ fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
     for on in [false, true] {
         let values = json!({"clusterManager": {
             "enabled": true, "enableClusterUpgrade": on, "registries": on, "agents": on,
+            "rbacSync": on, "allowPrivilegedRoles": on, "plugins": on,
         }});
         let mut added = parsed(&rendered_in("databases", &values).unwrap());
         let without = parsed(&rendered_in("databases", &json!({})).unwrap());
@@ -244,6 +245,9 @@ fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
             enable_cluster_upgrade: on,
             registries: on,
             agents: on,
+            rbac_sync: on,
+            allow_privileged_roles: on,
+            plugins: on,
             ..ClusterManagerSettings::default()
         };
         assert_same(&added, &without_namespace(printed(&settings)));

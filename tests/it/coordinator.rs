@@ -1,5 +1,6 @@
 //! The coordinator as a process, on a real kube-apiserver: it is killed after each of its writes, each
-//! of its writes meets a person's edit, machines do not come back, runs are deleted in the middle.
+//! of its writes meets a person's edit, machines do not come back, runs are deleted in the middle. It gives
+//! people rights, and applies plugins.
 
 mod databases;
 mod ends;
@@ -7,5 +8,7 @@ mod fleet;
 mod killed;
 mod lead;
 mod others;
+mod plugins;
 mod process;
+mod roles;
 mod wire;

@@ -1,7 +1,7 @@
 //! The coordinator as a process, on a real kube-apiserver, as far as it copies the credentials of
 //! Registries and labels Nodes; with exactly the rights that these need.
 
-mod cluster;
+pub(crate) mod cluster;
 mod copies;
 mod kinds;
 mod labels;

@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, Preconditions},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::info;
 
 use super::RegistryCoordinator;
 use crate::{
-    api::{
-        containership::{Registry, name},
-        names,
-    },
+    api::containership::{Registry, name},
     coordinator::{look_error::LookError, stirring::posted},
     engine::registries::{MOVED_CREDENTIALS, RegistryTrouble},
 };
@@ -26,12 +23,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 impl RegistryCoordinator {
     /// Puts the finalizer on a Registry, ahead of the first copy of its credentials.
     pub(super) async fn hold(&self, registry: Registry) -> Result<Registry, LookError> {
-        let mut finalizers = registry.finalizers().to_vec();
-        if finalizers.iter().any(|held| held == name::REGISTRY_FINALIZER) {
-            return Ok(registry);
-        }
-        finalizers.push(name::REGISTRY_FINALIZER.to_owned());
-        self.patch(&registry, json!({"metadata": {"finalizers": finalizers}})).await
+        let held = self.status.hold(registry, name::REGISTRY_FINALIZER).await?;
+        self.seen.lock().note_registry(Some(held.clone()));
+        Ok(held)
     }
 
     /// Moves credentials out of the spec: into a Secret first, then out of the object. Says what is in the
@@ -57,7 +51,8 @@ impl RegistryCoordinator {
         if registry.annotations().contains_key(LAST_APPLIED) {
             patch["metadata"]["annotations"] = json!({LAST_APPLIED: null});
         }
-        let moved = self.patch(&registry, patch).await?;
+        let moved = self.status.patch(&registry, patch).await?;
+        self.seen.lock().note_registry(Some(moved.clone()));
         info!(registry = registry.name_any(), secret = name, "Moved credentials into a Secret");
         Ok((moved, None))
     }
@@ -102,9 +97,7 @@ impl RegistryCoordinator {
 
     /// Lets a Registry go that is being deleted, once nothing is left of it.
     pub(super) async fn release(&self, registry: &Registry) -> Result<(), LookError> {
-        let mut finalizers = registry.finalizers().to_vec();
-        finalizers.retain(|held| held != name::REGISTRY_FINALIZER);
-        let held = finalizers.len() < registry.finalizers().len();
+        let held = registry.finalizers().iter().any(|held| held == name::REGISTRY_FINALIZER);
         if !held || !self.seen.lock().is_clean(registry) {
             return Ok(());
         }
@@ -120,28 +113,7 @@ impl RegistryCoordinator {
                 Err(error) => return Err(failed(error)),
             }
         }
-        match self.patch(registry, json!({"metadata": {"finalizers": finalizers}})).await {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_missing() => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Patches a Registry, where it still is as it was read.
-    async fn patch(&self, registry: &Registry, mut patch: Value) -> Result<Registry, LookError> {
-        let name = registry.name_any();
-        let api: Api<Registry> =
-            Api::namespaced(self.status.writer.clone(), &self.status.namespace);
-        patch["metadata"]["resourceVersion"] = registry.resource_version().into();
-        let params = PatchParams {
-            field_manager: Some(names::COORDINATOR.to_owned()),
-            ..PatchParams::default()
-        };
-        let patched = api.patch(&name, &params, &Patch::Merge(patch)).await;
-        let patched = patched
-            .map_err(|error| LookError::request("patch", &format!("Registry {name:?}"), error))?;
-        self.seen.lock().note_registry(Some(patched.clone()));
-        Ok(patched)
+        self.status.let_go(registry, name::REGISTRY_FINALIZER).await
     }
 
     fn secrets(&self) -> Api<Secret> {

@@ -1,12 +1,15 @@
 //! On how many machines the keys of a User stand, by what the agents say.
 
 use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    apimachinery::pkg::apis::meta::v1::Time,
     jiff::{SignedDuration, Timestamp},
 };
 
 use super::{digest, sorted_out, stands};
-use crate::api::containership::{AgentReport, User, UserMachines, UserStatus};
+use crate::{
+    api::containership::{AgentReport, User, UserMachines, UserStatus},
+    engine::conditions::{ObjectVerdict, conditions},
+};
 
 /// Minutes without a word after which a machine is silent; agents speak every five.
 const WORD_MINUTES: i64 = 15;
@@ -62,34 +65,25 @@ pub fn standing(user: &User, hash: &str, machines: &[MachineWord], now: Timestam
         format!("{}{more}", silent[..silent.len().min(SHOWN)].join(", "))
     });
     let progress = format!("{written}/{}", machines.len());
-    let (is_stalled, why, said) = match (&silent_text, refused_keys.first()) {
-        (Some(silent), _) => (true, "MachinesSilent", format!("nothing new is heard of {silent}")),
-        (None, Some(refused)) => {
-            (true, "KeysRefused", format!("{}: {}", refused.key, refused.message))
+    let stalled = match (&silent_text, refused_keys.first()) {
+        (Some(silent), _) => {
+            Some(("MachinesSilent".into(), format!("nothing new is heard of {silent}")))
         }
-        (None, None) => (false, "Following", String::new()),
+        (None, Some(refused)) => {
+            Some(("KeysRefused".into(), format!("{}: {}", refused.key, refused.message)))
+        }
+        (None, None) => None,
     };
     let stand = written == machines.len();
-    let reason = if stand { "Written" } else { "Writing" };
-    let counted = format!("the keys stand on {progress} machines");
-    let rows = [
-        ("Ready", stand && refused_keys.is_empty(), reason, counted.clone()),
-        ("Reconciling", awaited > 0, reason, counted),
-        ("Stalled", is_stalled, why, said),
-    ];
+    let verdict = ObjectVerdict {
+        ready: stand && refused_keys.is_empty(),
+        reconciling: awaited > 0,
+        reason: if stand { "Written" } else { "Writing" }.into(),
+        message: format!("the keys stand on {progress} machines"),
+        stalled,
+    };
     let generation = user.metadata.generation;
-    let conditions = rows.map(|(type_, holds, reason, message)| {
-        let status = if holds { "True" } else { "False" }.to_owned();
-        let same = before.conditions.iter().find(|old| old.type_ == type_ && old.status == status);
-        Condition {
-            type_: type_.to_owned(),
-            last_transition_time: same.map_or(Time(now), |old| old.last_transition_time.clone()),
-            observed_generation: generation,
-            status,
-            reason: reason.to_owned(),
-            message,
-        }
-    });
+    let conditions = conditions(&before.conditions, generation, verdict, now);
     silent.truncate(NAMED);
     UserStatus {
         observed_generation: generation,
@@ -104,7 +98,7 @@ pub fn standing(user: &User, hash: &str, machines: &[MachineWord], now: Timestam
         silent_text,
         digest: Some(digest),
         changed_at: Some(Time(changed)),
-        conditions: conditions.into(),
+        conditions,
     }
 }
 

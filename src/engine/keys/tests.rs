@@ -205,7 +205,7 @@ fn a_status_counts_the_machines_that_followed_and_names_the_silent() {
     let status = standing(&anne, old.block().hash(), &words, at(2));
     assert_eq!(status.progress.as_deref(), Some("2/2"));
     assert_eq!(condition(&status, "Ready"), "True Written");
-    assert_eq!(condition(&status, "Stalled"), "False Following");
+    assert_eq!(condition(&status, "Stalled"), "False Progressing");
     assert_eq!(
         status.changed_at,
         Some(Time(at(1))),

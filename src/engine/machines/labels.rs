@@ -132,12 +132,9 @@ pub fn label_status(
         )),
         (None, None) => None,
     };
-    let verdict = ObjectVerdict {
-        ready: borne == meant && stalled.is_none(),
-        reason: if borne == meant { "Labelled" } else { "Labelling" },
-        message: format!("the label stands on {progress} nodes"),
-        stalled,
-    };
+    let reason = if borne == meant { "Labelled" } else { "Labelling" };
+    let message = format!("the label stands on {progress} nodes");
+    let verdict = ObjectVerdict::new(borne == meant, reason, message, stalled);
     let conditions: Vec<Condition> = conditions(&before.conditions, generation, verdict, now);
     LabelStatus {
         observed_generation: generation,

@@ -1,12 +1,12 @@
 //! What the status says of a run as a whole: figures, what is waited for, conditions.
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::SignedDuration,
-};
+use k8s_openapi::jiff::SignedDuration;
 
 use super::{Look, k8s_time};
-use crate::api::containership::{MachinePhase, MachineWait, UpgradePhase, UpgradeVerdict};
+use crate::{
+    api::containership::{MachinePhase, MachineWait, UpgradePhase, UpgradeVerdict},
+    engine::conditions::{ObjectVerdict, conditions},
+};
 
 /// Waits that are shown, at most.
 const SHOWN: usize = 20;
@@ -53,7 +53,7 @@ pub(super) fn write(look: &mut Look<'_>) {
         Some(UpgradePhase::Pending | UpgradePhase::Preflight) | None => None,
     };
     status.observed_generation = Some(look.run.generation);
-    conditions(look);
+    judge(look);
 }
 
 /// Notes since when each wait holds, and says the first on one line.
@@ -82,7 +82,8 @@ fn waits(look: &mut Look<'_>) {
     look.status.waits_for = std::mem::take(&mut look.waits);
 }
 
-fn conditions(look: &mut Look<'_>) {
+/// Says in conditions how the run stands.
+fn judge(look: &mut Look<'_>) {
     let now = look.now();
     let status = &look.status;
     let patience = SignedDuration::from_mins(STALLED_MINUTES);
@@ -98,34 +99,14 @@ fn conditions(look: &mut Look<'_>) {
         (_, Some(wait)) => Some((wait.predicate.clone(), wait.message.clone())),
         (_, None) => None,
     };
-    let (finished, succeeded) = (status.is_finished(), status.phase == Some(UpgradePhase::Success));
     let phase = status.phase.map_or_else(|| "Pending".to_owned(), |phase| format!("{phase:?}"));
-    let waits = status.waits_for_text.clone().unwrap_or_default();
-    let (is_stalled, (reason, message)) = match stalled {
-        Some(why) => (true, why),
-        None => (false, ("Progressing".to_owned(), String::new())),
+    let verdict = ObjectVerdict {
+        ready: status.phase == Some(UpgradePhase::Success),
+        reconciling: !status.is_finished(),
+        reason: phase.into(),
+        message: status.waits_for_text.clone().unwrap_or_default(),
+        stalled: stalled.map(|(why, said)| (why.into(), said)),
     };
-    let rows = [
-        ("Ready", succeeded, phase.clone(), waits.clone()),
-        ("Reconciling", !finished, phase, waits),
-        ("Stalled", is_stalled, reason, message),
-    ];
-    let before = std::mem::take(&mut look.status.conditions);
     let generation = Some(look.run.generation);
-    look.status.conditions = rows
-        .into_iter()
-        .map(|(type_, holds, reason, message)| {
-            let status = if holds { "True" } else { "False" }.to_owned();
-            let same = before.iter().find(|old| old.type_ == type_ && old.status == status);
-            let since: Option<&Time> = same.map(|old| &old.last_transition_time);
-            Condition {
-                type_: type_.to_owned(),
-                last_transition_time: since.cloned().unwrap_or_else(|| k8s_time(now)),
-                observed_generation: generation,
-                status,
-                reason,
-                message,
-            }
-        })
-        .collect();
+    look.status.conditions = conditions(&status.conditions, generation, verdict, now);
 }

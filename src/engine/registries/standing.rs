@@ -68,13 +68,9 @@ pub fn standing<'a>(
     };
     foreign.truncate(NAMED);
     let generation = registry.metadata.generation;
-    let ready = synced == wanted && stalled.is_none();
-    let verdict = ObjectVerdict {
-        ready,
-        reason: if synced == wanted { "Synced" } else { "Syncing" },
-        message: format!("the credentials are in {counted} namespaces"),
-        stalled,
-    };
+    let reason = if synced == wanted { "Synced" } else { "Syncing" };
+    let message = format!("the credentials are in {counted} namespaces");
+    let verdict = ObjectVerdict::new(synced == wanted, reason, message, stalled);
     RegistryStatus {
         observed_generation: generation,
         wanted: figure(wanted),

@@ -24,7 +24,7 @@ struct Part {
     turn_on: fn(&mut ClusterManagerSettings),
 }
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 6] = [
     Part {
         value: ".Values.clusterManager.enableClusterUpgrade",
         turn_on: |settings| settings.enable_cluster_upgrade = true,
@@ -33,6 +33,15 @@ const PARTS: [Part; 3] = [
         value: ".Values.clusterManager.registries",
         turn_on: |settings| settings.registries = true,
     },
+    Part {
+        value: ".Values.clusterManager.rbacSync",
+        turn_on: |settings| settings.rbac_sync = true,
+    },
+    Part {
+        value: ".Values.clusterManager.allowPrivilegedRoles",
+        turn_on: |settings| settings.allow_privileged_roles = true,
+    },
+    Part { value: ".Values.clusterManager.plugins", turn_on: |settings| settings.plugins = true },
     Part { value: ".Values.clusterManager.agents", turn_on: |settings| settings.agents = true },
 ];
 

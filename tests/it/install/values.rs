@@ -457,6 +457,24 @@ fn settings() -> Vec<Setting> {
         "Copy credentials of Registries into namespaces, with the right to read and write all Secrets.",
     );
     add(
+        "clusterManager.rbacSync",
+        switch(),
+        json!(false),
+        "Keep the ClusterRoles and bindings that AuthorizationRoles ask for, with the right to give any right.",
+    );
+    add(
+        "clusterManager.allowPrivilegedRoles",
+        switch(),
+        json!(false),
+        "Accept AuthorizationRoles that let their holders take rights beyond those that are named, such as by reading Secrets.",
+    );
+    add(
+        "clusterManager.plugins",
+        switch(),
+        json!(false),
+        "Apply Plugins, with the right to act as every ServiceAccount of the namespace.",
+    );
+    add(
         "clusterManager.agents",
         switch(),
         json!(false),

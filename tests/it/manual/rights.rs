@@ -1,5 +1,5 @@
-//! The tables of rights in `docs/hardening.md`, `docs/machines.md` and `docs/registries.md`: each right has
-//! a row that says what it is for, and no row tells of another.
+//! The tables of rights in `docs/hardening.md`, `docs/machines.md`, `docs/registries.md` and
+//! `docs/roles.md`: each right has a row that says what it is for, and no row tells of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,4 +61,13 @@ fn every_right_that_labels_and_registries_need_is_weighed() {
     rules.extend(rbac::registry_core_rules());
     rules.extend(rbac::label_core_rules());
     assert_eq!(told, held(rules), "left: docs/registries.md; right: the coordinator's roles");
+}
+
+#[test]
+fn every_right_that_roles_and_plugins_need_is_weighed() {
+    let told = told("docs/roles.md", "What it may do");
+    let mut rules = rbac::role_rules();
+    rules.extend(rbac::role_core_rules());
+    rules.extend(rbac::plugin_core_rules());
+    assert_eq!(told, held(rules), "left: docs/roles.md; right: the coordinator's roles");
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use http::{Method, Request};
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::{Client, client::Body};
 use navigator::engine::rbac;
 use serde_json::{Value, json};
@@ -22,7 +23,8 @@ use crate::{
     support::wait,
 };
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// User that a coordinator is; others have more of the name.
 const USER: &str = "the-coordinator";
 
 /// The server, and the audit trail of what is written there.
@@ -55,27 +57,39 @@ fn shared() -> &'static AuditedServer {
     })
 }
 
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     client: Client,
+    user: String,
     /// Namespace of the objects of the cluster manager.
-    pub(super) core: String,
+    pub(crate) core: String,
     coordinator: Option<Coordinator>,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Cluster {
     /// The cluster with a core namespace of this name, and none of the namespaces and Nodes of other
-    /// tests.
-    pub(super) async fn new(core: &str) -> Self {
+    /// tests. The coordinator may do what Registries need.
+    pub(crate) async fn new(core: &str) -> Self {
+        Self::with_rights(core, USER, rbac::registry_rules(), rbac::registry_core_rules()).await
+    }
+
+    /// The same with a coordinator of another user, with these rights beside those that each has.
+    pub(crate) async fn with_rights(
+        core: &str,
+        user: &str,
+        wide: Vec<PolicyRule>,
+        own: Vec<PolicyRule>,
+    ) -> Self {
         static TURN: Turn<()> = Turn::const_new(());
         let turn = TURN.lock().await;
         let server = &shared().server;
         define(server).await;
         let client = Client::try_from(server.config().await).unwrap();
-        let cluster = Self { client, core: core.to_owned(), coordinator: None, _turn: turn };
+        let (core, user) = (core.to_owned(), user.to_owned());
+        let cluster = Self { client, user, core, coordinator: None, _turn: turn };
         cluster.clear().await;
-        cluster.namespace(core, &json!({})).await;
-        cluster.grant().await;
+        cluster.namespace(&cluster.core, &json!({})).await;
+        cluster.grant(wide, own).await;
         cluster
     }
 
@@ -93,31 +107,32 @@ impl Cluster {
         }
     }
 
-    /// Gives the coordinator the rights of the manifest, with those that Registries need.
-    async fn grant(&self) {
+    /// Gives the coordinator the rights of the manifest, with these.
+    async fn grant(&self, more: Vec<PolicyRule>, own: Vec<PolicyRule>) {
         let roles = "/apis/rbac.authorization.k8s.io/v1";
         let mut wide = rbac::coordinator_rules(&["cassandraclusters"]);
-        wide.extend(rbac::registry_rules());
+        wide.extend(more);
         let mut core = rbac::coordinator_core_rules();
         core.extend(rbac::label_core_rules());
-        core.extend(rbac::registry_core_rules());
+        core.extend(own);
         let [wide, core] = [wide, core].map(|rules| serde_json::to_value(rules).unwrap());
         for (place, kind, rules) in [
             (roles.to_owned(), "ClusterRole", wide),
             (format!("{roles}/namespaces/{}", self.core), "Role", core),
         ] {
+            let user = &self.user;
             let role = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-                "metadata": {"name": USER}, "rules": rules,
+                "metadata": {"name": user}, "rules": rules,
             });
             let plural = format!("{}s", kind.to_lowercase());
             self.make(&format!("{place}/{plural}"), &role).await;
             let binding = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Binding"),
-                "metadata": {"name": USER},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": USER},
+                "metadata": {"name": user},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": user},
                 "subjects": [{
-                    "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER,
+                    "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user,
                 }],
             });
             let plural = format!("{}bindings", kind.to_lowercase());
@@ -126,8 +141,8 @@ impl Cluster {
     }
 
     /// Starts the only coordinator.
-    pub(super) fn start(&mut self, flags: &[&str]) {
-        let kubeconfig = shared().server.kubeconfig(USER, &[]);
+    pub(crate) fn start(&mut self, flags: &[&str]) {
+        let kubeconfig = shared().server.kubeconfig(&self.user, &[]);
         let folder = tempfile::tempdir().unwrap();
         let log = fs::File::create(folder.path().join("log")).unwrap();
         #[expect(clippy::disallowed_methods, reason = "the process is under test")]
@@ -146,12 +161,12 @@ impl Cluster {
     }
 
     /// Kills the coordinator (-9).
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.coordinator = None;
     }
 
     /// Resident memory of the coordinator now and at most until now, in KiB.
-    pub(super) fn memory(&self) -> (u64, u64) {
+    pub(crate) fn memory(&self) -> (u64, u64) {
         let pid = self.coordinator.as_ref().unwrap().child.id();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let figure = |field: &str| {
@@ -161,11 +176,13 @@ impl Cluster {
         (figure("VmRSS:"), figure("VmHWM:"))
     }
 
-    /// Returns what the coordinator wrote so far, as `verb resource namespace/name`.
-    pub(super) fn writes() -> Vec<String> {
+    /// Returns what coordinators wrote so far, as `verb resource namespace/name`.
+    pub(crate) fn writes() -> Vec<String> {
         let text = fs::read_to_string(&shared().trail).unwrap();
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let ours = events.filter(|event| event["user"]["username"] == USER);
+        let ours = events.filter(|event| {
+            event["user"]["username"].as_str().is_some_and(|user| user.starts_with(USER))
+        });
         ours.map(|event| {
             let object = &event["objectRef"];
             let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -180,7 +197,7 @@ impl Cluster {
         .collect()
     }
 
-    pub(super) async fn ask(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
         let form = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",
@@ -193,36 +210,36 @@ impl Cluster {
         (status, serde_json::from_slice(&body).unwrap_or_default())
     }
 
-    pub(super) async fn make(&self, collection: &str, object: &Value) -> Value {
+    pub(crate) async fn make(&self, collection: &str, object: &Value) -> Value {
         let (status, said) = self.ask(Method::POST, collection, object).await;
         assert!(matches!(status, 201 | 409), "{collection}: {said}");
         said
     }
 
-    pub(super) async fn patch(&self, path: &str, change: &Value) -> Value {
+    pub(crate) async fn patch(&self, path: &str, change: &Value) -> Value {
         let (status, said) = self.ask(Method::PATCH, path, change).await;
         assert_eq!(status, 200, "{path} {change}: {said}");
         said
     }
 
-    pub(super) async fn get(&self, path: &str) -> Option<Value> {
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         let (status, found) = self.ask(Method::GET, path, &Value::Null).await;
         (status == 200).then_some(found)
     }
 
-    pub(super) async fn list(&self, path: &str) -> Vec<Value> {
+    pub(crate) async fn list(&self, path: &str) -> Vec<Value> {
         let (status, mut found) = self.ask(Method::GET, path, &Value::Null).await;
         assert_eq!(status, 200, "{path}: {found}");
         std::mem::take(found["items"].as_array_mut().unwrap())
     }
 
-    pub(super) async fn delete(&self, path: &str) {
+    pub(crate) async fn delete(&self, path: &str) {
         let (status, said) = self.ask(Method::DELETE, path, &Value::Null).await;
         assert!(matches!(status, 200 | 202 | 404 | 409), "{path}: {said}");
     }
 
     /// Makes a namespace with these metadata.
-    pub(super) async fn namespace(&self, name: &str, meta: &Value) {
+    pub(crate) async fn namespace(&self, name: &str, meta: &Value) {
         let mut namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         json_patch::merge(&mut namespace["metadata"], meta);
@@ -230,16 +247,17 @@ impl Cluster {
     }
 
     /// Path of the objects of a kind of the cluster manager.
-    pub(super) fn kind(&self, plural: &str) -> String {
+    pub(crate) fn kind(&self, plural: &str) -> String {
         let group = match plural {
             "nodepoollabels" => "provision.containership.io",
+            "authorizationroles" | "authorizationrolebindings" => "auth.containership.io",
             _ => "containership.io",
         };
         format!("/apis/{group}/v3/namespaces/{}/{plural}", self.core)
     }
 
     /// Waits until what is at this path is as it should be; `None` stands for what is not there.
-    pub(super) async fn until(&self, path: &str, holds: impl Fn(Option<&Value>) -> bool) -> Value {
+    pub(crate) async fn until(&self, path: &str, holds: impl Fn(Option<&Value>) -> bool) -> Value {
         wait::until(path, PATIENCE, async || {
             let found = self.get(path).await;
             let seen = format!("{found:?}");
@@ -249,7 +267,7 @@ impl Cluster {
     }
 
     /// Waits until a condition of an object holds for this reason.
-    pub(super) async fn condition(&self, path: &str, type_: &str, reason: &str) -> Value {
+    pub(crate) async fn condition(&self, path: &str, type_: &str, reason: &str) -> Value {
         self.until(path, |found| {
             let found = found.map(|found| found["status"]["conditions"].clone());
             let all = found.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
