@@ -7,9 +7,10 @@ use clap::ValueEnum;
 use super::complain;
 use crate::{
     api::{names, validation::format},
+    coordinator,
     database::{DatabaseList, scheme},
     error::exit,
-    manifest::{self, ClusterManagerSettings, InstallSettings, InstallStore},
+    manifest::{self, ClusterManagerSettings, HubSettings, InstallSettings, InstallStore},
 };
 
 /// Prints what to apply to install Navigator, or its cluster manager.
@@ -54,6 +55,20 @@ pub(crate) struct Args {
     /// write all Secrets.
     #[arg(long, requires = "cluster_manager")]
     registries: bool,
+    /// Has the coordinator keep the objects of the hub at this URL. The credentials are expected in the
+    /// Secret navigator-hub.
+    #[arg(long, value_name = "URL", value_parser = hub, requires_all = ["cluster_manager", "organization_id", "cluster_id"])]
+    hub: Option<String>,
+    /// Organization that the hub is asked about.
+    #[arg(long, value_name = "ID", requires = "hub")]
+    organization_id: Option<String>,
+    /// Id of this cluster, as the hub knows it.
+    #[arg(long, value_name = "ID", requires = "hub")]
+    cluster_id: Option<String>,
+    /// Has the coordinator take the cluster manager away where the core namespace is annotated so, with the
+    /// right to delete its kinds.
+    #[arg(long, requires = "cluster_manager")]
+    allow_terminate: bool,
     /// Prints the image's name alone.
     #[arg(long)]
     print_image: bool,
@@ -80,6 +95,10 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         cluster_manager,
         enable_cluster_upgrade,
         registries,
+        hub,
+        organization_id,
+        cluster_id,
+        allow_terminate,
         print_image,
     } = args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
@@ -93,8 +112,19 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         format!("{image}\n")
     } else if cluster_manager {
         let namespace = namespace.unwrap_or_else(|| names::CORE_NAMESPACE.to_owned());
-        let settings =
-            ClusterManagerSettings { image, namespace, enable_cluster_upgrade, registries };
+        let hub = hub.map(|url| HubSettings {
+            url,
+            organization_id: organization_id.unwrap_or_default(),
+            cluster_id: cluster_id.unwrap_or_default(),
+        });
+        let settings = ClusterManagerSettings {
+            image,
+            namespace,
+            enable_cluster_upgrade,
+            registries,
+            hub,
+            allow_terminate,
+        };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {
         let namespace = namespace.unwrap_or_else(|| names::NAMESPACE.to_owned());
@@ -128,6 +158,11 @@ fn store(
             Ok(InstallStore::Etcd { servers, secret })
         }
     }
+}
+
+/// Checks the URL of a hub, as the coordinator does.
+fn hub(text: &str) -> Result<String, String> {
+    coordinator::hub_address(text).map(|_| text.to_owned())
 }
 
 /// Parses a name that a namespace can have.

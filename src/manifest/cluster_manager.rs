@@ -35,6 +35,18 @@ pub struct ClusterManagerSettings {
     pub enable_cluster_upgrade: bool,
     /// Credentials of Registries are copied, with rights over all Secrets.
     pub registries: bool,
+    /// The hub whose objects are kept; none without it.
+    pub hub: Option<HubSettings>,
+    /// The cluster manager takes itself away where a person asks for it.
+    pub allow_terminate: bool,
+}
+
+/// Where a hub is, and whom it is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubSettings {
+    pub url: String,
+    pub organization_id: String,
+    pub cluster_id: String,
 }
 
 impl Default for ClusterManagerSettings {
@@ -44,6 +56,8 @@ impl Default for ClusterManagerSettings {
             namespace: names::CORE_NAMESPACE.to_owned(),
             enable_cluster_upgrade: false,
             registries: false,
+            hub: None,
+            allow_terminate: false,
         }
     }
 }
@@ -69,6 +83,13 @@ pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Schem
     if settings.registries {
         rules.extend(rbac::registry_rules());
         core.extend(rbac::registry_core_rules());
+    }
+    if settings.hub.is_some() {
+        core.extend(rbac::hub_core_rules(home));
+    }
+    if settings.allow_terminate {
+        rules.extend(rbac::terminate_rules(settings.registries));
+        core.extend(rbac::terminate_core_rules(home));
     }
     objects.extend([
         object("v1", "ServiceAccount", name, Some(home), COMPONENT),
@@ -119,14 +140,27 @@ fn user_roles() -> [Value; 2] {
 /// Builds the coordinator's Deployment. One of two leads: when a machine with the leader is drained,
 /// the other one goes on.
 fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
-    let mut args = vec![COMPONENT];
-    if settings.enable_cluster_upgrade {
-        args.push("--enable-cluster-upgrade");
+    let mut args = vec![COMPONENT.to_owned()];
+    for (switch, is_on) in [
+        ("--enable-cluster-upgrade", settings.enable_cluster_upgrade),
+        ("--registries", settings.registries),
+        ("--allow-terminate", settings.allow_terminate),
+    ] {
+        args.extend(is_on.then(|| switch.to_owned()));
     }
-    if settings.registries {
-        args.push("--registries");
+    let (mut volumes, mut mounts) = (json!([]), json!([]));
+    if let Some(HubSettings { url, organization_id, cluster_id }) = &settings.hub {
+        for (flag, value) in
+            [("hub", url), ("organization-id", organization_id), ("cluster-id", cluster_id)]
+        {
+            args.push(format!("--{flag}={value}"));
+        }
+        mounts = json!([{"name": "hub", "mountPath": names::HUB_FOLDER, "readOnly": true}]);
+        // Without it the coordinator works, and says that it cannot ask the hub.
+        let secret = json!({"secretName": names::HUB_SECRET, "optional": true});
+        volumes = json!([{"name": "hub", "secret": secret}]);
     }
-    let container = json!({
+    let mut container = json!({
         "name": COMPONENT,
         "image": settings.image,
         "args": args,
@@ -143,9 +177,12 @@ fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
         },
         "securityContext": restricted(),
     });
+    if settings.hub.is_some() {
+        container["volumeMounts"] = mounts;
+    }
     let strategy = json!({"type": "RollingUpdate"});
     let (home, name) = (&settings.namespace, names::COORDINATOR);
-    let mut deployment = deployment(home, name, COMPONENT, 2, &strategy, &container, &json!([]));
+    let mut deployment = deployment(home, name, COMPONENT, 2, &strategy, &container, &volumes);
     let own = deployment["spec"]["selector"].clone();
     deployment["spec"]["template"]["spec"]["affinity"] = json!({"podAntiAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{
@@ -194,6 +231,44 @@ mod tests {
             assert!(of("\"clusterlabels\"") && of("\"nodepoollabels/status\""));
             assert_eq!(of("\"secrets\""), registries);
             assert_eq!(of("\"registries\""), registries);
+        }
+    }
+
+    #[test]
+    fn what_a_hub_and_an_end_need_comes_with_them_alone() {
+        let hub = HubSettings {
+            url: "https://hub.example.org".to_owned(),
+            organization_id: "o".to_owned(),
+            cluster_id: "c".to_owned(),
+        };
+        for (hub, allow_terminate) in
+            [(None, false), (Some(hub.clone()), false), (None, true), (Some(hub), true)]
+        {
+            let with_hub = hub.is_some();
+            let settings = ClusterManagerSettings {
+                hub,
+                allow_terminate,
+                ..ClusterManagerSettings::default()
+            };
+            let objects = cluster_manager_objects(&settings, Scheme::new(&[]));
+            let of = |kind: &str| -> &Value {
+                let is = |object: &&Value| {
+                    object["kind"] == kind && object["metadata"]["name"] == names::COORDINATOR
+                };
+                objects.iter().find(is).unwrap()
+            };
+            let (wide, core) =
+                (of("ClusterRole")["rules"].to_string(), of("Role")["rules"].to_string());
+            assert_eq!(wide.contains("customresourcedefinitions"), allow_terminate);
+            assert!(
+                !wide.contains("serviceaccounts") && !core.contains("secrets"),
+                "{wide} {core}"
+            );
+            assert_eq!(core.contains("\"create\",\"patch\",\"delete\""), with_hub, "{core}");
+            assert_eq!(core.contains("namespaces"), with_hub || allow_terminate);
+            let pod = &of("Deployment")["spec"]["template"]["spec"];
+            assert_eq!(pod["containers"][0]["args"].to_string().contains("--hub="), with_hub);
+            assert_eq!(pod["volumes"].to_string().contains(names::HUB_SECRET), with_hub);
         }
     }
 

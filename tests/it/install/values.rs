@@ -451,6 +451,36 @@ fn settings() -> Vec<Setting> {
         "Carry ClusterUpgrades out; without it new ones are refused, as where a provider upgrades the machines.",
     );
     add(
+        "clusterManager.registries",
+        switch(),
+        json!(false),
+        "Copy credentials of Registries into namespaces, with the right to read and write all Secrets.",
+    );
+    add(
+        "clusterManager.hub.url",
+        matching("^$|^https://"),
+        json!(""),
+        "URL of the hub whose objects are kept, HTTPS only; none when empty. The credentials are in the Secret navigator-hub: token, and ca.crt.",
+    );
+    add(
+        "clusterManager.hub.organizationId",
+        word(),
+        json!(""),
+        "Organization that the hub is asked about.",
+    );
+    add(
+        "clusterManager.hub.clusterId",
+        word(),
+        json!(""),
+        "Id of this cluster, as the hub knows it.",
+    );
+    add(
+        "clusterManager.allowTerminate",
+        switch(),
+        json!(false),
+        "Let the coordinator take the cluster manager away where the namespace is annotated so, with the right to delete its kinds.",
+    );
+    add(
         "extraObjects",
         maps(),
         json!([]),
