@@ -98,7 +98,7 @@ fn documents(head: String, objects: &[Value]) -> String {
 
 /// Returns the objects of an install, in the order in which they are applied.
 pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
-    let mut objects = vec![namespace(&settings.namespace, STORE_COMPONENT)];
+    let mut objects = vec![namespace(&settings.namespace, STORE_COMPONENT, "restricted")];
     objects.extend(apiserver_access(settings));
     objects.extend(controller_access(settings, scheme));
     objects.extend(user_roles(scheme));
@@ -120,10 +120,10 @@ pub fn objects(settings: &InstallSettings, scheme: &Scheme) -> Vec<Value> {
     objects
 }
 
-/// Builds a namespace for pods without privileges.
-fn namespace(name: &str, component: &str) -> Value {
+/// Builds a namespace whose pods are held to this standard of Pod Security.
+fn namespace(name: &str, component: &str, pods: &str) -> Value {
     let mut namespace = object("v1", "Namespace", name, None, component);
-    namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!("restricted");
+    namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = json!(pods);
     namespace
 }
 

@@ -69,6 +69,10 @@ pub(crate) struct Args {
     /// right to delete its kinds.
     #[arg(long, requires = "cluster_manager")]
     allow_terminate: bool,
+    /// Runs an agent on every machine, which writes the SSH keys of Users there. Its pods have a folder
+    /// of the machine, so the namespace enforces Pod Security's `privileged` in place of `restricted`.
+    #[arg(long, requires = "cluster_manager")]
+    agents: bool,
     /// Prints the image's name alone.
     #[arg(long)]
     print_image: bool,
@@ -99,6 +103,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         organization_id,
         cluster_id,
         allow_terminate,
+        agents,
         print_image,
     } = args;
     let store = match self::store(store, etcd_servers, etcd_secret) {
@@ -124,6 +129,7 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
             registries,
             hub,
             allow_terminate,
+            agents,
         };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {

@@ -1,8 +1,8 @@
 //! The agent's objects: a pod on every machine that keeps the key file, and what holds its rights to its
 //! own Node.
 //!
-//! They are part of no listing yet: the pods have a folder of the machine, which the standard
-//! `restricted` of the cluster manager's namespace refuses.
+//! The pods have a folder of the machine, which Pod Security lets none have but in a namespace that
+//! enforces `privileged`.
 
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 
 use super::{
-    RBAC_V1, binding, clusters, deployment, disruption_budget, documents, from_field, labels,
-    liveness, namespace, object, probe, restricted, rule, user_role, with,
+    RBAC_V1, agent, binding, clusters, deployment, disruption_budget, documents, from_field,
+    labels, liveness, namespace, object, probe, restricted, rule, user_role, with,
 };
 use crate::{
     api::{
@@ -35,6 +35,9 @@ pub struct ClusterManagerSettings {
     pub enable_cluster_upgrade: bool,
     /// Credentials of Registries are copied, with rights over all Secrets.
     pub registries: bool,
+    /// An agent runs on every machine and writes the SSH keys of Users there. The namespace then lets
+    /// pods have folders of machines.
+    pub agents: bool,
     /// The hub whose objects are kept; none without it.
     pub hub: Option<HubSettings>,
     /// The cluster manager takes itself away where a person asks for it.
@@ -58,6 +61,7 @@ impl Default for ClusterManagerSettings {
             registries: false,
             hub: None,
             allow_terminate: false,
+            agents: false,
         }
     }
 }
@@ -75,7 +79,8 @@ pub fn cluster_manager_yaml(settings: &ClusterManagerSettings, scheme: &Scheme) 
 /// Returns the objects of the cluster manager, in the order in which they are applied.
 pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Scheme) -> Vec<Value> {
     let (name, home) = (names::COORDINATOR, settings.namespace.as_str());
-    let mut objects = vec![namespace(home, COMPONENT)];
+    let pods = if settings.agents { "privileged" } else { "restricted" };
+    let mut objects = vec![namespace(home, COMPONENT, pods)];
     objects.extend(definitions());
     let mut rules = rbac::coordinator_rules(&clusters(scheme));
     let mut core = rbac::coordinator_core_rules();
@@ -101,6 +106,9 @@ pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Schem
     objects.extend(user_roles());
     objects.push(disruption_budget(home, name, COMPONENT));
     objects.push(coordinator_deployment(settings));
+    if settings.agents {
+        objects.extend(agent::objects(settings));
+    }
     objects
 }
 

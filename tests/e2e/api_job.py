@@ -5,13 +5,13 @@ import re
 import shlex
 from pathlib import Path
 
-from bed import ROOT, claim, get, kubectl, main, step, wait
+from bed import ROOT, claim, condition_is, get, kubectl, main, pids, run, step, wait
 from cluster import Cassandra
 from navigator import without_controller
 from raw import Watch, request
 from twin import twin
 
-NS = "api"
+NS, CORE = "api", "containership-core"
 BASE = "/apis/navigator.jetstack.io"
 SAMPLES = ROOT / "deploy/samples"
 PATCHES = "stop-fence-restart.yaml"
@@ -128,8 +128,32 @@ def what_cannot_run_says_so():
     claim("and nothing was started", get("statefulset,pod", "-n", NS) == [])
 
 
+def agent():
+    """An agent runs in a pod on the machine, and writes the keys of Users there."""
+    manifest = run(ROOT / "bin/navigator", "manifest", "--cluster-manager", "--agents").stdout
+    kubectl("apply", "--server-side", "-f", "-", stdin=manifest)
+    for pods in ("deployment/navigator-coordinator", "daemonset/navigator-agent"):
+        kubectl("rollout", "status", "-n", CORE, pods, "--timeout=180s", timeout=200)
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUm"
+    kubectl("apply", "-f", "-", stdin=json.dumps({
+        "apiVersion": "containership.io/v3", "kind": "User", "metadata": {"name": "anne", "namespace": CORE},
+        "spec": {"name": "Anne", "ssh_keys": [{"name": "laptop", "key": key}]}}))
+    wait("the key is on the machine", condition_is("Ready", "True", "user.containership.io", "-n", CORE, "anne"), 120)
+    asked = ("exec", "-n", CORE, "daemonset/navigator-agent", "--", "/navigator", "agent")
+    claim("sshd is told of it", key in (told := kubectl(*asked, "keys", "containership")), told)
+    kubectl("delete", "users.containership.io", "-n", CORE, "anne")
+    wait("it is gone from the machine", lambda: key not in (told := kubectl(*asked, "keys", "containership")) or told, 60)
+    (process,) = pids("agent", CORE)
+    held = re.search(r"CapPrm:\s*(\w+)", (Path("/proc") / str(process) / "status").read_text())[1]
+    claim("its process has no capability", int(held, 16) == 0, held)
+    kubectl(*asked, "cleanup")
+    kubectl("delete", "-f", "-", stdin=manifest, timeout=300)
+
+
 def job():
     kubectl("create", "namespace", NS)
+    with step("an agent on the machine"):
+        agent()
     with step("both versions of one object"):
         both_versions()
     with step("kubectl explain"):

@@ -18,12 +18,14 @@ from es import INDEX, Client
 from navigator import install
 from raw import Watch
 
+MANIFEST = ROOT / "deploy/cluster-manager.yaml"
 NS, COPIES, CORE = "served", "copies", "containership-core"
 OLD, NEW = "1.33.13", "1.34.4"
 MACHINES = [f"hollow-{number}" for number in range(1, 6)]
 HOLLOW, PENDING = "bed/hollow", "containership.io/upgrade-pending"
 MARKS = ("containership.io/cordoned-by", "containership.io/tainted-by")
 BOOT = "/proc/sys/kernel/random/boot_id"
+CONFIG = RUN / "coordinator.kubeconfig"
 GROUP = "/apis/provision.containership.io/v3/clusterupgrades"
 
 
@@ -68,7 +70,7 @@ class Coordinator(threading.Thread):
         with open(RUN / "log/coordinator.log", "ab") as log:
             self.process = subprocess.Popen(
                 [ROOT / "bin/navigator", "coordinator", "--enable-cluster-upgrade", "--leader-elect=false", "--admin-address=127.0.0.1:0",
-                 f"--kubeconfig={RUN / 'admin.kubeconfig'}"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                 f"--kubeconfig={CONFIG}"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def run(self):
         seen = self.seen()
@@ -96,6 +98,22 @@ class Coordinator(threading.Thread):
             watch.stop()
         self.process.kill()
         self.process.wait()
+
+
+def install_coordinator():
+    """All that the manifest holds but the pods, in whose place a process has their rights, and no more."""
+    documents = MANIFEST.read_text().split("\n---\n")
+    without = [document for document in documents if "\nkind: Deployment\n" not in f"\n{document}"]
+    claim("the manifest has one Deployment", len(documents) - len(without) == 1, len(documents))
+    kubectl("apply", "--server-side", "-f", "-", stdin="\n---\n".join(without))
+    kubectl("wait", "--for=condition=Established", "crd/clusterupgrades.provision.containership.io", "--timeout=60s")
+    token = kubectl("create", "token", "navigator-coordinator", "-n", CORE, "--duration=3h").strip()
+    CONFIG.write_text((RUN / "admin.kubeconfig").read_text())
+    CONFIG.chmod(0o600)
+    kubectl("config", f"--kubeconfig={CONFIG}", "set-credentials", "coordinator", f"--token={token}")
+    kubectl("config", f"--kubeconfig={CONFIG}", "set-context", "--current", "--user=coordinator")
+    who = kubectl("auth", "whoami", f"--kubeconfig={CONFIG}", "-o", "jsonpath={.status.userInfo.username}")
+    claim("it is the coordinator's account", who == f"system:serviceaccount:{CORE}:navigator-coordinator", who)
 
 
 def ask_for(name, **spec):
@@ -215,10 +233,9 @@ def rebooted(real):
 def job():
     with step("install"):
         install()
-        for namespace in (CORE, COPIES, NS):
+        for namespace in (COPIES, NS):
             kubectl("create", "namespace", namespace)
-        kubectl("apply", "-f", ROOT / "tests/golden/api/containership/clusterupgrades.provision.containership.io.yaml")
-        kubectl("wait", "--for=condition=Established", "crd/clusterupgrades.provision.containership.io", "--timeout=60s")
+        install_coordinator()
     real = get("nodes")[0]["metadata"]["name"]
     ring, index = Cassandra(NS), Elasticsearch(NS)
     with step("a Cassandra and an Elasticsearch of one node each"):

@@ -232,31 +232,30 @@ fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
     };
     let applied = parsed(&fs::read_to_string(root("deploy/cluster-manager.yaml")).unwrap());
     assert_same(&applied, &printed(&ClusterManagerSettings::default()));
-    for on in 0..16 {
-        let [enable_cluster_upgrade, registries, with_hub, allow_terminate] =
-            [1, 2, 4, 8].map(|bit| on & bit != 0);
+    for (on, ends) in [(false, false), (false, true), (true, false), (true, true)] {
         let hub = HubSettings {
             url: "https://hub.example.org".to_owned(),
             organization_id: "6f5c".to_owned(),
             cluster_id: "90ab".to_owned(),
         };
         let mut values = json!({"clusterManager": {
-            "enabled": true, "enableClusterUpgrade": enable_cluster_upgrade,
-            "registries": registries, "allowTerminate": allow_terminate,
+            "enabled": true, "enableClusterUpgrade": on, "registries": on, "agents": on,
+            "allowTerminate": ends,
         }});
-        if with_hub {
-            let ids = json!({"url": hub.url, "organizationId": "6f5c", "clusterId": "90ab"});
-            values["clusterManager"]["hub"] = ids;
+        if on {
+            values["clusterManager"]["hub"] =
+                json!({"url": hub.url, "organizationId": "6f5c", "clusterId": "90ab"});
         }
         let mut added = parsed(&rendered_in("databases", &values).unwrap());
         let without = parsed(&rendered_in("databases", &json!({})).unwrap());
         added.retain(|name, _| !without.contains_key(name));
         let settings = ClusterManagerSettings {
             namespace: "databases".into(),
-            enable_cluster_upgrade,
-            registries,
-            hub: with_hub.then_some(hub),
-            allow_terminate,
+            enable_cluster_upgrade: on,
+            registries: on,
+            agents: on,
+            hub: on.then_some(hub),
+            allow_terminate: ends,
             ..ClusterManagerSettings::default()
         };
         assert_same(&added, &without_namespace(printed(&settings)));
@@ -306,9 +305,7 @@ fn around(path: &str) -> Value {
         path if path.starts_with("clusterManager.hub.") && !path.ends_with("url") => {
             json!({"clusterManager": {"enabled": true, "hub": {"url": "https://hub.example.com"}}})
         }
-        path if path.starts_with("clusterManager.") && !path.ends_with(".enabled") => {
-            json!({"clusterManager": {"enabled": true}})
-        }
+        path if path.starts_with("clusterManager.") => json!({"clusterManager": {"enabled": true}}),
         path if path.starts_with("networkPolicy.") => json!({"networkPolicy": {"enabled": true}}),
         "store.type" => json!({"store": {"etcd": {"servers": PLAIN}}}),
         _ => json!({}),

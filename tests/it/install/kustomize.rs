@@ -48,7 +48,7 @@ pub(super) fn files() -> Vec<(String, String)> {
         ("etcd-tls", changes(&with_etcd(None)).added),
         ("kubernetes", changes(&with_kubernetes()).added),
         ("single-namespace", changes(&watching()).added),
-        (machines::COMPONENT, machines::objects(names::IMAGE, names::NAMESPACE, false)),
+        (machines::COMPONENT, machines::objects(names::IMAGE, names::NAMESPACE)),
     ];
     let adding = additions::ALL.map(|name| (name, additions::objects(name)));
     for (name, added) in changing.into_iter().chain(adding) {

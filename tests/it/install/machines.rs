@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     chart::{all, logged},
-    find,
-    template::{block, document, either_document, optional, optional_word, when, when_all},
+    template::{block, document, either_document, optional, optional_word, when},
 };
 use crate::scheme;
 
@@ -19,77 +18,77 @@ pub(super) const COMPONENT: &str = "cluster-manager";
 /// The values ask for the cluster manager.
 pub(super) const ENABLED: &str = ".Values.clusterManager.enabled";
 
-/// Objects of the cluster manager in this namespace, without the namespace.
-pub(super) fn objects(image: &str, namespace: &str, enable_cluster_upgrade: bool) -> Vec<Value> {
-    let (image, namespace) = (image.to_owned(), namespace.to_owned());
-    let settings = ClusterManagerSettings {
-        image,
-        namespace,
-        enable_cluster_upgrade,
-        ..ClusterManagerSettings::default()
-    };
-    let mut objects = manifest::cluster_manager_objects(&settings, scheme());
-    objects.retain(|object| object["kind"] != "Namespace");
-    objects
-}
-
-const REGISTRIES: &str = ".Values.clusterManager.registries";
 const HUB: &str = ".Values.clusterManager.hub.url";
-const TERMINATE: &str = ".Values.clusterManager.allowTerminate";
+/// What two parts add that neither adds alone.
+const PAIR: &str =
+    "and (.Values.clusterManager.registries) (.Values.clusterManager.allowTerminate)";
 
-/// Objects of the chart with these switches on.
-fn switched(image: &str, registries: bool, hub: bool, allow_terminate: bool) -> Vec<Value> {
-    let value = |name: &str| format!("{{{{ .Values.clusterManager.hub.{name} }}}}");
-    let hub = hub.then(|| HubSettings {
-        url: value("url"),
-        organization_id: value("organizationId"),
-        cluster_id: value("clusterId"),
-    });
-    let settings = ClusterManagerSettings {
-        image: image.to_owned(),
-        namespace: "{{ .Release.Namespace }}".to_owned(),
-        enable_cluster_upgrade: true,
-        registries,
-        hub,
-        allow_terminate,
-    };
+/// A part of the cluster manager that is off unless a value of the chart asks for it.
+#[derive(Clone, Copy)]
+struct Part {
+    value: &'static str,
+    turn_on: fn(&mut ClusterManagerSettings),
+}
+
+const PARTS: [Part; 5] = [
+    Part {
+        value: ".Values.clusterManager.enableClusterUpgrade",
+        turn_on: |settings| settings.enable_cluster_upgrade = true,
+    },
+    Part {
+        value: ".Values.clusterManager.registries",
+        turn_on: |settings| settings.registries = true,
+    },
+    Part { value: ".Values.clusterManager.agents", turn_on: |settings| settings.agents = true },
+    Part {
+        value: ".Values.clusterManager.allowTerminate",
+        turn_on: |settings| settings.allow_terminate = true,
+    },
+    Part {
+        value: HUB,
+        turn_on: |settings| {
+            let value = |name: &str| format!("{{{{ .Values.clusterManager.hub.{name} }}}}");
+            settings.hub = Some(HubSettings {
+                url: value("url"),
+                organization_id: value("organizationId"),
+                cluster_id: value("clusterId"),
+            });
+        },
+    },
+];
+
+/// Objects of the cluster manager in this namespace with these parts, without the namespace.
+fn objects_with(image: &str, namespace: &str, parts: &[Part]) -> Vec<Value> {
+    let (image, namespace) = (image.to_owned(), namespace.to_owned());
+    let mut settings =
+        ClusterManagerSettings { image, namespace, ..ClusterManagerSettings::default() };
+    for part in parts {
+        (part.turn_on)(&mut settings);
+    }
     let mut objects = manifest::cluster_manager_objects(&settings, scheme());
     objects.retain(|object| object["kind"] != "Namespace");
     objects
 }
 
-/// Objects with switches on, when that is, and the objects with one switch less.
-struct RightsSwitch<'a> {
-    condition: &'a str,
-    with: &'a [Value],
-    without: [&'a [Value]; 2],
+/// Objects of the cluster manager in this namespace, without the namespace and the parts that are off.
+pub(super) fn objects(image: &str, namespace: &str) -> Vec<Value> {
+    objects_with(image, namespace, &[])
 }
 
 /// The template of the chart.
 pub(super) fn template(image: &str) -> String {
+    let with = |parts: &[Part]| objects_with(image, "{{ .Release.Namespace }}", parts);
+    let (plain, mut alone) = (with(&[]), Vec::from(PARTS.map(|part| (part.value, with(&[part])))));
+    alone.push((PAIR, with(&PARTS[..4])));
+    let without_hub = with(&PARTS[..4]);
     let mut text = String::new();
-    let of = |registries, hub, allow_terminate| switched(image, registries, hub, allow_terminate);
-    let none = of(false, false, false);
-    let (registries, hub, terminate) =
-        (of(true, false, false), of(false, true, false), of(false, false, true));
-    let both = of(true, false, true);
-    let ends = all(&[REGISTRIES, TERMINATE]).unwrap();
-    fn switch<'a>(
-        condition: &'a str,
-        with: &'a [Value],
-        without: [&'a [Value]; 2],
-    ) -> RightsSwitch<'a> {
-        RightsSwitch { condition, with, without }
-    }
-    let switches = [
-        switch(REGISTRIES, &registries, [&none, &none]),
-        switch(HUB, &hub, [&none, &none]),
-        switch(TERMINATE, &terminate, [&none, &none]),
-        switch(&ends, &both, [&registries, &terminate]),
-    ];
-    for mut object in none.clone() {
+    for mut object in with(&PARTS) {
         let is_for_people = object["metadata"]["labels"][names::label::K8S_COMPONENT] == "users";
         let mut conditions = vec![ENABLED];
+        match same_object(&plain, &object) {
+            Some(without) => mark_parts(&mut object, without, &alone),
+            None => conditions.push(part_of(&alone, |all| same_object(all, &object).is_some())),
+        }
         match object["kind"].as_str().unwrap() {
             "ClusterRole" if is_for_people => {
                 conditions.extend([".Values.rbac.create", ".Values.rbac.aggregate"]);
@@ -103,56 +102,61 @@ pub(super) fn template(image: &str) -> String {
                 object["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
             }
             "Deployment" => {
-                let on = |hub| {
-                    let objects = of(true, hub, true);
-                    let mut object = find(&objects, "Deployment", names::COORDINATOR).clone();
-                    deployment(&mut object);
-                    object
-                };
-                text.push_str(&either_document(&on(true), &on(false), HUB, Some(ENABLED)));
+                // With a hub it has a volume, too.
+                let mut other = same_object(&without_hub, &object).unwrap().clone();
+                mark_parts(&mut other, same_object(&plain, &object).unwrap(), &alone);
+                for object in [&mut object, &mut other] {
+                    let spec = &mut object["spec"]["template"]["spec"];
+                    spec["securityContext"] = block("securityContext", "podSecurityContext");
+                    pod(spec);
+                }
+                let condition = all(&conditions);
+                text.push_str(&either_document(&object, &other, HUB, condition.as_deref()));
                 continue;
             }
+            // Its user is root, whatever the values say of others.
+            "DaemonSet" => pod(&mut object["spec"]["template"]["spec"]),
             _ => {}
-        }
-        let (kind, name) = (object["kind"].clone(), object["metadata"]["name"].clone());
-        if name == names::COORDINATOR
-            && let Some(rules) = object["rules"].as_array_mut()
-        {
-            let rules_of = |objects: &[Value]| {
-                let role = find(objects, kind.as_str().unwrap(), names::COORDINATOR);
-                role["rules"].as_array().unwrap().clone()
-            };
-            for RightsSwitch { condition, with, without } in &switches {
-                let known = without.map(|all| rules_of(all)).concat();
-                let mut more = rules_of(with);
-                more.retain(|rule| !known.contains(rule));
-                if !more.is_empty() {
-                    rules.push(when_all(condition, &more));
-                }
-            }
         }
         text.push_str(&document(&object, all(&conditions).as_deref()));
     }
     text
 }
 
-fn deployment(object: &mut Value) {
-    let spec = &mut object["spec"]["template"]["spec"];
-    spec["securityContext"] = block("securityContext", "podSecurityContext");
+fn same_object<'a>(all: &'a [Value], object: &Value) -> Option<&'a Value> {
+    let id = |one: &Value| (one["kind"].clone(), one["metadata"]["name"].clone());
+    all.iter().find(|one| id(one) == id(object))
+}
+
+/// The value of the one part whose objects these are.
+fn part_of(alone: &[(&'static str, Vec<Value>)], has: impl Fn(&[Value]) -> bool) -> &'static str {
+    let mut found = alone.iter().filter(|(_, objects)| has(objects)).map(|(value, _)| *value);
+    let value = found.next().unwrap();
+    assert!(found.next().is_none_or(|other| other == PAIR), "several parts add it");
+    value
+}
+
+/// Puts under its value what a part adds to the object's rules or arguments.
+fn mark_parts(object: &mut Value, without: &Value, alone: &[(&'static str, Vec<Value>)]) {
+    for place in ["/rules", "/spec/template/spec/containers/0/args"] {
+        let entries = |object: &Value| object.pointer(place).and_then(Value::as_array).cloned();
+        let (Some(plain), Some(mut marked)) = (entries(without), entries(object)) else { continue };
+        for entry in marked.iter_mut().filter(|entry| !plain.contains(entry)) {
+            let has = |all: &[Value]| {
+                let same = same_object(all, object).and_then(entries);
+                same.is_some_and(|entries| entries.contains(entry))
+            };
+            *entry = when(part_of(alone, has), entry);
+        }
+        *object.pointer_mut(place).unwrap() = marked.into();
+    }
+}
+
+/// What the values say of every pod of Navigator's own.
+fn pod(spec: &mut Value) {
     spec["imagePullSecrets"] = optional("imagePullSecrets", "imagePullSecrets");
     let container = &mut spec["containers"][0];
     container["imagePullPolicy"] = optional_word("imagePullPolicy", "image.pullPolicy");
     container["securityContext"] = block("securityContext", "securityContext");
-    for arg in container["args"].as_array_mut().unwrap() {
-        for (flag, condition) in [
-            ("--enable-cluster-upgrade", ".Values.clusterManager.enableClusterUpgrade"),
-            ("--registries", REGISTRIES),
-            ("--allow-terminate", TERMINATE),
-        ] {
-            if arg == flag {
-                *arg = when(condition, arg);
-            }
-        }
-    }
     container["env"].as_array_mut().unwrap().extend(logged());
 }

@@ -457,6 +457,12 @@ fn settings() -> Vec<Setting> {
         "Copy credentials of Registries into namespaces, with the right to read and write all Secrets.",
     );
     add(
+        "clusterManager.agents",
+        switch(),
+        json!(false),
+        "Run an agent on every machine, which writes the SSH keys of Users there. Its pods are root and have a folder of the machine, so the namespace may not enforce a Pod Security below `privileged`.",
+    );
+    add(
         "clusterManager.hub.url",
         matching("^$|^https://"),
         json!(""),
