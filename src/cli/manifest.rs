@@ -127,9 +127,9 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
             namespace,
             enable_cluster_upgrade,
             registries,
+            agents,
             hub,
             allow_terminate,
-            agents,
         };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {
