@@ -59,9 +59,9 @@ impl Default for ClusterManagerSettings {
             namespace: names::CORE_NAMESPACE.to_owned(),
             enable_cluster_upgrade: false,
             registries: false,
+            agents: false,
             hub: None,
             allow_terminate: false,
-            agents: false,
         }
     }
 }
