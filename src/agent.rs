@@ -1,7 +1,7 @@
 //! The agent: keeps the SSH keys of all Users on one machine, and says on its Node how that stands.
 //!
-//! A machine keeps the keys that it has while the agent or the API is away. The agent reads Users, writes
-//! one file and one annotation, and needs no other right.
+//! A machine keeps the keys that it has while the agent or the API is away. The agent reads Users and the
+//! namespace around them, writes one file and one annotation, and needs no other right.
 
 mod folder_watch;
 mod key_file;
@@ -12,8 +12,10 @@ mod report;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
+    core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
 };
 use tokio::{net::TcpListener, sync::watch};
@@ -25,7 +27,8 @@ use self::{
     report::{NodeReporter, Standing},
 };
 use crate::{
-    api::containership::User,
+    api::containership::{User, name},
+    engine::terminate::TerminateProgress,
     runtime::{
         Runtime, admin, build_info,
         deadline::bounded,
@@ -101,14 +104,47 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     );
     runtime.tasks().spawn_vital("watch-users", watched);
 
+    let ended = watch_namespace(&client, &config.namespace, &runtime);
     let (standing, told) = watch::channel(Standing::default());
     let reporter = NodeReporter::new(client, config.node);
     runtime.tasks().spawn_vital("report", reporter.work(told, runtime.shutdown()));
     let keeper = KeyKeeper::new(file, users, standing, config.mending_period, metrics);
     let shutdown = runtime.shutdown();
-    runtime.tasks().spawn_vital("keys", keeper.work(seen, stirs, shutdown.clone()));
+    runtime.tasks().spawn_vital("keys", keeper.work(seen, ended, stirs, shutdown.clone()));
     shutdown.triggered().await;
     Ok(())
+}
+
+/// Watches the namespace of the Users for the coordinator's word that the cluster manager is being taken
+/// away: the id of the cluster while it is. What a person asks for is the coordinator's to judge.
+fn watch_namespace(
+    client: &Client,
+    name: &str,
+    runtime: &Runtime,
+) -> watch::Receiver<Option<String>> {
+    let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client.clone());
+    // An account may watch one object by its name.
+    let own = paged().fields(&format!("metadata.name={name}"));
+    let (ending, ended) = watch::channel(None);
+    let mut replica = WatchedReplica::default();
+    let word = |namespace: &PartialObjectMeta<Namespace>| {
+        let text = namespace.annotations().get(name::TERMINATE_PROGRESS)?;
+        Some(TerminateProgress::read(text)?.cluster)
+    };
+    let watched = follow(
+        "watch-namespace",
+        watcher(namespaces, own).default_backoff(),
+        move |event| {
+            if replica.take(event, word) {
+                let held = replica.held().and_then(|all| all.values().next());
+                ending.send_replace(held.cloned().flatten());
+            }
+        },
+        None,
+        runtime.shutdown(),
+    );
+    runtime.tasks().spawn_vital("watch-namespace", watched);
+    ended
 }
 
 /// Describes the metrics that the agent exports to Prometheus.

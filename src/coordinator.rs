@@ -1,6 +1,6 @@
 //! The coordinator: upgrades and reboots the machines of a Kubernetes cluster, labels them, says on which
 //! of them the keys of Users stand, copies the credentials of image registries into namespaces, gives
-//! people rights, and applies plugins, one leader at a time.
+//! people rights, applies plugins, and keeps the objects of a hub, one leader at a time.
 //!
 //! What is done next is decided in `engine/machines`; this role reads, carries out and writes down.
 //! It stands on kube-apiserver alone: where Navigator's own API does not answer, no further database
@@ -9,14 +9,17 @@
 mod agenda;
 mod fleet;
 mod gauges;
+mod hub;
 mod labels;
 mod look_error;
 mod metrics;
+mod namespace_events;
 mod notices;
 mod plugins;
 mod registries;
 mod roles;
 mod stirring;
+mod terminate;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -36,15 +39,19 @@ use tokio::{
 };
 use tracing::warn;
 
+pub use self::hub::{HubConfig, hub_address};
 use self::{
     agenda::UpgradeAgenda,
     gauges::UpgradeGauges,
+    hub::HubSync,
     labels::LabelCoordinator,
     metrics::Metrics,
+    namespace_events::NamespaceEvents,
     plugins::PluginCoordinator,
     registries::RegistryCoordinator,
     roles::RoleCoordinator,
     stirring::{StatusWriter, WatchedLedger},
+    terminate::TerminateCoordinator,
     upgrade::UpgradeCoordinator,
     users::UserCoordinator,
 };
@@ -78,6 +85,12 @@ pub struct Config {
     pub rbac_sync: bool,
     /// Accept AuthorizationRoles that let their holders take rights beyond those that are named.
     pub allow_privileged_roles: bool,
+    /// The hub whose objects are kept; none without it.
+    pub hub: Option<HubConfig>,
+    /// Id of this cluster; the uid of `kube-system` without it.
+    pub cluster_id: Option<String>,
+    /// Take away what is the cluster manager's own where a person asks for it.
+    pub allow_terminate: bool,
     /// Take part in leader election; off where only one coordinator can run.
     pub leader_elect: bool,
     pub election: ElectionConfig,
@@ -183,6 +196,21 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
         status: status(),
         allow_privileged: config.allow_privileged_roles,
     });
+    let told = || NamespaceEvents::new(events.clone(), &config.namespace);
+    let terminate = TerminateCoordinator {
+        client: client.clone(),
+        writer: writer.clone(),
+        namespace: config.namespace.clone(),
+        events: told(),
+        cluster_id: config.cluster_id,
+        allowed: config.allow_terminate,
+        registries: config.registries,
+    };
+    let looks_for_end = config.hub.is_some() || config.allow_terminate;
+    let hub = config.hub.map(|hub| {
+        let clients = (client.clone(), writer.clone());
+        HubSync::new(hub, clients, &config.namespace, told(), metrics.clone(), config.registries)
+    });
     let coordinator = UpgradeCoordinator {
         writer,
         events,
@@ -207,6 +235,9 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     }
     if let Some(roles) = roles {
         work.spawn("roles", until(halt.clone(), stirring::keep(roles)));
+    }
+    if looks_for_end {
+        work.spawn("hub", until(halt.clone(), hub::keep(terminate, hub)));
     }
     let ended = tokio::select! {
         () = shutdown.triggered() => Ok(()),

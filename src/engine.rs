@@ -1,12 +1,13 @@
 //! Pure rules that several roles need and that name no database: the heap, merged settings, config
 //! hashes, explained exits, RBAC tables, the kind in which objects are stored in Kubernetes, the
-//! upgrade and the labels of machines, the SSH keys on them, and the copies of registries' credentials. No
-//! I/O.
+//! upgrade and the labels of machines, the SSH keys on them, the copies of registries' credentials, what a
+//! hub wants, and the end of the cluster manager. No I/O.
 
 pub mod conditions;
 pub mod config_hash;
 pub mod exit_explanation;
 pub mod heap;
+pub mod hub;
 pub mod keys;
 pub mod machines;
 pub mod plugins;
@@ -15,3 +16,4 @@ pub mod registries;
 pub mod roles;
 pub mod settings;
 pub mod stored_object;
+pub mod terminate;

@@ -12,7 +12,7 @@ mod cluster_manager;
 mod store_keeper;
 
 pub use self::cluster_manager::{
-    ClusterManagerSettings, cluster_manager_objects, cluster_manager_yaml,
+    ClusterManagerSettings, HubSettings, cluster_manager_objects, cluster_manager_yaml,
 };
 use self::store_keeper::ProtectedStore;
 use crate::{

@@ -115,8 +115,11 @@ impl KeyFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
+        if about.len() >= MOST {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "16 MiB or more"));
+        }
         let left = others(&text);
-        if left == text || about.len() >= MOST {
+        if left == text {
             return Ok(false);
         }
         if left.is_empty() {

@@ -6,6 +6,8 @@
 //!   what the last agent wrote, until Users were read.
 //! - A list that takes all keys away is believed only when it was read three times; an object that is
 //!   deleted under the watch is believed at once.
+//! - While the cluster manager is being taken away, by the coordinator's own word, our keys are taken out
+//!   of the file and stay out.
 
 use std::{collections::BTreeMap, future::pending, io, time::Duration};
 
@@ -72,6 +74,8 @@ pub(crate) struct KeyKeeper {
     /// `None` until it is known.
     wanted: Option<WantedKeys>,
     doubt: Option<DoubtedList>,
+    /// Id of the cluster from which the cluster manager is being taken away.
+    ending: Option<String>,
     /// When a change is written, and since when it waits.
     due: Option<(Instant, Instant)>,
     /// When the file is looked at next.
@@ -88,13 +92,15 @@ impl KeyKeeper {
     ) -> Self {
         let pace = MendingPace::new(mending_period);
         let look = Instant::now();
-        Self { file, users, standing, pace, metrics, wanted: None, doubt: None, due: None, look }
+        let (wanted, doubt, ending, due) = (None, None, None, None);
+        Self { file, users, standing, pace, metrics, wanted, doubt, ending, due, look }
     }
 
     /// Works until shutdown. The file stays then.
     pub(crate) async fn work(
         mut self,
         mut view: watch::Receiver<Option<UserView>>,
+        mut ending: watch::Receiver<Option<String>>,
         stirs: FolderWatch,
         shutdown: Shutdown,
     ) {
@@ -104,6 +110,7 @@ impl KeyKeeper {
             }
             Err(error) => warn!(%error, "The key file cannot be read"),
         }
+        self.ending.clone_from(&ending.borrow_and_update());
         let mut deaf = false;
         loop {
             // What is dropped in a select is begun anew by the next round.
@@ -114,6 +121,11 @@ impl KeyKeeper {
                     let now = Instant::now();
                     let since = self.due.map_or(now, |(_, since)| since);
                     self.due = Some(((now + QUIET).min(since + PATIENCE), since));
+                }
+                changed = ending.changed() => {
+                    if changed.is_err() { return }
+                    let ending = ending.borrow_and_update().clone();
+                    self.end(ending).await;
                 }
                 () = at(self.due.map(|(due, _)| due)) => {
                     self.due = None;
@@ -132,6 +144,44 @@ impl KeyKeeper {
                 }
                 () = sleep_until(self.look) => self.mend().await,
             }
+        }
+    }
+
+    /// Takes our keys away while the cluster manager is being taken away, and back where it stays after all.
+    async fn end(&mut self, ending: Option<String>) {
+        self.ending = ending;
+        if self.ending.is_some() {
+            return self.mend().await;
+        }
+        self.standing.send_modify(|standing| standing.cleaned = None);
+        if let Some(wanted) = self.wanted.clone() {
+            info!("The cluster manager stays, writing the key file");
+            self.write(wanted).await;
+        }
+    }
+
+    /// Takes our keys out of the file, and says that they are gone once they are.
+    async fn clean(&mut self, cluster: String) {
+        self.look = Instant::now() + LOOK;
+        let file = self.file.clone();
+        match done(spawn_blocking(move || file.clean()).await) {
+            Ok(were_there) => {
+                if were_there {
+                    info!(cluster, "The cluster manager is being taken away, and our keys with it");
+                }
+                self.metrics.stands.set(0);
+                self.standing.send_if_modified(|standing| {
+                    let next = Standing {
+                        hash: Some(String::new()),
+                        users: String::new(),
+                        trouble: None,
+                        cleaned: Some(cluster),
+                        drifts: standing.drifts,
+                    };
+                    std::mem::replace(standing, next.clone()) != next
+                });
+            }
+            Err(error) => self.fail("clean", &error),
         }
     }
 
@@ -176,7 +226,7 @@ impl KeyKeeper {
     async fn adopt(&mut self, wanted: WantedKeys) {
         let changed = self.wanted.as_ref().is_none_or(|old| old.block != wanted.block);
         self.wanted = Some(wanted.clone());
-        if changed {
+        if changed && self.ending.is_none() {
             info!(keys = wanted.block.hash(), "Users changed, writing the key file");
             self.write(wanted).await;
         } else {
@@ -187,6 +237,9 @@ impl KeyKeeper {
     /// Looks at the file, and undoes what another program did to it.
     async fn mend(&mut self) {
         self.look = Instant::now() + LOOK;
+        if let Some(cluster) = self.ending.clone() {
+            return self.clean(cluster).await;
+        }
         let Some(wanted) = self.wanted.clone() else { return };
         let (file, block) = (self.file.clone(), wanted.block.clone());
         match done(spawn_blocking(move || file.stands(&block)).await) {
@@ -240,7 +293,8 @@ impl KeyKeeper {
             self.pace.is_slow().then(|| text.to_owned())
         };
         self.standing.send_if_modified(|standing| {
-            let mut next = Standing { trouble: trouble.or_else(slow), ..standing.clone() };
+            let trouble = trouble.or_else(slow);
+            let mut next = Standing { trouble, cleaned: None, ..standing.clone() };
             if let Some(wanted) = stands {
                 next.hash = Some(wanted.block.hash().to_owned());
                 next.users.clone_from(&wanted.users);
@@ -287,6 +341,7 @@ mod tests {
     struct Scene {
         home: tempfile::TempDir,
         view: watch::Sender<Option<UserView>>,
+        ending: watch::Sender<Option<String>>,
         answer: Arc<Mutex<(u16, Value)>>,
         metrics: Metrics,
         standing: watch::Receiver<Standing>,
@@ -298,6 +353,7 @@ mod tests {
         fn new() -> Self {
             let home = tempfile::tempdir().unwrap();
             let (view, seen) = watch::channel(None);
+            let (ending, ended) = watch::channel(None);
             let (standing, told) = watch::channel(Standing::default());
             let answer = Arc::new(Mutex::new((500, json!({}))));
             let (metrics, shutdown) = (Metrics::new(), Shutdown::new());
@@ -314,8 +370,8 @@ mod tests {
             let keeper =
                 KeyKeeper::new(file, users, standing, Duration::from_secs(60), metrics.clone());
             let tasks = TaskGroup::new(shutdown.clone());
-            tasks.spawn("keys", keeper.work(seen, stirs, shutdown.clone()));
-            Self { home, view, answer, metrics, standing: told, shutdown, tasks }
+            tasks.spawn("keys", keeper.work(seen, ended, stirs, shutdown.clone()));
+            Self { home, view, ending, answer, metrics, standing: told, shutdown, tasks }
         }
 
         fn see(&self, users: &[(&str, &[&str])], listed: bool) {
@@ -420,5 +476,44 @@ mod tests {
             assert_eq!(next.standing.borrow().hash.is_none(), stays);
             next.end().await;
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_cluster_manager_is_taken_away_our_keys_stay_out_and_are_said_to_be_gone() {
+        let scene = Scene::new();
+        let file = scene.home.path().join(".ssh/authorized_keys");
+        let cleaned = || scene.standing.borrow().cleaned.clone();
+        let ends = |cluster: Option<&str>| {
+            scene.ending.send_replace(cluster.map(str::to_owned));
+        };
+        // An agent that does not know the Users yet finds keys of the last one.
+        let set = KeySet::new([(
+            "anne",
+            &serde_json::from_value(json!({"ssh_keys": [{"key": KEY}]})).unwrap(),
+        )]);
+        fs::write(&file, set.block().file(b"theirs\n", true)).unwrap();
+        ends(Some("c1"));
+        assert!(!scene.has_key(1).await);
+        assert_eq!(
+            (fs::read(&file).unwrap(), cleaned().as_deref()),
+            (b"theirs\n".to_vec(), Some("c1"))
+        );
+        scene.see(&[("anne", &[KEY])], true);
+        assert!(!scene.has_key(60).await, "Users that come late are not written");
+        fs::write(&file, set.block().file(b"", false)).unwrap();
+        assert!(!scene.has_key(60).await, "and what is put back is taken away");
+        assert!(!file.exists(), "nothing else was in it");
+        // A file that cannot be cleaned is not said to be clean.
+        ends(None);
+        assert!(scene.has_key(1).await, "it stays after all");
+        assert_eq!(cleaned(), None);
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        ends(Some("c1"));
+        sleep(Duration::from_secs(60)).await;
+        let trouble = scene.standing.borrow().trouble.clone().unwrap_or_default();
+        assert!(trouble.contains("failed to clean"), "{trouble}");
+        assert_eq!(cleaned(), None);
+        scene.end().await;
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Standing {
     pub(crate) hash: Option<String>,
     pub(crate) users: String,
     pub(crate) trouble: Option<String>,
+    /// Id of the cluster at whose end our keys were taken out of the file.
+    pub(crate) cleaned: Option<String>,
     /// How often the file was mended.
     pub(crate) drifts: u64,
 }
@@ -97,6 +99,7 @@ impl NodeReporter {
                 at: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
                 keys,
                 users: standing.users,
+                cleaned: standing.cleaned,
                 trouble: standing.trouble,
             };
             let same =

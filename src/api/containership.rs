@@ -35,6 +35,8 @@ pub const AUTH_GROUP: &str = "auth.containership.io";
 pub const GROUP: &str = "containership.io";
 /// Group of the kinds about machines.
 pub const PROVISION_GROUP: &str = "provision.containership.io";
+/// Group of the kinds about rights.
+pub const AUTH_GROUP: &str = "auth.containership.io";
 
 /// Names that are a contract of the cluster manager: annotations, labels, taints and finalizers.
 pub mod name {
@@ -83,6 +85,19 @@ pub mod name {
     pub const PLUGIN: &str = "containership.io/plugin";
     /// Finalizer of a Plugin, held while something of it stands.
     pub const PLUGIN_FINALIZER: &str = "containership.io/plugin";
+    /// Label, and its value, on objects that a hub keeps, and on ServiceAccounts that were made here.
+    /// Whoever takes it off takes the object over.
+    pub const MANAGED: (&str, &str) = ("containership.io/managed", "true");
+    /// Annotation on an object that a hub keeps: digest of what the hub wants.
+    pub const HUB_DIGEST: &str = "containership.io/hub-digest";
+    /// Annotation on the core namespace: deletions that a person confirms, as the event
+    /// `SuspiciousDeletion` names them, separated by commas.
+    pub const CONFIRM_DELETION: &str = "containership.io/confirm-deletion";
+    /// Annotation on the core namespace: id of the cluster from which a person has the cluster manager
+    /// take all away that is its own.
+    pub const TERMINATE: &str = "containership.io/terminate";
+    /// Annotation on the core namespace: how far that is. The coordinator writes it, and agents go by it.
+    pub const TERMINATE_PROGRESS: &str = "containership.io/terminate-progress";
     /// Finalizer of a ClusterUpgrade, held while a machine may bear a mark of it.
     pub const UPGRADE_FINALIZER: &str = "provision.containership.io/upgrade";
 }

@@ -141,6 +141,9 @@ pub const COORDINATOR: &str = "navigator-coordinator";
 pub const AGENT: &str = "navigator-agent";
 /// Namespace of the kinds of the cluster manager, of the coordinator and of the agents.
 pub const CORE_NAMESPACE: &str = "containership-core";
+/// Secret of the core namespace with the credentials for the hub, and where the coordinator finds them.
+pub const HUB_SECRET: &str = "navigator-hub";
+pub const HUB_FOLDER: &str = "/etc/navigator/hub";
 /// Name of the ConfigMap, in the install's namespace, that records the identity of the API server's
 /// store.
 pub const STORE_CONFIG_MAP: &str = "navigator-store";

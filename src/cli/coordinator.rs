@@ -14,13 +14,18 @@ use super::{
 };
 use crate::{
     api::names,
-    coordinator::{self, Config},
+    coordinator::{self, Config, HubConfig, hub_address},
     database::DatabaseList,
+    engine::hub::HubScope,
     error::exit,
 };
 
+/// Value of `--hub` without a hub.
+const NO_HUB: &str = "none";
+
 /// Upgrades and reboots the machines of a Kubernetes cluster, one after the other, labels them, copies
-/// credentials of image registries into namespaces, gives people rights, and applies plugins.
+/// credentials of image registries into namespaces, gives people rights, applies plugins, and keeps the
+/// objects of a hub.
 ///
 /// A machine is drained only when the databases on it let it go. Several may run: one leads and acts,
 /// the others wait for its lease.
@@ -30,7 +35,8 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   navigator coordinator --enable-cluster-upgrade
-  navigator coordinator --kubeconfig ~/.kube/config --core-namespace containership-core")]
+  navigator coordinator --kubeconfig ~/.kube/config --core-namespace containership-core
+  navigator coordinator --hub https://hub.example.org --organization-id 6f5c… --cluster-id 90ab…")]
 pub(crate) struct Args {
     /// Namespace of the objects of the cluster manager, such as ClusterUpgrades, and of the leader
     /// lease.
@@ -95,6 +101,31 @@ pub(crate) struct Args {
         default_missing_value = "true"
     )]
     plugins: bool,
+    /// URL of the hub whose objects are kept, HTTPS only; or `none`.
+    #[arg(long, env = "NAVIGATOR_HUB", value_name = "URL", default_value = NO_HUB)]
+    hub: String,
+    /// Folder with the file `token` for the hub, and `ca.crt` where no public authority signs the
+    /// hub's certificate.
+    #[arg(long, env = "NAVIGATOR_HUB_FOLDER", value_name = "FOLDER", default_value = names::HUB_FOLDER)]
+    hub_folder: PathBuf,
+    /// Organization that the hub is asked about.
+    #[arg(long, env = "CONTAINERSHIP_CLOUD_ORGANIZATION_ID", value_name = "ID")]
+    organization_id: Option<String>,
+    /// Id of this cluster, as the hub knows it; without it and without a hub, the uid of the namespace
+    /// kube-system.
+    #[arg(long, env = "CONTAINERSHIP_CLOUD_CLUSTER_ID", value_name = "ID")]
+    cluster_id: Option<String>,
+    /// Take away all that is the cluster manager's own where the core namespace is annotated with
+    /// `containership.io/terminate` and the id of this cluster.
+    #[arg(
+        long,
+        env = "NAVIGATOR_ALLOW_TERMINATE",
+        default_value_t = false,
+        action = clap::ArgAction::Set,
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    allow_terminate: bool,
     /// Address of metrics and health.
     #[arg(long, env = "NAVIGATOR_ADMIN_ADDRESS", value_name = "ADDRESS:PORT", default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), names::port::METRICS))]
     admin_address: SocketAddr,
@@ -136,6 +167,11 @@ fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf
         rbac_sync,
         allow_privileged_roles,
         plugins,
+        hub,
+        hub_folder,
+        organization_id,
+        cluster_id,
+        allow_terminate,
         admin_address,
         pod_name,
         logging: _,
@@ -143,6 +179,9 @@ fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf
     if core_namespace.is_empty() {
         return Err("--core-namespace: must not be empty".to_owned());
     }
+    let organization = organization_id.filter(|id| !id.is_empty());
+    let cluster_id = cluster_id.filter(|id| !id.is_empty());
+    let hub = hub_config(&hub, hub_folder, organization, cluster_id.clone())?;
     let identity = format!("{pod_name}_{}", uuid::Uuid::new_v4());
     let config = Config {
         namespace: core_namespace,
@@ -152,11 +191,42 @@ fn config(args: Args, databases: DatabaseList) -> Result<(Config, Option<PathBuf
         rbac_sync,
         allow_privileged_roles,
         plugins,
+        hub,
+        cluster_id,
+        allow_terminate,
         leader_elect: election.leader_elect,
         election: election.settings(identity)?,
         admin: admin_address,
     };
     Ok((config, client.kubeconfig))
+}
+
+/// Returns where the hub is and whom it is asked about; nothing without a hub.
+fn hub_config(
+    address: &str,
+    folder: PathBuf,
+    organization: Option<String>,
+    cluster: Option<String>,
+) -> Result<Option<HubConfig>, String> {
+    if address == NO_HUB {
+        return Ok(None);
+    }
+    let address = hub_address(address).map_err(|error| format!("--hub: {error}"))?;
+    // Both become parts of paths.
+    let id = |flag: &str, id: Option<String>| {
+        let id = id.ok_or_else(|| format!("--hub needs {flag}"))?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if id.chars().all(is_plain) {
+            Ok(id)
+        } else {
+            Err(format!("{flag}: {id:?} must consist of letters, digits and hyphens"))
+        }
+    };
+    let scope = HubScope {
+        organization: id("--organization-id", organization)?,
+        cluster: id("--cluster-id", cluster)?,
+    };
+    Ok(Some(HubConfig { address, folder, scope }))
 }
 
 #[cfg(test)]
@@ -190,5 +260,31 @@ mod tests {
         assert!(!parsed("--enable-cluster-upgrade=false").unwrap().upgrades_enabled);
         assert!(parsed("--core-namespace=").unwrap_err().contains("--core-namespace"));
         assert!(parsed("--leader-elect-lease-duration 3").unwrap_err().contains("lease duration"));
+    }
+
+    #[test]
+    fn there_is_no_hub_unless_it_is_given_with_whom_it_is_asked_about() {
+        let config = parsed("").unwrap();
+        assert!(config.hub.is_none() && !config.allow_terminate);
+        let hub = "--hub https://hub.example.org";
+        let both = "--organization-id o-1 --cluster-id c-1";
+        let config = parsed(&format!("{hub} {both} --allow-terminate")).unwrap();
+        let found = config.hub.unwrap();
+        assert_eq!(
+            (found.scope.organization.as_str(), found.scope.cluster.as_str()),
+            ("o-1", "c-1")
+        );
+        assert_eq!(found.folder, PathBuf::from("/etc/navigator/hub"));
+        assert_eq!((config.cluster_id.as_deref(), config.allow_terminate), (Some("c-1"), true));
+        for (line, says) in [
+            (hub.to_owned(), "--hub needs --organization-id"),
+            (format!("{hub} --organization-id o-1"), "--hub needs --cluster-id"),
+            (format!("{hub} --organization-id o-1 --cluster-id="), "--hub needs --cluster-id"),
+            (format!("{hub} --organization-id ../x --cluster-id c-1"), "--organization-id"),
+            (format!("--hub http://hub.example.org {both}"), "https://"),
+        ] {
+            let said = parsed(&line).unwrap_err();
+            assert!(said.contains(says), "{line}: {said}");
+        }
     }
 }

@@ -7,9 +7,10 @@ use clap::ValueEnum;
 use super::complain;
 use crate::{
     api::{names, validation::format},
+    coordinator,
     database::{DatabaseList, scheme},
     error::exit,
-    manifest::{self, ClusterManagerSettings, InstallSettings, InstallStore},
+    manifest::{self, ClusterManagerSettings, HubSettings, InstallSettings, InstallStore},
 };
 
 /// Prints what to apply to install Navigator, or its cluster manager.
@@ -65,6 +66,20 @@ pub(crate) struct Args {
     /// Has the coordinator apply Plugins, with the right to act as the ServiceAccounts of its namespace.
     #[arg(long, requires = "cluster_manager")]
     plugins: bool,
+    /// Has the coordinator keep the objects of the hub at this URL. The credentials are expected in the
+    /// Secret navigator-hub.
+    #[arg(long, value_name = "URL", value_parser = hub, requires_all = ["cluster_manager", "organization_id", "cluster_id"])]
+    hub: Option<String>,
+    /// Organization that the hub is asked about.
+    #[arg(long, value_name = "ID", requires = "hub")]
+    organization_id: Option<String>,
+    /// Id of this cluster, as the hub knows it.
+    #[arg(long, value_name = "ID", requires = "hub")]
+    cluster_id: Option<String>,
+    /// Has the coordinator take the cluster manager away where the core namespace is annotated so, with the
+    /// right to delete its kinds.
+    #[arg(long, requires = "cluster_manager")]
+    allow_terminate: bool,
     /// Runs an agent on every machine, which writes the SSH keys of Users there. Its pods have a folder
     /// of the machine, so the namespace enforces Pod Security's `privileged` in place of `restricted`.
     #[arg(long, requires = "cluster_manager")]
@@ -98,6 +113,10 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         rbac_sync,
         allow_privileged_roles,
         plugins,
+        hub,
+        organization_id,
+        cluster_id,
+        allow_terminate,
         agents,
         print_image,
     } = args;
@@ -112,6 +131,11 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
         format!("{image}\n")
     } else if cluster_manager {
         let namespace = namespace.unwrap_or_else(|| names::CORE_NAMESPACE.to_owned());
+        let hub = hub.map(|url| HubSettings {
+            url,
+            organization_id: organization_id.unwrap_or_default(),
+            cluster_id: cluster_id.unwrap_or_default(),
+        });
         let settings = ClusterManagerSettings {
             image,
             namespace,
@@ -121,6 +145,8 @@ pub(crate) fn run(args: Args, databases: DatabaseList) -> u8 {
             allow_privileged_roles,
             plugins,
             agents,
+            hub,
+            allow_terminate,
         };
         manifest::cluster_manager_yaml(&settings, scheme(databases))
     } else {
@@ -155,6 +181,11 @@ fn store(
             Ok(InstallStore::Etcd { servers, secret })
         }
     }
+}
+
+/// Checks the URL of a hub, as the coordinator does.
+fn hub(text: &str) -> Result<String, String> {
+    coordinator::hub_address(text).map(|_| text.to_owned())
 }
 
 /// Parses a name that a namespace can have.

@@ -32,6 +32,13 @@ pub(crate) struct Metrics {
     pub(crate) plugin_ready: IntGaugeVec,
     /// `navigator_coordinator_registry_secrets`: Secrets that Registries had made, and that stand.
     pub(crate) registry_secrets: IntGauge,
+    /// `navigator_coordinator_hub_last_success_timestamp_seconds`: when the hub was last asked and
+    /// followed without any failure.
+    pub(crate) hub_last_success: IntGauge,
+    /// `navigator_coordinator_hub_requests_total{code}`: requests to the hub.
+    pub(crate) hub_requests: IntCounterVec,
+    /// `navigator_coordinator_hub_objects{kind}`: objects that the hub wants.
+    pub(crate) hub_objects: IntGaugeVec,
 }
 
 impl Metrics {
@@ -54,6 +61,9 @@ impl Metrics {
             label_patches,
             plugin_ready,
             registry_secrets,
+            hub_last_success,
+            hub_requests,
+            hub_objects,
         } = self;
         vec![
             Box::new(leader.clone()),
@@ -65,6 +75,9 @@ impl Metrics {
             Box::new(label_patches.clone()),
             Box::new(plugin_ready.clone()),
             Box::new(registry_secrets.clone()),
+            Box::new(hub_last_success.clone()),
+            Box::new(hub_requests.clone()),
+            Box::new(hub_objects.clone()),
         ]
     }
 
@@ -140,6 +153,21 @@ impl Metrics {
                 "Secrets by which namespaces pull images, as Registries ask for them.",
             )
             .expect("the metric's name is valid"),
+            hub_last_success: IntGauge::new(
+                "navigator_coordinator_hub_last_success_timestamp_seconds",
+                "When the hub was last asked and followed without any failure; 0 before that.",
+            )
+            .expect("the metric's name is valid"),
+            hub_requests: counter(
+                "navigator_coordinator_hub_requests_total",
+                "Requests to the hub, by the code of the answer, or `error`.",
+                "code",
+            ),
+            hub_objects: gauge(
+                "navigator_coordinator_hub_objects",
+                "Objects that the hub wants, by kind.",
+                "kind",
+            ),
         }
     }
 }

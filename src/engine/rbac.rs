@@ -4,9 +4,11 @@
 //! holds itself: so [`controller_rules`] covers [`pilot_rules`], without `escalate` or `bind`. A
 //! test here holds that.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use super::roles::RBAC;
+use super::{hub, roles::RBAC};
 use crate::api::{GROUP, containership, names};
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
@@ -190,6 +192,57 @@ pub fn plugin_core_rules() -> Vec<PolicyRule> {
         rule("", &["configmaps"], &["get", "create", "update", "delete"]),
         rule("", &["serviceaccounts"], &["impersonate"]),
     ]
+}
+
+/// Returns the rules of the coordinator's Role in its namespace that a hub needs.
+pub fn hub_core_rules(namespace: &str) -> Vec<PolicyRule> {
+    let mut rules = vec![named(rule("", &["namespaces"], &["get"]), namespace)];
+    // A patch that makes an object asks for `create`, too.
+    rules.extend(ours(&["list", "create", "patch", "delete"], |plural| {
+        hub::KINDS.iter().any(|kind| kind.plural == plural)
+    }));
+    rules
+}
+
+/// Returns the rules of the coordinator's ClusterRole that the end of the cluster manager needs. The uid of
+/// `kube-system` stands for the cluster; `serviceaccounts` are those that Registries had made.
+pub fn terminate_rules(registries: bool) -> Vec<PolicyRule> {
+    let definitions: Vec<String> =
+        containership::definitions().into_iter().filter_map(|one| one.metadata.name).collect();
+    let mut rules = vec![
+        named(rule("", &["namespaces"], &["get"]), "kube-system"),
+        PolicyRule {
+            resource_names: Some(definitions),
+            ..rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["delete"])
+        },
+    ];
+    if registries {
+        rules.push(rule("", &["serviceaccounts"], &["delete"]));
+    }
+    rules
+}
+
+/// Returns the rules of the coordinator's Role in its namespace that the end of the cluster manager needs.
+pub fn terminate_core_rules(namespace: &str) -> Vec<PolicyRule> {
+    // `patch` is for the annotation that says how far it is.
+    let mut rules = vec![named(rule("", &["namespaces"], &["get", "patch"]), namespace)];
+    rules.extend(ours(&["list", "delete"], |_| true));
+    rules
+}
+
+/// Returns a rule for each group of the cluster manager's kinds, for those that are chosen.
+fn ours(verbs: &[&str], chosen: impl Fn(&str) -> bool) -> Vec<PolicyRule> {
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for definition in containership::definitions() {
+        if chosen(&definition.spec.names.plural) {
+            groups.entry(definition.spec.group).or_default().push(definition.spec.names.plural);
+        }
+    }
+    let one = |(group, plurals): (String, Vec<String>)| {
+        let plurals: Vec<&str> = plurals.iter().map(String::as_str).collect();
+        rule(&group, &plurals, verbs)
+    };
+    groups.into_iter().map(one).collect()
 }
 
 /// Returns the rules of the coordinator's Role in the namespace of the labels that these need. It patches

@@ -27,6 +27,8 @@ pub fn objects(settings: &ClusterManagerSettings) -> Vec<Value> {
     let cluster_rules = json!([
         // The policy below leaves the agent its own Node, and of that what it says.
         rule("", &["nodes"], &[], &["patch"]),
+        // Of its own namespace it reads whether the cluster manager is being taken away.
+        rule("", &["namespaces"], &[home], &["list", "watch"]),
         rule("events.k8s.io", &["events"], &[], &["create", "patch"]),
     ]);
     let own_rules = json!([rule("containership.io", &["users"], &[], &["get", "list", "watch"])]);

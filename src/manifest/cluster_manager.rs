@@ -44,6 +44,18 @@ pub struct ClusterManagerSettings {
     /// An agent runs on every machine and writes the SSH keys of Users there. The namespace then lets
     /// pods have folders of machines.
     pub agents: bool,
+    /// The hub whose objects are kept; none without it.
+    pub hub: Option<HubSettings>,
+    /// The cluster manager takes itself away where a person asks for it.
+    pub allow_terminate: bool,
+}
+
+/// Where a hub is, and whom it is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubSettings {
+    pub url: String,
+    pub organization_id: String,
+    pub cluster_id: String,
 }
 
 impl Default for ClusterManagerSettings {
@@ -57,6 +69,8 @@ impl Default for ClusterManagerSettings {
             allow_privileged_roles: false,
             plugins: false,
             agents: false,
+            hub: None,
+            allow_terminate: false,
         }
     }
 }
@@ -90,6 +104,13 @@ pub fn cluster_manager_objects(settings: &ClusterManagerSettings, scheme: &Schem
     }
     if settings.plugins {
         core.extend(rbac::plugin_core_rules());
+    }
+    if settings.hub.is_some() {
+        core.extend(rbac::hub_core_rules(home));
+    }
+    if settings.allow_terminate {
+        rules.extend(rbac::terminate_rules(settings.registries));
+        core.extend(rbac::terminate_core_rules(home));
     }
     objects.extend([
         object("v1", "ServiceAccount", name, Some(home), COMPONENT),
@@ -144,16 +165,30 @@ fn user_roles() -> [Value; 2] {
 /// Builds the coordinator's Deployment. One of two leads: when a machine with the leader is drained,
 /// the other one goes on.
 fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
-    let switches = [
-        (true, COMPONENT),
-        (settings.enable_cluster_upgrade, "--enable-cluster-upgrade"),
-        (settings.registries, "--registries"),
-        (settings.rbac_sync, "--rbac-sync"),
-        (settings.allow_privileged_roles, "--allow-privileged-roles"),
-        (settings.plugins, "--plugins"),
-    ];
-    let args: Vec<&str> = switches.iter().filter(|(on, _)| *on).map(|(_, arg)| *arg).collect();
-    let container = json!({
+    let mut args = vec![COMPONENT.to_owned()];
+    for (switch, is_on) in [
+        ("--enable-cluster-upgrade", settings.enable_cluster_upgrade),
+        ("--registries", settings.registries),
+        ("--rbac-sync", settings.rbac_sync),
+        ("--allow-privileged-roles", settings.allow_privileged_roles),
+        ("--plugins", settings.plugins),
+        ("--allow-terminate", settings.allow_terminate),
+    ] {
+        args.extend(is_on.then(|| switch.to_owned()));
+    }
+    let (mut volumes, mut mounts) = (json!([]), json!([]));
+    if let Some(HubSettings { url, organization_id, cluster_id }) = &settings.hub {
+        for (flag, value) in
+            [("hub", url), ("organization-id", organization_id), ("cluster-id", cluster_id)]
+        {
+            args.push(format!("--{flag}={value}"));
+        }
+        mounts = json!([{"name": "hub", "mountPath": names::HUB_FOLDER, "readOnly": true}]);
+        // Without it the coordinator works, and says that it cannot ask the hub.
+        let secret = json!({"secretName": names::HUB_SECRET, "optional": true});
+        volumes = json!([{"name": "hub", "secret": secret}]);
+    }
+    let mut container = json!({
         "name": COMPONENT,
         "image": settings.image,
         "args": args,
@@ -170,9 +205,12 @@ fn coordinator_deployment(settings: &ClusterManagerSettings) -> Value {
         },
         "securityContext": restricted(),
     });
+    if settings.hub.is_some() {
+        container["volumeMounts"] = mounts;
+    }
     let strategy = json!({"type": "RollingUpdate"});
     let (home, name) = (&settings.namespace, names::COORDINATOR);
-    let mut deployment = deployment(home, name, COMPONENT, 2, &strategy, &container, &json!([]));
+    let mut deployment = deployment(home, name, COMPONENT, 2, &strategy, &container, &volumes);
     let own = deployment["spec"]["selector"].clone();
     deployment["spec"]["template"]["spec"]["affinity"] = json!({"podAntiAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{
@@ -237,6 +275,44 @@ mod tests {
             let verbs: String = rules.iter().map(|rule| rule["verbs"].to_string()).collect();
             assert_eq!(verbs.contains("escalate") && verbs.contains("bind"), rbac_sync);
             assert_eq!(verbs.contains("impersonate"), plugins);
+        }
+    }
+
+    #[test]
+    fn what_a_hub_and_an_end_need_comes_with_them_alone() {
+        let hub = HubSettings {
+            url: "https://hub.example.org".to_owned(),
+            organization_id: "o".to_owned(),
+            cluster_id: "c".to_owned(),
+        };
+        for (hub, allow_terminate) in
+            [(None, false), (Some(hub.clone()), false), (None, true), (Some(hub), true)]
+        {
+            let with_hub = hub.is_some();
+            let settings = ClusterManagerSettings {
+                hub,
+                allow_terminate,
+                ..ClusterManagerSettings::default()
+            };
+            let objects = cluster_manager_objects(&settings, Scheme::new(&[]));
+            let of = |kind: &str| -> &Value {
+                let is = |object: &&Value| {
+                    object["kind"] == kind && object["metadata"]["name"] == names::COORDINATOR
+                };
+                objects.iter().find(is).unwrap()
+            };
+            let (wide, core) =
+                (of("ClusterRole")["rules"].to_string(), of("Role")["rules"].to_string());
+            assert_eq!(wide.contains("customresourcedefinitions"), allow_terminate);
+            assert!(
+                !wide.contains("serviceaccounts") && !core.contains("secrets"),
+                "{wide} {core}"
+            );
+            assert_eq!(core.contains("\"create\",\"patch\",\"delete\""), with_hub, "{core}");
+            assert_eq!(core.contains("namespaces"), with_hub || allow_terminate);
+            let pod = &of("Deployment")["spec"]["template"]["spec"];
+            assert_eq!(pod["containers"][0]["args"].to_string().contains("--hub="), with_hub);
+            assert_eq!(pod["volumes"].to_string().contains(names::HUB_SECRET), with_hub);
         }
     }
 

@@ -16,7 +16,7 @@ use std::{
 
 use navigator::{
     database, databases,
-    manifest::{self, ClusterManagerSettings, InstallSettings, InstallStore},
+    manifest::{self, ClusterManagerSettings, HubSettings, InstallSettings, InstallStore},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -232,11 +232,21 @@ fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
     };
     let applied = parsed(&fs::read_to_string(root("deploy/cluster-manager.yaml")).unwrap());
     assert_same(&applied, &printed(&ClusterManagerSettings::default()));
-    for on in [false, true] {
-        let values = json!({"clusterManager": {
+    for (on, ends) in [(false, false), (false, true), (true, false), (true, true)] {
+        let hub = HubSettings {
+            url: "https://hub.example.org".to_owned(),
+            organization_id: "6f5c".to_owned(),
+            cluster_id: "90ab".to_owned(),
+        };
+        let mut values = json!({"clusterManager": {
             "enabled": true, "enableClusterUpgrade": on, "registries": on, "agents": on,
             "rbacSync": on, "allowPrivilegedRoles": on, "plugins": on,
+            "allowTerminate": ends,
         }});
+        if on {
+            values["clusterManager"]["hub"] =
+                json!({"url": hub.url, "organizationId": "6f5c", "clusterId": "90ab"});
+        }
         let mut added = parsed(&rendered_in("databases", &values).unwrap());
         let without = parsed(&rendered_in("databases", &json!({})).unwrap());
         added.retain(|name, _| !without.contains_key(name));
@@ -248,6 +258,8 @@ fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
             rbac_sync: on,
             allow_privileged_roles: on,
             plugins: on,
+            hub: on.then_some(hub),
+            allow_terminate: ends,
             ..ClusterManagerSettings::default()
         };
         assert_same(&added, &without_namespace(printed(&settings)));
@@ -293,6 +305,9 @@ fn around(path: &str) -> Value {
         }
         path if path.starts_with("tls.certManager.") => {
             json!({"tls": {"certManager": {"enabled": true}}})
+        }
+        path if path.starts_with("clusterManager.hub.") && !path.ends_with("url") => {
+            json!({"clusterManager": {"enabled": true, "hub": {"url": "https://hub.example.com"}}})
         }
         path if path.starts_with("clusterManager.") => json!({"clusterManager": {"enabled": true}}),
         path if path.starts_with("networkPolicy.") => json!({"networkPolicy": {"enabled": true}}),

@@ -2,6 +2,7 @@
 //! while others change it, what stays when the API or the agent is away, what its account may do, and
 //! whom sshd lets in.
 
+mod ends;
 mod fire;
 mod rights;
 mod sshd;

@@ -143,6 +143,10 @@ pub struct AgentReport {
     pub keys: String,
     /// Digests of all users whose keys stand, one after the other. Empty where they are too many.
     pub users: String,
+    /// Id of the cluster at whose end the agent took its keys out of the file; see
+    /// [`super::name::TERMINATE_PROGRESS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleaned: Option<String>,
     /// What keeps the agent from its work, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,

@@ -90,6 +90,9 @@ impl RegistryCoordinator {
             None => {
                 let mut account = ServiceAccount::default();
                 account.metadata.name = Some(name.clone());
+                // So that the end of the cluster manager knows that it was made here.
+                let (label, value) = name::MANAGED;
+                account.metadata.labels = Some([(label.to_owned(), value.to_owned())].into());
                 account.metadata.annotations =
                     Some([(name::REGISTRY_SECRETS.to_owned(), ours)].into());
                 let reference = |name| LocalObjectReference { name };

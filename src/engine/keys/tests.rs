@@ -174,7 +174,7 @@ fn a_block_is_known_again_unless_it_was_edited() {
 /// What an agent says that has these Users.
 fn report(set: &KeySet, at: Timestamp) -> AgentReport {
     let keys = set.block().hash().to_owned();
-    AgentReport { at: Time(at), keys, users: set.digests(), trouble: None }
+    AgentReport { at: Time(at), keys, users: set.digests(), cleaned: None, trouble: None }
 }
 
 #[test]

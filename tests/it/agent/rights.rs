@@ -130,6 +130,20 @@ async fn an_agent_may_say_what_it_has_to_on_its_own_node_and_nothing_else() {
         (Method::PATCH, &format!("{user}/status"), json!({"status": {"keys": 1}}), 403),
         (Method::GET, "/apis/containership.io/v3/users", Value::Null, 403),
         (Method::GET, &secrets, Value::Null, 403),
+        (
+            Method::GET,
+            "/api/v1/namespaces?fieldSelector=metadata.name=agent-rights",
+            Value::Null,
+            200,
+        ),
+        (Method::GET, "/api/v1/namespaces?fieldSelector=metadata.name=default", Value::Null, 403),
+        (Method::GET, "/api/v1/namespaces", Value::Null, 403),
+        (
+            Method::PATCH,
+            "/api/v1/namespaces/agent-rights",
+            meta(json!({"labels": {"a": "b"}})),
+            403,
+        ),
         (Method::GET, "/api/v1/pods", Value::Null, 403),
         (Method::DELETE, policy, Value::Null, 403),
     ] {

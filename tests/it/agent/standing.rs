@@ -27,6 +27,9 @@ async fn a_user_says_on_how_many_machines_the_keys_stand() {
         rbac_sync: false,
         allow_privileged_roles: false,
         plugins: false,
+        hub: None,
+        cluster_id: None,
+        allow_terminate: false,
         leader_elect: false,
         election: ElectionConfig {
             identity: "test".to_owned(),

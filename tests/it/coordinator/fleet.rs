@@ -108,6 +108,14 @@ impl Fleet {
         Wire::start(self.client.clone(), Course::Open).await
     }
 
+    /// A way to the same server in the name of a user.
+    pub(super) async fn wire_as(&self, user: &str, course: Course) -> Wire {
+        let mut config = server().config().await;
+        config.default_retry = false;
+        config.auth_info.impersonate = Some(user.to_owned());
+        Wire::start(Client::try_from(config).unwrap(), course).await
+    }
+
     pub(super) async fn ask(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
         let form = match method {
             Method::PATCH => "application/merge-patch+json",

@@ -35,6 +35,11 @@ impl Coordinator {
         Self::with(server, &times)
     }
 
+    /// Starts the only coordinator with further flags.
+    pub(super) fn only(server: &str, flags: &[&str]) -> Self {
+        Self::with(server, &[&["--leader-elect=false"], flags].concat())
+    }
+
     fn with(server: &str, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = json!({

@@ -3,13 +3,13 @@
 
 use navigator::{
     api::names,
-    manifest::{self, ClusterManagerSettings},
+    manifest::{self, ClusterManagerSettings, HubSettings},
 };
 use serde_json::{Value, json};
 
 use super::{
     chart::{all, logged},
-    template::{block, document, optional, optional_word, when},
+    template::{block, document, either_document, optional, optional_word, when},
 };
 use crate::scheme;
 
@@ -18,13 +18,19 @@ pub(super) const COMPONENT: &str = "cluster-manager";
 /// The values ask for the cluster manager.
 pub(super) const ENABLED: &str = ".Values.clusterManager.enabled";
 
+const HUB: &str = ".Values.clusterManager.hub.url";
+/// What two parts add that neither adds alone.
+const PAIR: &str =
+    "and (.Values.clusterManager.registries) (.Values.clusterManager.allowTerminate)";
+
 /// A part of the cluster manager that is off unless a value of the chart asks for it.
+#[derive(Clone, Copy)]
 struct Part {
     value: &'static str,
     turn_on: fn(&mut ClusterManagerSettings),
 }
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 8] = [
     Part {
         value: ".Values.clusterManager.enableClusterUpgrade",
         turn_on: |settings| settings.enable_cluster_upgrade = true,
@@ -43,6 +49,21 @@ const PARTS: [Part; 6] = [
     },
     Part { value: ".Values.clusterManager.plugins", turn_on: |settings| settings.plugins = true },
     Part { value: ".Values.clusterManager.agents", turn_on: |settings| settings.agents = true },
+    Part {
+        value: ".Values.clusterManager.allowTerminate",
+        turn_on: |settings| settings.allow_terminate = true,
+    },
+    Part {
+        value: HUB,
+        turn_on: |settings| {
+            let value = |name: &str| format!("{{{{ .Values.clusterManager.hub.{name} }}}}");
+            settings.hub = Some(HubSettings {
+                url: value("url"),
+                organization_id: value("organizationId"),
+                cluster_id: value("clusterId"),
+            });
+        },
+    },
 ];
 
 /// Objects of the cluster manager in this namespace with these parts, without the namespace.
@@ -66,7 +87,9 @@ pub(super) fn objects(image: &str, namespace: &str) -> Vec<Value> {
 /// The template of the chart.
 pub(super) fn template(image: &str) -> String {
     let with = |parts: &[Part]| objects_with(image, "{{ .Release.Namespace }}", parts);
-    let (plain, alone) = (with(&[]), PARTS.map(|part| (part.value, with(&[part]))));
+    let (plain, mut alone) = (with(&[]), Vec::from(PARTS.map(|part| (part.value, with(&[part])))));
+    alone.push((PAIR, with(&PARTS[..4])));
+    let without_hub = with(&PARTS[..4]);
     let mut text = String::new();
     for mut object in with(&PARTS) {
         let is_for_people = object["metadata"]["labels"][names::label::K8S_COMPONENT] == "users";
@@ -88,9 +111,17 @@ pub(super) fn template(image: &str) -> String {
                 object["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
             }
             "Deployment" => {
-                let spec = &mut object["spec"]["template"]["spec"];
-                spec["securityContext"] = block("securityContext", "podSecurityContext");
-                pod(spec);
+                // With a hub it has a volume, too.
+                let mut other = same_object(&without_hub, &object).unwrap().clone();
+                mark_parts(&mut other, same_object(&plain, &object).unwrap(), &alone);
+                for object in [&mut object, &mut other] {
+                    let spec = &mut object["spec"]["template"]["spec"];
+                    spec["securityContext"] = block("securityContext", "podSecurityContext");
+                    pod(spec);
+                }
+                let condition = all(&conditions);
+                text.push_str(&either_document(&object, &other, HUB, condition.as_deref()));
+                continue;
             }
             // Its user is root, whatever the values say of others.
             "DaemonSet" => pod(&mut object["spec"]["template"]["spec"]),
@@ -110,7 +141,7 @@ fn same_object<'a>(all: &'a [Value], object: &Value) -> Option<&'a Value> {
 fn part_of(alone: &[(&'static str, Vec<Value>)], has: impl Fn(&[Value]) -> bool) -> &'static str {
     let mut found = alone.iter().filter(|(_, objects)| has(objects)).map(|(value, _)| *value);
     let value = found.next().unwrap();
-    assert!(found.next().is_none(), "several parts add it");
+    assert!(found.next().is_none_or(|other| other == PAIR), "several parts add it");
     value
 }
 

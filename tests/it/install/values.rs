@@ -481,6 +481,30 @@ fn settings() -> Vec<Setting> {
         "Run an agent on every machine, which writes the SSH keys of Users there. Its pods are root and have a folder of the machine, so the namespace may not enforce a Pod Security below `privileged`.",
     );
     add(
+        "clusterManager.hub.url",
+        matching("^$|^https://"),
+        json!(""),
+        "URL of the hub whose objects are kept, HTTPS only; none when empty. The credentials are in the Secret navigator-hub: token, and ca.crt.",
+    );
+    add(
+        "clusterManager.hub.organizationId",
+        word(),
+        json!(""),
+        "Organization that the hub is asked about.",
+    );
+    add(
+        "clusterManager.hub.clusterId",
+        word(),
+        json!(""),
+        "Id of this cluster, as the hub knows it.",
+    );
+    add(
+        "clusterManager.allowTerminate",
+        switch(),
+        json!(false),
+        "Let the coordinator take the cluster manager away where the namespace is annotated so, with the right to delete its kinds.",
+    );
+    add(
         "extraObjects",
         maps(),
         json!([]),

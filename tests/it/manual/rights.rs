@@ -1,5 +1,5 @@
-//! The tables of rights in `docs/hardening.md`, `docs/machines.md`, `docs/registries.md` and
-//! `docs/roles.md`: each right has a row that says what it is for, and no row tells of another.
+//! The tables of rights in `docs/hardening.md`, `docs/machines.md`, `docs/registries.md`, `docs/roles.md` and
+//! `docs/hub.md`: each right has a row that says what it is for, and no row tells of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,4 +70,13 @@ fn every_right_that_roles_and_plugins_need_is_weighed() {
     rules.extend(rbac::role_core_rules());
     rules.extend(rbac::plugin_core_rules());
     assert_eq!(told, held(rules), "left: docs/roles.md; right: the coordinator's roles");
+}
+
+#[test]
+fn every_right_that_a_hub_and_an_end_need_is_weighed() {
+    let core = "containership-core";
+    assert_eq!(told("docs/hub.md", "What a hub needs"), held(rbac::hub_core_rules(core)));
+    let mut rules = rbac::terminate_rules(true);
+    rules.extend(rbac::terminate_core_rules(core));
+    assert_eq!(told("docs/hub.md", "What the end needs"), held(rules));
 }

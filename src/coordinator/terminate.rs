@@ -1,0 +1,306 @@
+//! The end of the cluster manager in a cluster, step by step. What follows is decided in
+//! `engine/terminate`, and how far it is stands in an annotation of the core namespace.
+//!
+//! Each step deletes objects and waits until they are gone: the loops of the coordinator itself take away
+//! what was made for them, since their finalizers hold them. A step that was done before is done in no
+//! time, so a new leader goes on wherever the last one stopped. Nothing of a database is a part of any step.
+
+use k8s_openapi::{
+    api::core::v1::{Namespace, Node, Pod, ServiceAccount},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
+};
+use serde_json::json;
+
+use super::{look_error::LookError, namespace_events::NamespaceEvents};
+use crate::{
+    api::{
+        containership::{AgentReport, definitions, name},
+        names,
+    },
+    engine::terminate::{TerminateOrder, TerminateProgress, TerminateStep, named, order},
+    runtime::events::EventNotice,
+};
+
+/// Namespace whose uid stands for the cluster where it was given no id.
+const KUBE_SYSTEM: &str = "kube-system";
+
+/// What a look at the core namespace showed.
+pub(crate) enum TerminateOutlook {
+    /// The cluster manager stays; `confirmed` are deletions that a person confirms.
+    Stays {
+        confirmed: String,
+    },
+    UnderWay,
+    /// Nothing is left to take away.
+    Over,
+}
+
+/// Takes the cluster manager away where that is asked for, while this process leads.
+pub(crate) struct TerminateCoordinator {
+    pub(super) client: Client,
+    /// Client whose writes fail once this process no longer leads.
+    pub(super) writer: Client,
+    pub(super) namespace: String,
+    pub(super) events: NamespaceEvents,
+    /// Id of the cluster; the uid of `kube-system` without one.
+    pub(super) cluster_id: Option<String>,
+    /// What is asked for is done, too.
+    pub(super) allowed: bool,
+    /// ServiceAccounts were made, and may be deleted.
+    pub(super) registries: bool,
+}
+
+/// How a step stands.
+enum StepState {
+    Ended,
+    /// What it waits for, in words.
+    Waits(String),
+}
+
+impl StepState {
+    /// Waits for these objects, if there are any.
+    fn of(kind: &str, left: &[String]) -> Self {
+        if left.is_empty() { Self::Ended } else { Self::Waits(format!("{kind} {}", named(left))) }
+    }
+}
+
+impl TerminateCoordinator {
+    /// Looks at the core namespace, and does what is to be done next.
+    pub(crate) async fn look(&mut self, now: Timestamp) -> Result<TerminateOutlook, LookError> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = namespaces.get(&self.namespace).await;
+        let namespace =
+            namespace.map_err(|error| LookError::request("read", "the core namespace", error))?;
+        let said = |key: &str| namespace.annotations().get(key).cloned();
+        let (asked, written) = (said(name::TERMINATE), said(name::TERMINATE_PROGRESS));
+        let cluster =
+            if asked.is_some() && self.allowed { self.id().await? } else { String::new() };
+        let progress = match order(asked.as_deref(), written.as_deref(), &cluster, self.allowed) {
+            TerminateOrder::Idle => {
+                self.events.settle();
+                return Ok(stays(&namespace));
+            }
+            TerminateOrder::Refuse(why) => {
+                self.events.tell(EventNotice::warning("TerminateRefused", why)).await;
+                self.events.settle();
+                return Ok(stays(&namespace));
+            }
+            TerminateOrder::Cancel => {
+                self.write(&namespace, None).await?;
+                let note = "what is gone stays gone, and nothing more is taken away";
+                self.events.tell(EventNotice::normal("TerminateCancelled", note)).await;
+                self.events.settle();
+                return Ok(TerminateOutlook::UnderWay);
+            }
+            TerminateOrder::Begin => {
+                let progress = TerminateProgress::new(&cluster, now);
+                self.write(&namespace, Some(&progress)).await?;
+                let note = format!("the cluster manager takes away what is its own from {cluster}");
+                self.events.tell(EventNotice::warning("Terminating", note)).await;
+                return Ok(TerminateOutlook::UnderWay);
+            }
+            TerminateOrder::Go(progress) if progress.step == TerminateStep::Done => {
+                return Ok(TerminateOutlook::Over);
+            }
+            TerminateOrder::Go(progress) => progress,
+        };
+        let next = match progress.step {
+            TerminateStep::Agents => progress.heard(&self.silent(&cluster).await?, now),
+            step => match self.step(step).await? {
+                StepState::Ended => progress.ended(now),
+                StepState::Waits(why) => progress.waiting(why),
+            },
+        };
+        if next != progress {
+            self.write(&namespace, Some(&next)).await?;
+        }
+        if next.step != progress.step {
+            let silent = next.silent.as_ref().filter(|_| progress.step == TerminateStep::Agents);
+            if let Some(silent) = silent {
+                let note =
+                    format!("keys may still stand on {silent}: no agent said that they are gone");
+                self.events.tell(EventNotice::warning("AgentsSilent", note)).await;
+            }
+            let note = format!("{:?} are done", progress.step);
+            self.events.tell(EventNotice::normal("Terminating", note)).await;
+        }
+        if next.step == TerminateStep::Done {
+            let note =
+                "nothing of the cluster manager is left but this namespace and what runs in it";
+            self.events.tell(EventNotice::normal("Terminated", note)).await;
+        }
+        Ok(TerminateOutlook::UnderWay)
+    }
+
+    async fn id(&mut self) -> Result<String, LookError> {
+        if let Some(id) = &self.cluster_id {
+            return Ok(id.clone());
+        }
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let found = namespaces.get(KUBE_SYSTEM).await;
+        let found =
+            found.map_err(|error| LookError::request("read", "namespace kube-system", error))?;
+        let uid = found.uid().unwrap_or_default();
+        self.cluster_id = Some(uid.clone());
+        Ok(uid)
+    }
+
+    /// Writes how far it is, against the version in which the namespace was read.
+    async fn write(
+        &self,
+        namespace: &Namespace,
+        progress: Option<&TerminateProgress>,
+    ) -> Result<(), LookError> {
+        let text = progress.map(|progress| json!(progress).to_string());
+        let patch = Patch::Merge(json!({"metadata": {
+            "resourceVersion": namespace.resource_version(),
+            "annotations": {name::TERMINATE_PROGRESS: text},
+        }}));
+        let params = PatchParams {
+            field_manager: Some(names::COORDINATOR.to_owned()),
+            ..PatchParams::default()
+        };
+        let api: Api<Namespace> = Api::all(self.writer.clone());
+        let written = api.patch_metadata(&self.namespace, &params, &patch).await;
+        written
+            .map(drop)
+            .map_err(|error| LookError::request("annotate", "the core namespace", error))
+    }
+
+    /// Returns the machines whose agent did not say that its keys are gone. An agent that never said
+    /// anything is silent, too: what is not said is not taken for done.
+    async fn silent(&self, cluster: &str) -> Result<Vec<String>, LookError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes = nodes.list_metadata(&ListParams::default()).await;
+        let nodes = nodes.map_err(|error| LookError::request("list", "nodes", error))?;
+        let is_silent = |node: &PartialObjectMeta<Node>| {
+            let is_linux = node.labels().get("kubernetes.io/os").is_none_or(|os| os == "linux");
+            let report = node.annotations().get(name::AGENT);
+            let report = report.and_then(|text| serde_json::from_str::<AgentReport>(text).ok());
+            is_linux && report.and_then(|report| report.cleaned).as_deref() != Some(cluster)
+        };
+        Ok(nodes.items.iter().filter(|node| is_silent(node)).map(ResourceExt::name_any).collect())
+    }
+
+    async fn step(&self, step: TerminateStep) -> Result<StepState, LookError> {
+        for definition in definitions() {
+            let names = &definition.spec.names;
+            if !step.takes(&names.plural) {
+                continue;
+            }
+            let kind = GroupVersionKind::gvk(&definition.spec.group, "v3", &names.kind);
+            let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
+            let left = self.delete_all(&resource).await?;
+            if !left.is_empty() {
+                return Ok(StepState::of(&names.plural, &left));
+            }
+        }
+        match step {
+            TerminateStep::Copies => self.labels().await,
+            TerminateStep::Accounts if self.registries => self.accounts().await,
+            TerminateStep::Definitions => self.definitions().await,
+            _ => Ok(StepState::Ended),
+        }
+    }
+
+    /// Deletes all objects of a kind, and returns which there were.
+    async fn delete_all(&self, resource: &ApiResource) -> Result<Vec<String>, LookError> {
+        let of = |client: &Client| -> Api<DynamicObject> {
+            Api::namespaced_with(client.clone(), &self.namespace, resource)
+        };
+        let found = match of(&self.client).list_metadata(&ListParams::default()).await {
+            Ok(found) => found.items,
+            // The definition is gone, and all objects with it.
+            Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(Vec::new()),
+            Err(error) => return Err(LookError::request("list", &resource.plural, error)),
+        };
+        for object in found.iter().filter(|object| object.metadata.deletion_timestamp.is_none()) {
+            self.delete(&of(&self.writer), &object.name_any(), object.uid()).await?;
+        }
+        Ok(found.iter().map(ResourceExt::name_any).collect())
+    }
+
+    /// Deletes one object; false where it was gone already.
+    async fn delete<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        uid: Option<String>,
+    ) -> Result<bool, LookError>
+    where
+        K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        let this = Preconditions { uid, resource_version: None };
+        let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        match api.delete(name, &params).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(false),
+            Err(error) => Err(LookError::request("delete", name, error)),
+        }
+    }
+
+    /// Waits until no Node bears a label that only ClusterLabels and NodePoolLabels put there.
+    async fn labels(&self) -> Result<StepState, LookError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes = nodes.list_metadata(&ListParams::default()).await;
+        let nodes = nodes.map_err(|error| LookError::request("list", "nodes", error))?;
+        let ours = |key: &String| name::LABEL_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
+        let left: Vec<String> = nodes
+            .items
+            .iter()
+            .filter(|node| node.labels().keys().any(ours))
+            .map(ResourceExt::name_any)
+            .collect();
+        Ok(StepState::of("labels of nodes", &left))
+    }
+
+    /// Deletes the ServiceAccounts that were made for Registries. One under which a pod runs stays: with
+    /// it, no further pod could be made in its place.
+    async fn accounts(&self) -> Result<StepState, LookError> {
+        let (label, value) = name::MANAGED;
+        let ours = ListParams::default().labels(&format!("{label}={value}"));
+        let accounts: Api<ServiceAccount> = Api::all(self.client.clone());
+        let accounts = accounts.list_metadata(&ours).await;
+        let accounts =
+            accounts.map_err(|error| LookError::request("list", "serviceaccounts", error))?;
+        let mut left = Vec::new();
+        for account in accounts.items.iter().filter(|one| one.name_any() == name::SERVICE_ACCOUNT) {
+            let namespace = account.namespace().unwrap_or_default();
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+            let under = format!("spec.serviceAccountName={}", name::SERVICE_ACCOUNT);
+            let pods = pods.list_metadata(&ListParams::default().fields(&under).limit(1)).await;
+            let pods = pods.map_err(|error| LookError::request("list", "pods", error))?;
+            if pods.items.is_empty() {
+                let api: Api<ServiceAccount> = Api::namespaced(self.writer.clone(), &namespace);
+                if self.delete(&api, name::SERVICE_ACCOUNT, account.uid()).await? {
+                    left.push(namespace);
+                }
+            }
+        }
+        Ok(StepState::of("ServiceAccounts in", &left))
+    }
+
+    /// Deletes the definitions of the kinds.
+    async fn definitions(&self) -> Result<StepState, LookError> {
+        let api: Api<CustomResourceDefinition> = Api::all(self.writer.clone());
+        let mut left = Vec::new();
+        for definition in definitions() {
+            let name = definition.name_any();
+            if self.delete(&api, &name, None).await? {
+                left.push(name);
+            }
+        }
+        Ok(StepState::of("definitions", &left))
+    }
+}
+
+fn stays(namespace: &Namespace) -> TerminateOutlook {
+    let confirmed = namespace.annotations().get(name::CONFIRM_DELETION).cloned();
+    TerminateOutlook::Stays { confirmed: confirmed.unwrap_or_default() }
+}
