@@ -14,6 +14,7 @@ mod expansion;
 mod fleet_metrics;
 mod fleet_snapshot;
 mod heartbeats;
+mod machine_runs;
 pub mod managed_cluster;
 mod metrics;
 mod namespace_termination;
@@ -56,6 +57,7 @@ use self::{
     events::ClusterEventPublisher,
     expansion::ExpansionAnswers,
     heartbeats::HeartbeatTracker,
+    machine_runs::MachineRuns,
     metrics::Metrics,
     object_caches::ObjectCaches,
     queue::{ClusterKey, ReconcileOutcome, WorkQueue},
@@ -160,6 +162,16 @@ pub async fn run(
     let figures = seen(&window, &runtime, &metrics, FleetSnapshot::for_figures);
     fleet_metrics::register(runtime.metrics(), figures);
     let seen = seen(&window, &runtime, &metrics, FleetSnapshot::through);
+    // One that looks after a single namespace has no right to read those of the machines.
+    let runs = MachineRuns::default();
+    if config.namespace.is_none() {
+        let follow = until(runtime.shutdown(), runs.clone().follow(client.clone()));
+        runtime.tasks().spawn_vital("machine-runs", follow);
+    }
+    let seen: SnapshotSource = Arc::new(move || {
+        let seen = seen();
+        FleetSnapshot { runs: runs.shown(seen.now), ..seen }
+    });
     let router =
         admin::router(stuck(&queue), runtime.readiness().clone(), runtime.metrics().clone());
     let router = router.merge(page::router(seen, config.page));

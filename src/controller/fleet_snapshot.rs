@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::{heartbeats::HeartbeatTracker, object_caches::ObjectCaches};
 use crate::api::{
+    containership::ClusterUpgrade,
     picture::{ClusterPicture, NodePicture},
     v1beta1::Pilot,
 };
@@ -25,6 +26,8 @@ pub struct FleetSnapshot {
     pub waiting_for: Vec<String>,
     pub clusters: Vec<CachedCluster>,
     pub pilots: Vec<CachedPilot>,
+    /// Upgrades and reboots of machines.
+    pub runs: Vec<ClusterUpgrade>,
 }
 
 /// A cluster object of any database's kind.
@@ -49,7 +52,14 @@ impl FleetSnapshot {
     /// Returns the snapshot for the time before the caches are filled.
     pub fn nothing(waiting_for: Vec<String>) -> Self {
         let now = Timestamp::now();
-        Self { now, leads: false, waiting_for, clusters: Vec::new(), pilots: Vec::new() }
+        Self {
+            now,
+            leads: false,
+            waiting_for,
+            clusters: Vec::new(),
+            pilots: Vec::new(),
+            runs: Vec::new(),
+        }
     }
 
     pub(super) fn through(stores: &ObjectCaches, heard: &HeartbeatTracker, leads: bool) -> Self {

@@ -78,6 +78,8 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         rule("apps", &["controllerrevisions"], &["list"]),
         rule("policy", &["poddisruptionbudgets"], OWN),
         rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], OWN),
+        // For the status page.
+        rule(containership::PROVISION_GROUP, &["clusterupgrades"], &["list"]),
     ]
 }
 

@@ -35,6 +35,10 @@ fn seen(name: &str) -> FleetSnapshot {
 fn holding(objects: Vec<Value>) -> FleetSnapshot {
     let mut seen = FleetSnapshot { now: now(), leads: true, ..FleetSnapshot::nothing(Vec::new()) };
     for object in objects {
+        if object["kind"] == "ClusterUpgrade" {
+            seen.runs.push(serde_json::from_value(object).unwrap());
+            continue;
+        }
         if object["kind"] != "Pilot" {
             let kind = object["kind"].as_str().unwrap().to_owned();
             let object = Arc::new(serde_json::from_value(object).unwrap());
@@ -82,6 +86,8 @@ fn a_bad_day_is_told_worst_first() {
         assert_eq!(given, (name, &json!(urgency)));
     }
     assert_eq!(told["loose"][0]["name"], "host-a");
+    let runs: Vec<_> = told["runs"].as_array().unwrap().iter().map(|run| &run["name"]).collect();
+    assert_eq!(runs, ["kernel", "to-1-34", "to-1-33"]);
 }
 
 #[test]

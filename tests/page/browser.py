@@ -201,6 +201,9 @@ def hostile(browser, base):
 def used(browser, base):
     """What a person does: filter, search, open; and what stays so when new answers come."""
     browser.show(f"{base}/everyday/", WIDE, "light")
+    runs = browser.value("document.getElementById('runs').innerText")
+    for part in ("to-1-34", "3/7", "RangesKeepQuorum", "machine-4, shop/CassandraCluster/orders", "machine-2 did not boot within 600 s"):
+        assert part in runs, f"{part!r} is not told of the machines:\n{runs}"
     visible = "[...document.querySelectorAll('#clusters > details')].filter(d => d.offsetParent).length"
     everything = browser.value(visible)
     browser.value("document.querySelector('button[data-level=critical]').click()")

@@ -6,11 +6,13 @@
 use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp, Unit};
+use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     api::{
+        containership::{ClusterUpgrade, UpgradePhase},
         object_picture::{BlockerPicture, ConditionPicture, OperationPicture},
         picture::{ClusterPicture, ClusterTrouble, Urgency, exit_word},
     },
@@ -26,6 +28,8 @@ pub(super) struct StatusPage {
     version: &'static str,
     leads: bool,
     waiting_for: Vec<String>,
+    /// Upgrades and reboots of machines, most urgent first.
+    runs: Vec<MachineRun>,
     /// Clusters, most urgent first.
     clusters: Vec<ClusterSummary>,
     /// Nodes that belong to no cluster.
@@ -56,6 +60,36 @@ struct ClusterSummary {
     /// Other conditions that are not as they should be.
     notes: Vec<StatusNote>,
     nodes: Vec<NodeSummary>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MachineRun {
+    namespace: String,
+    name: String,
+    urgency: Urgency,
+    /// `kubernetes` or `reboot`.
+    #[serde(rename = "type")]
+    type_: String,
+    target: String,
+    phase: String,
+    /// Machines that are done, of all: `3/7`.
+    progress: String,
+    /// When it began, or when it ended.
+    since: Option<Timestamp>,
+    message: String,
+    waits_for: Vec<MachineBlocker>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MachineBlocker {
+    machine: String,
+    cluster: String,
+    node: String,
+    predicate: String,
+    message: String,
+    since: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -147,7 +181,7 @@ const STEPS: usize = 12;
 
 /// Makes the page's data from what the caches hold.
 pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
-    let FleetSnapshot { now, leads, waiting_for, clusters, pilots } = seen;
+    let FleetSnapshot { now, leads, waiting_for, clusters, pilots, runs } = seen;
     let mut of_cluster: HashMap<[&str; 3], Vec<&CachedPilot>> = HashMap::new();
     let mut loose = Vec::new();
     let known: HashSet<[&str; 3]> = clusters.iter().map(CachedCluster::key).collect();
@@ -169,11 +203,14 @@ pub(super) fn status(seen: &FleetSnapshot) -> StatusPage {
             &b.kind,
         ))
     });
+    let mut runs: Vec<MachineRun> = runs.iter().map(run).collect();
+    runs.sort_by(|a, b| (a.urgency, b.since, &a.name).cmp(&(b.urgency, a.since, &b.name)));
     StatusPage {
         time: whole_seconds(*now),
         version: build_info::VERSION,
         leads: *leads,
         waiting_for: waiting_for.clone(),
+        runs,
         clusters: told,
         loose: nodes(loose, &ClusterPicture::new(&Value::Null), *now),
     }
@@ -210,6 +247,39 @@ fn cluster(seen: &CachedCluster, pilots: Vec<&CachedPilot>, now: Timestamp) -> C
             .map(|condition| note(&condition))
             .collect(),
         nodes: nodes(pilots, &picture, now),
+    }
+}
+
+fn run(run: &ClusterUpgrade) -> MachineRun {
+    let status = run.status.clone().unwrap_or_default();
+    let urgency = match status.phase {
+        Some(UpgradePhase::Failed) => Urgency::Critical,
+        Some(UpgradePhase::Success) => Urgency::Fine,
+        Some(UpgradePhase::Paused) => Urgency::Resting,
+        Some(UpgradePhase::Pending | UpgradePhase::Preflight | UpgradePhase::InProgress) | None => {
+            Urgency::Changing
+        }
+    };
+    let waits = status.waits_for.into_iter().map(|wait| MachineBlocker {
+        machine: wait.machine.unwrap_or_default(),
+        cluster: wait.cluster.unwrap_or_default(),
+        node: wait.pilot.unwrap_or_default(),
+        predicate: wait.predicate,
+        message: wait.message,
+        since: wait.since.map(|time| time.0),
+    });
+    MachineRun {
+        namespace: run.namespace().unwrap_or_default(),
+        name: run.name_any(),
+        urgency,
+        type_: format!("{:?}", run.spec.type_).to_lowercase(),
+        target: run.spec.target_version.clone().unwrap_or_default(),
+        // Before the coordinator saw it, a run has none.
+        phase: status.phase.map_or_else(|| "New".to_owned(), |phase| format!("{phase:?}")),
+        progress: status.progress.unwrap_or_default(),
+        since: status.completion_time.or(status.start_time).map(|time| time.0),
+        message: status.message.unwrap_or_default(),
+        waits_for: waits.collect(),
     }
 }
 

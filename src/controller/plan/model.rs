@@ -85,6 +85,8 @@ enum IntentState {
 struct NodeState {
     pod: PodState,
     volume: VolumeState,
+    /// The claim is being deleted: Kubernetes keeps it while its pod runs.
+    doomed: bool,
     /// The machine of the volume is gone.
     lost: bool,
     /// There is a Pilot.
@@ -120,6 +122,7 @@ struct NodeState {
 const NOTHING: NodeState = NodeState {
     pod: PodState::Absent,
     volume: VolumeState::None,
+    doomed: false,
     lost: false,
     known: false,
     made: 0,
@@ -195,8 +198,16 @@ fn ids() -> impl Iterator<Item = NodeId> {
 
 impl NodeState {
     fn lose_volume(&mut self) {
-        (self.volume, self.lost) = (VolumeState::None, false);
+        (self.volume, self.doomed, self.lost) = (VolumeState::None, false, false);
         (self.given_up, self.newer, self.large) = (false, false, false);
+    }
+
+    /// Takes the last trace of the pod away, and with it a claim that waited for that.
+    fn lose_pod(&mut self) {
+        self.pod = PodState::Absent;
+        if self.doomed {
+            self.lose_volume();
+        }
     }
 
     /// Does the pilot refuse to start the database, or does it not start?
@@ -573,7 +584,12 @@ impl ModelState {
             }
             PlannedStep::Renew { pilot, claim: Some(_), .. } => {
                 let mut cut = self.clone();
-                cut.named(pilot).lose_volume();
+                let node = cut.named(pilot);
+                if matches!(node.pod, PodState::Absent | PodState::Pending) {
+                    node.lose_volume();
+                } else {
+                    node.doomed = true;
+                }
                 cuts.push(cut);
             }
             PlannedStep::Raise { pool, to } | PlannedStep::Return { pool, to } => {
@@ -684,7 +700,7 @@ impl ModelState {
                 }
             }
             PodState::Starting | PodState::Ready | PodState::Pending if !runs => end_pod(node),
-            PodState::Ending => node.pod = PodState::Absent,
+            PodState::Ending => node.lose_pod(),
             PodState::Starting => {
                 // A node that is asked to leave starts for that; one that never joined need not.
                 let leaves = !matches!(node.intent, IntentState::Stopped | IntentState::Fenced);
@@ -780,6 +796,9 @@ impl ModelState {
                 (node.pod, node.lost) = (pod, lost);
                 if pod == PodState::Pending {
                     (node.left, node.asked) = (node.left || node.asked, false);
+                    if node.doomed {
+                        node.lose_pod();
+                    }
                 }
                 all.push((format!("{} {what}", name_of(id)), next));
             }
@@ -809,7 +828,7 @@ impl ModelState {
                 node.word = Some(node.era);
             }
             Remedy::TakeWordBack { node } => next.named(node).word = None,
-            Remedy::EndPod { node } => next.named(node).pod = PodState::Absent,
+            Remedy::EndPod { node } => next.named(node).lose_pod(),
             Remedy::ReleasePhase { node } | Remedy::RenewByPhase { node } => {
                 next.named(node).intent = IntentState::Running;
             }
@@ -931,7 +950,11 @@ fn fill(member: &mut Member, node: &NodeState, in_place: bool) {
     }
     match (&mut member.claim, node.volume) {
         (claim, VolumeState::None) => *claim = None,
-        (Some(claim), _) => claim.uid.clone_from(&member.name),
+        (Some(claim), _) => {
+            claim.uid.clone_from(&member.name);
+            claim.terminating = node.doomed;
+            claim.holds_data &= !node.doomed;
+        }
         (None, _) => {}
     }
     if !node.known {

@@ -26,7 +26,9 @@ pub(super) fn drain(look: &mut Look<'_>, node: &mut MachineStatus) -> bool {
     let selector = &look.run.spec.drain.pod_selector;
     let there = fleet.pods.iter().filter(|pod| {
         let on = pod.machine.as_deref() == Some(&node.name);
-        on && pod.role != PodRole::Left && select(selector, &pod.labels)
+        on && pod.role != PodRole::Left
+            && !is_last_coordinator(look, pod)
+            && select(selector, &pod.labels)
     });
     let mut there: Vec<&MachinePod> = there.collect();
     there.sort_by_cached_key(|pod| (pod.role, pod.place()));
@@ -40,6 +42,14 @@ pub(super) fn drain(look: &mut Look<'_>, node: &mut MachineStatus) -> bool {
     }
     tell_bound(look, node);
     turn.is_some()
+}
+
+/// Is this a coordinator that may not go because no other machine takes the one that would lead then? It
+/// comes back with its machine, and goes on from the status.
+fn is_last_coordinator(look: &Look<'_>, pod: &MachinePod) -> bool {
+    let of = |pod: &MachinePod| pod.role == PodRole::Coordinator;
+    let waits = |other: &MachinePod| of(other) && other.machine.is_none();
+    of(pod) && pod.refusal.is_some() && look.fleet.pods.iter().any(waits)
 }
 
 fn evict(look: &mut Look<'_>, node: &MachineStatus, pod: &MachinePod) {

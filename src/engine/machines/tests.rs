@@ -531,6 +531,20 @@ fn pods_leave_in_order_and_databases_are_asked() {
 }
 
 #[test]
+fn a_coordinator_that_has_nowhere_to_go_stays() {
+    for (elsewhere, left) in [(Some("w2"), 1), (None, 2)] {
+        let mut scene = Scene::new(json!({}), vec![worker("w1")]);
+        let mut last = pod("coordinator-a", PodRole::Coordinator, "w1");
+        last.refusal = Some("the budget allows no disruption".to_owned());
+        let mut other = pod("coordinator-b", PodRole::Coordinator, "");
+        other.machine = elsewhere.map(str::to_owned);
+        scene.fleet.pods = vec![last, other];
+        scene.looks(9);
+        assert_eq!((scene.phase("w1"), scene.fleet.pods.len()), (MachinePhase::Run, left));
+    }
+}
+
+#[test]
 fn a_patch_release_drains_nothing() {
     let mut scene = Scene::new(json!({"targetVersion": "v1.33.14"}), vec![worker("w1")]);
     scene.add_member("a-0", "db/kind/a", "w1");
