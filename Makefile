@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-machines e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
+.PHONY: help deps program optimised build image shipped sbom notices release licenses deny manifest fmt quick lint test test-install test-history planted test-parity testbed database-images older model e2e e2e-jobs e2e-clusters e2e-installs e2e-guides e2e-collector e2e-scenarios e2e-drains e2e-lost e2e-edits e2e-refusals e2e-leader e2e-machines e2e-runner e2e-storage e2e-load test-databases test-databases-full fuzz bench bench-serve bench-pilot bench-controller bench-fleet bench-machines idle compare-inits kill-store full-stores full-registries golden ci full test-ci test-page pictures test-monitoring test-monitoring-newest run test-local docs test-quickstart clean
 
 CARGO    ?= cargo
 unexport RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS
@@ -128,7 +128,7 @@ lint: deps ## format and lints, without changing anything; leaves the tests buil
 	@scripts/crates.sh keep dev
 
 test: lint $(TESTBED)/bin/etcd $(TESTBED)/bin/kubectl $(TESTBED)/bin/kube-apiserver ## format, lints, unit, conformance, HTTP surface, process tests
-	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server sshd=openssh-server ssh=openssh-client
+	@scripts/need.sh unshare=util-linux setpriv=util-linux perl=perl redis-server=redis-server sshd=openssh-server ssh=openssh-client systemd-analyze=systemd flock=util-linux cc=gcc
 	@# (most of these wait for a process: three times as many as cores)
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((3 * $$(nproc)))} $(TESTED)
 
@@ -307,6 +307,10 @@ e2e-leader: ## what the controller writes, and that one alone writes when the le
 e2e-machines: testbed ## hollow machines are upgraded by a coordinator that is killed at every change, and the databases' own is rebooted; not part of ci
 	tests/testbed/kubemark.sh $(TESTBED)
 	$(MAKE) e2e JOBS=machines_job
+
+e2e-runner: testbed ## the bed's real machine upgrades itself by kubeadm, and goes back where the new kubelet does not start; not part of ci
+	tests/testbed/machine.sh $(TESTBED)
+	$(MAKE) e2e JOBS=runner_job
 
 e2e-load: ## what somebody with few rights can send through kube-apiserver stops nobody; not part of ci
 	$(MAKE) e2e JOBS=load_job

@@ -29,6 +29,7 @@ PARTS = {
     "refusals": ("pods that a quota or Pod Security refuses are told of within a minute, on the shipped image", "make e2e-refusals TRIED=release", 60, BED),
     "storage": ("volumes of Cassandra grow under a client, and a full one holds its node until it has grown, on the shipped image", "make e2e-storage TRIED=release", 30, BED),
     "leader": ("what the controller writes, and that one alone writes when the leader is killed or stopped, on the shipped image", "make e2e-leader TRIED=release", 45, BED),
+    "runner": ("the bed's real machine goes to the next minor version by kubeadm and its runner, killed at each step, and back where the new kubelet does not start, on the shipped image", "make e2e-runner TRIED=release", 60, BED),
     "machines": ("five hollow machines go to the next minor version while the coordinator is killed at every change and databases serve, and their own machine is rebooted, on the shipped image", "make e2e-machines TRIED=release", 60, BED),
     "load": ("what somebody with few rights can send through kube-apiserver stops nobody, on the shipped image", "make e2e-load TRIED=release", 60, BED),
     "databases": ("every scenario of pilots and real databases, old and new versions", "make test-databases-full", 360, REST),

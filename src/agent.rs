@@ -1,14 +1,21 @@
-//! The agent: keeps the SSH keys of all Users on one machine, and says on its Node how that stands.
+//! The agent: keeps the SSH keys of all Users on one machine, hands the jobs of upgrades to the machine's
+//! runner, and says on its Node how both stand.
 //!
-//! A machine keeps the keys that it has while the agent or the API is away. The agent reads Users and the
-//! namespace around them, writes one file and one annotation, and needs no other right.
+//! A machine keeps the keys that it has while the agent or the API is away, and a job that was begun is
+//! finished. The agent reads Users, ClusterUpgrades and the namespace around them, writes below two folders,
+//! two annotations and events, and needs no other right. The runner is no part of its pod: the machine itself starts it.
 
 mod folder_watch;
+mod host_install;
+mod job_folder;
 mod key_file;
 mod keys;
 mod mending_pace;
 mod metrics;
+mod own_node;
 mod report;
+pub mod runner;
+mod upgrade;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,15 +27,17 @@ use kube::{
 };
 use tokio::{net::TcpListener, sync::watch};
 
-pub use self::key_file::KeyFile;
+pub use self::{host_install::HostInstall, key_file::KeyFile};
 use self::{
     keys::{KeyKeeper, UserView},
     metrics::Metrics,
+    own_node::OwnNode,
     report::{NodeReporter, Standing},
+    upgrade::JobKeeper,
 };
 use crate::{
-    api::containership::{User, name},
-    engine::terminate::TerminateProgress,
+    api::containership::{ClusterUpgrade, User, name},
+    engine::{machines::UpgradeJob, terminate::TerminateProgress},
     runtime::{
         Runtime, admin, build_info,
         deadline::bounded,
@@ -46,6 +55,8 @@ pub struct Config {
     pub namespace: String,
     /// Home folder in which `.ssh/authorized_keys` lies. It must exist.
     pub folder: PathBuf,
+    /// Folder in which jobs of upgrades are written for the runner; none are while it is not there.
+    pub upgrades: PathBuf,
     /// Lines of others in the file stay as they are; else they are removed.
     pub shared: bool,
     /// Time in which the file is mended at most ten times; then once in that time.
@@ -106,7 +117,26 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
 
     let ended = watch_namespace(&client, &config.namespace, &runtime);
     let (standing, told) = watch::channel(Standing::default());
-    let reporter = NodeReporter::new(client, config.node);
+    let own_node = || OwnNode::new(client.clone(), config.node.clone());
+    let runs: Api<ClusterUpgrade> = Api::namespaced(client.clone(), &config.namespace);
+    let (jobs, wanted) = watch::channel(None);
+    let (mut replica, machine) = (WatchedReplica::default(), config.node.clone());
+    let watched = follow(
+        "watch-upgrades",
+        watcher(runs, paged()).default_backoff(),
+        move |event| {
+            if replica.take(event, |run: &ClusterUpgrade| UpgradeJob::of(run, &machine)) {
+                jobs.send_replace(replica.held().cloned());
+            }
+        },
+        // Keys are kept where there are no upgrades, or no right to read them.
+        None,
+        runtime.shutdown(),
+    );
+    runtime.tasks().spawn_vital("watch-upgrades", watched);
+    let jobs = JobKeeper::new(own_node(), config.upgrades);
+    runtime.tasks().spawn_vital("upgrades", jobs.work(wanted, runtime.shutdown()));
+    let reporter = NodeReporter::new(own_node());
     runtime.tasks().spawn_vital("report", reporter.work(told, runtime.shutdown()));
     let keeper = KeyKeeper::new(file, users, standing, config.mending_period, metrics);
     let shutdown = runtime.shutdown();

@@ -3,32 +3,19 @@
 
 use std::time::Duration;
 
-use k8s_openapi::{
-    api::core::v1::{Node, ObjectReference},
-    apimachinery::pkg::apis::meta::v1::Time,
-    jiff::Timestamp,
-};
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde_json::json;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until},
 };
 use tracing::{debug, warn};
 
+use super::own_node::OwnNode;
 use crate::{
-    api::{
-        containership::{AgentReport, name},
-        names,
-    },
+    api::containership::{AgentReport, name},
     error::chain,
-    runtime::{
-        Shutdown,
-        events::{EventNotice, EventPublisher},
-    },
+    runtime::{Shutdown, events::EventNotice},
 };
 
 /// Changes within this time are said at once.
@@ -38,8 +25,6 @@ const HEARTBEAT: Duration = Duration::from_secs(5 * 60);
 /// Pause after a first failure, doubled by each further one, up to the longest.
 const RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Time that an event may take; one that is lost is no reason to stop working.
-const EVENT: Duration = Duration::from_secs(5);
 
 /// How the key file stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,16 +40,11 @@ pub(crate) struct Standing {
 }
 
 /// Speaks on this machine's Node.
-pub(crate) struct NodeReporter {
-    nodes: Api<Node>,
-    events: EventPublisher,
-    node: String,
-}
+pub(crate) struct NodeReporter(OwnNode);
 
 impl NodeReporter {
-    pub(crate) fn new(client: Client, node: String) -> Self {
-        let events = EventPublisher::new(client.clone(), names::AGENT, node.clone());
-        Self { nodes: Api::all(client), events, node }
+    pub(crate) fn new(node: OwnNode) -> Self {
+        Self(node)
     }
 
     pub(crate) async fn work(self, told: watch::Receiver<Standing>, shutdown: Shutdown) {
@@ -107,8 +87,8 @@ impl NodeReporter {
             if said.as_ref().is_some_and(same) && Instant::now() < due {
                 continue;
             }
-            match self.write(&report).await {
-                Ok(_) => {
+            match self.0.annotate(name::AGENT, &json!(report).to_string()).await {
+                Ok(()) => {
                     debug!(keys = report.keys, "Said how the keys stand");
                     (said, retry) = (Some(report), RETRY);
                     due = Instant::now() + HEARTBEAT;
@@ -123,27 +103,10 @@ impl NodeReporter {
         }
     }
 
-    async fn write(&self, report: &AgentReport) -> kube::Result<Node> {
-        let text = json!(report).to_string();
-        let patch = json!({"metadata": {"annotations": {name::AGENT: text}}});
-        let params =
-            PatchParams { field_manager: Some(names::AGENT.to_owned()), ..PatchParams::default() };
-        self.nodes.patch(&self.node, &params, &Patch::Merge(patch)).await
-    }
-
     async fn tell_of_drift(&self, times: u64) {
-        let regarding = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(self.node.clone()),
-            // As the kubelet has it: kubectl looks for events of a Node by its name.
-            uid: Some(self.node.clone()),
-            ..ObjectReference::default()
-        };
         let times = if times == 1 { String::new() } else { format!(" {times} times") };
         let note = format!("somebody else changed the file of SSH keys{times}; it is mended");
-        let notice = EventNotice::warning("AuthorizedKeysDrift", note);
-        drop(timeout(EVENT, self.events.publish(&regarding, &notice)).await);
+        self.0.tell(&EventNotice::warning("AuthorizedKeysDrift", note)).await;
     }
 }
 
@@ -156,7 +119,7 @@ mod tests {
 
     use http::{Request, Response};
     use http_body_util::BodyExt;
-    use kube::client::Body;
+    use kube::{Client, client::Body};
     use serde_json::Value;
 
     use super::*;
@@ -179,7 +142,8 @@ mod tests {
                 Ok::<_, Infallible>(answer.unwrap())
             }
         });
-        let reporter = NodeReporter::new(Client::new(service, "default"), "m1".to_owned());
+        let reporter =
+            NodeReporter::new(OwnNode::new(Client::new(service, "default"), "m1".to_owned()));
         let (standing, told) = watch::channel(Standing::default());
         let shutdown = Shutdown::new();
         let tasks = crate::runtime::TaskGroup::new(shutdown.clone());

@@ -13,6 +13,7 @@ mod label;
 mod label_requirement;
 mod plugin;
 mod registry;
+mod upgrade_report;
 mod upgrade_status;
 mod user;
 
@@ -26,6 +27,7 @@ pub use label::*;
 pub use label_requirement::{LabelOperator, LabelRequirement, select};
 pub use plugin::*;
 pub use registry::*;
+pub use upgrade_report::*;
 pub use upgrade_status::*;
 pub use user::*;
 
@@ -53,6 +55,8 @@ pub mod name {
     pub const RETRY: &str = "containership.io/retry";
     /// Annotation on a Node: what its agent says, an [`super::AgentReport`] as JSON.
     pub const AGENT: &str = "containership.io/agent";
+    /// Annotation on a Node: what its agent says of upgrades, an [`super::UpgradeReport`] as JSON.
+    pub const UPGRADE: &str = "containership.io/upgrade";
     /// Label on a Node: its pool.
     pub const NODE_POOL_ID: &str = "containership.io/node-pool-id";
     /// What the keys of labels begin with that ClusterLabels and NodePoolLabels alone put on Nodes.

@@ -15,22 +15,29 @@ use super::{
     logging,
 };
 use crate::{
-    agent::{self, Config, KeyFile},
-    api::names,
-    error::exit,
+    agent::{
+        self, Config, HostInstall, KeyFile,
+        runner::{self, RunnerConfig},
+    },
+    api::{containership::JobCode, names},
+    engine::machines::{HostPolicy, KubeVersion},
+    error::{chain, exit},
 };
 
 /// Home folder below which the key file lies, as in 2019.
 const KEYS_FOLDER: &str = "/etc/containership/home";
+/// Folder of the jobs of upgrades.
+const UPGRADE_FOLDER: &str = "/etc/containership/upgrade";
 /// Account under which people log in.
 const ACCOUNT: &str = "containership";
 /// Time in which the key file is mended at most ten times.
 const MENDING_PERIOD: Duration = Duration::from_secs(60);
 
-/// Keeps the SSH keys of all Users on one machine.
+/// Keeps the SSH keys of all Users on one machine, and hands the jobs of upgrades to its runner.
 ///
-/// It writes them into `.ssh/authorized_keys` below a folder, undoes what others do to that file, and
-/// says on the machine's Node how it stands. The file stays when the agent ends or the API is away.
+/// It writes the keys into `.ssh/authorized_keys` below a folder, undoes what others do to that file, and
+/// says on the machine's Node how it stands. The file stays when the agent ends or the API is away. A
+/// ClusterUpgrade with `runner.mode: Kubeadm` is written down as a job when the machine's turn has come.
 ///
 /// Exit codes: 0 ended as asked, 1 failed, 64 unusable arguments, 70 a task panicked.
 #[derive(Debug, clap::Args)]
@@ -56,6 +63,9 @@ pub(crate) struct Args {
     /// line in it is removed.
     #[arg(long, env = "NAVIGATOR_SHARED_KEY_FILE")]
     shared_key_file: bool,
+    /// Folder in which jobs of upgrades are written; none are while it is not there.
+    #[arg(long, env = "NAVIGATOR_UPGRADE_FOLDER", value_name = "FOLDER", default_value = UPGRADE_FOLDER)]
+    upgrade_folder: PathBuf,
     #[command(flatten)]
     client: ClientArgs,
     /// Address of metrics and health.
@@ -78,6 +88,8 @@ struct FolderArgs {
 enum AgentCommand {
     Keys(KeysArgs),
     Cleanup(AgentCleanupArgs),
+    RunJob(RunJobArgs),
+    HostInstall(HostInstallArgs),
 }
 
 /// Prints the keys that let into an account, for sshd's AuthorizedKeysCommand.
@@ -113,8 +125,62 @@ struct AgentCleanupArgs {
     folder: FolderArgs,
 }
 
+/// Does the job of this machine's upgrade: runs on the machine itself, as root.
+///
+/// A unit of systemd starts it when the agent has written a job: see `host-install`. It fetches kubelet
+/// and kubeadm, runs kubeadm, exchanges the kubelet and starts it. Killed at any moment it goes on when
+/// it is started again; when the new kubelet is not well, the old one comes back.
+///
+/// Exit codes: 0 done or nothing to do, 10 to be started again, 20 the machine is as it was before, 30
+/// neither: see to it, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  navigator agent run-job /etc/containership/upgrade")]
+struct RunJobArgs {
+    /// Folder in which the agent writes jobs.
+    folder: PathBuf,
+    /// What this machine lets a job do. No pod may be able to write it.
+    #[arg(long, value_name = "FILE", default_value = "/etc/containership/policy.json")]
+    policy: PathBuf,
+    /// Folder of the journal and of programs. No pod may be able to write it.
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/containership/upgrade")]
+    state: PathBuf,
+    #[command(flatten)]
+    logging: logging::Args,
+}
+
+/// Lays the runner of upgrades on a machine: this binary, two units of systemd, a policy.
+///
+/// A policy that is there stays as it is. Without `--base-url` a new one has upgrades disabled.
+///
+/// Exit codes: 0 everything is laid, 1 failed, 64 unusable arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  navigator agent host-install --base-url https://cdn.dl.k8s.io/release
+  systemctl daemon-reload && systemctl start containership-upgrade.path")]
+struct HostInstallArgs {
+    /// Root folder of the machine.
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    root: PathBuf,
+    /// Address that programs may come from, with all that lies below; may be given more than once.
+    #[arg(long, value_name = "URL")]
+    base_url: Vec<String>,
+    /// Lowest version that the machine may be brought to.
+    #[arg(long, value_name = "VERSION", default_value = "v1.33.0", value_parser = release)]
+    lowest_version: String,
+    /// Highest version that the machine may be brought to.
+    #[arg(long, value_name = "VERSION", default_value = "v1.37.999", value_parser = release)]
+    highest_version: String,
+}
+
+fn release(text: &str) -> Result<String, &'static str> {
+    let read = KubeVersion::parse(text).ok_or("a release of Kubernetes is needed, such as v1.34.4");
+    read.map(|_| text.to_owned())
+}
+
 pub(crate) fn run(args: Args) -> u8 {
     match args.command {
+        Some(AgentCommand::RunJob(args)) => run_job(args),
+        Some(AgentCommand::HostInstall(args)) => host_install(args),
         Some(AgentCommand::Keys(args)) => print_keys(&args),
         Some(AgentCommand::Cleanup(args)) => clean_up(&args),
         None => serve(args),
@@ -146,6 +212,7 @@ fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
         core_namespace,
         folder: FolderArgs { keys_folder },
         shared_key_file,
+        upgrade_folder,
         client,
         admin_address,
         logging: _,
@@ -158,6 +225,7 @@ fn config(args: Args) -> Result<(Config, Option<PathBuf>), String> {
         node: node.ok_or("--node-name: the name of this machine's Node is needed")?,
         namespace: core_namespace,
         folder: keys_folder,
+        upgrades: upgrade_folder,
         shared: shared_key_file,
         mending_period: MENDING_PERIOD,
         admin: admin_address,
@@ -192,6 +260,44 @@ fn clean_up(args: &AgentCleanupArgs) -> u8 {
         Ok(_) => exit::OK,
         Err(error) => {
             complain(&format!("failed to clean the key file below {}: {error}", folder.display()));
+            exit::FAILURE
+        }
+    }
+}
+
+fn run_job(args: RunJobArgs) -> u8 {
+    let RunJobArgs { folder, policy, state, logging } = args;
+    if let Err(text) = logging.init() {
+        complain(&text);
+        return exit::USAGE;
+    }
+    let again = |text: String| {
+        complain(&text);
+        JobCode::Again.into()
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return again(format!("failed to start: {error}")),
+    };
+    match runtime.block_on(runner::run(RunnerConfig { folder, state, policy })) {
+        Ok(code) => code.into(),
+        Err(error) => again(chain(&error).to_string()),
+    }
+}
+
+fn host_install(args: HostInstallArgs) -> u8 {
+    let HostInstallArgs { root, base_url, lowest_version, highest_version } = args;
+    let policy = HostPolicy::new(base_url, lowest_version, highest_version);
+    let laid =
+        std::env::current_exe().and_then(|binary| HostInstall { root, binary, policy }.lay());
+    match laid {
+        Ok(true) => exit::OK,
+        Ok(false) => {
+            complain("the policy that is there stays as it is");
+            exit::OK
+        }
+        Err(error) => {
+            complain(&format!("failed to lay the runner: {error}"));
             exit::FAILURE
         }
     }

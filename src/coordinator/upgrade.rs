@@ -118,6 +118,7 @@ impl UpgradeCoordinator {
         let meta = &run.metadata;
         let facts = RunFacts {
             name: meta.name.as_deref().unwrap_or_default(),
+            id: meta.uid.as_deref().unwrap_or_default(),
             created: created(run),
             generation: meta.generation.unwrap_or_default(),
             spec: &run.spec,

@@ -24,6 +24,8 @@
 mod advance;
 mod drain;
 mod facts;
+mod job;
+mod journal;
 mod kube_version;
 mod labels;
 #[cfg(test)]
@@ -42,6 +44,8 @@ pub use self::{
         DatabaseCluster, Decision, FleetView, MachineFacts, MachinePod, MachineVolume, MemberPilot,
         OtherRun, PodRole, RunFacts, UpgradeAction,
     },
+    job::{HostPolicy, JOB_FORM, MachineRole, UpgradeJob},
+    journal::{KubeletDigests, KubeletMove, StepFailure, UpgradeJournal},
     kube_version::KubeVersion,
     labels::{LabelOutcome, LabelPlan, LabelWish, label_status, plan_labels},
 };

@@ -1,7 +1,7 @@
-//! The agent's objects: a pod on every machine that keeps the key file, and what holds its rights to its
-//! own Node.
+//! The agent's objects: a pod on every machine that keeps the key file and writes jobs of upgrades down, and
+//! what holds its rights to its own Node.
 //!
-//! The pods have a folder of the machine, which Pod Security lets none have but in a namespace that
+//! The pods have folders of the machine, which Pod Security lets none have but in a namespace that
 //! enforces `privileged`.
 
 use serde_json::{Value, json};
@@ -11,12 +11,17 @@ use super::{
     rule, with,
 };
 use crate::api::{
-    containership::name::{CORDONED_BY, TAINTED_BY},
+    containership::{
+        GROUP, PROVISION_GROUP,
+        name::{CORDONED_BY, TAINTED_BY},
+    },
     names::{self, port},
 };
 
 /// Home folder of the key file, on the machine and in the pod.
 const KEYS_FOLDER: &str = "/etc/containership/home";
+/// Folder of the jobs for the machine's runner, on the machine and in the pod.
+const UPGRADE_FOLDER: &str = "/etc/containership/upgrade";
 /// Component label.
 const COMPONENT: &str = "agent";
 
@@ -31,7 +36,11 @@ pub fn objects(settings: &ClusterManagerSettings) -> Vec<Value> {
         rule("", &["namespaces"], &[home], &["list", "watch"]),
         rule("events.k8s.io", &["events"], &[], &["create", "patch"]),
     ]);
-    let own_rules = json!([rule("containership.io", &["users"], &[], &["get", "list", "watch"])]);
+    let read = &["get", "list", "watch"];
+    let own_rules = json!([
+        rule(GROUP, &["users"], &[], read),
+        rule(PROVISION_GROUP, &["clusterupgrades"], &[], read),
+    ]);
     vec![
         object("v1", "ServiceAccount", name, namespace, COMPONENT),
         with(
@@ -109,7 +118,7 @@ fn policy_binding() -> Value {
     )
 }
 
-/// Builds the agent's pods: root without any capability, one folder of the machine, all machines.
+/// Builds the agent's pods: root without any capability, two folders of the machine, all machines.
 fn daemon_set(settings: &ClusterManagerSettings) -> Value {
     let container = json!({
         "name": "agent",
@@ -127,9 +136,12 @@ fn daemon_set(settings: &ClusterManagerSettings) -> Value {
             "limits": {"memory": "128Mi"},
         },
         "securityContext": restricted(),
-        "volumeMounts": [{"name": "home", "mountPath": KEYS_FOLDER}],
+        "volumeMounts": [
+            {"name": "home", "mountPath": KEYS_FOLDER},
+            {"name": "upgrade", "mountPath": UPGRADE_FOLDER},
+        ],
     });
-    let folder = json!({"path": KEYS_FOLDER, "type": "DirectoryOrCreate"});
+    let folder = |name: &str, path: &str| json!({"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}});
     with(
         object("apps/v1", "DaemonSet", names::AGENT, Some(&settings.namespace), COMPONENT),
         json!({"spec": {
@@ -148,7 +160,7 @@ fn daemon_set(settings: &ClusterManagerSettings) -> Value {
                         "seccompProfile": {"type": "RuntimeDefault"},
                     },
                     "containers": [container],
-                    "volumes": [{"name": "home", "hostPath": folder}],
+                    "volumes": [folder("home", KEYS_FOLDER), folder("upgrade", UPGRADE_FOLDER)],
                 },
             },
         }}),
@@ -160,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_agent_is_root_of_one_folder_and_of_nothing_else() {
+    fn the_agent_is_root_of_two_folders_and_of_nothing_else() {
         let objects = objects(&ClusterManagerSettings::default());
         let set = objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap();
         let pod = &set["spec"]["template"]["spec"];
@@ -169,8 +181,9 @@ mod tests {
         }
         let container = &pod["containers"][0];
         assert_eq!(container["securityContext"], restricted());
-        assert_eq!(pod["volumes"].as_array().unwrap().len(), 1);
-        assert_eq!(pod["volumes"][0]["hostPath"]["path"], KEYS_FOLDER);
+        let volumes = pod["volumes"].as_array().unwrap();
+        let paths: Vec<&Value> = volumes.iter().map(|one| &one["hostPath"]["path"]).collect();
+        assert_eq!(paths, [KEYS_FOLDER, UPGRADE_FOLDER]);
         for object in &objects {
             let rules = object["rules"].to_string();
             assert!(!rules.contains("secrets") && !rules.contains("pods"), "{rules}");

@@ -94,6 +94,7 @@ impl Machine {
             node: self.name.to_owned(),
             namespace: self.name.to_owned(),
             folder: self.home.path().to_owned(),
+            upgrades: self.home.path().join("upgrade"),
             shared: false,
             mending_period,
             admin: ([127, 0, 0, 1], 0).into(),

@@ -21,6 +21,7 @@ mod pilot;
 mod plugin;
 mod registries;
 mod rooms;
+mod runner;
 mod serve;
 mod storage;
 #[path = "../support/lib.rs"]

@@ -51,7 +51,7 @@ pub(super) fn machine(node: &Node, control_planes: &[Pod]) -> MachineFacts {
         control_plane_healthy: is_healthy(&parts, api_server.as_ref()),
         api_server,
         etcd_ready: part(ETCD).map(is_ready),
-        cgroup_v1: None,
+        upgrade: annotation(name::UPGRADE).and_then(|text| serde_json::from_str(&text).ok()),
         labels,
         name,
     }

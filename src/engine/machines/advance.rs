@@ -8,7 +8,10 @@ use super::{
     UpgradeAction, drain, k8s_time,
 };
 use crate::api::{
-    containership::{DrainMode, MachinePhase, MachineStatus, UpgradeType},
+    containership::{
+        DrainMode, JobCode, JobReport, JobStep, MachinePhase, MachineStatus, RunnerMode,
+        UpgradeType,
+    },
     predicate,
 };
 
@@ -229,7 +232,14 @@ fn drain(
 }
 
 fn run(look: &mut Look<'_>, node: MachineStatus, machine: Option<&MachineFacts>) -> MachineStatus {
-    if machine.is_some_and(|machine| is_at_target(look.run, &node, machine)) {
+    let by_agent = look.run.spec.runner.mode == RunnerMode::Kubeadm;
+    let job = job(look.run, &node, machine);
+    if let Some(failure) = job.and_then(|job| failure_of(job, &node)) {
+        return fail(look, node, failure);
+    }
+    // A new kubelet may still have to go.
+    let changed = !by_agent || job.is_some_and(|job| job.code == Some(JobCode::Done));
+    if changed && machine.is_some_and(|machine| is_at_target(look.run, &node, machine)) {
         return enter(look, node, MachinePhase::Verify);
     }
     let wanted = match &node.to {
@@ -238,9 +248,20 @@ fn run(look: &mut Look<'_>, node: MachineStatus, machine: Option<&MachineFacts>)
     };
     if is_overdue(look, &node) {
         let seconds = look.run.spec.node_timeout();
-        return fail(look, node, format!("no {wanted} was seen within {seconds} s"));
+        let last = job.filter(|_| by_agent).map(|job| format!("; its runner {}", told(job)));
+        let last = last.unwrap_or_default();
+        return fail(look, node, format!("no {wanted} was seen within {seconds} s{last}"));
     }
     keep_cordoned(look, machine);
+    if by_agent {
+        let message = match job {
+            Some(job) => format!("its runner {}", told(job)),
+            None => "its runner has not taken the job yet".to_owned(),
+        };
+        look.wait(Some(&node.name), "JobDone", message);
+        drain::tell_bound(look, &node);
+        return node;
+    }
     let message = match (machine, &node.to) {
         (None, _) => "its Node is gone, and is waited for".to_owned(),
         (Some(machine), Some(to)) => {
@@ -251,6 +272,43 @@ fn run(look: &mut Look<'_>, node: MachineStatus, machine: Option<&MachineFacts>)
     look.wait(Some(&node.name), "MachineChanged", message);
     drain::tell_bound(look, &node);
     node
+}
+
+/// Returns what the machine's agent says of the job of this very attempt.
+fn job<'a>(
+    run: &RunFacts<'_>,
+    node: &MachineStatus,
+    machine: Option<&'a MachineFacts>,
+) -> Option<&'a JobReport> {
+    let job = machine?.upgrade.as_ref()?.job.as_ref()?;
+    (job.id == run.id && job.attempt == node.attempt).then_some(job)
+}
+
+/// Returns how a job ended that failed for good.
+fn failure_of(job: &JobReport, node: &MachineStatus) -> Option<String> {
+    let why = job.message.as_deref().unwrap_or_default();
+    match job.code {
+        Some(JobCode::RolledBack) if job.step < JobStep::Kubeadm => {
+            Some(format!("was not changed: {why}"))
+        }
+        Some(JobCode::RolledBack) => {
+            Some(format!("rolled back to {}: {why}", node.from.as_deref().unwrap_or_default()))
+        }
+        Some(JobCode::Dirty) => Some(format!("is neither old nor new: {why}")),
+        Some(JobCode::Done | JobCode::Again) | None => None,
+    }
+}
+
+/// Says what a runner does.
+fn told(job: &JobReport) -> String {
+    let step = format!("{:?}", job.step).to_lowercase();
+    match &job.message {
+        Some(why) if job.code == Some(JobCode::Again) => {
+            format!("tries step {step} again: {why}")
+        }
+        _ if job.code == Some(JobCode::Done) => "is done, and its Node does not say so yet".into(),
+        _ => format!("is at step {step}"),
+    }
 }
 
 fn verify(

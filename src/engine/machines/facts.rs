@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::KubeVersion;
 use crate::api::{
-    containership::{ClusterUpgradeSpec, ClusterUpgradeStatus},
+    containership::{ClusterUpgradeSpec, ClusterUpgradeStatus, UpgradeReport},
     leave_request::LeaveRequest,
 };
 
@@ -14,6 +14,8 @@ use crate::api::{
 #[derive(Clone, Copy, Debug)]
 pub struct RunFacts<'a> {
     pub name: &'a str,
+    /// uid of the object.
+    pub id: &'a str,
     pub created: Timestamp,
     pub generation: i64,
     pub spec: &'a ClusterUpgradeSpec,
@@ -77,8 +79,8 @@ pub struct MachineFacts {
     pub control_plane_healthy: bool,
     /// The etcd member that runs there is ready; `None` where none runs.
     pub etcd_ready: Option<bool>,
-    /// The machine has control groups of version 1 only; `None` where that is unknown.
-    pub cgroup_v1: Option<bool>,
+    /// What its agent says of upgrades; `None` where no agent speaks.
+    pub upgrade: Option<UpgradeReport>,
 }
 
 /// A pod, of which the last part of its life is of interest.

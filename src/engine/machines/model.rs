@@ -11,12 +11,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::{
-    DatabaseCluster, Decision, FleetView, KubeVersion, LAG_SECONDS, MachineFacts, MachinePod,
-    MachineVolume, MemberPilot, OtherRun, PodRole, RunFacts, UpgradeAction, next, sweep,
+    DatabaseCluster, Decision, FleetView, JOB_FORM, KubeVersion, LAG_SECONDS, MachineFacts,
+    MachinePod, MachineVolume, MemberPilot, OtherRun, PodRole, RunFacts, UpgradeAction, next,
+    sweep,
 };
 use crate::api::containership::{
-    ClusterUpgradeSpec, ClusterUpgradeStatus, DrainMode, FailurePolicy, MachinePhase, UpgradePhase,
-    UpgradeType,
+    ClusterUpgradeSpec, ClusterUpgradeStatus, DrainMode, FailurePolicy, JobCode, JobReport,
+    JobStep, MachinePhase, RunnerArtifacts, RunnerMode, UpgradePhase, UpgradeReport, UpgradeType,
 };
 
 const OLD: &str = "v1.33.13";
@@ -94,6 +95,12 @@ impl World {
                     boot_id: "boot-0".to_owned(),
                     api_server: plane.then(|| KubeVersion::parse(OLD).unwrap()),
                     control_plane_healthy: plane,
+                    upgrade: Some(UpgradeReport {
+                        cgroup: 2,
+                        has_room: true,
+                        runner: Some(JOB_FORM),
+                        job: None,
+                    }),
                     ..MachineFacts::default()
                 },
                 ..Machine::default()
@@ -276,6 +283,7 @@ impl World {
                 .collect();
             let facts = RunFacts {
                 name: &run.name,
+                id: &run.name,
                 created: run.created,
                 generation: 1,
                 spec: &run.spec,
@@ -671,14 +679,24 @@ impl World {
         }
     }
 
-    /// A person's own tool changes the machines that wait for it.
+    /// A person's own tool, or a runner, changes the machines that wait for it.
     fn tool(&mut self) {
         let mut wanted = Vec::new();
         for run in &self.runs {
             let waits = run.status.nodes.iter().filter(|node| node.phase == MachinePhase::Run);
-            wanted.extend(waits.map(|node| (node.name.clone(), run.spec.clone())));
+            wanted.extend(waits.map(|node| {
+                let job = JobReport {
+                    id: run.name.clone(),
+                    attempt: node.attempt,
+                    step: JobStep::Kubeadm,
+                    code: None,
+                    message: None,
+                };
+                let job = (run.spec.runner.mode == RunnerMode::Kubeadm).then_some(job);
+                (node.name.clone(), run.spec.clone(), job)
+            }));
         }
-        for (name, spec) in wanted {
+        for (name, spec, job) in wanted {
             if self.chance(0.5) {
                 continue;
             }
@@ -699,15 +717,24 @@ impl World {
             machine.facts.ready = false;
             machine.version += 1;
             machine.back = Some(now + SignedDuration::from_secs(lasts));
+            machine.facts.upgrade.as_mut().unwrap().job = job;
         }
-        let now = self.now;
+        let (now, fails) = (self.now, self.chance(0.2));
         for machine in &mut self.machines {
             if machine.back.is_some_and(|back| back <= now) && !machine.doomed {
                 machine.back = None;
                 machine.version += 1;
                 let facts = &mut machine.facts;
-                (facts.ready, facts.kubelet) = (true, NEW.to_owned());
+                facts.ready = true;
                 facts.boot_id.push('+');
+                let job = facts.upgrade.as_mut().and_then(|report| report.job.as_mut());
+                if let Some(job) = job {
+                    job.code = Some(if fails { JobCode::RolledBack } else { JobCode::Done });
+                    if fails {
+                        continue;
+                    }
+                }
+                facts.kubelet = NEW.to_owned();
                 if facts.control_plane {
                     facts.api_server = KubeVersion::parse(NEW);
                 }
@@ -817,6 +844,10 @@ impl World {
         };
         if self.chance(0.3) {
             (spec.type_, spec.target_version) = (UpgradeType::Reboot, None);
+        }
+        if spec.type_ == UpgradeType::Kubernetes && self.chance(0.4) {
+            spec.runner.mode = RunnerMode::Kubeadm;
+            spec.runner.artifacts = Some(RunnerArtifacts::default());
         }
         spec.drain.mode =
             [DrainMode::Auto, DrainMode::Always, DrainMode::Never][self.rng.random_range(0..3)];
@@ -1006,6 +1037,7 @@ fn marks_that_come_late_are_swept() {
         let (run, fleet) = (&world.runs[0], world.view());
         let facts = RunFacts {
             name: &run.name,
+            id: &run.name,
             created: run.created,
             generation: 1,
             spec: &run.spec,

@@ -1,7 +1,7 @@
 //! What is looked at before anything is touched: what is refused for good, each in one sentence, and
 //! what is waited for.
 
-use super::{KubeVersion, Look, MachineFacts, OtherRun, advance, k8s_time, turn};
+use super::{JOB_FORM, KubeVersion, Look, MachineFacts, OtherRun, advance, k8s_time, turn};
 use crate::api::containership::{MachineStatus, RunnerMode, UpgradePhase, UpgradeType, select};
 
 /// kubelets may be older than an API server by so many minor versions.
@@ -80,13 +80,11 @@ fn refuse(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
                 .to_owned(),
         );
     }
-    if run.spec.runner.mode == RunnerMode::Kubeadm {
-        return Err("Unsupported: runner.mode Kubeadm needs an agent, which this release lacks; \
-                    use External"
-            .to_owned());
-    }
     if chosen.is_empty() {
         return Err("no machine meets spec.labelSelector".to_owned());
+    }
+    if run.spec.runner.mode == RunnerMode::Kubeadm {
+        runners(look, chosen)?;
     }
     let members = fleet.machines.iter().filter(|machine| machine.etcd_ready.is_some()).count();
     if members == 2 && chosen.iter().any(|machine| machine.etcd_ready.is_some()) {
@@ -101,7 +99,8 @@ fn refuse(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
     };
     for machine in chosen {
         step(look, machine, &target)?;
-        if machine.cgroup_v1 == Some(true) && target.minor >= CGROUP_V2_ONLY {
+        let cgroup = machine.upgrade.as_ref().map(|report| report.cgroup);
+        if cgroup == Some(1) && target.minor >= CGROUP_V2_ONLY {
             let name = &machine.name;
             return Err(format!(
                 "machine {name} has control groups of version 1, on which kubelet \
@@ -110,6 +109,39 @@ fn refuse(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
         }
     }
     skew(look, chosen, &target)
+}
+
+/// A run by agents needs one on each machine, a runner beside it, and what to give them.
+fn runners(look: &Look<'_>, chosen: &[&MachineFacts]) -> Result<(), String> {
+    if look.run.spec.type_ == UpgradeType::Reboot {
+        return Err("Unsupported: runner.mode Kubeadm reboots no machine; use External".to_owned());
+    }
+    if look.run.spec.runner.artifacts.is_none() {
+        return Err("runner.mode Kubeadm needs spec.runner.artifacts".to_owned());
+    }
+    for MachineFacts { name, upgrade, .. } in chosen {
+        let Some(report) = upgrade else {
+            return Err(format!("machine {name} has no agent that says how its runner is"));
+        };
+        match report.runner {
+            Some(JOB_FORM..) if report.has_room => {}
+            Some(JOB_FORM..) => {
+                return Err(format!("machine {name} has less than 2 GiB of room on its disk"));
+            }
+            Some(_) => {
+                return Err(format!(
+                    "machine {name} has an old runner: run `navigator agent host-install` of this \
+                     release there"
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "machine {name} has no runner: run `navigator agent host-install` there"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// One minor version at a time, and none back unless that is asked for.

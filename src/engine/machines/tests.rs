@@ -57,6 +57,17 @@ fn control_plane(name: &str, version: &str) -> MachineFacts {
     }
 }
 
+/// A worker whose agent says this of upgrades.
+fn told(name: &str, report: Value) -> MachineFacts {
+    MachineFacts { upgrade: Some(serde_json::from_value(report).unwrap()), ..worker(name) }
+}
+
+fn by_agents() -> Value {
+    let artifacts =
+        json!({"baseURL": "https://a.example", "sha256": {"kubelet": "a", "kubeadm": "b"}});
+    json!({"runner": {"mode": "Kubeadm", "artifacts": artifacts}})
+}
+
 fn pod(name: &str, role: PodRole, machine: &str) -> MachinePod {
     MachinePod {
         namespace: "db".to_owned(),
@@ -119,6 +130,7 @@ impl Scene {
     fn decide(&self) -> Decision {
         let run = RunFacts {
             name: RUN,
+            id: "uid-of-the-run",
             created: Timestamp::UNIX_EPOCH,
             generation: 1,
             spec: &self.spec,
@@ -216,7 +228,24 @@ fn what_cannot_be_done_is_refused_in_one_sentence_and_nothing_is_touched() {
         (
             json!({"runner": {"mode": "Kubeadm"}}),
             vec![worker("w1")],
-            "Unsupported: runner.mode Kubeadm needs an agent",
+            "runner.mode Kubeadm needs spec.runner.artifacts",
+        ),
+        (
+            json!({"type": "reboot", "runner": {"mode": "Kubeadm"}}),
+            vec![worker("w1")],
+            "Unsupported: runner.mode Kubeadm reboots no machine",
+        ),
+        (by_agents(), vec![worker("w1")], "machine w1 has no agent"),
+        (by_agents(), vec![told("w1", json!({"cgroup": 2}))], "machine w1 has no runner"),
+        (
+            by_agents(),
+            vec![told("w1", json!({"cgroup": 2, "runner": 0, "hasRoom": true}))],
+            "machine w1 has an old runner",
+        ),
+        (
+            by_agents(),
+            vec![told("w1", json!({"cgroup": 2, "runner": 1}))],
+            "machine w1 has less than 2 GiB of room",
         ),
         (
             json!({"labelSelector": [{"label": "pool", "operator": "=", "value": ["x"]}]}),
@@ -280,7 +309,10 @@ fn what_cannot_be_done_is_refused_in_one_sentence_and_nothing_is_touched() {
         ),
         (
             json!({"targetVersion": "v1.35.4"}),
-            vec![MachineFacts { cgroup_v1: Some(true), ..old("w1", "v1.34.4") }],
+            vec![MachineFacts {
+                upgrade: told("", json!({"cgroup": 1})).upgrade,
+                ..old("w1", "v1.34.4")
+            }],
             "machine w1 has control groups of version 1, on which kubelet v1.35.4 does not start",
         ),
     ];
@@ -784,4 +816,50 @@ fn clusters_that_do_not_let_go_yet_are_told_before_the_run_begins() {
             "db/kind/a does not let w1 go yet: PeersUp: a-1 is away"
         ]
     );
+}
+
+#[test]
+fn what_the_runner_says_brings_a_machine_on() {
+    let idle = json!({"cgroup": 2, "runner": 1, "hasRoom": true});
+    let begun = || {
+        let mut scene = Scene::new(by_agents(), vec![told("w1", idle.clone())]);
+        scene.looks(10);
+        assert_eq!(scene.phase("w1"), MachinePhase::Run);
+        assert_eq!(scene.waits(), "w1: JobDone: its runner has not taken the job yet");
+        scene
+    };
+    let say = |scene: &mut Scene, attempt: i32, step: &str, code: Value, message: Value| {
+        let mut report = idle.clone();
+        let job = json!({"id": "uid-of-the-run", "attempt": attempt, "step": step, "code": code, "message": message});
+        report.as_object_mut().unwrap().extend(job.as_object().unwrap().clone());
+        scene.machine("w1").upgrade = Some(serde_json::from_value(report).unwrap());
+        scene.look();
+    };
+    let none = || Value::Null;
+    let mut scene = begun();
+    say(&mut scene, 1, "fetch", json!(10), json!("no answer"));
+    assert_eq!(scene.waits(), "w1: JobDone: its runner tries step fetch again: no answer");
+    say(&mut scene, 0, "rollback", json!(20), json!("of another attempt"));
+    assert_eq!(scene.phase("w1"), MachinePhase::Run);
+    // A new kubelet may still have to go.
+    scene.upgrade("w1");
+    say(&mut scene, 1, "health", none(), none());
+    assert_eq!(scene.waits(), "w1: JobDone: its runner is at step health");
+    say(&mut scene, 1, "done", json!(0), none());
+    assert_eq!(scene.phase("w1"), MachinePhase::Verify);
+    for (step, code, message) in [
+        ("fetch", 20, "was not changed: why"),
+        ("rollback", 20, "rolled back to v1.33.13: why"),
+        ("rollback", 30, "is neither old nor new: why"),
+    ] {
+        let mut scene = begun();
+        say(&mut scene, 1, step, json!(code), json!("why"));
+        assert_eq!(scene.phase("w1"), MachinePhase::Failed);
+        assert_eq!(scene.status.nodes[0].message.as_deref(), Some(message));
+    }
+    let mut scene = begun();
+    scene.fleet.now += SignedDuration::from_secs(600);
+    say(&mut scene, 1, "kubeadm", none(), none());
+    let message = scene.status.nodes[0].message.clone().unwrap();
+    assert_eq!(message, "no kubelet v1.34.4 was seen within 600 s; its runner is at step kubeadm");
 }

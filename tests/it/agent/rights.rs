@@ -86,6 +86,9 @@ async fn an_agent_may_say_what_it_has_to_on_its_own_node_and_nothing_else() {
     })
     .await;
     let users = machine.users();
+    let runs = users
+        .replace("containership.io", "provision.containership.io")
+        .replace("users", "clusterupgrades");
     let user = format!("{users}/anne");
     machine.set("anne", &[]).await;
     let before = machine.server.ask(Method::GET, own, &Value::Null).await.1;
@@ -125,6 +128,9 @@ async fn an_agent_may_say_what_it_has_to_on_its_own_node_and_nothing_else() {
         (Method::PUT, own, before.clone(), 403),
         (Method::POST, "/api/v1/nodes", node, 403),
         (Method::GET, &users, Value::Null, 200),
+        (Method::GET, &runs, Value::Null, 200),
+        (Method::DELETE, &format!("{runs}/x"), Value::Null, 403),
+        (Method::PATCH, &format!("{runs}/x/status"), json!({"status": {"done": 1}}), 403),
         (Method::PATCH, &user, json!({"spec": {"ssh_keys": null}}), 403),
         (Method::DELETE, &user, Value::Null, 403),
         (Method::PATCH, &format!("{user}/status"), json!({"status": {"keys": 1}}), 403),
