@@ -20,6 +20,8 @@ fn main() {
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     agent(&root, is_release);
     if is_release {
+        // Functions of the same machine code are linked once.
+        println!("cargo::rustc-link-arg-bin=navigator=-Wl,--icf=all");
         println!("cargo::rustc-link-arg-bin=navigator=-Wl,-T,{root}/{ORDER}");
         // Beside the program: where each function lies, for scripts/idle.py. The program is stripped.
         let out = env::var("OUT_DIR").expect("cargo sets it");

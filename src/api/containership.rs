@@ -31,8 +31,6 @@ pub use upgrade_report::*;
 pub use upgrade_status::*;
 pub use user::*;
 
-/// Group of the kinds about rights.
-pub const AUTH_GROUP: &str = "auth.containership.io";
 /// Group of the kinds about people, registries and the whole cluster.
 pub const GROUP: &str = "containership.io";
 /// Group of the kinds about machines.
