@@ -88,8 +88,8 @@ pub(super) fn objects(image: &str, namespace: &str) -> Vec<Value> {
 pub(super) fn template(image: &str) -> String {
     let with = |parts: &[Part]| objects_with(image, "{{ .Release.Namespace }}", parts);
     let (plain, mut alone) = (with(&[]), Vec::from(PARTS.map(|part| (part.value, with(&[part])))));
-    alone.push((PAIR, with(&PARTS[..4])));
-    let without_hub = with(&PARTS[..4]);
+    let without_hub = with(&PARTS[..PARTS.len() - 1]);
+    alone.push((PAIR, without_hub.clone()));
     let mut text = String::new();
     for mut object in with(&PARTS) {
         let is_for_people = object["metadata"]["labels"][names::label::K8S_COMPONENT] == "users";
