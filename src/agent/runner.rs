@@ -216,6 +216,8 @@ impl JobRunner {
     /// Tells how a job ended, and takes away what it left.
     fn finish(&self, journal: &UpgradeJournal) {
         self.tell(journal);
+        // Of a write that was cut short.
+        drop(self.state.remove(format!("{JOURNAL}.new")));
         if let Ok(policy) = self.policy() {
             self.steps(&policy).clean(journal);
         }
