@@ -29,7 +29,7 @@ STEPS = [
     Step("e2e-clusters", "make e2e-clusters", BEDS, minutes=50),
     Step("e2e-installs", "make e2e-installs", BEDS, minutes=50),
     Step("test-databases", "make test-databases", OURS),
-    Step("test", "make test", OURS + BED),
+    Step("test", "make test", OURS + BED, minutes=50),
     Step("test-local", "make test-local", OURS + BED),
     Step("quickstart", "make test-quickstart", OURS + BED),
     Step("parity", "make test-parity", OURS + BED),

@@ -76,7 +76,7 @@ class Bed(world.World):
         objects += [{**group, "kind": "ClusterLabel", "metadata": {"namespace": CORE, "name": f"label-{number}"},
                      "spec": {"key": f"cluster.containership.io/l{number}", "value": "yes"}} for number in range(5)]
         objects += [{**group, "kind": "Registry", "metadata": {"namespace": CORE, "name": f"registry-{number}"}, "spec": {
-            "serverAddress": f"r{number}.example.org", "provider": "private", "namespaceSelector": {"matchLabels": {"pulls": "yes"}},
+            "serveraddress": f"r{number}.example.org", "provider": "private", "namespaceSelector": {"matchLabels": {"pulls": "yes"}},
             "credentials": {"username": "u", "password": "p"}}} for number in range(2)]
         self.kubectl("create", "-f", "-", stdin=listed(objects))
 
