@@ -23,6 +23,7 @@ use navigator::{
     runtime::Runtime,
 };
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::{
     api::containership::define,
@@ -32,6 +33,9 @@ use crate::{
 
 /// What may take long on a busy machine, and is far from the agent's own intervals.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Marks on Nodes: a coordinator takes those away of runs that are not there, on the Nodes of all tests.
+static MARKS: Mutex<()> = Mutex::const_new(());
 
 /// A machine: its Node, a namespace of Users, a folder.
 struct Machine {

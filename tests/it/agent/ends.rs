@@ -27,7 +27,10 @@ async fn an_agent_takes_its_keys_away_by_the_coordinators_word_and_says_so() {
     machine.until_file_is(&wanted).await;
     let theirs = "ssh-rsa AAAA theirs\n";
     let progress = "containership.io/terminate-progress";
-    fs::write(machine.file(), format!("{theirs}{wanted}")).unwrap();
+    // In one piece: an agent that reads while the file is cut short would put back its own keys alone.
+    let aside = machine.file().with_extension("aside");
+    fs::write(&aside, format!("{theirs}{wanted}")).unwrap();
+    fs::rename(&aside, machine.file()).unwrap();
     // What a person asks for is the coordinator's to judge; what cannot be read is no word.
     annotate(&machine, "containership.io/terminate", json!("c1")).await;
     annotate(&machine, progress, json!("yes")).await;

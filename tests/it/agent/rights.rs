@@ -8,7 +8,7 @@ use navigator::{
 };
 use serde_json::{Value, json};
 
-use super::{Machine, PATIENCE, RunningAgent, file_of, new_key, send};
+use super::{MARKS, Machine, PATIENCE, RunningAgent, file_of, new_key, send};
 use crate::support::wait::until;
 
 /// Where objects of a manifest are made.
@@ -54,6 +54,7 @@ async fn agent_client(machine: &Machine, node: Option<&str>) -> Client {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_may_say_what_it_has_to_on_its_own_node_and_nothing_else() {
+    let _turn = MARKS.lock().await;
     let machine = Machine::new("agent-rights").await;
     let settings = ClusterManagerSettings {
         namespace: machine.name.to_owned(),

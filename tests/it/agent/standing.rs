@@ -10,11 +10,12 @@ use navigator::{
 };
 use serde_json::Value;
 
-use super::{Machine, PATIENCE, file_of, new_key};
+use super::{MARKS, Machine, PATIENCE, file_of, new_key};
 use crate::support::wait::until;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_says_on_how_many_machines_the_keys_stand() {
+    let _turn = MARKS.lock().await;
     let machine = Machine::new("agent-standing").await;
     let (first, second) = (new_key(), new_key());
     machine.set("zoe", &[&first, "ssh-rsa AAAA"]).await;

