@@ -225,6 +225,8 @@ pub(crate) struct PilotFacts {
     pub(crate) leave_waits: Option<String>,
     /// Message of the Ready condition while that is not True.
     pub(crate) not_ready: Option<String>,
+    /// Its database runs and has waited in vain for others for longer than an election takes.
+    pub(crate) joins_in_vain: bool,
     /// The controller wrote the Ready condition, because the pilot had not reported for long.
     pub(crate) marked_unheard: bool,
 }
@@ -947,8 +949,20 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
         not_ready: ready
             .filter(|condition| condition.status != "True")
             .map(|condition| format!("{}: {}", condition.reason, condition.message)),
+        joins_in_vain: ready.is_some_and(|ready| joins_in_vain(ready, status)),
         marked_unheard: ready.is_some_and(|ready| says_unheard(&ready.reason)),
     }
+}
+
+/// How long members of a database may wait for each other before they are taken to lack a leader:
+/// some times what a start and an election take.
+const ELECTION_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Both times are of the pilot's clock.
+fn joins_in_vain(ready: &Condition, status: &PilotStatus) -> bool {
+    let heard = status.last_heartbeat_time.as_ref();
+    let waits = ready.status == "False" && ready.reason == "Joining";
+    waits && heard.is_some_and(|at| age(ready.last_transition_time.0, at.0) >= ELECTION_PATIENCE)
 }
 
 fn blocker_facts(blocker: &Blocker) -> BlockerFacts {

@@ -108,6 +108,23 @@ fn whatever_comes_from_the_database_itself_shows_that_it_answered() {
 }
 
 #[test]
+fn a_member_waits_in_vain_for_others_after_five_minutes_of_its_own_clock() {
+    let waits = |reason: &str, minutes: i64| {
+        let pilot = json!({"metadata": {"name": "ex-demo-a-0"}, "status": {
+            "lastHeartbeatTime": now().to_string(),
+            "conditions": [{
+                "type": "Ready", "status": "False", "reason": reason, "message": "",
+                "lastTransitionTime": (now() - minutes.minutes()).to_string(),
+            }],
+        }});
+        pilot_facts(&DATABASE, &serde_json::from_value(pilot).unwrap(), true).joins_in_vain
+    };
+    assert!(waits("Joining", 5));
+    assert!(!waits("Joining", 4));
+    assert!(!waits("Starting", 60));
+}
+
+#[test]
 fn a_claim_whose_volume_is_lost_is_why_its_pod_does_not_start() {
     let trouble = |phase: &str, ready: &str| {
         let claim = json!({

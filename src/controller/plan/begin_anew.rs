@@ -51,9 +51,12 @@ impl<'a> LeaderlessVoters<'a> {
         Some(Self { lost, left })
     }
 
-    /// Are so many voters lost that those that are left elect no leader?
+    /// Are so many voters lost that those that are left elect no leader? A leader drops voters that
+    /// are away while it leads, so that one of many may hold the majority: then all others wait.
     fn lack_quorum(&self) -> bool {
-        self.lost.len() >= self.left.len()
+        let waits =
+            |voter: &Voter<'_>| speaks(*voter) && voter.1.joins_in_vain && voter.0.held().is_none();
+        self.lost.len() >= self.left.len() || (!self.lost.is_empty() && self.left.iter().all(waits))
     }
 
     fn names(&self) -> String {

@@ -997,7 +997,7 @@ fn fill_voter(member: &mut Member, node: &NodeState, led: bool) {
     if let Some(pod) = pod.as_mut().filter(|_| up) {
         pod.ready = led;
     }
-    pilot.ready = up && led;
+    (pilot.ready, pilot.joins_in_vain) = (up && led, up && !led);
     let id = |era: u8| format!("era-{era}");
     pilot.eligible = true;
     pilot.identity = pilot.identity || node.member;

@@ -82,6 +82,20 @@ fn beginning_anew_is_named_where_giving_up_would_not_help() {
         assert!(told.contains(word), "{told}");
     }
     assert!(!anew(&plan_of(|o| lose(o, 2))), "two of three elect a master");
+    let in_vain = |o: &mut ObservedCluster| {
+        (0..3).for_each(|ordinal| pilot(o, 0, ordinal).joins_in_vain = true);
+    };
+    let sole_voter = |change: Change| {
+        plan_of(|o| {
+            in_vain(o);
+            lose(o, 2);
+            change(o);
+        })
+    };
+    assert!(anew(&sole_voter(|_| ())), "the one that is lost had the majority");
+    assert!(!anew(&sole_voter(|o| pilot(o, 0, 1).joins_in_vain = false)), "one is starting");
+    assert!(!anew(&sole_voter(|o| pilot(o, 0, 1).spec.phase = Some(PilotIntent::Fenced))));
+    assert!(!anew(&plan_of(in_vain)), "none is lost: the network is to be mended");
     assert!(!anew(&plan_of(|_| ())), "all are away for a moment");
     assert!(!anew(&plan_of(|o| {
         lose_two(o);
