@@ -207,7 +207,7 @@ impl LabelCoordinator {
         match api.patch_metadata(node, &params, &patch).await {
             Ok(answer) => {
                 self.metrics.label_patches.inc();
-                self.told(|ledger| ledger.see_node(&Event::Apply(answer)));
+                self.told(|all| all.nodes.note(answer, |node| node.labels().clone()));
                 Ok(())
             }
             Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
@@ -232,7 +232,7 @@ impl LabelCoordinator {
             *label.status() = Some(after.clone());
             match self.status.write(&label, &before.conditions, &after.conditions).await {
                 Ok(Some(label)) => {
-                    self.told(|all| L::replica(all).take(&Event::Apply(label), L::clone));
+                    self.told(|all| L::replica(all).note(label, L::clone));
                 }
                 Ok(None) => {}
                 Err(error) => failure = failure.or(Some(error)),

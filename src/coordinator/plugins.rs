@@ -43,16 +43,18 @@ pub(crate) struct PluginLedger {
 
 impl PluginLedger {
     fn see(&mut self, event: &Event<Plugin>) -> bool {
-        self.plugins.take(event, |plugin| {
-            let mut plugin = plugin.clone();
-            plugin.metadata.managed_fields = None;
-            plugin
-        })
+        self.plugins.take(event, kept)
     }
 
     fn all(&self) -> Vec<Plugin> {
         self.plugins.held().map(|held| held.values().cloned().collect()).unwrap_or_default()
     }
+}
+
+fn kept(plugin: &Plugin) -> Plugin {
+    let mut plugin = plugin.clone();
+    plugin.metadata.managed_fields = None;
+    plugin
 }
 
 /// Starts the watch.
@@ -122,7 +124,7 @@ impl PluginCoordinator {
         let leaving = plugin.metadata.deletion_timestamp.is_some();
         let plugin =
             if leaving { plugin } else { self.status.hold(plugin, name::PLUGIN_FINALIZER).await? };
-        self.seen.lock().see(&Event::Apply(plugin.clone()));
+        self.seen.lock().plugins.note(plugin.clone(), kept);
         let status = plugin.status.clone().unwrap_or_default();
         let record = self.record(&plugin).await?;
         let mut turn = PluginTurn { plugin, status, record: PluginRecord::default() };
@@ -359,7 +361,7 @@ impl PluginCoordinator {
         let plugin = Plugin { status: Some(after.clone()), ..plugin };
         let written = self.status.write(&plugin, &before.conditions, &after.conditions).await?;
         let Some(written) = written else { return Ok(false) };
-        self.seen.lock().see(&Event::Apply(written));
+        self.seen.lock().plugins.note(written, kept);
         Ok(true)
     }
 }

@@ -27,11 +27,7 @@ pub(crate) struct UserLedger {
 
 impl UserLedger {
     pub(crate) fn see_user(&mut self, event: &Event<User>) -> bool {
-        self.users.take(event, |user| {
-            let mut user = user.clone();
-            user.metadata.managed_fields = None;
-            user
-        })
+        self.users.take(event, kept)
     }
 
     pub(crate) fn see_node(&mut self, event: &Event<PartialObjectMeta<Node>>) -> bool {
@@ -55,6 +51,12 @@ impl UserLedger {
         })
         .collect()
     }
+}
+
+fn kept(user: &User) -> User {
+    let mut user = user.clone();
+    user.metadata.managed_fields = None;
+    user
 }
 
 /// Returns what the agent of a Node says; `None` where no agent of ours can run.
@@ -101,9 +103,8 @@ impl UserCoordinator {
         for (user, before) in news {
             let after = user.status.as_ref().map_or(&[][..], |status| &status.conditions);
             match self.status.write(&user, &before.conditions, after).await {
-                // Noted ahead of the watch.
                 Ok(Some(user)) => {
-                    self.seen.lock().see_user(&Event::Apply(user));
+                    self.seen.lock().users.note(user, kept);
                 }
                 Ok(None) => {}
                 Err(error) => failure = failure.or(Some(error)),

@@ -61,11 +61,14 @@ pub struct WatchedReplica<V> {
     /// `None` until the watch was filled once.
     held: Option<BTreeMap<String, V>>,
     filling: BTreeMap<String, V>,
+    /// Newest resourceVersion that the watch told of. Versions of one resource grow:
+    /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
+    newest: u128,
 }
 
 impl<V> Default for WatchedReplica<V> {
     fn default() -> Self {
-        Self { held: None, filling: BTreeMap::new() }
+        Self { held: None, filling: BTreeMap::new(), newest: 0 }
     }
 }
 
@@ -86,7 +89,40 @@ impl<V: PartialEq> WatchedReplica<V> {
     }
 
     /// Takes what a watch tells, by a key of its own, such as [`namespaced`].
-    pub fn take_by<K>(
+    pub fn take_by<K: ResourceExt>(
+        &mut self,
+        event: &watcher::Event<K>,
+        key: impl Fn(&K) -> String,
+        value: impl Fn(&K) -> V,
+    ) -> bool {
+        if let watcher::Event::InitApply(object)
+        | watcher::Event::Apply(object)
+        | watcher::Event::Delete(object) = event
+        {
+            self.newest = self.newest.max(version(object).unwrap_or(0));
+        }
+        self.put(event, key, value)
+    }
+
+    /// Takes the answer of a write, by name, ahead of the watch: see [`Self::note_by`].
+    pub fn note<K: ResourceExt>(&mut self, answer: K, value: impl Fn(&K) -> V) -> bool {
+        self.note_by(answer, ResourceExt::name_any, value)
+    }
+
+    /// Takes the answer of a write ahead of the watch. One that the watch is past is dropped: it told
+    /// already what came of it, which may be another write or a deletion. Returns whether something
+    /// else is held now.
+    pub fn note_by<K: ResourceExt>(
+        &mut self,
+        answer: K,
+        key: impl Fn(&K) -> String,
+        value: impl Fn(&K) -> V,
+    ) -> bool {
+        let told = version(&answer).is_some_and(|version| version <= self.newest);
+        !told && self.put(&watcher::Event::Apply(answer), key, value)
+    }
+
+    fn put<K>(
         &mut self,
         event: &watcher::Event<K>,
         key: impl Fn(&K) -> String,
@@ -121,6 +157,10 @@ impl<V: PartialEq> WatchedReplica<V> {
     }
 }
 
+fn version<K: ResourceExt>(object: &K) -> Option<u128> {
+    object.resource_version()?.parse().ok()
+}
+
 /// Key of an object among those of all namespaces: `namespace/name`.
 pub fn namespaced<K: ResourceExt>(object: &K) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
@@ -138,6 +178,28 @@ mod tests {
             "metadata": {"name": name}, "data": {"value": value},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn an_answer_that_the_watch_is_past_changes_nothing() {
+        let versioned = |name: &str, value: &str, version: &str| {
+            let mut object = object(name, value);
+            object.metadata.resource_version = Some(version.to_owned());
+            object
+        };
+        let value = |object: &ConfigMap| object.data.clone().unwrap_or_default()["value"].clone();
+        let mut replica = WatchedReplica::default();
+        replica.take(&Event::InitApply(versioned("a", "old", "9")), value);
+        replica.take::<ConfigMap>(&Event::InitDone, value);
+        let held = |replica: &WatchedReplica<String>| replica.held().unwrap().get("a").cloned();
+        assert!(replica.note(versioned("a", "ours", "10"), value));
+        assert_eq!(held(&replica).as_deref(), Some("ours"));
+        replica.take(&Event::Apply(versioned("a", "theirs", "12")), value);
+        assert!(!replica.note(versioned("a", "ours again", "11"), value));
+        assert_eq!(held(&replica).as_deref(), Some("theirs"));
+        replica.take(&Event::Delete(versioned("a", "", "14")), value);
+        assert!(!replica.note(versioned("a", "ours", "13"), value));
+        assert_eq!(held(&replica), None);
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl RegistryLedger {
 
     /// Notes a Secret of our own write, ahead of the watch.
     pub(super) fn note_secret(&mut self, secret: Secret) {
-        self.secrets.take_by(&Event::Apply(secret), namespaced, pull_secret);
+        self.secrets.note_by(secret, namespaced, pull_secret);
     }
 
     /// Notes that a Secret of ours is gone, ahead of the watch.
@@ -143,13 +143,13 @@ impl RegistryLedger {
     }
 
     pub(super) fn note_account(&mut self, account: ServiceAccount) {
-        self.accounts.take_by(&Event::Apply(account), namespaced, AccountFacts::new);
+        self.accounts.note_by(account, namespaced, AccountFacts::new);
     }
 
     /// Notes a Registry of our own write, ahead of the watch.
     pub(super) fn note_registry(&mut self, registry: Option<Registry>) {
         if let Some(registry) = registry {
-            self.registries.take(&Event::Apply(registry), kept);
+            self.registries.note(registry, kept);
         }
     }
 

@@ -97,25 +97,29 @@ impl RoleLedger {
 
     fn see_grant(&mut self, kind: GrantKind, event: &Event<DynamicObject>) -> bool {
         let replica = self.grants.entry(kind).or_default();
-        replica.take_by(event, namespaced, |object| StandingGrant::new(object, &object.data))
+        replica.take_by(event, namespaced, standing)
     }
 
     /// Notes our own write, ahead of the watch; without an object, that it is gone.
     pub(super) fn note_grant(&mut self, key: GrantKey, object: Option<&DynamicObject>) {
-        let event = if let Some(object) = object {
-            Event::Apply(object.clone())
+        if let Some(object) = object {
+            let replica = self.grants.entry(key.kind).or_default();
+            replica.note_by(object.clone(), namespaced, standing);
         } else {
             let mut gone = DynamicObject::new(&key.name, &resource(key.kind));
             gone.metadata.namespace = Some(key.namespace);
-            Event::Delete(gone)
-        };
-        self.see_grant(key.kind, &event);
+            self.see_grant(key.kind, &Event::Delete(gone));
+        }
     }
 
     /// Notes our own write, ahead of the watch.
     pub(super) fn note<K: RoleKind>(&mut self, object: K) {
-        K::replica(self).take(&Event::Apply(object), kept);
+        K::replica(self).note(object, kept);
     }
+}
+
+fn standing(object: &DynamicObject) -> StandingGrant {
+    StandingGrant::new(object, &object.data)
 }
 
 fn kept<K: RoleKind>(object: &K) -> K {
