@@ -15,6 +15,7 @@ ROOTS = [META + name for name in (
 )] + [
     "io.k8s.api.core.v1.PodTemplateSpec",
     "io.k8s.api.core.v1.ResourceRequirements",
+    "io.k8s.api.networking.v1.NetworkPolicyPeer",
     "io.k8s.apimachinery.pkg.api.resource.Quantity",
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
 ]

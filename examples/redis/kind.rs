@@ -46,6 +46,7 @@ pub(crate) const NAMES: DatabaseNames = DatabaseNames {
     predicates: &[PRIMARY_KNOWN, REPLICA_IN_SYNC, ELECTION_POSSIBLE, COPIES_ELSEWHERE],
     without_effect: &[],
     ports: &[("redis", PORT)],
+    node_ports: &[],
     leader_lease: |cluster| format!("redis-{cluster}-leaderelection"),
 };
 pub(crate) const PORT: u16 = 6379;

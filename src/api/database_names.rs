@@ -35,6 +35,9 @@ pub struct DatabaseNames {
     pub without_effect: &'static [&'static str],
     /// Names and numbers of the TCP ports that the database's container lists.
     pub ports: &'static [(&'static str, u16)],
+    /// Those of the ports that the nodes of a cluster use among themselves, by name. Clients use the
+    /// others.
+    pub node_ports: &'static [&'static str],
     /// Returns the name of the LeaderLease that the pilots of a cluster share, from the cluster's
     /// name.
     pub leader_lease: fn(&str) -> String,
@@ -60,6 +63,11 @@ impl DatabaseNames {
 
     /// Returns the name of a cluster's PodDisruptionBudget.
     pub fn disruption_budget(&self, cluster: &str) -> String {
+        format!("{}-{cluster}", self.prefix)
+    }
+
+    /// Returns the name of a cluster's NetworkPolicy.
+    pub fn network_policy(&self, cluster: &str) -> String {
         format!("{}-{cluster}", self.prefix)
     }
 

@@ -32,6 +32,7 @@ pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&
         pod_template,
         update_strategy,
         services,
+        security,
         pilot_settings,
         node_pools,
         version: _,
@@ -48,6 +49,10 @@ pub(super) fn cluster<K: ClusterKind>(cluster: &mut Cluster<K>, stored: Option<&
     self::pod_template(pod_template);
     no_empty(update_strategy);
     no_empty(services);
+    if let Some(security) = security {
+        no_empty(&mut security.network);
+    }
+    no_empty(security);
     no_empty(pilot_settings);
     for pool in node_pools {
         let NodePool {

@@ -6,6 +6,7 @@
 mod cluster;
 mod lease;
 mod pilot;
+mod security;
 mod shared;
 mod status;
 
@@ -13,6 +14,7 @@ pub use super::predicate::NodeChange;
 pub use cluster::*;
 pub use lease::*;
 pub use pilot::*;
+pub use security::*;
 pub use shared::*;
 pub use status::*;
 

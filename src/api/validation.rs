@@ -17,6 +17,7 @@ mod pod_template;
 mod ratchet;
 pub mod releases;
 mod schema_rules;
+mod security;
 mod status;
 mod transition;
 mod validator;

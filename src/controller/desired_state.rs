@@ -24,8 +24,8 @@ use crate::{
         GROUP,
         database_names::DatabaseNames,
         v1beta1::{
-            API_VERSION, ClusterStatus, ImageSpec, Persistence, PilotSpec, PilotStatus,
-            PodTemplate, Services, UpdateStrategy, VERSION,
+            API_VERSION, ClusterStatus, ImageSpec, NetworkAccess, Persistence, PilotSpec,
+            PilotStatus, PodTemplate, Services, UpdateStrategy, VERSION,
         },
     },
     machinery::quantity,
@@ -64,6 +64,10 @@ pub struct DesiredCluster {
     pub pilot_image: Image,
     pub run_as_user: i64,
     pub services: Services,
+    /// Who may connect to the pods; `None` where everybody may, as far as we are concerned.
+    pub network: Option<NetworkAccess>,
+    /// The cluster joins nodes that are not of its own pods.
+    pub nodes_elsewhere: bool,
     pub pools: Vec<DesiredPool>,
     pub strategy: RolloutStrategy,
     /// Why nothing can be done for this cluster, found in its spec alone.

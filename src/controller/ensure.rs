@@ -10,7 +10,10 @@ mod pilot;
 mod template;
 
 use k8s_openapi::{
-    api::core::v1::{Namespace, Pod, Service},
+    api::{
+        core::v1::{Namespace, Pod, Service},
+        networking::v1::NetworkPolicy,
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
@@ -66,6 +69,7 @@ pub(crate) async fn ensure(
         })?;
     }
     note(remove_services(ctx, desired, observed).await)?;
+    note(remove_policy(ctx, desired).await)?;
     for pool in &observed.pools {
         note(adopt::members(ctx, desired, pool).await)?;
         note(claims::mark(ctx, desired, pool).await)?;
@@ -297,6 +301,18 @@ async fn remove_services(
             delete(ctx, desired, &resource, &service.name, exactly(&found.metadata)).await?;
         }
     }
+    Ok(())
+}
+
+/// Deletes the NetworkPolicy of a cluster that wants none any more.
+async fn remove_policy(ctx: &ControllerContext, desired: &DesiredCluster) -> Result<(), Error> {
+    let resource = ApiResource::erase::<NetworkPolicy>(&());
+    let name = desired.database.names.network_policy(&desired.name);
+    let found = ctx.stores.other(&resource, &desired.namespace, &name);
+    let ours = found.filter(|found| owned(&found.metadata, desired));
+    let Some(found) = ours.filter(|_| desired.network.is_none()) else { return Ok(()) };
+    delete(ctx, desired, &resource, &name, exactly(&found.metadata)).await?;
+    info!(namespace = desired.namespace, name, "Removed the NetworkPolicy");
     Ok(())
 }
 

@@ -20,8 +20,8 @@ use crate::{
         pilot_part::PilotParts,
         reserved_fields::is_upstream_pilot,
         v1beta1::{
-            Cluster, ClusterRef, ClusterSpec, Config, ImageSpec, Jvm, NodePool, PilotSpec,
-            PilotStatus, PodTemplate, SecurityContext,
+            Cluster, ClusterRef, ClusterSecurity, ClusterSpec, Config, ImageSpec, Jvm, NodePool,
+            PilotSpec, PilotStatus, PodTemplate, SecurityContext,
         },
     },
     engine::{config_hash, settings},
@@ -48,6 +48,10 @@ pub trait ManagedClusterKind: ClusterKind {
     /// The part of a Pilot's spec that is this database's own, for Pilots of `pool`.
     fn part(_cluster: &Cluster<Self>, _pool: &NodePool<Self>) -> PilotParts {
         PilotParts::default()
+    }
+    /// Does a cluster of this spec join nodes that are not of its own pods?
+    fn nodes_elsewhere(_own: &Self) -> bool {
+        false
     }
     /// Labels of `pool` that only this database has.
     fn labels(_pool: &NodePool<Self>) -> Vec<(String, String)> {
@@ -119,6 +123,7 @@ pub fn of<K: ManagedClusterKind>(
         security_context,
         update_strategy,
         services,
+        security,
         node_pools,
     } = &cluster.spec;
     let meta = &cluster.metadata;
@@ -145,6 +150,8 @@ pub fn of<K: ManagedClusterKind>(
         pilot_image: effective_pilot_image(pilot_image.as_ref(), settings),
         run_as_user: run_as_user(security_context.as_ref(), K::DEFAULT_UID),
         services: services.clone().unwrap_or_default(),
+        network: security.as_ref().and_then(ClusterSecurity::managed_network).cloned(),
+        nodes_elsewhere: K::nodes_elsewhere(&cluster.spec.own),
         stalled: unsupported().or_else(|| names_that_do_not_fit(K::DATABASE, &name, pools())),
         strategy: RolloutStrategy::of(update_strategy.as_ref()),
         version: version.clone(),

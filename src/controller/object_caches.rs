@@ -18,6 +18,7 @@ use k8s_openapi::{
     api::{
         apps::v1::StatefulSet,
         core::v1::{PersistentVolumeClaim, Pod, Service, ServiceAccount},
+        networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
         rbac::v1::{Role, RoleBinding},
     },
@@ -110,6 +111,7 @@ impl ObjectCaches {
                 watches.other::<Role>("watch-roles", ours()),
                 watches.other::<RoleBinding>("watch-rolebindings", ours()),
                 watches.other::<PodDisruptionBudget>("watch-budgets", ours()),
+                watches.other::<NetworkPolicy>("watch-networkpolicies", ours()),
             ],
         }
     }
@@ -261,6 +263,7 @@ impl ObjectCaches {
                 holding.other::<Role>(),
                 holding.other::<RoleBinding>(),
                 holding.other::<PodDisruptionBudget>(),
+                holding.other::<NetworkPolicy>(),
             ],
         }
     }

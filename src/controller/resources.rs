@@ -7,6 +7,7 @@
 mod budget;
 mod claim;
 mod merge;
+mod network_policy;
 mod pilot;
 pub(crate) mod pod;
 mod rbac;
@@ -98,6 +99,7 @@ pub(crate) fn resources<'a>(
     pinned: impl Fn(&'a ObservedPool) -> Option<&'a str>,
 ) -> Vec<DesiredObject> {
     let mut resources = services::services(desired, settings);
+    resources.extend(network_policy::network_policy(desired, settings));
     resources.extend(rbac::identity(desired, settings));
     for pool in &desired.pools {
         resources.push(services::pods_service(desired, settings, pool));

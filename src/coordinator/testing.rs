@@ -36,6 +36,7 @@ pub(crate) const EXAMPLE: DatabaseNames = DatabaseNames {
     predicates: &[],
     without_effect: &[],
     ports: &[],
+    node_ports: &[],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
 

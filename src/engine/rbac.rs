@@ -80,6 +80,7 @@ pub fn controller_rules(clusters: &[&str]) -> Vec<PolicyRule> {
         // A pod that is evicted before its turn is made of the template that it had.
         rule("apps", &["controllerrevisions"], &["list"]),
         rule("policy", &["poddisruptionbudgets"], OWN),
+        rule("networking.k8s.io", &["networkpolicies"], OWN),
         rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], OWN),
         // For the status page.
         rule(containership::PROVISION_GROUP, &["clusterupgrades"], &["list"]),

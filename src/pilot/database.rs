@@ -144,6 +144,7 @@ const NAMES: DatabaseNames = DatabaseNames {
     predicates: &[],
     without_effect: &[],
     ports: &[("client", 7777)],
+    node_ports: &[],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
 

@@ -73,6 +73,7 @@ const OF_CLUSTERS: &[ReportedResource] = &[
     collection("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
     collection("", "v1", "Service", "services"),
     collection("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    collection("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
 ];
 
 /// Collections of which the report keeps Navigator's own objects in the namespace of the install.

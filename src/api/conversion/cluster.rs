@@ -14,7 +14,8 @@ use crate::api::{
     cluster_kind::{ClusterKind, OlderCluster, OlderSurplus},
     v1alpha1,
     v1beta1::{
-        self, Config, Jvm, PilotSettings, PodTemplate, Services, UpdateStrategy, is_default,
+        self, ClusterSecurity, Config, Jvm, PilotSettings, PodTemplate, Services, UpdateStrategy,
+        is_default,
     },
 };
 
@@ -42,6 +43,8 @@ pub struct ClusterSurplus<K: ClusterKind> {
     update_strategy: Option<UpdateStrategy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     services: Option<Services>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    security: Option<ClusterSecurity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pilot_settings: Option<PilotSettings>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -87,6 +90,7 @@ pub fn project<K: ClusterKind>(
         pod_template,
         update_strategy,
         services,
+        security,
         pilot_settings,
         own,
         node_pools,
@@ -124,6 +128,7 @@ pub fn project<K: ClusterKind>(
         pod_template,
         update_strategy,
         services,
+        security,
         pilot_settings,
         node_pools: pool_surplus,
         own: own_surplus,
@@ -157,6 +162,7 @@ pub fn lift<K: ClusterKind>(
         pod_template,
         update_strategy,
         services,
+        security,
         pilot_settings,
         node_pools: mut pool_surplus,
         own: own_surplus,
@@ -183,6 +189,7 @@ pub fn lift<K: ClusterKind>(
             pod_template,
             update_strategy,
             services,
+            security,
             pilot_settings,
             own: K::Older::lift(own, own_surplus),
             node_pools,

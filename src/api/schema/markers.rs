@@ -10,6 +10,7 @@ pub const RESTARTS: &[&str] = &["InPlace", "Recreate"];
 pub const PILOT_UPDATES: &[&str] = &["InPlace", "OnRestart", "Never"];
 pub const SERVICE_TYPES: &[&str] = &["ClusterIP", "NodePort", "LoadBalancer"];
 pub const TRAFFIC_POLICIES: &[&str] = &["Cluster", "Local"];
+pub const NETWORK_POLICIES: &[&str] = &["Managed", "None"];
 pub const RETENTIONS: &[&str] = &["Delete", "Retain"];
 pub const CONDITION_STATUSES: &[&str] = &["True", "False", "Unknown"];
 pub const CLUSTER_PHASES: &[&str] = &[
@@ -60,6 +61,7 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
         ("PilotSpec", "pilotUpdate", PILOT_UPDATES),
         ("ServiceTemplate", "type", SERVICE_TYPES),
         ("ServiceTemplate", "externalTrafficPolicy", TRAFFIC_POLICIES),
+        ("NetworkAccess", "policy", NETWORK_POLICIES),
         ("Retention", "whenScaled", RETENTIONS),
         ("Retention", "whenDeleted", RETENTIONS),
         ("ClusterStatus", "phase", CLUSTER_PHASES),
@@ -71,6 +73,9 @@ pub static SHARED: SchemaMarkers = SchemaMarkers {
     max_items: &[
         ("ClusterSpec", "nodePools", 50),
         ("Jvm", "options", 100),
+        ("NetworkAccess", "clients", 20),
+        ("NetworkAccess", "monitoring", 20),
+        ("NetworkAccess", "internode", 20),
         ("ClusterStatus", "versions", 10),
         ("ClusterStatus", "nodePools", 100),
         ("ClusterStatus", "conditions", 20),

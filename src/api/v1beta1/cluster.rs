@@ -11,8 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    API_VERSION, ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings, PodTemplate,
-    SecurityContext, Services, UpdateStrategy, VERSION, shared::is_default,
+    API_VERSION, ClusterSecurity, ClusterStatus, Config, ImageSpec, Jvm, Persistence,
+    PilotSettings, PodTemplate, SecurityContext, Services, UpdateStrategy, VERSION,
+    shared::is_default,
 };
 use crate::api::cluster_kind::ClusterKind;
 
@@ -74,6 +75,9 @@ pub struct ClusterSpec<K: ClusterKind> {
     /// Services that clients use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<Services>,
+    /// Who may reach the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<ClusterSecurity>,
     /// How patient pilots are, and what they insist on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot_settings: Option<PilotSettings>,

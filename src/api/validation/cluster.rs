@@ -14,7 +14,7 @@ use super::{
     cluster_view::{ClusterView, PoolView, pool_path},
     config, format, metadata, pod_template, ratchet,
     schema_rules::{self, EnumPolicy},
-    status,
+    security, status,
     transition::{self, UnsafeOverrides},
     validator::Validator,
     warning,
@@ -64,6 +64,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
         pod_template,
         update_strategy,
         services,
+        security,
         pilot_settings,
         // The database's own fields are validated by the kind's rules.
         own: _,
@@ -82,6 +83,7 @@ fn view<K: ClusterRules>(cluster: &v1beta1::Cluster<K>) -> ClusterView<'_> {
         pod_template,
         update_strategy: update_strategy.as_ref(),
         services: services.as_ref(),
+        security: security.as_ref(),
         pilot_settings: pilot_settings.as_ref(),
         pools: node_pools.iter().map(view_pool).collect(),
         status,
@@ -224,6 +226,7 @@ fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
     update_strategy(validator, cluster, &path.child("updateStrategy"));
     pilot_settings(validator, cluster.pilot_settings, &path.child("pilotSettings"));
     services(validator, cluster.services, &path.child("services").child("client"));
+    security::validate(validator, cluster.security, &path.child("security"));
     for (index, pool) in cluster.pools.iter().enumerate() {
         node_pool(validator, cluster, pool, &pool_path(index));
     }

@@ -8,8 +8,8 @@ use crate::{
     api::{
         database_names::DatabaseNames,
         v1beta1::{
-            ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings, PodTemplate,
-            SecurityContext, Services, UpdateStrategy,
+            ClusterSecurity, ClusterStatus, Config, ImageSpec, Jvm, Persistence, PilotSettings,
+            PodTemplate, SecurityContext, Services, UpdateStrategy,
         },
     },
     machinery::field_error::FieldPath,
@@ -29,6 +29,7 @@ pub(super) struct ClusterView<'a> {
     pub(super) pod_template: &'a PodTemplate,
     pub(super) update_strategy: Option<&'a UpdateStrategy>,
     pub(super) services: Option<&'a Services>,
+    pub(super) security: Option<&'a ClusterSecurity>,
     pub(super) pilot_settings: Option<&'a PilotSettings>,
     pub(super) pools: Vec<PoolView<'a>>,
     pub(super) status: &'a ClusterStatus,

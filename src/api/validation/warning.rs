@@ -1,4 +1,4 @@
-//! Warnings about accepted values (W6–W18, W20 of docs/rules.md; W4 is here for the registry, which
+//! Warnings about accepted values (W6–W18, W20, W27 of docs/rules.md; W4 is here for the registry, which
 //! decides when to call it).
 
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::{
     transition::pairs,
     validator::Validator,
 };
-use crate::api::{V1BETA1, reserved_fields::is_upstream_pilot};
+use crate::api::{V1BETA1, reserved_fields::is_upstream_pilot, v1beta1::NetworkAccess};
 
 /// W4: returns a warning when a write of the main resource carries a status that differs from the
 /// stored one.
@@ -47,6 +47,14 @@ pub(super) fn spec(validator: &mut Validator, cluster: &ClusterView<'_>) {
         if pool.memory_limit().is_none() && !heap(pool.jvm) && !heap(cluster.jvm) {
             validator.warn(format!("{path}: no memory limit, so the heap is 1Gi; set resources.limits.memory or jvm.heap"));
         }
+    }
+    // W27: lists of peers without a policy.
+    let network = cluster.security.and_then(|security| security.network.as_ref());
+    let managed = cluster.security.is_some_and(|security| security.managed_network().is_some());
+    if network.is_some_and(NetworkAccess::names_somebody) && !managed {
+        validator.warn(
+            "spec.security.network: nobody is kept out, since policy is not Managed".to_owned(),
+        );
     }
     // W15: predicates that are skipped.
     let skipped = cluster.update_strategy.map_or(&[][..], |strategy| &strategy.skip_predicates);

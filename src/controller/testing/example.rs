@@ -55,7 +55,8 @@ const NAMES: DatabaseNames = DatabaseNames {
         },
     ],
     without_effect: &[],
-    ports: &[("client", 7777)],
+    ports: &[("client", 7777), ("peers", 7778)],
+    node_ports: &["peers"],
     leader_lease: |cluster| format!("example-{cluster}-leaderelection"),
 };
 

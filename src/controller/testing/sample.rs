@@ -41,6 +41,8 @@ pub(crate) fn desired(pools: &[(&str, u32)], revision: &str) -> DesiredCluster {
         pilot_image: Image::named("navigator"),
         run_as_user: 999,
         services: Services::default(),
+        network: None,
+        nodes_elsewhere: false,
         pools: pools.iter().map(|(name, replicas)| pool(name, *replicas, revision)).collect(),
         strategy: RolloutStrategy::of(None),
         stalled: None,

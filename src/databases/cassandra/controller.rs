@@ -48,6 +48,10 @@ impl ManagedClusterKind for Cassandra {
         version.parse::<Release>().err().map(|error| error.to_string())
     }
 
+    fn nodes_elsewhere(own: &Self) -> bool {
+        !own.additional_seeds.is_empty()
+    }
+
     fn part(cluster: &CassandraCluster, pool: &CassandraNodePool) -> PilotParts {
         let Self { cluster_name, num_tokens, additional_seeds } = &cluster.spec.own;
         let Rack { datacenter, rack } = &pool.own;

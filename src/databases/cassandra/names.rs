@@ -25,6 +25,7 @@ pub const NAMES: DatabaseNames = DatabaseNames {
         ("cql", port::CQL),
         ("prometheus", METRICS),
     ],
+    node_ports: &["intra-node", "intra-node-tls"],
     leader_lease: |cluster| format!("cassandra-{cluster}-leaderelection"),
 };
 

@@ -9,8 +9,11 @@ use super::{
     v1beta1::{Cassandra, CassandraCluster},
 };
 use crate::{
-    api::validation::{
-        ClusterRules, DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path,
+    api::{
+        v1beta1::ClusterSecurity,
+        validation::{
+            ClusterRules, DatabaseVersion, UnsafeOverrides, Validator, format, immutable, pool_path,
+        },
     },
     machinery::field_error::FieldPath,
 };
@@ -102,6 +105,16 @@ impl ClusterRules for Cassandra {
 
     fn warn(validator: &mut Validator, cluster: &CassandraCluster) {
         let written = &cluster.spec.version;
+        // W28: nodes that are not ours, behind a policy.
+        let network = cluster.spec.security.as_ref().and_then(ClusterSecurity::managed_network);
+        let elsewhere = !cluster.spec.own.additional_seeds.is_empty();
+        if elsewhere && network.is_some_and(|network| network.internode.is_empty()) {
+            validator.warn(
+                "spec.security.network.internode: names nobody, so everybody may reach the ports between nodes: \
+                 nodes behind additionalSeeds have to"
+                    .to_owned(),
+            );
+        }
         // W21: no authenticator.
         if lets_everybody_in(&cluster.spec.config) {
             validator.warn(

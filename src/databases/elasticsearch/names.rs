@@ -20,6 +20,7 @@ pub const NAMES: DatabaseNames = DatabaseNames {
     predicates: PREDICATES,
     without_effect: WITHOUT_EFFECT,
     ports: &[("transport", port::TRANSPORT), ("http", port::HTTP), ("prometheus", METRICS)],
+    node_ports: &["transport"],
     leader_lease: |cluster| format!("elastic-{cluster}-leaderelection"),
 };
 

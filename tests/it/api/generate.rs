@@ -7,10 +7,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::ResourceRequirements,
+    api::{
+        core::v1::ResourceRequirements,
+        networking::v1::{IPBlock, NetworkPolicyPeer},
+    },
     apimachinery::pkg::{
         api::resource::Quantity,
-        apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time},
+        apis::meta::v1::{Condition, LabelSelector, ObjectMeta, OwnerReference, Time},
         util::intstr::IntOrString,
     },
     jiff::Timestamp,
@@ -178,6 +181,7 @@ pub(super) fn elasticsearch(tape: &mut Tape<'_>) -> ElasticsearchCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
+            security: tape.maybe(security),
             pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
@@ -223,6 +227,7 @@ pub(super) fn cassandra(tape: &mut Tape<'_>) -> CassandraCluster {
                 .maybe(update_strategy)
                 .filter(|s| *s != UpdateStrategy::default()),
             services: tape.maybe(services),
+            security: tape.maybe(security),
             pilot_settings: tape.maybe(pilot_settings),
         },
         status: cluster_status(tape),
@@ -381,6 +386,32 @@ fn services(tape: &mut Tape<'_>) -> Services {
             load_balancer_class: tape.maybe_text(&["internal"]),
             load_balancer_source_ranges: tape.texts(2, &["10.0.0.0/8", "::/0"]),
             external_traffic_policy: tape.maybe(|tape| tape.word(&["Cluster", "Local"])),
+        }),
+    }
+}
+
+fn security(tape: &mut Tape<'_>) -> ClusterSecurity {
+    let peers = |tape: &mut Tape<'_>| {
+        let labels = |tape: &mut Tape<'_>| LabelSelector {
+            match_labels: tape.maybe(Tape::map),
+            match_expressions: None,
+        };
+        let peer = |tape: &mut Tape<'_>| NetworkPolicyPeer {
+            ip_block: tape.maybe(|tape| IPBlock {
+                cidr: tape.text(&["10.0.0.0/8", "::/0"]),
+                except: tape.maybe(|tape| tape.texts(1, &["10.1.0.0/16"])),
+            }),
+            namespace_selector: tape.maybe(labels),
+            pod_selector: tape.maybe(labels),
+        };
+        tape.list(2, peer, Clone::clone)
+    };
+    ClusterSecurity {
+        network: Some(NetworkAccess {
+            policy: Some(tape.word(&["Managed", "None"])),
+            clients: peers(tape),
+            monitoring: peers(tape),
+            internode: peers(tape),
         }),
     }
 }

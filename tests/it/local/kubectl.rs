@@ -264,6 +264,30 @@ async fn the_controller_makes_what_a_cluster_needs_and_then_is_quiet() {
     })
     .await;
     assert_ne!(revision(&host).await, quiet);
+
+    // Who may reach the pods is kept while the spec says so.
+    let patch = |what: &str| format!("patch cassandracluster demo --type=merge -p {what}");
+    let guard =
+        r#"{"spec":{"security":{"network":{"policy":"Managed","clients":[{"podSelector":{}}]}}}}"#;
+    let rules = "get networkpolicy cass-demo -o jsonpath={.spec.ingress[*].ports[*].port}";
+    let is = async |what: &str, wanted: Option<&str>| {
+        until(what, PATIENCE, async || {
+            let output = run(host.command(rules), "").await;
+            let seen = output.status.success().then(|| String::from_utf8(output.stdout).unwrap());
+            if seen.as_deref() == wanted { Ok(()) } else { Err(format!("{seen:?}")) }
+        })
+        .await;
+    };
+    let ports = Some("7000 7001 9042 8080 12000 12001 12002");
+    host.kubectl(&patch(guard)).await;
+    is("the NetworkPolicy", ports).await;
+    let edit = r#"{"spec":{"ingress":[]}}"#;
+    host.kubectl(&format!("patch networkpolicy cass-demo --type=merge -p {edit}")).await;
+    is("the NetworkPolicy as it was", ports).await;
+    host.kubectl("delete networkpolicy cass-demo").await;
+    is("the NetworkPolicy again", ports).await;
+    host.kubectl(&patch(r#"{"spec":{"security":{"network":{"policy":"None"}}}}"#)).await;
+    is("no NetworkPolicy", None).await;
     runtime.shutdown().trigger();
     runtime.tasks().join().await;
 }

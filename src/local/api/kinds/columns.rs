@@ -339,6 +339,14 @@ pub(super) fn budget(hub: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
+pub(super) const NETWORK_POLICY: &[PrinterColumn] =
+    &[NAME, column("Pod-Selector", "string", "The pods that it is about."), AGE];
+
+pub(super) fn network_policy(hub: &Value, now: i64) -> Vec<Value> {
+    let pods = selector(hub, "/spec/podSelector/matchLabels");
+    vec![name(hub), pods.into(), created(hub, now)]
+}
+
 pub(super) const ROLE: &[PrinterColumn] =
     &[NAME, column("Created At", "date", "When it was made.")];
 

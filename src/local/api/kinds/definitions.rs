@@ -7,6 +7,7 @@ use k8s_openapi::api::{
         ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service,
         ServiceAccount,
     },
+    networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
     rbac::v1::{Role, RoleBinding},
 };
@@ -213,6 +214,17 @@ pub(super) static ALL: &[KindDefinition] = &[
         cells: columns::budget,
         typed: typed::<PodDisruptionBudget>,
         begin: defaults::begin_budget,
+        ..PLAIN
+    },
+    KindDefinition {
+        kind: "NetworkPolicy",
+        plural: "networkpolicies",
+        singular: "networkpolicy",
+        short: &["netpol"],
+        group: "networking.k8s.io",
+        columns: columns::NETWORK_POLICY,
+        cells: columns::network_policy,
+        typed: typed::<NetworkPolicy>,
         ..PLAIN
     },
     KindDefinition {
