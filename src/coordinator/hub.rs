@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 pub use self::client::hub_address;
-use self::client::{HubClient, HubError, HubRound};
+pub(super) use self::client::{HubClient, HubError, HubRound};
 use super::{
     look_error::LookError,
     metrics::Metrics,
