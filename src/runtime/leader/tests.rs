@@ -185,6 +185,10 @@ async fn a_process_that_was_stopped_for_longer_than_it_may_lead_reads_before_it_
         assert!(matches!(elector.attempt().await, Ok(LeaseAttempt::Held(_))));
         assert_eq!(api.reads(), reads, "after {pause} s");
     }
+    // What another client changed is read within the same attempt.
+    api.touch();
+    assert!(matches!(elector.attempt().await, Ok(LeaseAttempt::Held(_))));
+    assert_eq!(api.reads(), 3);
 }
 
 #[tokio::test(start_paused = true)]
