@@ -47,7 +47,7 @@ use self::{
     labels::LabelCoordinator,
     metrics::Metrics,
     namespace_events::NamespaceEvents,
-    plugins::PluginCoordinator,
+    plugins::{PluginCoordinator, PluginHub},
     registries::RegistryCoordinator,
     roles::RoleCoordinator,
     stirring::{StatusWriter, WatchedLedger},
@@ -188,6 +188,7 @@ pub async fn run(config: Config, client: Client, runtime: Runtime) -> Result<(),
     let plugins = plugins.map(|seen| PluginCoordinator {
         seen,
         client: client.clone(),
+        hub: config.hub.clone().map(|hub| PluginHub::new(hub, metrics.hub_requests.clone()).into()),
         status: status(),
         metrics: metrics.clone(),
     });

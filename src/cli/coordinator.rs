@@ -101,7 +101,8 @@ pub(crate) struct Args {
         default_missing_value = "true"
     )]
     plugins: bool,
-    /// URL of the hub whose objects are kept, HTTPS only; or `none`.
+    /// URL of the hub whose objects are kept, and that has the manifests of Plugins which name no other
+    /// source; HTTPS only; or `none`.
     #[arg(long, env = "NAVIGATOR_HUB", value_name = "URL", default_value = NO_HUB)]
     hub: String,
     /// Folder with the file `token` for the hub, and `ca.crt` where no public authority signs the

@@ -15,12 +15,13 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
+use prometheus::IntGauge;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 pub use self::client::hub_address;
-use self::client::{HubClient, HubError, HubRound};
+pub(super) use self::client::{HubClient, HubError, HubRound};
 use super::{
     look_error::LookError,
     metrics::Metrics,
@@ -97,6 +98,7 @@ pub(crate) struct HubSync {
     namespace: String,
     events: NamespaceEvents,
     metrics: Metrics,
+    last_success: IntGauge,
     hub: HubClient,
     scope: HubScope,
     kinds: Vec<&'static HubKind>,
@@ -129,6 +131,8 @@ impl HubSync {
             namespace: namespace.to_owned(),
             events,
             hub: HubClient::new(address, folder, metrics.hub_requests.clone()),
+            // It is told from now on, so that a hub that never answers is missed, too.
+            last_success: metrics.hub_last_success.with_label_values::<&str>(&[]),
             metrics,
             scope,
             kinds: KINDS.iter().filter(is_kept).collect(),
@@ -152,7 +156,7 @@ impl HubSync {
             self.failures = self.failures.saturating_add(1);
         } else {
             self.failures = 0;
-            self.metrics.hub_last_success.set(Timestamp::now().as_second());
+            self.last_success.set(Timestamp::now().as_second());
         }
         pause(self.failures, fastrand::f64())
     }

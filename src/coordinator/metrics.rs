@@ -33,8 +33,8 @@ pub(crate) struct Metrics {
     /// `navigator_coordinator_registry_secrets`: Secrets that Registries had made, and that stand.
     pub(crate) registry_secrets: IntGauge,
     /// `navigator_coordinator_hub_last_success_timestamp_seconds`: when the hub was last asked and
-    /// followed without any failure.
-    pub(crate) hub_last_success: IntGauge,
+    /// followed without any failure. It is absent where no hub is set, or another coordinator leads.
+    pub(crate) hub_last_success: IntGaugeVec,
     /// `navigator_coordinator_hub_requests_total{code}`: requests to the hub.
     pub(crate) hub_requests: IntCounterVec,
     /// `navigator_coordinator_hub_objects{kind}`: objects that the hub wants.
@@ -153,9 +153,12 @@ impl Metrics {
                 "Secrets by which namespaces pull images, as Registries ask for them.",
             )
             .expect("the metric's name is valid"),
-            hub_last_success: IntGauge::new(
-                "navigator_coordinator_hub_last_success_timestamp_seconds",
-                "When the hub was last asked and followed without any failure; 0 before that.",
+            hub_last_success: IntGaugeVec::new(
+                Opts::new(
+                    "navigator_coordinator_hub_last_success_timestamp_seconds",
+                    "When the hub was last asked and followed without any failure; 0 before that, absent without a hub.",
+                ),
+                &[],
             )
             .expect("the metric's name is valid"),
             hub_requests: counter(

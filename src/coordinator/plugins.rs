@@ -5,6 +5,7 @@
 //! not bear the Plugin's label is never deleted.
 
 mod apply;
+mod hub;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,9 @@ use kube::{
     Api, Client, ResourceExt,
     runtime::{watcher, watcher::Event},
 };
+use tokio::sync::Mutex;
 
+pub(super) use self::hub::PluginHub;
 use self::{apply::ApplyEnd, record::PluginRecord};
 use super::{
     look_error::LookError,
@@ -73,6 +76,8 @@ pub(crate) fn watch(
 pub(crate) struct PluginCoordinator {
     pub(super) seen: WatchedLedger<PluginLedger>,
     pub(super) client: Client,
+    /// Where manifests are that no Plugin names; locked by the one look that there is.
+    pub(super) hub: Option<Mutex<PluginHub>>,
     pub(super) status: StatusWriter,
     pub(super) metrics: Metrics,
 }
@@ -86,6 +91,9 @@ impl StirredWork for PluginCoordinator {
 
     async fn look(&self) -> Result<LookEnd, LookError> {
         let plugins = self.seen.lock().all();
+        if let Some(hub) = &self.hub {
+            hub.lock().await.ask(&plugins).await;
+        }
         let (mut end, mut failure) = (LookEnd::Done, None);
         for plugin in plugins {
             match Box::pin(self.turn(plugin)).await {
@@ -141,6 +149,7 @@ impl PluginCoordinator {
         }
         let version = match self.version(&turn.plugin).await? {
             Ok(version) => version,
+            Err(why) if why.0 == hub::UNREACHABLE => return self.leave(turn, why).await,
             // What is on its way has nothing to come from.
             Err((_, why)) if turn.status.rollout.is_some() => return self.fail(turn, why).await,
             Err(why) => return self.stall(turn, why).await,
@@ -186,8 +195,11 @@ impl PluginCoordinator {
             return Ok(Ok(text));
         }
         let Some(named) = source.config_map_ref else {
-            let why = "its manifests are the hub's, and this coordinator fetches none from there";
-            return Ok(Err(("Unsupported", why.to_owned())));
+            let Some(hub) = &self.hub else {
+                let why = "its manifests are a hub's: run the coordinator with --hub, or name another source";
+                return Ok(Err(("HubMissing", why.to_owned())));
+            };
+            return Ok(hub.lock().await.manifests(plugin));
         };
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.status.namespace);
         let what = format!("ConfigMap {:?}", named.name);
@@ -345,6 +357,18 @@ impl PluginCoordinator {
     async fn stall(&self, turn: PluginTurn, why: Stall) -> Result<LookEnd, LookError> {
         let said = "the version that is asked for does not stand".to_owned();
         self.tell(turn, ObjectVerdict::new(false, "NotApplied", said, Some(why))).await?;
+        Ok(LookEnd::Done)
+    }
+
+    /// Leaves all as it is, since the hub does not say what is wanted.
+    async fn leave(&self, turn: PluginTurn, why: Stall) -> Result<LookEnd, LookError> {
+        let PluginTurn { plugin, status, .. } = &turn;
+        let mut conditions = status.conditions.iter();
+        let stands = status.observed_generation == plugin.metadata.generation
+            && conditions.any(|one| one.type_ == "Ready" && one.status == "True");
+        let said = "what stands stays until the hub says what is wanted".to_owned();
+        let verdict = ObjectVerdict::new(false, "HubUnreachable", said, Some(why));
+        self.tell(turn, ObjectVerdict { ready: stands, ..verdict }).await?;
         Ok(LookEnd::Done)
     }
 

@@ -171,6 +171,12 @@ impl HubScope {
     pub fn pool_path(&self, pool: &str) -> String {
         format!("{}/{pool}/labels", self.path(&NODE_POOL_LABELS))
     }
+
+    /// Returns where the manifests of a Plugin are asked for.
+    pub fn plugin_path(&self, name: &str) -> String {
+        let Self { organization, cluster } = self;
+        format!("/v3/organizations/{organization}/clusters/{cluster}/plugins/{name}")
+    }
 }
 
 /// Why an answer is not believed.
@@ -186,6 +192,10 @@ pub enum AnswerFault {
     Foreign { id: String, field: &'static str },
     #[error("there are more than {POOLS} node pools")]
     ManyPools,
+    #[error("the answer has no lists of manifests")]
+    NoManifests(#[source] serde_json::Error),
+    #[error("the answer has {0} beside its manifests, which are not carried out")]
+    Unsupported(&'static str),
 }
 
 /// An object as a hub wants it. Its name is its id.
@@ -247,6 +257,35 @@ fn hex(hash: Sha256, bytes: usize) -> String {
 pub fn read_pools(scope: &HubScope, body: &[u8]) -> Result<Vec<String>, AnswerFault> {
     let pools: Vec<String> = read_list(scope, None, body)?.into_iter().map(|(id, _)| id).collect();
     if pools.len() > POOLS { Err(AnswerFault::ManyPools) } else { Ok(pools) }
+}
+
+/// Reads the manifests of a Plugin: lists of objects, which become a document of YAML each.
+///
+/// # Errors
+/// When any part of the answer is wrong, or there is more to do than to apply them.
+pub fn read_manifests(body: &[u8]) -> Result<String, AnswerFault> {
+    let mut answer: Map<String, Value> =
+        serde_json::from_slice(body).map_err(AnswerFault::NoManifests)?;
+    for field in ["jobs", "urls"] {
+        if answer.get(field).is_some_and(|value| !is_bare(value)) {
+            return Err(AnswerFault::Unsupported(field));
+        }
+    }
+    let lists = answer.remove("manifests").unwrap_or_default();
+    let lists: Vec<Vec<Map<String, Value>>> =
+        serde_json::from_value(lists).map_err(AnswerFault::NoManifests)?;
+    let documents = lists.into_iter().flatten().map(|object| Value::Object(object).to_string());
+    Ok(documents.collect::<Vec<_>>().join("\n---\n"))
+}
+
+/// Does a value hold nothing, however deep it is?
+fn is_bare(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.iter().all(is_bare),
+        Value::Object(fields) => fields.values().all(is_bare),
+        _ => false,
+    }
 }
 
 /// Reads the objects of a kind; of one pool where that was asked for.

@@ -32,7 +32,7 @@ use crate::error::chain;
 
 /// An object that carries a lease.
 pub trait LeaseStore: Send + Sync {
-    type Object: Send;
+    type Object: Send + Sync;
 
     /// Name of the lease, for the log.
     fn name(&self) -> &str;
@@ -41,12 +41,12 @@ pub trait LeaseStore: Send + Sync {
     /// Returns the object's resource version, which every write changes.
     fn version(object: &Self::Object) -> String;
     /// Puts `record` into the object that was read, or fails with 409 when the stored object has
-    /// changed since. All other fields stay as they were read.
+    /// changed since. All other fields stay as they were read. Returns the object as it is stored then.
     fn swap(
         &self,
         read: Option<Self::Object>,
         record: LeaseRecord,
-    ) -> impl Future<Output = kube::Result<()>> + Send;
+    ) -> impl Future<Output = kube::Result<Self::Object>> + Send;
 }
 
 /// Identity and times of a candidate for a lease.
@@ -99,10 +99,13 @@ impl LeaderClaim {
 }
 
 /// One process as a candidate for the lease.
-pub struct LeaderElector<S> {
+pub struct LeaderElector<S: LeaseStore> {
     store: S,
     config: ElectionConfig,
     candidate: LeaseCandidate,
+    /// The lease as our last write left it, and when that was sent. Taken by each attempt, so that one
+    /// that fails or is dropped is followed by a read.
+    written: Option<(S::Object, Instant)>,
 }
 
 #[derive(Clone, Copy)]
@@ -120,7 +123,7 @@ enum LeaseAttempt {
 impl<S: LeaseStore> LeaderElector<S> {
     pub fn new(store: S, config: ElectionConfig) -> Self {
         let candidate = LeaseCandidate::new(config.identity.clone(), config.lease_duration);
-        Self { store, config, candidate }
+        Self { store, config, candidate, written: None }
     }
 
     /// Fights for the lease until the claim is lost or `shutdown` is triggered; then, if this
@@ -232,10 +235,29 @@ impl<S: LeaseStore> LeaderElector<S> {
         }
     }
 
-    /// Reads the lease, and writes it if it is ours, free or expired.
+    /// Writes the lease if it is ours, free or expired. It is read before, unless it is ours as far as is
+    /// known: then the write itself finds out whether it changed, and it is read after all.
     async fn attempt(&mut self) -> kube::Result<LeaseAttempt> {
+        // Whoever was stopped for longer may have a successor, whose lease is not to be tried.
+        let deadline = self.config.renew_deadline;
+        let written = self.written.take().filter(|(_, sent)| sent.elapsed() < deadline);
+        if let Some((written, _)) = written {
+            match self.advance(Some(written), Instant::now()).await {
+                Err(error) if is_conflict(&error) => {}
+                done => return done,
+            }
+        }
         let since = Instant::now();
         let read = self.store.read().await?;
+        self.advance(read, since).await
+    }
+
+    /// Writes the lease that was read if it is ours, free or expired.
+    async fn advance(
+        &mut self,
+        read: Option<S::Object>,
+        since: Instant,
+    ) -> kube::Result<LeaseAttempt> {
         let seen = read.as_ref().map(|object| (S::record(object), S::version(object)));
         let seen = seen.as_ref().map(|(record, version)| (record, version.as_str()));
         // A lease's age counts from the answer: the record may have been written long after the
@@ -244,7 +266,8 @@ impl<S: LeaseStore> LeaderElector<S> {
             LeaseMove::Wait(until) => return Ok(LeaseAttempt::HeldByOther { until }),
             LeaseMove::Write(record) => record,
         };
-        self.store.swap(read, record).await?;
+        let written = self.store.swap(read, record).await?;
+        self.written = Some((written, since));
         Ok(LeaseAttempt::Held(LeaderTerm { since, transition: self.candidate.transition() }))
     }
 
@@ -253,7 +276,7 @@ impl<S: LeaseStore> LeaderElector<S> {
         let released = timeout(self.config.retry_period, async {
             let Some(read) = self.store.read().await? else { return Ok(false) };
             let Some(record) = self.candidate.release(&S::record(&read)) else { return Ok(false) };
-            self.store.swap(Some(read), record).await.map(|()| true)
+            self.store.swap(Some(read), record).await.map(|_| true)
         });
         let lease = self.store.name();
         let error = match released.await {

@@ -266,6 +266,41 @@ fn the_cluster_manager_is_the_same_by_manifest_and_chart() {
     }
 }
 
+/// Parts of it that are off by default have no component: what `navigator manifest` prints is a resource.
+#[test]
+fn the_cluster_manager_with_all_of_its_parts_is_a_resource_of_kustomize() {
+    let settings = |image: &str| ClusterManagerSettings {
+        image: image.to_owned(),
+        enable_cluster_upgrade: true,
+        registries: true,
+        agents: true,
+        rbac_sync: true,
+        allow_privileged_roles: true,
+        plugins: true,
+        allow_terminate: true,
+        hub: Some(HubSettings {
+            url: "https://hub.example.org".to_owned(),
+            organization_id: "6f5c".to_owned(),
+            cluster_id: "90ab".to_owned(),
+        }),
+        ..ClusterManagerSettings::default()
+    };
+    let scheme = database::scheme(databases::ALL);
+    let ours = ClusterManagerSettings::default().image;
+    let (name, _) = ours.rsplit_once(':').unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let text = manifest::cluster_manager_yaml(&settings(&ours), scheme);
+    fs::write(folder.path().join("cluster-manager.yaml"), text).unwrap();
+    let overlay = json!({
+        "resources": ["cluster-manager.yaml"],
+        "images": [{"name": name, "newName": "registry.example.org/navigator", "newTag": "v1"}],
+    });
+    fs::write(folder.path().join("kustomization.yaml"), overlay.to_string()).unwrap();
+    let wanted = settings("registry.example.org/navigator:v1");
+    let wanted = by_name(manifest::cluster_manager_objects(&wanted, scheme));
+    assert_same(&kustomize(folder.path().to_str().unwrap()), &wanted);
+}
+
 /// A value for each place, other than the default.
 fn other_values() -> BTreeMap<String, Value> {
     serde_yaml::from_str(&fs::read_to_string(root("tests/install/values.yaml")).unwrap()).unwrap()

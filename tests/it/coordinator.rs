@@ -6,6 +6,7 @@ mod databases;
 mod ends;
 mod fleet;
 mod hub;
+mod hub_plugins;
 mod killed;
 mod lead;
 mod others;

@@ -87,7 +87,7 @@ fn timeout() -> i32 {
     "message": "source must be one of hub, configMapRef and inline",
 }]))]
 pub struct PluginSource {
-    /// The cloud's side has them.
+    /// The hub of the coordinator has them, under the name of the Plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<HubSource>,
     /// A ConfigMap in the namespace of the Plugin has them: each value is YAML, of one document or more.
@@ -99,7 +99,7 @@ pub struct PluginSource {
     pub inline: Option<String>,
 }
 
-/// The cloud's side.
+/// The hub of the coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct HubSource {}
 

@@ -77,7 +77,7 @@ pub fn hub_address(text: &str) -> Result<Uri, String> {
 }
 
 /// Asks a hub, and knows the answers of the round before.
-pub(super) struct HubClient {
+pub(crate) struct HubClient {
     address: Uri,
     /// Folder with the token, and with the authorities that sign the hub's certificate.
     folder: PathBuf,
@@ -88,7 +88,7 @@ pub(super) struct HubClient {
 }
 
 /// The answers of one round.
-pub(super) struct HubRound {
+pub(crate) struct HubRound {
     client: Client,
     token: String,
     fresh: BTreeMap<String, (HeaderValue, Bytes)>,
@@ -97,18 +97,18 @@ pub(super) struct HubRound {
 
 impl HubRound {
     /// Returns the token of this round.
-    pub(super) fn token(&self) -> &str {
+    pub(crate) fn token(&self) -> &str {
         &self.token
     }
 }
 
 impl HubClient {
-    pub(super) fn new(address: Uri, folder: PathBuf, requests: IntCounterVec) -> Self {
+    pub(crate) fn new(address: Uri, folder: PathBuf, requests: IntCounterVec) -> Self {
         Self { address, folder, client: None, requests, known: BTreeMap::new() }
     }
 
     /// Begins a round: reads the token, which may be another one by now.
-    pub(super) async fn begin(&mut self) -> Result<HubRound, HubError> {
+    pub(crate) async fn begin(&mut self) -> Result<HubRound, HubError> {
         let path = self.folder.join(TOKEN);
         let token = match fs::read_to_string(&path).await {
             Ok(text) => text.trim().to_owned(),
@@ -126,7 +126,7 @@ impl HubClient {
     }
 
     /// Ends a round. A hub that is asked again is asked whether its answers changed.
-    pub(super) fn end(&mut self, round: HubRound) {
+    pub(crate) fn end(&mut self, round: HubRound) {
         self.known = round.fresh;
     }
 
@@ -144,7 +144,7 @@ impl HubClient {
     }
 
     /// Asks for a path and returns the whole answer, which is the one before where that did not change.
-    pub(super) async fn get(&self, round: &mut HubRound, path: &str) -> Result<Bytes, HubError> {
+    pub(crate) async fn get(&self, round: &mut HubRound, path: &str) -> Result<Bytes, HubError> {
         let answered = timeout(REQUEST, self.ask(round, path)).await;
         let answered = answered.unwrap_or_else(|_| Err(HubError::Late { path: path.to_owned() }));
         let code = match &answered {

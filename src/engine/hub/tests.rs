@@ -239,3 +239,38 @@ fn a_person_confirms_exactly_what_is_held() {
     assert!(held(1, &word).is_some(), "another deletion is another word");
     assert!(held(2, "true").is_some());
 }
+
+#[test]
+fn manifests_are_lists_of_objects_with_nothing_to_do_beside_them() {
+    let scope = scope();
+    assert_eq!(
+        scope.plugin_path("metrics"),
+        format!("/v3/organizations/{ORGANIZATION}/clusters/{CLUSTER}/plugins/metrics")
+    );
+    let read = |body: Value| read_manifests(body.to_string().as_bytes());
+    let (one, two) = (json!({"kind": "A"}), json!({"kind": "B"}));
+    let good = json!({
+        "id": id(1), "manifests": [[one], [], [two]], "jobs": {"pre_apply": [], "post_apply": null},
+        "urls": null,
+    });
+    assert_eq!(read(good).unwrap(), "{\"kind\":\"A\"}\n---\n{\"kind\":\"B\"}");
+    assert_eq!(read(json!({"manifests": []})).unwrap(), "");
+    for bad in [
+        json!([]),
+        json!("text"),
+        json!({}),
+        json!({"manifests": null}),
+        json!({"manifests": [one]}),
+        json!({"manifests": [["text"]]}),
+    ] {
+        assert!(matches!(read(bad.clone()), Err(AnswerFault::NoManifests(_))), "{bad}");
+    }
+    for (field, value) in [
+        ("jobs", json!({"pre_apply": [{"kind": "Job"}]})),
+        ("jobs", json!("text")),
+        ("urls", json!(["https://example.org/a.yaml"])),
+    ] {
+        let said = read(json!({"manifests": [[one]], (field): value}));
+        assert!(matches!(said, Err(AnswerFault::Unsupported(named)) if named == field), "{field}");
+    }
+}

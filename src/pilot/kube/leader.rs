@@ -349,7 +349,11 @@ impl LeaseStore for PilotsLease {
         lease.metadata.resource_version.clone().unwrap_or_default()
     }
 
-    async fn swap(&self, read: Option<LeaderLease>, record: LeaseRecord) -> kube::Result<()> {
+    async fn swap(
+        &self,
+        read: Option<LeaderLease>,
+        record: LeaseRecord,
+    ) -> kube::Result<LeaderLease> {
         let exists = read.is_some();
         let mut lease = read.unwrap_or_else(|| new_lease(&self.name, &self.pilot));
         let LeaseRecord { holder, seconds, acquired, renewed, transitions } = record;
@@ -362,11 +366,14 @@ impl LeaseStore for PilotsLease {
         if let Ok(Some(founder)) = self.missing(&lease).await {
             lease.spec.founder = Some(founder);
         }
-        if exists {
-            self.cluster.replace_lease(&lease).await.map(drop)
+        let written = if exists {
+            self.cluster.replace_lease(&lease).await?
         } else {
-            self.cluster.create_lease(&lease).await.map(drop)
-        }
+            self.cluster.create_lease(&lease).await?
+        };
+        // A leader reads only what others changed.
+        self.learn(&written).await;
+        Ok(written)
     }
 }
 

@@ -45,7 +45,7 @@ impl LeaseStore for KubernetesLease {
         lease.metadata.resource_version.clone().unwrap_or_default()
     }
 
-    async fn swap(&self, read: Option<Lease>, record: LeaseRecord) -> kube::Result<()> {
+    async fn swap(&self, read: Option<Lease>, record: LeaseRecord) -> kube::Result<Lease> {
         let exists = read.is_some();
         let mut lease = read.unwrap_or_else(|| Lease {
             metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
@@ -62,9 +62,9 @@ impl LeaseStore for KubernetesLease {
         });
         let params = PostParams::default();
         if exists {
-            self.api.replace(&self.name, &params, &lease).await.map(drop)
+            self.api.replace(&self.name, &params, &lease).await
         } else {
-            self.api.create(&params, &lease).await.map(drop)
+            self.api.create(&params, &lease).await
         }
     }
 }

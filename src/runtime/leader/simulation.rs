@@ -113,16 +113,16 @@ impl LeaseStore for Server {
         &self,
         read: Option<(u64, LeaseRecord)>,
         record: LeaseRecord,
-    ) -> kube::Result<()> {
+    ) -> kube::Result<(u64, LeaseRecord)> {
         let done = self.send(move |stored| {
             let version = |lease: &Option<(u64, LeaseRecord)>| lease.as_ref().map(|(at, _)| *at);
             let fits = version(&stored.lease) == version(&read);
-            if fits {
-                stored.lease = Some((version(&read).unwrap_or_default() + 1, record));
-            }
-            fits
+            fits.then(|| {
+                let written = (version(&read).unwrap_or_default() + 1, record);
+                stored.lease.insert(written).clone()
+            })
         });
-        if done.await? { Ok(()) } else { Err(failure(409)) }
+        done.await?.ok_or_else(|| failure(409))
     }
 }
 

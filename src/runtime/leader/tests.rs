@@ -21,6 +21,8 @@ struct Api(Arc<Mutex<Server>>);
 struct Server {
     lease: Option<Value>,
     version: u64,
+    /// Requests that read.
+    reads: usize,
 }
 
 /// The way from one candidate to the lease.
@@ -60,6 +62,7 @@ impl Api {
             (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}))
         };
         let (code, body) = if *method == Method::GET {
+            server.reads += 1;
             server.lease.clone().map_or_else(|| failure(404, "NotFound"), |lease| (200, lease))
         } else {
             let mut lease: Value = serde_json::from_slice(body).unwrap();
@@ -76,6 +79,20 @@ impl Api {
         };
         let body = Full::new(Bytes::from(body.to_string()));
         Response::builder().status(code).body(body).unwrap()
+    }
+
+    /// Another client changes something of the lease that is no candidate's.
+    fn touch(&self) {
+        let mut server = self.0.lock().unwrap();
+        server.version += 1;
+        let version = server.version.to_string();
+        let lease = server.lease.as_mut().unwrap();
+        lease["metadata"]["annotations"] = json!({"touched": version});
+        lease["metadata"]["resourceVersion"] = json!(version);
+    }
+
+    fn reads(&self) -> usize {
+        self.0.lock().unwrap().reads
     }
 
     fn holder(&self) -> Option<String> {
@@ -133,6 +150,45 @@ async fn one_of_two_leads_and_a_release_hands_over_within_a_retry() {
     assert_eq!(api.holder().as_deref(), Some("second"));
     let LeaderClaim::Held { transition, .. } = *second.claim.borrow() else { panic!("not held") };
     assert_eq!(transition, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_reads_its_lease_again_only_where_another_client_changed_it() {
+    let api = Api::default();
+    let mut leader = candidate(&api, "leader");
+    leader.leads().await;
+    let version = || api.0.lock().unwrap().version;
+    let (reads, writes) = (api.reads(), version());
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(api.reads(), reads);
+    assert!(version() - writes > 20, "{}", version() - writes);
+
+    api.touch();
+    let touched = json!({"touched": version().to_string()});
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(api.reads(), reads + 1);
+    assert!(leader.claim.borrow().is_held());
+    let annotations = |api: &Api| {
+        let server = api.0.lock().unwrap();
+        server.lease.as_ref().unwrap()["metadata"]["annotations"].clone()
+    };
+    assert_eq!(annotations(&api), touched);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_stopped_for_longer_than_it_may_lead_reads_before_it_writes() {
+    let api = Api::default();
+    let lease = KubernetesLease::new(api.client(&Arc::default()), "navigator", "lease".into());
+    let mut elector = LeaderElector::new(lease, ElectionConfig::new("stopped".into()));
+    for (pause, reads) in [(0, 1), (2, 1), (9, 1), (10, 2), (2, 2)] {
+        tokio::time::advance(Duration::from_secs(pause)).await;
+        assert!(matches!(elector.attempt().await, Ok(LeaseAttempt::Held(_))));
+        assert_eq!(api.reads(), reads, "after {pause} s");
+    }
+    // What another client changed is read within the same attempt.
+    api.touch();
+    assert!(matches!(elector.attempt().await, Ok(LeaseAttempt::Held(_))));
+    assert_eq!(api.reads(), 3);
 }
 
 #[tokio::test(start_paused = true)]

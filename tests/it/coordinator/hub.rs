@@ -20,7 +20,7 @@ use super::{
 };
 
 const ORGANIZATION: &str = "11111111-0000-4000-8000-000000000001";
-const CLUSTER: &str = "22222222-0000-4000-8000-000000000002";
+pub(super) const CLUSTER: &str = "22222222-0000-4000-8000-000000000002";
 const POOL: &str = "44444444-0000-4000-8000-000000000004";
 const CORE: &str = "/api/v1/namespaces/containership-core";
 const USERS: &str = "/apis/containership.io/v3/namespaces/containership-core/users";
@@ -30,9 +30,9 @@ fn id(number: usize) -> String {
     format!("33333333-0000-4000-8000-{number:012}")
 }
 
-/// How the hub answers about Users.
+/// How the hub answers about Users, and about manifests.
 #[derive(Clone, Debug)]
-enum HubFault {
+pub(super) enum HubFault {
     None,
     Code(u16),
     /// It accepts the request and says nothing.
@@ -45,15 +45,15 @@ enum HubFault {
 
 #[derive(Default)]
 struct HubState {
-    /// What is listed, by path.
-    lists: BTreeMap<String, Vec<Value>>,
+    /// What is answered, by path.
+    answers: BTreeMap<String, Value>,
     fault: Option<HubFault>,
     /// Path, answer's code and token of each request.
     requests: Vec<(String, u16, String)>,
 }
 
 /// A hub on this machine; it ends with this.
-struct ReferenceHub {
+pub(super) struct ReferenceHub {
     url: String,
     state: Arc<Mutex<HubState>>,
     /// With the token.
@@ -62,7 +62,7 @@ struct ReferenceHub {
 }
 
 impl ReferenceHub {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/hub", listener.local_addr().unwrap());
         let state: Arc<Mutex<HubState>> = Arc::default();
@@ -76,31 +76,38 @@ impl ReferenceHub {
 
     /// Lists these objects from now on.
     fn list(&self, path: &str, items: Vec<Value>) {
-        let path = format!("/hub/v3/organizations/{ORGANIZATION}/{path}");
-        self.state.lock().unwrap().lists.insert(path, items);
+        self.say(path, items.into());
     }
 
-    fn fail(&self, fault: HubFault) {
+    /// Answers so from now on.
+    pub(super) fn say(&self, path: &str, answer: Value) {
+        let path = format!("/hub/v3/organizations/{ORGANIZATION}/{path}");
+        self.state.lock().unwrap().answers.insert(path, answer);
+    }
+
+    pub(super) fn fail(&self, fault: HubFault) {
         self.state.lock().unwrap().fault = Some(fault);
     }
 
-    fn requests(&self) -> Vec<(String, u16, String)> {
+    /// Returns path, answer's code and token of each request.
+    pub(super) fn requests(&self) -> Vec<(String, u16, String)> {
         self.state.lock().unwrap().requests.clone()
     }
 
+    /// The flags by which a coordinator asks this.
+    pub(super) fn flags(&self) -> [String; 4] {
+        [
+            format!("--hub={}", self.url),
+            format!("--hub-folder={}", self.folder.path().display()),
+            format!("--organization-id={ORGANIZATION}"),
+            format!("--cluster-id={CLUSTER}"),
+        ]
+    }
+
     fn start_coordinator(&self, wire: &Wire) -> Coordinator {
-        let folder = self.folder.path().display().to_string();
-        let flags = [
-            "--registries",
-            "--hub",
-            &self.url,
-            "--hub-folder",
-            &folder,
-            "--organization-id",
-            ORGANIZATION,
-            "--cluster-id",
-            CLUSTER,
-        ];
+        let own = self.flags();
+        let mut flags: Vec<&str> = own.iter().map(String::as_str).collect();
+        flags.push("--registries");
         Coordinator::only(&wire.url, &flags)
     }
 }
@@ -113,20 +120,21 @@ async fn answer(State(state): State<Arc<Mutex<HubState>>>, request: Request) -> 
         value.map_or(String::new(), |value| value.to_str().unwrap().to_owned())
     };
     let (token, known) = (word("authorization"), word("if-none-match"));
-    let (list, fault) = {
+    let (said, fault) = {
         let state = state.lock().unwrap();
-        let fault = state.fault.clone().filter(|_| path.ends_with("/users"));
-        (state.lists.get(&path).cloned(), fault.unwrap_or(HubFault::None))
+        let is_faulty = path.ends_with("/users") || path.contains("/plugins/");
+        let fault = state.fault.clone().filter(|_| is_faulty);
+        (state.answers.get(&path).cloned(), fault.unwrap_or(HubFault::None))
     };
-    let text = json!(list).to_string();
+    let text = json!(said).to_string();
     let tag = format!("\"{}-{}\"", text.len(), text.bytes().map(u64::from).sum::<u64>());
     let (code, text) = match fault {
-        HubFault::None if list.is_none() => (404, String::new()),
+        HubFault::None if said.is_none() => (404, String::new()),
         HubFault::None if known == tag => (304, String::new()),
         HubFault::None => (200, text),
         HubFault::Code(code) => (code, "[]".to_owned()),
         HubFault::Slow => pending().await,
-        HubFault::Cut => (200, text[..text.len() - 10].to_owned()),
+        HubFault::Cut => (200, text[..text.len() / 2].to_owned()),
         HubFault::Redirect(_) => (302, String::new()),
         HubFault::Large(size) => (200, format!("[]{}", " ".repeat(size << 20))),
     };

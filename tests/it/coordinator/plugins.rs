@@ -17,7 +17,7 @@ async fn started(core: &str) -> Cluster {
 }
 
 /// Lets the ServiceAccount of a Plugin apply and delete what these tests have.
-async fn let_apply(cluster: &Cluster, plugin: &str) {
+pub(super) async fn let_apply(cluster: &Cluster, plugin: &str) {
     let core = &cluster.core;
     let name = format!("{core}-{plugin}");
     let verbs = ["get", "create", "patch", "delete"];
@@ -135,9 +135,9 @@ async fn standing(cluster: &Cluster) -> BTreeMap<&'static str, Value> {
 }
 
 /// Says of the Deployment what a controller would once its pods run.
-async fn roll_out(cluster: &Cluster) {
-    let path = "/apis/apps/v1/namespaces/wares/deployments/shop";
-    let found = cluster.until(path, |found| found.is_some()).await;
+pub(super) async fn roll_out(cluster: &Cluster, namespace: &str) {
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/shop");
+    let found = cluster.until(&path, |found| found.is_some()).await;
     let status = json!({"status": {
         "observedGeneration": found["metadata"]["generation"], "replicas": 1, "updatedReplicas": 1,
         "availableReplicas": 1, "readyReplicas": 1,
@@ -168,7 +168,7 @@ async fn a_plugin_is_applied_in_waves_and_stays_at_the_version_that_works() {
     // Another one leads on.
     cluster.kill();
     cluster.start(&["--plugins"]);
-    roll_out(&cluster).await;
+    roll_out(&cluster, "wares").await;
     let ready = cluster.condition(&path, "Ready", "Applied").await;
     assert_eq!(
         (&ready["status"]["version"], &ready["status"]["objects"]),
@@ -231,7 +231,7 @@ async fn a_plugin_is_applied_in_waves_and_stays_at_the_version_that_works() {
     assert_eq!(standing(&cluster).await, before);
 
     // The version before is asked for again, then one without two objects.
-    roll_out(&cluster).await;
+    roll_out(&cluster, "wares").await;
     cluster
         .patch(&path, &version("1", &[&one, &image, &first, ACCOUNT, NAMESPACE, &widgets]))
         .await;
@@ -309,7 +309,7 @@ async fn a_plugin_that_cannot_be_applied_says_so_in_one_sentence() {
     let taken = format!("{}---\n{}", config_in("stock", "mine", "1"), config_in("stock", "c", "1"));
     cluster.make(&plugins, &plugin("other", &inline(&taken))).await;
     for (name, reason, says) in [
-        (old["metadata"]["name"].as_str().unwrap(), "Unsupported", "its manifests are the hub's"),
+        (old["metadata"]["name"].as_str().unwrap(), "HubMissing", "run the coordinator with --hub"),
         ("poor", "Refused", "system:serviceaccount:core-poor:plugin-poor"),
         ("absent", "SourceMissing", "is not there"),
         ("broken", "ManifestsInvalid", "document 1 of the manifests"),
