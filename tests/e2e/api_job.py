@@ -128,6 +128,40 @@ def what_cannot_run_says_so():
     claim("and nothing was started", get("statefulset,pod", "-n", NS) == [])
 
 
+def guarded():
+    """Who may reach a cluster's pods, as Kubernetes keeps it; a cluster without nodes has it, too."""
+    name, shop = "cass-guarded", {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "shop"}}}
+    own = {"podSelector": {"matchLabels": {"navigator.jetstack.io/cassandra-cluster-name": "guarded"}}}
+    wanted = {(7000, 7001): [own], (9042,): [shop, own], (8080,): None, (12000, 12001, 12002): None}
+
+    def kept():
+        policy = get("networkpolicy", "-n", NS, name)
+        rules = policy and {tuple(port["port"] for port in rule["ports"]): rule.get("from") for rule in policy["spec"]["ingress"]}
+        return rules == wanted and policy["spec"]["podSelector"] == own["podSelector"] or rules
+
+    def network(policy):
+        spec = {"security": {"network": {"policy": policy, "clients": [shop]}}}
+        kubectl("patch", "cassandracluster", "-n", NS, "guarded", "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    kubectl("create", "-n", NS, "-f", "-", stdin=json.dumps({
+        "apiVersion": "navigator.jetstack.io/v1beta1", "kind": "CassandraCluster", "metadata": {"name": "guarded"},
+        "spec": {"version": "5.0.6", "nodePools": [{"name": "a", "replicas": 0, "persistence": {"enabled": False}}]}}))
+    wait("the cluster's other objects", lambda: get("service", "-n", NS, "cass-guarded-nodes") is not None, 120)
+    claim("it has no NetworkPolicy unasked", get("networkpolicy", "-n", NS) == [])
+    network("Managed")
+    wait("the NetworkPolicy", kept, 60)
+    kubectl("patch", "networkpolicy", "-n", NS, name, "--type=json", "-p", '[{"op": "remove", "path": "/spec/ingress/1/from"}]')
+    wait("an edit is put back", kept, 60)
+    kubectl("delete", "networkpolicy", "-n", NS, name)
+    wait("it is made again", kept, 60)
+    network("None")
+    wait("it is gone", lambda: get("networkpolicy", "-n", NS, name) is None, 60)
+    network("Managed")
+    wait("it is back", kept, 60)
+    kubectl("delete", "cassandracluster", "-n", NS, "guarded", timeout=120)
+    claim("it ends with its cluster", get("networkpolicy", "-n", NS) == [])
+
+
 def agent():
     """An agent runs in a pod on the machine, and writes the keys of Users there."""
     manifest = run(ROOT / "bin/navigator", "manifest", "--cluster-manager", "--agents").stdout
@@ -160,6 +194,8 @@ def job():
         explain()
     with step("every sample"), without_controller():
         samples()
+    with step("who may reach a cluster"):
+        guarded()
     with step("what cannot run says so"):
         what_cannot_run_says_so()
     twin()
