@@ -958,11 +958,13 @@ fn pilot_facts(database: &ManagedDatabase, pilot: &Pilot, owned: bool) -> PilotF
 /// some times what a start and an election take.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Both times are of the pilot's clock.
+/// All times are of the pilot's clock. A node may have been stopped for long before its process began.
 fn joins_in_vain(ready: &Condition, status: &PilotStatus) -> bool {
-    let heard = status.last_heartbeat_time.as_ref();
+    let begun = status.process.as_ref().and_then(|process| process.start_time.as_ref());
+    let (Some(heard), Some(begun)) = (&status.last_heartbeat_time, begun) else { return false };
+    let since = begun.0.max(ready.last_transition_time.0);
     let waits = ready.status == "False" && ready.reason == "Joining";
-    waits && heard.is_some_and(|at| age(ready.last_transition_time.0, at.0) >= ELECTION_PATIENCE)
+    waits && age(since, heard.0) >= ELECTION_PATIENCE
 }
 
 fn blocker_facts(blocker: &Blocker) -> BlockerFacts {

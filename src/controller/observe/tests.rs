@@ -109,19 +109,23 @@ fn whatever_comes_from_the_database_itself_shows_that_it_answered() {
 
 #[test]
 fn a_member_waits_in_vain_for_others_after_five_minutes_of_its_own_clock() {
-    let waits = |reason: &str, minutes: i64| {
+    let ago = |minutes: i64| (now() - minutes.minutes()).to_string();
+    let waits = |reason: &str, unready: i64, runs: i64| {
         let pilot = json!({"metadata": {"name": "ex-demo-a-0"}, "status": {
             "lastHeartbeatTime": now().to_string(),
+            "process": {"pid": 9, "startTime": ago(runs)},
             "conditions": [{
                 "type": "Ready", "status": "False", "reason": reason, "message": "",
-                "lastTransitionTime": (now() - minutes.minutes()).to_string(),
+                "lastTransitionTime": ago(unready),
             }],
         }});
         pilot_facts(&DATABASE, &serde_json::from_value(pilot).unwrap(), true).joins_in_vain
     };
-    assert!(waits("Joining", 5));
-    assert!(!waits("Joining", 4));
-    assert!(!waits("Starting", 60));
+    assert!(waits("Joining", 5, 60));
+    assert!(waits("Joining", 60, 5));
+    assert!(!waits("Joining", 4, 60), "it served until a moment ago");
+    assert!(!waits("Joining", 60, 4), "it was stopped until a moment ago");
+    assert!(!waits("Starting", 60, 60));
 }
 
 #[test]
