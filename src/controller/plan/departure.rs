@@ -106,12 +106,15 @@ fn never_joined(member: &Member, observed: &ObservedCluster) -> bool {
 pub(super) fn shrink(world: World<'_>, _: &Plan) -> Vec<Candidate> {
     let surplus = |pool: &&ObservedPool| pool.replicas() > world.wanted_of(pool);
     // Pools that left the spec come last in the list and are decommissioned first; masters stay
-    // longest. A new node comes before an old one goes.
+    // longest. A new node comes before an old one goes, unless it waits for another version, which
+    // itself waits until such pools are gone.
     let pools = world.observed.pools.iter();
     let Some(pool) = pools.rev().filter(surplus).min_by_key(|pool| pool.eligible()) else {
         return Vec::new();
     };
-    if super::growth::wanted_pool(world).is_some() {
+    let left = world.desired.pool(&pool.name).is_none();
+    let upgrade_first = left && roll::changes_version(world);
+    if super::growth::wanted_pool(world).is_some() && !upgrade_first {
         return Vec::new();
     }
     let Some(member) = pool.members.get(&(pool.replicas() - 1)) else { return Vec::new() };

@@ -353,6 +353,25 @@ fn a_stop_waits_for_no_node_that_cannot_answer() {
 }
 
 #[test]
+fn a_pool_that_left_the_spec_goes_though_another_is_to_grow_in_a_new_version() {
+    let asked = |version: &str| {
+        planned(&[("a", 3)], &[("a", 2), ("b", 1)], |d, o| {
+            d.version = version.into();
+            for (pool, ordinal) in [(0, 0), (0, 1), (1, 0)] {
+                pilot(o, pool, ordinal).spec.version = Some("5.0.6".into());
+            }
+        })
+    };
+    let goes = PlannedStep::Decommission { pilot: "ex-demo-b-0".into() };
+    assert_eq!(
+        asked("5.1.0").step,
+        Some(goes),
+        "no node joins, and none is upgraded before it is gone"
+    );
+    assert_eq!(asked("5.0.6").step, Some(PlannedStep::Raise { pool: "a".into(), to: 3 }));
+}
+
+#[test]
 fn what_is_left_of_a_pool_is_removed_or_told() {
     let orphan = |claim: bool| {
         planned(&[("a", 1)], &[("a", 1), ("z", 1)], |_, o| {
