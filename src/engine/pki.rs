@@ -1,5 +1,6 @@
 //! Certificates of database nodes: the CAs that sign them, a node's key and its request, what is
-//! signed for whom, and what is wrong with a certificate that is in use.
+//! signed for whom, and what is wrong with a certificate that is in use. `rollover` decides how one
+//! CA takes the place of another.
 //!
 //! No I/O, and the time is always an argument. Certificates and bundles are public and travel as
 //! PEM; a private key leaves a [`PrivateKey`] only by [`PrivateKey::to_pem`].
@@ -11,6 +12,7 @@ mod issue;
 mod judge;
 mod key;
 mod request;
+pub mod rollover;
 #[cfg(test)]
 mod tests;
 
