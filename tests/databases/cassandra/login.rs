@@ -25,7 +25,7 @@ const BAD_CREDENTIALS: Option<i32> = Some(0x0100);
 const UNAUTHORIZED: Option<i32> = Some(0x2100);
 
 pub(crate) async fn roles_are_made_and_read_by_the_pilots_client(told: &Told) {
-    for (version, net) in [(VERSION, 40), ("4.1.10", 41)] {
+    for (version, net) in [(VERSION, 50), ("4.1.10", 51)] {
         let spec = json!({"config": {
             "authenticator": "PasswordAuthenticator", "authorizer": "CassandraAuthorizer",
         }});
