@@ -1,5 +1,5 @@
 //! What any API server in Kubernetes' manner needs to know of objects: how bodies are read, what a
-//! schema says of a value, who owns which field, how kinds are described.
+//! schema says of a value, who owns which field, how kinds are described; and what its certificates say.
 //!
 //! Pure: no I/O, no async. Knows no kind, no group and no name of Navigator's: `api` has those, and
 //! describes each kind by [`served_kind::ServedKind`]. Decision 15 says why this is a line within one
@@ -16,3 +16,4 @@ pub mod served_kind;
 pub mod served_kinds;
 pub mod strict_decoding;
 pub mod unknown_fields;
+pub mod x509;

@@ -11,6 +11,7 @@ mod joins;
 mod kept;
 mod leaving;
 mod life;
+mod login;
 mod older;
 mod refused;
 mod ring;
@@ -31,6 +32,7 @@ pub(crate) use self::{
         a_node_stays_where_the_rest_has_no_room, departures_that_are_cut_off_go_on_to_their_end,
     },
     life::three_nodes_live_through_an_outage_and_one_leaves,
+    login::roles_are_made_and_read_by_the_pilots_client,
     older::older_releases_found_join_and_return,
     rounds::rings_are_founded_once_and_a_lost_volume_is_replaced,
     two_lost::two_of_three_nodes_are_lost_and_replaced,

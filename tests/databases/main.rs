@@ -74,6 +74,9 @@ const SCENARIOS: &[(&str, Set, Run)] = &[
     ("cassandra-older", Set::Full, |told| {
         Box::pin(cassandra::older_releases_found_join_and_return(told))
     }),
+    ("cassandra-login", Set::Full, |told| {
+        Box::pin(cassandra::roles_are_made_and_read_by_the_pilots_client(told))
+    }),
     ("cassandra-unheard", Set::Full, |told| {
         Box::pin(cassandra::what_is_not_heard_lets_nothing_go(told))
     }),

@@ -1,23 +1,15 @@
-//! Makes a CA and leaf certificates signed by it, and decides when they are due for renewal. No
-//! I/O.
+//! Makes a CA and leaf certificates signed by it. No I/O.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
-use rustls::pki_types::{CertificateDer, pem::PemObject};
-use x509_parser::{
-    extensions::GeneralName,
-    prelude::{FromDer, X509Certificate},
-};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
+
+use crate::machinery::x509;
+pub use crate::machinery::x509::CertificateDetails;
 
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How far certificates are dated back, since the clocks of nodes differ.
-const SKEW: Duration = Duration::from_secs(3600);
 
 /// A certificate and its key, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +30,7 @@ pub enum CertificateIssueError {
 /// Makes a CA of our own.
 pub fn ca() -> Result<CertificatePair, CertificateIssueError> {
     let key = KeyPair::generate().map_err(CertificateIssueError::Make)?;
-    let mut params = params(CA_LIFE, "navigator-apiserver-ca");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let params = x509::authority("navigator-apiserver-ca", now(), CA_LIFE);
     let certificate = params.self_signed(&key).map_err(CertificateIssueError::Make)?;
     Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
@@ -50,10 +40,11 @@ pub fn leaf(
     ca: &CertificatePair,
     names: &[String],
 ) -> Result<CertificatePair, CertificateIssueError> {
-    let mut params = params(LEAF_LIFE, "navigator-apiserver");
+    let usages = [ExtendedKeyUsagePurpose::ServerAuth];
+    let mut params = x509::leaf("navigator-apiserver", &usages, now(), LEAF_LIFE);
     let named = CertificateParams::new(names).map_err(CertificateIssueError::Make)?;
     params.subject_alt_names = named.subject_alt_names;
-    signed(ca, params, ExtendedKeyUsagePurpose::ServerAuth)
+    signed(ca, &params)
 }
 
 /// Makes a client's leaf that names `user`, and `group` if there is one, signed by `ca`.
@@ -62,25 +53,21 @@ pub fn client(
     user: &str,
     group: Option<&str>,
 ) -> Result<CertificatePair, CertificateIssueError> {
-    let mut params = params(LEAF_LIFE, user);
+    let mut params = x509::leaf(user, &[ExtendedKeyUsagePurpose::ClientAuth], now(), LEAF_LIFE);
     if let Some(group) = group {
         params.distinguished_name.push(DnType::OrganizationName, group);
     }
-    signed(ca, params, ExtendedKeyUsagePurpose::ClientAuth)
+    signed(ca, &params)
 }
 
 fn signed(
     ca: &CertificatePair,
-    mut params: CertificateParams,
-    usage: ExtendedKeyUsagePurpose,
+    params: &CertificateParams,
 ) -> Result<CertificatePair, CertificateIssueError> {
     let ca_key = KeyPair::from_pem(&ca.key).map_err(CertificateIssueError::Ca)?;
     let issuer =
         Issuer::from_ca_cert_pem(&ca.certificate, ca_key).map_err(CertificateIssueError::Ca)?;
     let key = KeyPair::generate().map_err(CertificateIssueError::Make)?;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![usage];
-    params.use_authority_key_identifier_extension = true;
     let certificate = params.signed_by(&key, &issuer).map_err(CertificateIssueError::Make)?;
     Ok(CertificatePair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
@@ -88,65 +75,15 @@ fn signed(
 /// Makes a certificate that no client trusts, to serve before a real one: (certificate, key).
 pub fn self_signed() -> (String, String) {
     let made = KeyPair::generate().and_then(|key| {
-        let certificate = params(LEAF_LIFE, "navigator-apiserver-starting").self_signed(&key)?;
+        let params = x509::leaf("navigator-apiserver-starting", &[], now(), LEAF_LIFE);
+        let certificate = params.self_signed(&key)?;
         Ok((certificate.pem(), key.serialize_pem()))
     });
     made.expect("a P-256 key can be made and signs itself")
 }
 
-fn params(life: Duration, name: &str) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.remove(DnType::CommonName);
-    params.distinguished_name.push(DnType::CommonName, name);
-    let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-    let at = |seconds| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
-    params.not_before = at(now.saturating_sub(SKEW.as_secs()));
-    params.not_after = at(now + life.as_secs());
-    params
-}
-
-/// The fields of a certificate that renewal looks at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateDetails {
-    pub not_before: i64,
-    pub not_after: i64,
-    pub names: Vec<String>,
-}
-
-impl CertificateDetails {
-    /// Reads these fields of the first certificate in `pem`.
-    pub fn read(pem: &str) -> Option<Self> {
-        let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-        let names = certificate.subject_alternative_name().ok().flatten();
-        let names = names.map(|extension| &extension.value.general_names);
-        let text = |name: &GeneralName<'_>| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            GeneralName::IPAddress(bytes) => {
-                let four: [u8; 4] = (*bytes).try_into().ok()?;
-                Some(std::net::Ipv4Addr::from(four).to_string())
-            }
-            _ => None,
-        };
-        Some(Self {
-            not_before: certificate.validity().not_before.timestamp(),
-            not_after: certificate.validity().not_after.timestamp(),
-            names: names.into_iter().flatten().filter_map(text).collect(),
-        })
-    }
-
-    /// Tells whether two thirds of the certificate's life are over at `now`.
-    pub fn is_due(&self, now: i64) -> bool {
-        now >= self.not_before + (self.not_after - self.not_before) / 3 * 2
-    }
-
-    pub fn is_expired(&self, now: i64) -> bool {
-        now >= self.not_after
-    }
-
-    pub fn covers(&self, names: &[String]) -> bool {
-        names.iter().all(|name| self.names.contains(name))
-    }
+fn now() -> i64 {
+    Timestamp::now().as_second()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 mod cleanup;
 mod configure;
-mod cql;
+pub mod cql;
 mod data_resurrection;
 mod decommission;
 mod forgetting;

@@ -1,5 +1,12 @@
-//! Checks whether Cassandra answers its clients: a second opinion where its management agent does
-//! not answer.
+//! Speaks to Cassandra as its clients do: checks whether it answers them, a second opinion where its
+//! management agent does not answer; and logs in and runs statements, where only a client can.
+
+mod client;
+mod error;
+mod frame;
+mod rows;
+mod statement;
+mod tls;
 
 use std::net::IpAddr;
 
@@ -8,6 +15,13 @@ use tokio::{
     net::TcpStream,
 };
 
+pub use self::{
+    client::{CqlClient, CqlLogin, CqlTarget},
+    error::CqlError,
+    rows::{CqlRow, CqlRows, CqlValue},
+    statement::{Consistency, CqlStatement, quote_name, quote_text},
+    tls::{CqlTls, CqlTlsError},
+};
 use crate::databases::cassandra::names::port;
 
 /// An OPTIONS request in version 4 of the CQL protocol, which every supported Cassandra speaks. It

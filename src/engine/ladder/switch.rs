@@ -1,0 +1,79 @@
+//! One stop and one start of all nodes: for a database whose nodes either all speak TLS to each
+//! other and ask for passwords, or none does.
+//!
+//! What a node is told changes only while each one is known to be stopped, and none is started before
+//! each one is told it; a node hears that it may run together with the position. So at no moment do
+//! two run that cannot talk, and an edit back in the middle is one more change while they are stopped.
+
+/// Whether a node speaks TLS to others and asks for passwords.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SwitchPosition {
+    Off,
+    Required,
+}
+
+/// What a member is known to do. A member that is silent may do it still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemberRun {
+    /// It ran on this position when it was heard last, or may have begun to since.
+    Running(SwitchPosition),
+    /// It said that it is stopped, since it was told to stop. It starts only when it is told to.
+    Stopped,
+}
+
+/// One member of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SwitchMember {
+    pub run: MemberRun,
+    /// Whether it is told to run at all.
+    pub may_run: bool,
+    pub told: SwitchPosition,
+}
+
+/// What is to be done next. Members are told by their places in the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SwitchStep {
+    /// All run as wanted.
+    Done,
+    /// These are to be told to stop.
+    Stop(Vec<usize>),
+    /// All are stopped: these are to be told the position that is wanted.
+    Tell(Vec<usize>),
+    /// All are told it: these may run.
+    Start(Vec<usize>),
+    /// Nothing, until these say that they did what they were told.
+    Wait(Vec<usize>),
+}
+
+/// Returns the next step on the way of all members to `wanted`.
+pub fn next_switch(members: &[SwitchMember], wanted: SwitchPosition) -> SwitchStep {
+    let these = |is: fn(&SwitchMember, SwitchPosition) -> bool| -> Option<Vec<usize>> {
+        let found = members.iter().enumerate().filter(|(_, member)| is(member, wanted));
+        let found: Vec<_> = found.map(|(place, _)| place).collect();
+        (!found.is_empty()).then_some(found)
+    };
+    if let Some(other) = these(|member, wanted| member.told != wanted) {
+        if let Some(running) = these(|member, _| member.may_run) {
+            return SwitchStep::Stop(running);
+        }
+        if let Some(running) = these(|member, _| member.run != MemberRun::Stopped) {
+            return SwitchStep::Wait(running);
+        }
+        return SwitchStep::Tell(other);
+    }
+    if let Some(stopped) = these(|member, _| !member.may_run) {
+        return SwitchStep::Start(stopped);
+    }
+    let away = these(|member, wanted| member.run != MemberRun::Running(wanted));
+    away.map_or(SwitchStep::Done, SwitchStep::Wait)
+}
+
+/// Returns where a new node starts: on what all members are told, whether that is wanted or not, and
+/// `None` while they are told something else one by one.
+pub fn starting_position(
+    members: &[SwitchMember],
+    wanted: SwitchPosition,
+) -> Option<SwitchPosition> {
+    let told = members.first().map_or(wanted, |member| member.told);
+    members.iter().all(|member| member.told == told).then_some(told)
+}

@@ -1,0 +1,142 @@
+//! Passwords of database users: made, refused, and hashed as the databases check them.
+//!
+//! Both databases read bcrypt with the mark `$2a$`. A password in plain text is shown by nothing here.
+
+use bcrypt::{HashParts, Version};
+
+/// Cost of a hash: each one more takes twice the time. The databases' own is 10.
+const COST: u32 = 10;
+/// Most bytes of a password: bcrypt leaves out what is beyond.
+const MAX_BYTES: usize = 72;
+/// Random bytes of a password that is made.
+const RANDOM_BYTES: usize = 32;
+const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// Digits of the largest number of [`RANDOM_BYTES`] bytes.
+const LENGTH: usize = 43;
+
+/// Why a password cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PasswordRefusal {
+    #[error("the password is empty")]
+    Empty,
+    #[error("the password has {0} bytes: at most {MAX_BYTES} count")]
+    Long(usize),
+    #[error("the password has a zero byte in it, at which bcrypt ends")]
+    Zero,
+    #[error("the password is not in UTF-8, and clients could not type it")]
+    Bytes,
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+/// Makes a password: 32 random bytes, written with letters and digits alone.
+///
+/// # Errors
+/// [`PasswordRefusal::Random`].
+pub fn generate() -> Result<String, PasswordRefusal> {
+    let mut number = [0; RANDOM_BYTES];
+    getrandom::fill(&mut number).map_err(|_| PasswordRefusal::Random)?;
+    Ok(in_base_62(number))
+}
+
+/// Writes a number, from its lowest digit, always as long.
+fn in_base_62(mut number: [u8; RANDOM_BYTES]) -> String {
+    let mut text = String::with_capacity(LENGTH);
+    for _ in 0..LENGTH {
+        let mut rest = 0;
+        for byte in &mut number {
+            let part = rest * 256 + usize::from(*byte);
+            // A rest is below 62, so the quotient is below 256.
+            *byte = u8::try_from(part / 62).unwrap_or_default();
+            rest = part % 62;
+        }
+        text.push(char::from(DIGITS[rest]));
+    }
+    text
+}
+
+/// Returns the password in these bytes of a Secret, when it can be used.
+///
+/// # Errors
+/// See [`PasswordRefusal`].
+pub fn accept(bytes: &[u8]) -> Result<&str, PasswordRefusal> {
+    match bytes {
+        [] => Err(PasswordRefusal::Empty),
+        _ if bytes.len() > MAX_BYTES => Err(PasswordRefusal::Long(bytes.len())),
+        _ if bytes.contains(&0) => Err(PasswordRefusal::Zero),
+        _ => std::str::from_utf8(bytes).map_err(|_| PasswordRefusal::Bytes),
+    }
+}
+
+/// Hashes a password, with a salt of its own. Takes tens of milliseconds, by intent.
+///
+/// # Errors
+/// See [`PasswordRefusal`].
+pub fn hash(password: &str) -> Result<String, PasswordRefusal> {
+    accept(password.as_bytes())?;
+    let parts: HashParts =
+        bcrypt::hash_with_result(password, COST).map_err(|_| PasswordRefusal::Random)?;
+    Ok(parts.format_for_version(Version::TwoA))
+}
+
+/// Tells whether `hash` is one of `password`. Takes as long as [`hash`].
+pub fn verify(password: &str, hash: &str) -> bool {
+    accept(password.as_bytes()).is_ok() && bcrypt::verify(password, hash).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn passwords_that_are_made_are_long_and_differ() {
+        let made: BTreeSet<String> = (0..100).map(|_| generate().unwrap()).collect();
+        assert_eq!(made.len(), 100);
+        for password in &made {
+            assert_eq!(password.len(), LENGTH);
+            assert!(password.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{password}");
+            assert!(accept(password.as_bytes()).is_ok());
+        }
+    }
+
+    #[test]
+    fn each_number_has_its_own_text() {
+        assert_eq!(in_base_62([0; 32]), "0".repeat(LENGTH));
+        let mut sixty_three = [0; 32];
+        sixty_three[31] = 63;
+        assert_eq!(in_base_62(sixty_three), "11".to_owned() + &"0".repeat(LENGTH - 2));
+        // 2^256 - 1 needs all digits.
+        assert_ne!(in_base_62([0xff; 32]).pop(), Some('0'));
+    }
+
+    #[test]
+    fn a_hash_is_of_one_password_and_carries_the_mark_that_databases_read() {
+        let hashed = hash("pass'word").unwrap();
+        assert!(hashed.starts_with("$2a$10$"), "{hashed}");
+        assert_eq!(hashed.len(), 60);
+        assert!(verify("pass'word", &hashed));
+        assert!(!verify("pass'worD", &hashed));
+        assert_ne!(hash("pass'word").unwrap(), hashed, "each has a salt of its own");
+        for damaged in ["", "$2a$10$", "plain", &hashed[..59]] {
+            assert!(!verify("pass'word", damaged), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn what_bcrypt_would_cut_off_is_refused() {
+        let long = "a".repeat(MAX_BYTES);
+        assert_eq!(accept(long.as_bytes()), Ok(long.as_str()));
+        for (bytes, refusal) in [
+            (&b""[..], PasswordRefusal::Empty),
+            (&[b'a'; MAX_BYTES + 1], PasswordRefusal::Long(MAX_BYTES + 1)),
+            (b"a\0b", PasswordRefusal::Zero),
+            (b"\xff", PasswordRefusal::Bytes),
+        ] {
+            assert_eq!(accept(bytes), Err(refusal));
+        }
+        assert_eq!(hash(""), Err(PasswordRefusal::Empty));
+        assert!(!verify(&"a".repeat(MAX_BYTES + 1), &hash(&long).unwrap()));
+    }
+}

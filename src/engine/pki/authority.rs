@@ -1,0 +1,251 @@
+//! CAs, and certificates that people bring: made, renewed, and read from what lies in a Secret.
+
+use std::{fmt, time::Duration};
+
+use jiff::Timestamp;
+use rcgen::{Issuer, KeyPair};
+use rustls::pki_types::CertificateDer;
+use x509_parser::prelude::X509Certificate;
+
+use super::{
+    bundle::{self, BundleRefusal, TrustBundle, parsed},
+    der,
+    key::{KeyKind, PrivateKey, PrivateKeyRefusal},
+};
+use crate::machinery::x509::{self, CertificateDetails};
+
+/// Life of a CA that we make.
+const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// What is given must live for longer than this, in seconds, or it ends before it is spread.
+const SHORTEST_REST: i64 = 24 * 3600;
+
+/// Why a CA, or a certificate that was given, cannot be used: one sentence that names the key of the
+/// Secret, what is wrong and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthorityRefusal {
+    #[error("tls.crt is missing: store the certificate there, as PEM")]
+    CertificateMissing,
+    #[error("tls.key is missing: store the certificate's private key there, as PEM")]
+    KeyMissing,
+    #[error("tls.crt {0}")]
+    Certificate(BundleRefusal),
+    #[error("tls.key {0}")]
+    Key(PrivateKeyRefusal),
+    #[error(
+        "tls.key is not the key of the first certificate in tls.crt: store the two that belong together"
+    )]
+    Mismatch,
+    #[error("tls.crt expired at {0}: store a renewed certificate")]
+    Expired(Timestamp),
+    #[error(
+        "tls.crt is not valid before {0}: wait, set the clocks right, or store a certificate that is valid now"
+    )]
+    NotYetValid(Timestamp),
+    #[error("tls.crt ends at {0}, within a day: store a renewed certificate")]
+    EndsSoon(Timestamp),
+    #[error(
+        "the first certificate in tls.crt is not a CA: store one with CA:TRUE that may sign certificates"
+    )]
+    NotAuthority,
+    #[error(
+        "the CA in tls.crt may not sign for servers and clients (extendedKeyUsage): store one that may"
+    )]
+    Usage,
+    #[error(
+        "the subject of the CA in tls.crt cannot be written into certificates: store a CA with a plain one, such as CN=NAME"
+    )]
+    Subject,
+}
+
+/// A CA with its key.
+pub struct CertificateAuthority(GivenCertificate);
+
+impl CertificateAuthority {
+    /// Makes a CA with a key of its own.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers.
+    pub fn create(common_name: &str, now: Timestamp) -> Result<Self, rcgen::Error> {
+        Self::self_signed(common_name, PrivateKey::generate()?, now)
+    }
+
+    /// Makes the CA anew with its key and its common name, so that what it signed stays good and
+    /// copies of the older certificate in clients' hands do, too.
+    ///
+    /// # Errors
+    /// When the key cannot be used.
+    pub fn renew(&self, now: Timestamp) -> Result<Self, rcgen::Error> {
+        let key = PrivateKey::read(self.0.key.to_pem().as_bytes());
+        let key = key.map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
+        let name = self.parsed().and_then(|certificate| {
+            let name = certificate.subject().iter_common_name().next()?;
+            name.as_str().ok().map(str::to_owned)
+        });
+        let name = name.ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        Self::self_signed(&name, key, now)
+    }
+
+    fn self_signed(name: &str, key: PrivateKey, now: Timestamp) -> Result<Self, rcgen::Error> {
+        let params = x509::authority(name, now.as_second(), AUTHORITY_LIFE);
+        let made = params.self_signed(key.pair())?;
+        Ok(Self(GivenCertificate { chain: vec![made.der().clone()], key }))
+    }
+
+    /// Reads a CA from the values `tls.crt` and `tls.key` of a Secret.
+    ///
+    /// # Errors
+    /// When it cannot sign anything that lasts, see [`AuthorityRefusal`].
+    pub fn read(
+        certificate: Option<&[u8]>,
+        key: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<Self, AuthorityRefusal> {
+        let authority = Self(GivenCertificate::read(certificate, key, now)?);
+        let certificate = authority.parsed().ok_or(AuthorityRefusal::NotAuthority)?;
+        if !bundle::is_authority(&certificate) {
+            return Err(AuthorityRefusal::NotAuthority);
+        }
+        let usage = certificate.extended_key_usage().ok().flatten();
+        let signs_all = usage.is_none_or(|usage| {
+            usage.value.any || usage.value.server_auth && usage.value.client_auth
+        });
+        if !signs_all {
+            return Err(AuthorityRefusal::Usage);
+        }
+        if !authority.writes_its_name(&certificate) {
+            return Err(AuthorityRefusal::Subject);
+        }
+        Ok(authority)
+    }
+
+    /// A name that comes out otherwise in what the CA signs would lead no client to the CA, so it is
+    /// tried once: with several values in one part, say, it cannot be written.
+    fn writes_its_name(&self, certificate: &X509Certificate<'_>) -> bool {
+        let mut parts = certificate.subject().iter().map(|part| part.iter().count()).peekable();
+        if parts.peek().is_none() || parts.any(|values| values != 1) {
+            return false;
+        }
+        let signed = self.issuer().and_then(|issuer| {
+            x509::leaf("trial", &[], 0, Duration::ZERO).signed_by(self.0.key.pair(), &issuer)
+        });
+        signed.is_ok_and(|signed| {
+            parsed(signed.der())
+                .is_some_and(|leaf| leaf.issuer().as_raw() == certificate.subject().as_raw())
+        })
+    }
+
+    pub(super) fn issuer(&self) -> Result<Issuer<'static, &KeyPair>, rcgen::Error> {
+        Issuer::from_ca_cert_der(&self.0.chain[0], self.0.key.pair())
+    }
+
+    fn parsed(&self) -> Option<X509Certificate<'_>> {
+        parsed(&self.0.chain[0])
+    }
+
+    /// The CA's own certificate, by which it is trusted.
+    pub fn trust(&self) -> TrustBundle {
+        TrustBundle::single(self.0.chain[0].clone())
+    }
+
+    /// The CA's certificate and those that follow it in its Secret, as PEM.
+    pub fn chain_pem(&self) -> String {
+        self.0.chain_pem()
+    }
+
+    /// What a leaf must bring beside itself to lead to a root: nothing, where the CA is one.
+    pub(super) fn intermediates_pem(&self) -> String {
+        let between = self.0.chain.iter().filter(|der| {
+            parsed(der).is_some_and(|found| found.issuer().as_raw() != found.subject().as_raw())
+        });
+        between.map(|der| der::certificate_pem(der)).collect()
+    }
+
+    /// The CA's private key, as PEM in PKCS#8.
+    pub fn key_pem(&self) -> String {
+        self.0.key.to_pem()
+    }
+
+    pub fn details(&self) -> CertificateDetails {
+        self.0.details()
+    }
+}
+
+impl fmt::Debug for CertificateAuthority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CertificateAuthority").field(&self.details()).finish()
+    }
+}
+
+/// A certificate with its chain and its key, as people bring it.
+#[derive(Debug)]
+pub struct GivenCertificate {
+    /// The certificate and what follows it; never empty.
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKey,
+}
+
+impl GivenCertificate {
+    /// Reads a certificate from the values `tls.crt` and `tls.key` of a Secret.
+    ///
+    /// # Errors
+    /// When it cannot be served from now on for a day, see [`AuthorityRefusal`].
+    pub fn read(
+        certificate: Option<&[u8]>,
+        key: Option<&[u8]>,
+        now: Timestamp,
+    ) -> Result<Self, AuthorityRefusal> {
+        let present =
+            |value: Option<&[u8]>| value.is_some_and(|bytes| !bytes.trim_ascii().is_empty());
+        let (Some(certificate), true) = (certificate, present(certificate)) else {
+            return Err(AuthorityRefusal::CertificateMissing);
+        };
+        let (Some(key), true) = (key, present(key)) else {
+            return Err(AuthorityRefusal::KeyMissing);
+        };
+        let chain =
+            bundle::read_certificates(certificate).map_err(AuthorityRefusal::Certificate)?;
+        let key = PrivateKey::read(key).map_err(AuthorityRefusal::Key)?;
+        let given = Self { chain, key };
+        let details = given.details();
+        if details.key_sha256 != given.key.sha256() {
+            return Err(AuthorityRefusal::Mismatch);
+        }
+        let now = now.as_second();
+        if details.is_expired(now) {
+            return Err(AuthorityRefusal::Expired(instant(details.not_after)));
+        }
+        if now < details.not_before {
+            return Err(AuthorityRefusal::NotYetValid(instant(details.not_before)));
+        }
+        if details.not_after.saturating_sub(now) <= SHORTEST_REST {
+            return Err(AuthorityRefusal::EndsSoon(instant(details.not_after)));
+        }
+        Ok(given)
+    }
+
+    /// The certificate and its chain, as PEM.
+    pub fn chain_pem(&self) -> String {
+        self.chain.iter().map(|der| der::certificate_pem(der)).collect()
+    }
+
+    /// The private key, as PEM in PKCS#8, in whichever form it was given.
+    pub fn key_pem(&self) -> String {
+        self.key.to_pem()
+    }
+
+    pub fn key_kind(&self) -> KeyKind {
+        self.key.kind()
+    }
+
+    /// What the first certificate says of itself.
+    pub fn details(&self) -> CertificateDetails {
+        let certificate = parsed(&self.chain[0]).expect("was read when it was taken in");
+        CertificateDetails::new(&certificate)
+    }
+}
+
+/// A moment in Unix seconds, for people: what lies beyond the calendar is its last day.
+pub(super) fn instant(seconds: i64) -> Timestamp {
+    let bounds = Timestamp::MIN.as_second()..=Timestamp::MAX.as_second();
+    Timestamp::from_second(seconds.clamp(*bounds.start(), *bounds.end())).unwrap_or(Timestamp::MAX)
+}

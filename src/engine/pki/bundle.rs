@@ -1,0 +1,132 @@
+//! Bundles of CAs, as PEM: read, put together, and told apart by what they hold.
+
+use rustls::pki_types::{
+    CertificateDer,
+    pem::{PemObject, SectionKind},
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{MAX_PEM_BYTES, der};
+use crate::machinery::x509::sha256;
+
+/// Most certificates of a bundle.
+pub const MAX_CERTIFICATES: usize = 8;
+
+/// Why a bundle cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BundleRefusal {
+    #[error("is longer than {MAX_PEM_BYTES} bytes: store the certificates that are needed, as PEM")]
+    Long,
+    #[error("holds no certificate: store at least one, as PEM")]
+    Empty,
+    #[error("is no PEM that is whole: store the certificates once more")]
+    Unreadable,
+    #[error(
+        "holds a certificate that cannot be read (number {0}): store it once more, or leave it out"
+    )]
+    Certificate(usize),
+    #[error("holds {0} certificates: leave out all but {MAX_CERTIFICATES}")]
+    Many(usize),
+    #[error("holds a certificate that is not a CA ({0}): leave it out")]
+    NotAuthority(String),
+}
+
+/// Reads all certificates in `pem`, in their order and each of them once.
+pub(super) fn read_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, BundleRefusal> {
+    if pem.len() > MAX_PEM_BYTES {
+        return Err(BundleRefusal::Long);
+    }
+    let mut found: Vec<CertificateDer<'static>> = Vec::new();
+    let mut number = 0;
+    for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
+        let (SectionKind::Certificate, bytes) = section.map_err(|_| BundleRefusal::Unreadable)?
+        else {
+            continue;
+        };
+        number += 1;
+        let whole = X509Certificate::from_der(&bytes).is_ok_and(|(rest, _)| rest.is_empty());
+        if !whole {
+            return Err(BundleRefusal::Certificate(number));
+        }
+        let certificate = CertificateDer::from(bytes);
+        if !found.contains(&certificate) {
+            found.push(certificate);
+        }
+    }
+    match found.len() {
+        0 => Err(BundleRefusal::Empty),
+        1..=MAX_CERTIFICATES => Ok(found),
+        many => Err(BundleRefusal::Many(many)),
+    }
+}
+
+/// CAs that are trusted, each of them once and in a kept order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustBundle(Vec<CertificateDer<'static>>);
+
+impl TrustBundle {
+    /// Reads a bundle of CAs.
+    ///
+    /// # Errors
+    /// When it cannot be used, see [`BundleRefusal`].
+    pub fn read(pem: &[u8]) -> Result<Self, BundleRefusal> {
+        let certificates = read_certificates(pem)?;
+        for der in &certificates {
+            let certificate = parsed(der);
+            if let Some(certificate) = certificate.filter(|found| !is_authority(found)) {
+                return Err(BundleRefusal::NotAuthority(certificate.subject().to_string()));
+            }
+        }
+        Ok(Self(certificates))
+    }
+
+    /// Puts bundles together, the first certificates of all first. What is beyond
+    /// [`MAX_CERTIFICATES`] is refused.
+    ///
+    /// # Errors
+    /// [`BundleRefusal::Many`].
+    pub fn join<'a>(bundles: impl IntoIterator<Item = &'a Self>) -> Result<Self, BundleRefusal> {
+        let mut all = Self::default();
+        for certificate in bundles.into_iter().flat_map(|bundle| &bundle.0) {
+            if !all.0.contains(certificate) {
+                all.0.push(certificate.clone());
+            }
+        }
+        if all.0.len() > MAX_CERTIFICATES {
+            return Err(BundleRefusal::Many(all.0.len()));
+        }
+        Ok(all)
+    }
+
+    /// SHA-256 of each certificate, in hexadecimal digits.
+    pub fn sha256s(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|certificate| sha256(certificate))
+    }
+
+    pub fn to_pem(&self) -> String {
+        self.0.iter().map(|certificate| der::certificate_pem(certificate)).collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn certificates(&self) -> impl Iterator<Item = X509Certificate<'_>> {
+        self.0.iter().filter_map(parsed)
+    }
+
+    pub(super) fn single(certificate: CertificateDer<'static>) -> Self {
+        Self(vec![certificate])
+    }
+}
+
+/// A certificate that was read once can be read again.
+pub(super) fn parsed<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+    X509Certificate::from_der(der).ok().map(|(_, certificate)| certificate)
+}
+
+/// Tells whether a certificate says that it may sign others.
+pub(super) fn is_authority(certificate: &X509Certificate<'_>) -> bool {
+    let usage = certificate.key_usage().ok().flatten();
+    certificate.is_ca() && usage.is_none_or(|usage| usage.value.key_cert_sign())
+}

@@ -1,0 +1,214 @@
+//! How one CA takes the place of another without two members that do not trust each other.
+//!
+//! All follows from the CA's Secret, from what members are told and from what they say that their
+//! databases took, so a controller that ends between any two writes goes on where it was. Two rules
+//! hold at every moment, in the middle of a rollover or not:
+//!
+//! - A member is told a trust only when it holds each CA of which any member is told to show, or
+//!   shows, a certificate.
+//! - A member is told a certificate of a CA only when each member said that it trusts that CA, or
+//!   when some member shows one of that CA's already.
+//!
+//! A CA is told apart by its key: one that was renewed with its key is the same one here.
+
+#[cfg(test)]
+mod tests;
+
+/// What lies in the Secret of a CA, or what was read from the Secret that people gave.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AuthoritySecret<A> {
+    /// Signs: `tls.crt`, `tls.key`. `None` where the Secret was lost.
+    pub current: Option<A>,
+    /// Signs when all trust it: `next.crt`, `next.key`.
+    pub next: Option<A>,
+    /// Signed before: `previous.crt`. Only for people to see; what members show decides.
+    pub previous: Option<A>,
+}
+
+/// A member, with the issuers of its certificates.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RolloverMember<A> {
+    /// Who signed the certificate that it is told to show.
+    pub told: Option<A>,
+    /// The CAs that it is told to trust.
+    pub told_trust: Vec<A>,
+    /// Who signed the certificate that it showed in a handshake with its own port.
+    pub shows: Option<A>,
+    /// The CAs that its database took, as a handshake showed.
+    pub trusts: Vec<A>,
+    /// Whether it said since then that it stores what it was told last.
+    pub heard: bool,
+}
+
+impl<A: PartialEq> RolloverMember<A> {
+    /// A member that has no certificate yet trusts what it is told from its first moment on.
+    fn is_new(&self) -> bool {
+        self.told.is_none() && self.shows.is_none()
+    }
+
+    fn certainly_trusts(&self, authority: &A) -> bool {
+        let trusts = |list: &[A]| list.contains(authority);
+        self.is_new() || self.heard && trusts(&self.told_trust) && trusts(&self.trusts)
+    }
+}
+
+/// Where a rollover is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RolloverPhase {
+    /// There is one CA, and all is of it.
+    Current,
+    /// Members learn to trust the new CA.
+    Spreading,
+    /// Members change to certificates of the new CA, one by one.
+    Signing,
+    /// Members forget the old CA.
+    Retiring,
+}
+
+/// What is to be done next, in one write. Members are told by their places in the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RolloverStep<A> {
+    /// There is no CA: one is to be made as the current one.
+    Create,
+    /// A new CA is to be put beside the current one, as the next.
+    Begin,
+    /// These members are to be told to trust these CAs, each as it comes.
+    Trust { members: Vec<usize>, trust: Vec<A> },
+    /// All trust the next CA: it becomes the current one, and that one the previous one.
+    Promote,
+    /// This member is to be told a certificate of the current CA.
+    Sign { member: usize },
+    /// Nothing is of the previous CA any more: it is to be taken out of the Secret.
+    Forget,
+    /// Nothing, until these members say that they did what they were told.
+    Wait { members: Vec<usize> },
+    /// Nothing, until the time that clients have to learn of the new CA is over.
+    WaitForClients,
+    /// All is of the current CA.
+    Done,
+}
+
+/// What is wanted of a CA, beside that it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RolloverWish {
+    /// A new CA is asked for, and neither the current nor the next one was made for that.
+    pub rotate: bool,
+    /// Clients have had no time yet to learn of the new CA: nothing is signed by it.
+    pub wait_for_clients: bool,
+}
+
+/// A CA's Secret and the members that show certificates of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Rollover<'a, A> {
+    pub secret: &'a AuthoritySecret<A>,
+    pub members: &'a [RolloverMember<A>],
+}
+
+impl<A: Clone + PartialEq> Rollover<'_, A> {
+    /// The CA that all is to be of in the end.
+    fn target(&self) -> Option<&A> {
+        self.secret.next.as_ref().or(self.secret.current.as_ref())
+    }
+
+    /// Whose certificates are shown, or may be at any moment.
+    fn in_use(&self) -> impl Iterator<Item = &A> {
+        self.members.iter().flat_map(|member| [&member.told, &member.shows]).flatten()
+    }
+
+    /// The CAs that each member is to trust now, in the order of their importance: the one that
+    /// signs, the next one, and those whose certificates are still in use.
+    pub fn trust(&self) -> Vec<A> {
+        let mut trust: Vec<A> = Vec::new();
+        let own = [&self.secret.current, &self.secret.next].into_iter().flatten();
+        for authority in own.chain(self.in_use()) {
+            if !trust.contains(authority) {
+                trust.push(authority.clone());
+            }
+        }
+        trust
+    }
+
+    fn places(&self, is: impl Fn(&RolloverMember<A>) -> bool) -> Vec<usize> {
+        let found = self.members.iter().enumerate().filter(|(_, member)| is(member));
+        found.map(|(place, _)| place).collect()
+    }
+
+    /// Returns the phase, for people to see.
+    pub fn phase(&self) -> RolloverPhase {
+        let Some(target) = self.target() else { return RolloverPhase::Spreading };
+        let is_shown = |member: &RolloverMember<A>| {
+            member.is_new()
+                || [&member.told, &member.shows].into_iter().flatten().all(|by| by == target)
+        };
+        let is_trusted = self.members.iter().all(|member| member.certainly_trusts(target));
+        let is_alone = |member: &RolloverMember<A>| {
+            [&member.told_trust, &member.trusts]
+                .into_iter()
+                .all(|trust| trust.iter().all(|ca| ca == target))
+        };
+        let all_shown = self.members.iter().all(is_shown);
+        if self.secret.next.is_some() || !all_shown && !is_trusted {
+            RolloverPhase::Spreading
+        } else if !all_shown {
+            RolloverPhase::Signing
+        } else if self.members.iter().all(is_alone) && self.secret.previous.is_none() {
+            RolloverPhase::Current
+        } else {
+            RolloverPhase::Retiring
+        }
+    }
+
+    /// Tells whether the current CA may sign for a member now, one that joins or one whose
+    /// certificate is due: whoever that certificate is shown to must trust the CA.
+    pub fn may_sign(&self) -> bool {
+        let Some(current) = &self.secret.current else { return false };
+        let is_shown = self.in_use().any(|by| by == current);
+        is_shown || self.members.iter().all(|member| member.certainly_trusts(current))
+    }
+
+    /// Returns the next step.
+    pub fn next(&self, wish: RolloverWish) -> RolloverStep<A> {
+        let Some(target) = self.target() else { return RolloverStep::Create };
+        if wish.rotate && self.phase() == RolloverPhase::Current {
+            return RolloverStep::Begin;
+        }
+        let trust = self.trust();
+        let untold = self.places(|member| !is_same_set(&member.told_trust, &trust));
+        if !untold.is_empty() {
+            return RolloverStep::Trust { members: untold, trust };
+        }
+        let unsure = self.places(|member| !member.certainly_trusts(target));
+        if !unsure.is_empty() {
+            return RolloverStep::Wait { members: unsure };
+        }
+        if self.secret.next.is_some() {
+            let waits = wish.wait_for_clients;
+            return if waits { RolloverStep::WaitForClients } else { RolloverStep::Promote };
+        }
+        let to_sign = self.places(|member| member.told.as_ref() != Some(target));
+        // One that shows nothing yet takes nothing away from others.
+        let first = to_sign.iter().find(|place| self.members[**place].is_new()).or(to_sign.first());
+        let changing = self.places(|member| member.told.is_some() && member.shows != member.told);
+        if let Some(&member) = first {
+            if self.members[member].is_new() || changing.is_empty() {
+                return RolloverStep::Sign { member };
+            }
+            return RolloverStep::Wait { members: changing };
+        }
+        if !changing.is_empty() {
+            return RolloverStep::Wait { members: changing };
+        }
+        let behind = self.places(|member| !member.heard || !is_same_set(&member.trusts, &trust));
+        if !behind.is_empty() {
+            return RolloverStep::Wait { members: behind };
+        }
+        if self.secret.previous.is_some() {
+            return RolloverStep::Forget;
+        }
+        RolloverStep::Done
+    }
+}
+
+fn is_same_set<A: PartialEq>(one: &[A], other: &[A]) -> bool {
+    one.iter().all(|ca| other.contains(ca)) && other.iter().all(|ca| one.contains(ca))
+}
