@@ -5,7 +5,7 @@
 //! wanted, the remedies that the plan names are followed: they must lead to a cluster as wanted, or
 //! the state is a trap. A counterexample is printed as the shortest list of events that leads there.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString};
 
@@ -1072,6 +1072,8 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
     let mut followed: HashMap<ModelState, Option<String>> = HashMap::new();
     let mut traps: BTreeMap<String, usize> = BTreeMap::new();
     let mut queue = VecDeque::from([start.clone()]);
+    // All edits of one apply: nothing has moved since the first.
+    let mut edited = HashSet::from([start.clone()]);
     parents.insert(start, None);
     let story = |parents: &HashMap<ModelState, Option<(ModelState, String)>>,
                  state: &ModelState| {
@@ -1130,8 +1132,12 @@ fn search(start: ModelState, rules: ModelRules, edits: u8, faults: u8, most: usi
                 *traps.entry(key).or_default() += 1;
             }
         }
-        if (at_rest || state.edits < 2) && state.edits < edits {
-            next.extend(state.edits());
+        if (at_rest || state.edits < 2 || edited.contains(&state)) && state.edits < edits {
+            let after = state.edits();
+            if edited.contains(&state) {
+                edited.extend(after.iter().map(|(_, after)| after.clone()));
+            }
+            next.extend(after);
         }
         if state.faults < faults {
             next.extend(state.faults());
